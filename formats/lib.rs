@@ -1,0 +1,1 @@
+//! Sparse tensor formats on the host.
