@@ -1,0 +1,122 @@
+//! The one error type of the library.
+
+use einsparse_formats::FormatError;
+
+/// One kernel (or executor) that could have run an indirect Einsum, and why it was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Name of the variant.
+    pub name: String,
+    /// Why it cannot run this.
+    pub reason: String,
+}
+
+/// Everything that can go wrong on user data or on the machine.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error, Clone, PartialEq)]
+pub enum Error {
+    /// The expression does not follow the grammar.
+    #[error("{expression}\n{caret}\nexpected {expected}, found {found}", caret = caret(.expression, *.at))]
+    Parse {
+        /// The expression as given.
+        expression: String,
+        /// Byte offset of the place.
+        at: usize,
+        /// What the grammar wants there.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// Two extents of one index, or two ranks, disagree.
+    #[error("index `{index}`: {left} but {right}")]
+    Shape {
+        /// The index name (or the operand, for a rank).
+        index: String,
+        /// One side, with its number.
+        left: String,
+        /// The other side, with its number.
+        right: String,
+    },
+    /// A value outside its bound in an index array.
+    #[error("{array}[{position}] = {value} is past {bound}")]
+    InvalidIndex {
+        /// The array.
+        array: String,
+        /// Position in the array.
+        position: usize,
+        /// The value found.
+        value: u64,
+        /// The first value that is too large.
+        bound: u64,
+    },
+    /// No kernel runs this indirect Einsum.
+    #[error("no kernel for {indirect}{}", refusals(.tried))]
+    NoKernel {
+        /// The indirect Einsum, in the paper's notation.
+        indirect: String,
+        /// Every candidate and why it was refused.
+        tried: Vec<Refusal>,
+    },
+    /// A size does not fit the index type or the address space.
+    #[error("{what} is {value}, over the limit of {limit}")]
+    Overflow {
+        /// What was counted.
+        what: String,
+        /// The count.
+        value: u128,
+        /// The largest that fits.
+        limit: u128,
+    },
+    /// Device memory does not suffice.
+    #[error("out of device memory: {wanted} bytes wanted, {free} free")]
+    OutOfMemory {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes free at that time.
+        free: u64,
+    },
+    /// The CUDA driver refused a call.
+    #[error("CUDA: {call}: {reason}")]
+    Cuda {
+        /// The driver call or the step.
+        call: String,
+        /// The driver's words.
+        reason: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}{}: {reason}", line.map(|l| format!(":{l}")).unwrap_or_default())]
+    Io {
+        /// The file.
+        path: String,
+        /// Line, counted from 1.
+        line: Option<u64>,
+        /// Why.
+        reason: String,
+    },
+    /// An operand that the expression does not name, or names and was not given.
+    #[error("operand `{name}`: {reason}")]
+    Operand {
+        /// The operand's name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An error of the formats crate, passed on.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// Result with the library's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn caret(expression: &str, at: usize) -> String {
+    let before = expression.get(..at).map_or(at, |s| s.chars().count());
+    format!("{}^", " ".repeat(before))
+}
+
+fn refusals(tried: &[Refusal]) -> String {
+    tried
+        .iter()
+        .map(|r| format!("\n  {}: {}", r.name, r.reason))
+        .collect()
+}
