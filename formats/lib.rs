@@ -1,1 +1,44 @@
-//! Sparse tensor formats on the host.
+//! Sparse tensor formats on the host: patterns, conversions, statistics, readers and generators.
+
+mod any;
+mod block_coo;
+mod block_group_coo;
+mod bsr;
+mod check;
+pub mod convert;
+mod coo;
+mod csc;
+mod csr;
+mod dense;
+mod element;
+mod ell;
+mod error;
+mod format;
+#[cfg(feature = "ndarray")]
+mod from_ndarray;
+#[cfg(feature = "sprs")]
+mod from_sprs;
+pub mod generate;
+mod group_coo;
+pub mod io;
+mod pattern;
+#[cfg(feature = "proptest")]
+pub mod proptest;
+pub mod reference;
+pub mod stats;
+
+pub use any::AnySparse;
+pub use block_coo::{BlockCoo, BlockCooPattern};
+pub use block_group_coo::{BlockGroupCoo, BlockGroupCooPattern};
+pub use bsr::{Bsr, BsrPattern};
+pub use coo::{Coo, CooPattern};
+pub use csc::{Csc, CscPattern};
+pub use csr::{Csr, CsrPattern};
+pub use dense::Dense;
+pub use element::{Accumulator, Element};
+pub use ell::{Ell, EllPattern};
+pub use error::FormatError;
+pub use format::Format;
+pub use group_coo::{GroupCoo, GroupCooPattern};
+pub use half::{bf16, f16};
+pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};

@@ -1,0 +1,120 @@
+//! BlockCOO: the block coordinates of dense blocks, sorted by block row, then block column.
+
+use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
+
+/// Where the blocks of a BlockCOO matrix are: `C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]`.
+///
+/// The values are `[blocks, bm, bk]`, row-major; the parts of edge blocks outside the shape are zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockCooPattern {
+    shape: [usize; 2],
+    block: (usize, usize),
+    block_rows: Vec<u32>,
+    block_cols: Vec<u32>,
+}
+
+/// A BlockCOO matrix.
+pub type BlockCoo<T> = Sparse<BlockCooPattern, T>;
+
+impl BlockCooPattern {
+    /// Checks and takes the block row and block column of every block.
+    ///
+    /// # Errors
+    /// If a side of the block is 0, the lengths differ, a block is outside the grid, or the blocks do not ascend by
+    /// (row, column), each once.
+    pub fn new(
+        rows: usize,
+        cols: usize,
+        block: (usize, usize),
+        block_rows: Vec<u32>,
+        block_cols: Vec<u32>,
+    ) -> Result<Self, FormatError> {
+        check::extent("rows", rows)?;
+        check::extent("columns", cols)?;
+        check::block(block)?;
+        check::product("slots", &[block_rows.len(), block.0, block.1])?;
+        check::length("block_cols", block_cols.len(), block_rows.len())?;
+        check::below("block_rows", &block_rows, rows.div_ceil(block.0))?;
+        check::below("block_cols", &block_cols, cols.div_ceil(block.1))?;
+        check::lexicographic(&["block_rows", "block_cols"], &[&block_rows, &block_cols])?;
+        Ok(BlockCooPattern {
+            shape: [rows, cols],
+            block,
+            block_rows,
+            block_cols,
+        })
+    }
+
+    /// Takes the arrays unchecked.
+    ///
+    /// # Safety
+    /// [`BlockCooPattern::new`] would accept the arguments.
+    pub unsafe fn new_unchecked(
+        rows: usize,
+        cols: usize,
+        block: (usize, usize),
+        block_rows: Vec<u32>,
+        block_cols: Vec<u32>,
+    ) -> Self {
+        BlockCooPattern {
+            shape: [rows, cols],
+            block,
+            block_rows,
+            block_cols,
+        }
+    }
+
+    /// Rows of the matrix.
+    pub fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Columns of the matrix.
+    pub fn cols(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// Rows and columns of a block.
+    pub fn block(&self) -> (usize, usize) {
+        self.block
+    }
+
+    /// The block row of every block.
+    pub fn block_rows(&self) -> &[u32] {
+        &self.block_rows
+    }
+
+    /// The block column of every block.
+    pub fn block_cols(&self) -> &[u32] {
+        &self.block_cols
+    }
+}
+
+impl Pattern for BlockCooPattern {
+    fn format(&self) -> Format {
+        Format::BlockCoo { block: self.block }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn nnz(&self) -> usize {
+        self.slots()
+    }
+
+    fn slots(&self) -> usize {
+        self.block_cols.len() * self.block.0 * self.block.1
+    }
+
+    fn value_shape(&self) -> Vec<usize> {
+        vec![self.block_cols.len(), self.block.0, self.block.1]
+    }
+
+    fn arrays(&self) -> Vec<IndexArray<'_>> {
+        vec![
+            IndexArray::coordinate(0, [self.block_rows.len()], &self.block_rows),
+            IndexArray::coordinate(1, [self.block_cols.len()], &self.block_cols),
+        ]
+    }
+}

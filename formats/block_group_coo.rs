@@ -1,0 +1,168 @@
+//! BlockGroupCOO: groups of `group` dense blocks of one block row (arXiv 2510.17505).
+//! A block row of `occ` blocks takes ceil(occ / group) groups in a run; only the last group of a run is padded.
+
+use rayon::prelude::*;
+
+use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, check};
+
+/// Where the blocks of a BlockGroupCOO matrix are: `C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]`.
+///
+/// The values are `[P, group, bm, bk]`, row-major; padding and the parts of edge blocks outside the shape are zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockGroupCooPattern {
+    shape: [usize; 2],
+    block: (usize, usize),
+    group: usize,
+    block_rows: Vec<u32>,
+    block_cols: Vec<u32>,
+    blocks: usize,
+}
+
+/// A BlockGroupCOO matrix.
+pub type BlockGroupCoo<T> = Sparse<BlockGroupCooPattern, T>;
+
+impl BlockGroupCooPattern {
+    /// Checks and takes the block row of each of the P groups and the block columns of their `P * group` slots,
+    /// [`PAD`] behind the blocks of the last group of a run.
+    ///
+    /// # Errors
+    /// If a side of the block or `group` is 0, a length is wrong, a block is outside the grid, the block rows descend,
+    /// the block columns of a run do not ascend, or padding stands anywhere but at the end of a run.
+    pub fn new(
+        rows: usize,
+        cols: usize,
+        block: (usize, usize),
+        group: usize,
+        block_rows: Vec<u32>,
+        block_cols: Vec<u32>,
+    ) -> Result<Self, FormatError> {
+        check::extent("rows", rows)?;
+        check::extent("columns", cols)?;
+        check::block(block)?;
+        check::positive("group", group)?;
+        check::product("slots", &[block_rows.len(), group, block.0, block.1])?;
+        check::length("block_cols", block_cols.len(), block_rows.len() * group)?;
+        let groups = check::Groups {
+            index_name: "block_rows",
+            index: &block_rows,
+            index_bound: rows.div_ceil(block.0),
+            names: &["block_cols"],
+            others: &[&block_cols],
+            bounds: &[cols.div_ceil(block.1)],
+            group,
+        };
+        let blocks = groups.check()?;
+        Ok(BlockGroupCooPattern {
+            shape: [rows, cols],
+            block,
+            group,
+            block_rows,
+            block_cols,
+            blocks,
+        })
+    }
+
+    /// Takes the arrays unchecked.
+    ///
+    /// # Safety
+    /// [`BlockGroupCooPattern::new`] would accept the arguments.
+    pub unsafe fn new_unchecked(
+        rows: usize,
+        cols: usize,
+        block: (usize, usize),
+        group: usize,
+        block_rows: Vec<u32>,
+        block_cols: Vec<u32>,
+    ) -> Self {
+        let blocks = block_cols
+            .par_iter()
+            .with_min_len(1 << 16)
+            .filter(|&&c| c != PAD)
+            .count();
+        BlockGroupCooPattern {
+            shape: [rows, cols],
+            block,
+            group,
+            block_rows,
+            block_cols,
+            blocks,
+        }
+    }
+
+    /// Rows of the matrix.
+    pub fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Columns of the matrix.
+    pub fn cols(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// Rows and columns of a block.
+    pub fn block(&self) -> (usize, usize) {
+        self.block
+    }
+
+    /// Block slots of a group.
+    pub fn group(&self) -> usize {
+        self.group
+    }
+
+    /// Groups, P.
+    pub fn groups(&self) -> usize {
+        self.block_rows.len()
+    }
+
+    /// Stored blocks without padding.
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// The block row of every group.
+    pub fn block_rows(&self) -> &[u32] {
+        &self.block_rows
+    }
+
+    /// The block column of every slot, `[P, group]`.
+    pub fn block_cols(&self) -> &[u32] {
+        &self.block_cols
+    }
+}
+
+impl Pattern for BlockGroupCooPattern {
+    fn format(&self) -> Format {
+        Format::BlockGroupCoo {
+            block: self.block,
+            group: Some(self.group),
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn nnz(&self) -> usize {
+        self.blocks * self.block.0 * self.block.1
+    }
+
+    fn slots(&self) -> usize {
+        self.block_cols.len() * self.block.0 * self.block.1
+    }
+
+    fn value_shape(&self) -> Vec<usize> {
+        vec![
+            self.block_rows.len(),
+            self.group,
+            self.block.0,
+            self.block.1,
+        ]
+    }
+
+    fn arrays(&self) -> Vec<IndexArray<'_>> {
+        vec![
+            IndexArray::coordinate(0, [self.block_rows.len()], &self.block_rows),
+            IndexArray::coordinate(1, [self.block_rows.len(), self.group], &self.block_cols),
+        ]
+    }
+}

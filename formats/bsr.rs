@@ -1,0 +1,127 @@
+//! BSR: compressed block rows of dense blocks.
+//! The block grid is rounded up; the parts of edge blocks outside the shape are zero and never read.
+
+use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
+
+/// Where the blocks of a BSR matrix are: `C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]`.
+///
+/// The values are `[blocks, bm, bk]`, row-major.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BsrPattern {
+    shape: [usize; 2],
+    block: (usize, usize),
+    offsets: Vec<u32>,
+    columns: Vec<u32>,
+}
+
+/// A BSR matrix.
+pub type Bsr<T> = Sparse<BsrPattern, T>;
+
+impl BsrPattern {
+    /// Checks and takes the block-row offsets and the block column of every block.
+    ///
+    /// # Errors
+    /// If a side of the block is 0, the offsets (one more than block rows) do not ascend from 0 to the number of
+    /// blocks, or the block columns of a block row are not in the grid and strictly ascending.
+    pub fn new(
+        rows: usize,
+        cols: usize,
+        block: (usize, usize),
+        offsets: Vec<u32>,
+        columns: Vec<u32>,
+    ) -> Result<Self, FormatError> {
+        check::extent("rows", rows)?;
+        check::extent("columns", cols)?;
+        check::block(block)?;
+        check::product("slots", &[columns.len(), block.0, block.1])?;
+        check::offsets(&offsets, rows.div_ceil(block.0), "columns", columns.len())?;
+        check::rows_ascend(&offsets, "columns", &columns, cols.div_ceil(block.1))?;
+        Ok(BsrPattern {
+            shape: [rows, cols],
+            block,
+            offsets,
+            columns,
+        })
+    }
+
+    /// Takes the arrays unchecked.
+    ///
+    /// # Safety
+    /// [`BsrPattern::new`] would accept the arguments.
+    pub unsafe fn new_unchecked(
+        rows: usize,
+        cols: usize,
+        block: (usize, usize),
+        offsets: Vec<u32>,
+        columns: Vec<u32>,
+    ) -> Self {
+        BsrPattern {
+            shape: [rows, cols],
+            block,
+            offsets,
+            columns,
+        }
+    }
+
+    /// Rows of the matrix.
+    pub fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Columns of the matrix.
+    pub fn cols(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// Rows and columns of a block.
+    pub fn block(&self) -> (usize, usize) {
+        self.block
+    }
+
+    /// Block rows and block columns of the matrix, edge blocks included.
+    pub fn grid(&self) -> (usize, usize) {
+        (
+            self.shape[0].div_ceil(self.block.0),
+            self.shape[1].div_ceil(self.block.1),
+        )
+    }
+
+    /// Where each block row starts, and where the last ends, in blocks.
+    pub fn offsets(&self) -> &[u32] {
+        &self.offsets
+    }
+
+    /// The block column of every block.
+    pub fn columns(&self) -> &[u32] {
+        &self.columns
+    }
+}
+
+impl Pattern for BsrPattern {
+    fn format(&self) -> Format {
+        Format::Bsr { block: self.block }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn nnz(&self) -> usize {
+        self.slots()
+    }
+
+    fn slots(&self) -> usize {
+        self.columns.len() * self.block.0 * self.block.1
+    }
+
+    fn value_shape(&self) -> Vec<usize> {
+        vec![self.columns.len(), self.block.0, self.block.1]
+    }
+
+    fn arrays(&self) -> Vec<IndexArray<'_>> {
+        vec![
+            IndexArray::offsets(0, &self.offsets),
+            IndexArray::coordinate(1, [self.columns.len()], &self.columns),
+        ]
+    }
+}

@@ -1,0 +1,311 @@
+//! The checks the constructors share, each in parallel and in one pass.
+//! A failed check reports the first offending position.
+
+use rayon::prelude::*;
+
+use crate::{FormatError, PAD};
+
+/// Slots and extents must fit the device's index type.
+pub(crate) const LIMIT: usize = u32::MAX as usize;
+
+const CHUNK: usize = 1 << 16;
+
+/// An extent of the tensor.
+pub(crate) fn extent(what: &'static str, n: usize) -> Result<(), FormatError> {
+    fits(what, n as u128).map(|_| ())
+}
+
+/// `n` as usize if it fits u32.
+pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
+    if n > LIMIT as u128 {
+        return Err(FormatError::Overflow {
+            what,
+            value: n,
+            limit: LIMIT as u128,
+        });
+    }
+    Ok(n as usize)
+}
+
+/// The product of the factors, if it fits u32.
+pub(crate) fn product(what: &'static str, factors: &[usize]) -> Result<usize, FormatError> {
+    fits(
+        what,
+        factors
+            .iter()
+            .fold(1u128, |n, &f| n.saturating_mul(f as u128)),
+    )
+}
+
+/// A block or group size: at least 1.
+pub(crate) fn positive(what: &'static str, n: usize) -> Result<(), FormatError> {
+    if n == 0 {
+        return Err(FormatError::Shape {
+            what,
+            found: "0".into(),
+            expected: "at least 1".into(),
+        });
+    }
+    extent(what, n)
+}
+
+/// Both sides of a block.
+pub(crate) fn block(block: (usize, usize)) -> Result<(), FormatError> {
+    positive("block rows", block.0)?;
+    positive("block columns", block.1)
+}
+
+pub(crate) fn length(
+    array: &'static str,
+    found: usize,
+    expected: usize,
+) -> Result<(), FormatError> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(FormatError::Length {
+            array,
+            found,
+            expected,
+        })
+    }
+}
+
+/// Zeros. The pages come zeroed from the system and are first touched by whoever writes them.
+pub(crate) fn zeroed<T: bytemuck::Zeroable>(
+    what: &'static str,
+    len: usize,
+) -> Result<Vec<T>, FormatError> {
+    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| FormatError::Memory {
+        what,
+        bytes: len as u128 * size_of::<T>() as u128,
+    })
+}
+
+fn invalid(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {
+    FormatError::InvalidIndex {
+        array,
+        position,
+        value: value.into(),
+        bound: bound as u64,
+    }
+}
+
+fn order(array: &'static str, position: usize, previous: u32, value: u32) -> FormatError {
+    FormatError::Order {
+        array,
+        position,
+        previous: previous.into(),
+        value: value.into(),
+    }
+}
+
+fn first(error: Option<FormatError>) -> Result<(), FormatError> {
+    error.map_or(Ok(()), Err)
+}
+
+/// Every element below the bound.
+pub(crate) fn below(array: &'static str, data: &[u32], bound: usize) -> Result<(), FormatError> {
+    first(
+        data.par_chunks(CHUNK)
+            .enumerate()
+            .find_map_first(|(c, chunk)| {
+                // The maximum vectorises; the search runs only when there is something to find.
+                let max = chunk.iter().copied().max().unwrap_or(0) as usize;
+                if max < bound {
+                    return None;
+                }
+                let at = chunk.iter().position(|&v| v as usize >= bound)?;
+                Some(invalid(array, c * CHUNK + at, chunk[at], bound))
+            }),
+    )
+}
+
+/// Neighbours do not descend.
+pub(crate) fn ascending(array: &'static str, data: &[u32]) -> Result<(), FormatError> {
+    first(
+        (0..data.len().div_ceil(CHUNK))
+            .into_par_iter()
+            .find_map_first(|c| {
+                let start = c * CHUNK;
+                let part = &data[start..data.len().min(start + CHUNK + 1)];
+                let at = part.windows(2).position(|w| w[0] > w[1])?;
+                Some(order(array, start + at + 1, part[at], part[at + 1]))
+            }),
+    )
+}
+
+/// Offsets of `rows` rows into an array of `len` elements: start at 0, do not descend, end at `len`.
+pub(crate) fn offsets(
+    offsets: &[u32],
+    rows: usize,
+    array: &'static str,
+    len: usize,
+) -> Result<(), FormatError> {
+    length("offsets", offsets.len(), rows + 1)?;
+    if offsets[0] != 0 {
+        return Err(invalid("offsets", 0, offsets[0], 1));
+    }
+    ascending("offsets", offsets)?;
+    length(array, len, offsets[rows] as usize)
+}
+
+/// Strictly ascending, below the bound, within every row. The offsets have been checked.
+pub(crate) fn rows_ascend(
+    offsets: &[u32],
+    array: &'static str,
+    data: &[u32],
+    bound: usize,
+) -> Result<(), FormatError> {
+    first(
+        offsets
+            .par_windows(2)
+            .with_min_len(1024)
+            .find_map_first(|w| {
+                let start = w[0] as usize;
+                let row = &data[start..w[1] as usize];
+                // Ascending with the last below the bound is all of them below the bound.
+                let good = row.last().is_none_or(|&last| (last as usize) < bound)
+                    && row.windows(2).all(|w| w[0] < w[1]);
+                if good {
+                    None
+                } else {
+                    bad_entry(array, start, row, bound)
+                }
+            }),
+    )
+}
+
+fn bad_entry(array: &'static str, start: usize, row: &[u32], bound: usize) -> Option<FormatError> {
+    (0..row.len()).find_map(|i| {
+        if row[i] as usize >= bound {
+            Some(invalid(array, start + i, row[i], bound))
+        } else if i > 0 && row[i - 1] >= row[i] {
+            Some(order(array, start + i, row[i - 1], row[i]))
+        } else {
+            None
+        }
+    })
+}
+
+/// Rows of `width` slots, entries strictly ascending and below the bound, padding behind them. Counts the entries.
+pub(crate) fn padded_rows(
+    array: &'static str,
+    data: &[u32],
+    width: usize,
+    bound: usize,
+) -> Result<usize, FormatError> {
+    if width == 0 {
+        return Ok(0);
+    }
+    let entries = |row: &[u32]| {
+        row.iter()
+            .rposition(|&c| c != PAD)
+            .map_or(0, |last| last + 1)
+    };
+    let rows = || data.par_chunks_exact(width).with_min_len(1024);
+    first(
+        rows()
+            .enumerate()
+            .find_map_first(|(r, row)| bad_entry(array, r * width, &row[..entries(row)], bound)),
+    )?;
+    Ok(rows().map(entries).sum())
+}
+
+/// The first axis on which entry `b` comes before entry `a` (the last axis if they are the same entry).
+fn descends(axes: &[&[u32]], a: usize, b: usize) -> Option<usize> {
+    for (axis, data) in axes.iter().enumerate() {
+        if data[a] < data[b] {
+            return None;
+        }
+        if data[a] > data[b] {
+            return Some(axis);
+        }
+    }
+    Some(axes.len() - 1)
+}
+
+/// Entries in strictly ascending lexicographic order. All axes have the same length.
+pub(crate) fn lexicographic(names: &[&'static str], axes: &[&[u32]]) -> Result<(), FormatError> {
+    let len = axes[0].len();
+    first(
+        (1..len)
+            .into_par_iter()
+            .with_min_len(CHUNK)
+            .find_map_first(|p| {
+                let axis = descends(axes, p - 1, p)?;
+                Some(order(names[axis], p, axes[axis][p - 1], axes[axis][p]))
+            }),
+    )
+}
+
+/// The index arrays of a grouped format.
+pub(crate) struct Groups<'a> {
+    pub(crate) index_name: &'static str,
+    pub(crate) index: &'a [u32],
+    pub(crate) index_bound: usize,
+    pub(crate) names: &'a [&'static str],
+    pub(crate) others: &'a [&'a [u32]],
+    pub(crate) bounds: &'a [usize],
+    pub(crate) group: usize,
+}
+
+impl Groups<'_> {
+    /// Checks everything and counts the entries that are not padding.
+    pub(crate) fn check(&self) -> Result<usize, FormatError> {
+        below(self.index_name, self.index, self.index_bound)?;
+        ascending(self.index_name, self.index)?;
+        let bad = |i| self.bad_group(i);
+        let groups = self.index.len();
+        first(
+            (0..groups)
+                .into_par_iter()
+                .with_min_len(1024)
+                .find_map_first(bad),
+        )?;
+        let count = |i| self.filled(i);
+        Ok((0..groups)
+            .into_par_iter()
+            .with_min_len(1024)
+            .map(count)
+            .sum())
+    }
+
+    /// Entries of group `i` before its first padding slot.
+    fn filled(&self, i: usize) -> usize {
+        let slots = &self.others[0][i * self.group..(i + 1) * self.group];
+        // Padding stands at the end: from there it is short to find.
+        slots
+            .iter()
+            .rposition(|&c| c != PAD)
+            .map_or(0, |last| last + 1)
+    }
+
+    fn bad_group(&self, i: usize) -> Option<FormatError> {
+        let start = i * self.group;
+        let more = self.index.get(i + 1) == Some(&self.index[i]);
+        // An entry stands in the first slot, and in all of them if the run goes on.
+        let needed = if more {
+            self.group
+        } else {
+            self.filled(i).max(1)
+        };
+        for slot in start..start + needed {
+            for ((data, &bound), name) in self.others.iter().zip(self.bounds).zip(self.names) {
+                if data[slot] as usize >= bound {
+                    return Some(invalid(name, slot, data[slot], bound));
+                }
+            }
+            let run_goes_on = slot > start || (i > 0 && self.index[i - 1] == self.index[i]);
+            if run_goes_on && let Some(axis) = descends(self.others, slot - 1, slot) {
+                let data = self.others[axis];
+                return Some(order(self.names[axis], slot, data[slot - 1], data[slot]));
+            }
+        }
+        // Behind the last entry the first axis is padding; an entry on another axis misses its half there.
+        let rest = start + needed..start + self.group;
+        rest.into_iter()
+            .find(|&slot| self.others.iter().any(|data| data[slot] != PAD))
+            .map(|slot| invalid(self.names[0], slot, PAD, self.bounds[0]))
+    }
+}

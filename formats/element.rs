@@ -1,0 +1,183 @@
+//! The element types a sparse or dense tensor may hold, and the types their sums are kept in.
+
+use std::fmt::{Debug, Display};
+use std::ops::{Add, AddAssign, Mul, Neg, Sub};
+
+use half::{bf16, f16};
+
+/// A type sums are kept in: f32 or f64.
+pub trait Accumulator:
+    bytemuck::Pod
+    + Send
+    + Sync
+    + Default
+    + Debug
+    + Display
+    + PartialEq
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + 'static
+{
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// Rounded to nearest even.
+    fn from_f64(v: f64) -> Self;
+    /// Exact.
+    fn to_f64(self) -> f64;
+}
+
+/// An element type: f32, f64, f16 or bf16.
+///
+/// f16, bf16 and f32 accumulate in f32, f64 in f64.
+pub trait Element:
+    bytemuck::Pod + Send + Sync + PartialEq + Debug + Display + Default + 'static
+{
+    /// The type sums of products are kept in.
+    type Acc: Accumulator;
+    /// `"f32"`, `"f64"`, `"f16"` or `"bf16"`.
+    const NAME: &'static str;
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// Exact.
+    fn to_acc(self) -> Self::Acc;
+    /// Rounded once, to nearest even.
+    fn from_acc(a: Self::Acc) -> Self;
+    /// Exact.
+    fn to_f64(self) -> f64;
+    /// Rounded once, to nearest even.
+    fn from_f64(v: f64) -> Self;
+}
+
+impl Accumulator for f32 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    fn from_f64(v: f64) -> Self {
+        v as f32
+    }
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Accumulator for f64 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    fn from_f64(v: f64) -> Self {
+        v
+    }
+    fn to_f64(self) -> f64 {
+        self
+    }
+}
+
+impl Element for f32 {
+    type Acc = f32;
+    const NAME: &'static str = "f32";
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    fn to_acc(self) -> f32 {
+        self
+    }
+    fn from_acc(a: f32) -> Self {
+        a
+    }
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+    fn from_f64(v: f64) -> Self {
+        v as f32
+    }
+}
+
+impl Element for f64 {
+    type Acc = f64;
+    const NAME: &'static str = "f64";
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    fn to_acc(self) -> f64 {
+        self
+    }
+    fn from_acc(a: f64) -> Self {
+        a
+    }
+    fn to_f64(self) -> f64 {
+        self
+    }
+    fn from_f64(v: f64) -> Self {
+        v
+    }
+}
+
+macro_rules! half_element {
+    ($t:ty, $name:literal) => {
+        impl Element for $t {
+            type Acc = f32;
+            const NAME: &'static str = $name;
+            const ZERO: Self = <$t>::ZERO;
+            const ONE: Self = <$t>::ONE;
+            fn to_acc(self) -> f32 {
+                self.to_f32()
+            }
+            fn from_acc(a: f32) -> Self {
+                <$t>::from_f32(a)
+            }
+            fn to_f64(self) -> f64 {
+                <$t>::to_f64(self)
+            }
+            fn from_f64(v: f64) -> Self {
+                <$t>::from_f32(round_to_odd(v))
+            }
+        }
+    };
+}
+
+half_element!(f16, "f16");
+half_element!(bf16, "bf16");
+
+/// f64 to f32, inexact results to the neighbour with the odd mantissa.
+///
+/// Rounding that to nearest even again gives the same as one rounding of `v` (Boldo and Melquiond 2008),
+/// which two roundings to nearest do not: they turn a near-tie into a tie.
+fn round_to_odd(v: f64) -> f32 {
+    let near = v as f32;
+    let back = f64::from(near);
+    if near.is_nan() || back == v || near.to_bits() & 1 == 1 {
+        return near;
+    }
+    let bits = near.to_bits();
+    f32::from_bits(if back.abs() < v.abs() {
+        bits + 1
+    } else {
+        bits - 1
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_round_once() {
+        let tie = 1.0 + f64::powi(2.0, -11);
+        assert_eq!(<f16 as Element>::from_f64(tie), f16::ONE);
+        let above = tie + f64::powi(2.0, -50);
+        assert_eq!(
+            <f16 as Element>::from_f64(above).to_bits(),
+            f16::ONE.to_bits() + 1
+        );
+        let below = 1.0 + f64::powi(2.0, -8) - f64::powi(2.0, -50);
+        assert_eq!(<bf16 as Element>::from_f64(below), bf16::ONE);
+        assert_eq!(<bf16 as Element>::from_f64(-1e300), bf16::NEG_INFINITY);
+        assert_eq!(<f16 as Element>::from_f64(1e-300), f16::ZERO);
+        assert!(<f16 as Element>::from_f64(f64::NAN).is_nan());
+        assert_eq!(<f16 as Element>::from_f64(f64::INFINITY), f16::INFINITY);
+    }
+}

@@ -1,0 +1,108 @@
+//! ELL: every row padded to one width. Good only where all rows are about as long.
+
+use rayon::prelude::*;
+
+use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, check};
+
+/// Where the entries of an ELL matrix are: `C[m,n] += AV[m,q] * B[AK[m,q],n]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EllPattern {
+    shape: [usize; 2],
+    width: usize,
+    columns: Vec<u32>,
+    nnz: usize,
+}
+
+/// An ELL matrix.
+pub type Ell<T> = Sparse<EllPattern, T>;
+
+impl EllPattern {
+    /// Checks and takes `rows * width` columns, [`PAD`] behind the entries of a row.
+    ///
+    /// # Errors
+    /// If there are not `rows * width` columns, or those of a row are not below `cols` and strictly ascending with
+    /// padding only behind them.
+    pub fn new(
+        rows: usize,
+        cols: usize,
+        width: usize,
+        columns: Vec<u32>,
+    ) -> Result<Self, FormatError> {
+        check::extent("rows", rows)?;
+        check::extent("columns", cols)?;
+        check::extent("width", width)?;
+        let slots = check::product("slots", &[rows, width])?;
+        check::length("columns", columns.len(), slots)?;
+        let nnz = check::padded_rows("columns", &columns, width, cols)?;
+        Ok(EllPattern {
+            shape: [rows, cols],
+            width,
+            columns,
+            nnz,
+        })
+    }
+
+    /// Takes the array unchecked.
+    ///
+    /// # Safety
+    /// [`EllPattern::new`] would accept the arguments.
+    pub unsafe fn new_unchecked(rows: usize, cols: usize, width: usize, columns: Vec<u32>) -> Self {
+        let nnz = columns
+            .par_iter()
+            .with_min_len(1 << 16)
+            .filter(|&&c| c != PAD)
+            .count();
+        EllPattern {
+            shape: [rows, cols],
+            width,
+            columns,
+            nnz,
+        }
+    }
+
+    /// Rows of the matrix.
+    pub fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Columns of the matrix.
+    pub fn cols(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// Slots of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The column of every slot, `[rows, width]`.
+    pub fn columns(&self) -> &[u32] {
+        &self.columns
+    }
+}
+
+impl Pattern for EllPattern {
+    fn format(&self) -> Format {
+        Format::Ell
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn nnz(&self) -> usize {
+        self.nnz
+    }
+
+    fn slots(&self) -> usize {
+        self.columns.len()
+    }
+
+    fn value_shape(&self) -> Vec<usize> {
+        vec![self.shape[0], self.width]
+    }
+
+    fn arrays(&self) -> Vec<IndexArray<'_>> {
+        vec![IndexArray::coordinate(1, self.value_shape(), &self.columns)]
+    }
+}

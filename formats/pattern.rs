@@ -1,0 +1,152 @@
+//! Indices without values: the trait every format's pattern has, and the container that adds the values.
+//! A pattern is checked once, in its constructor, and then shared by `Arc`.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::{Element, Format, FormatError, check};
+
+/// An index slot that holds no entry. A term whose index slot is `PAD` is dropped, never multiplied.
+pub const PAD: u32 = u32::MAX;
+
+/// What an index array says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Coordinates on an axis (of blocks, in block formats). `AM` for axis 0 of `A[m,k]`.
+    Coordinate {
+        /// The axis.
+        axis: usize,
+    },
+    /// Where each row (or column, or block row) of the axis starts; one more than rows. `AP`.
+    Offsets {
+        /// The axis.
+        axis: usize,
+    },
+}
+
+/// One index array in the form the device gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexArray<'a> {
+    /// What it says.
+    pub role: Role,
+    /// Its extents, row-major.
+    pub shape: Vec<usize>,
+    /// The indices.
+    pub data: &'a [u32],
+}
+
+impl<'a> IndexArray<'a> {
+    pub(crate) fn coordinate(axis: usize, shape: impl Into<Vec<usize>>, data: &'a [u32]) -> Self {
+        IndexArray {
+            role: Role::Coordinate { axis },
+            shape: shape.into(),
+            data,
+        }
+    }
+
+    pub(crate) fn offsets(axis: usize, data: &'a [u32]) -> Self {
+        IndexArray {
+            role: Role::Offsets { axis },
+            shape: vec![data.len()],
+            data,
+        }
+    }
+}
+
+/// Where the entries of a sparse tensor are, in one format.
+pub trait Pattern: Debug + Clone + PartialEq + Send + Sync + 'static {
+    /// The format, with its block and group size.
+    fn format(&self) -> Format;
+    /// Extents of the tensor.
+    fn shape(&self) -> &[usize];
+    /// Stored entries without padding. Block formats count every element of every block.
+    fn nnz(&self) -> usize;
+    /// Length of the values array, padding included.
+    fn slots(&self) -> usize;
+    /// Extents of the values array, e.g. `[P, g, bm, bk]`; their product is [`Pattern::slots`].
+    fn value_shape(&self) -> Vec<usize>;
+    /// The index arrays in device form.
+    fn arrays(&self) -> Vec<IndexArray<'_>>;
+}
+
+/// A sparse tensor: a shared pattern and one value for each of its slots.
+///
+/// Padding slots and the parts of edge blocks outside the shape hold zeros by convention; nothing reads them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sparse<P, T> {
+    pattern: Arc<P>,
+    values: Vec<T>,
+}
+
+impl<P: Pattern, T: Element> Sparse<P, T> {
+    /// Joins a pattern with its values.
+    ///
+    /// # Errors
+    /// [`FormatError::Length`] unless there is one value for each slot.
+    pub fn new(pattern: impl Into<Arc<P>>, values: Vec<T>) -> Result<Self, FormatError> {
+        let pattern = pattern.into();
+        check::length("values", values.len(), pattern.slots())?;
+        Ok(Sparse { pattern, values })
+    }
+
+    /// The pattern, to be shared.
+    pub fn pattern(&self) -> &Arc<P> {
+        &self.pattern
+    }
+
+    /// One value for each slot.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// The values, to be changed in place.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+
+    /// Takes it apart.
+    pub fn into_parts(self) -> (Arc<P>, Vec<T>) {
+        (self.pattern, self.values)
+    }
+
+    /// The same pattern with every value mapped, in parallel.
+    pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Sparse<P, U> {
+        let values = self
+            .values
+            .par_iter()
+            .with_min_len(4096)
+            .map(|&v| f(v))
+            .collect();
+        Sparse {
+            pattern: self.pattern.clone(),
+            values,
+        }
+    }
+
+    /// Extents of the tensor.
+    pub fn shape(&self) -> &[usize] {
+        self.pattern.shape()
+    }
+
+    /// Stored entries without padding.
+    pub fn nnz(&self) -> usize {
+        self.pattern.nnz()
+    }
+
+    /// Length of the values array.
+    pub fn slots(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The format, with its block and group size.
+    pub fn format(&self) -> Format {
+        self.pattern.format()
+    }
+
+    /// The index arrays in device form.
+    pub fn arrays(&self) -> Vec<IndexArray<'_>> {
+        self.pattern.arrays()
+    }
+}
