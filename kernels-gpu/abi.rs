@@ -1,0 +1,283 @@
+//! What host and device agree on: markers for walks and elements, tiles with their geometry as
+//! `const`s, and one `#[repr(C)]` params struct per family.
+
+/// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dtype {
+    /// IEEE single, f32 accumulation.
+    F32,
+    /// IEEE double, f64 accumulation.
+    F64,
+    /// IEEE half, f32 accumulation.
+    F16,
+    /// bfloat16, f32 accumulation.
+    Bf16,
+    /// f32 in memory, rounded to TF32 (`cvt.rna`) in front of the Tensor Core, f32 accumulation.
+    Tf32,
+}
+
+impl Dtype {
+    /// Bytes of one element in memory.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Dtype::F64 => 8,
+            Dtype::F32 | Dtype::Tf32 => 4,
+            Dtype::F16 | Dtype::Bf16 => 2,
+        }
+    }
+
+    /// Bytes of one accumulator.
+    pub const fn acc_bytes(self) -> usize {
+        match self {
+            Dtype::F64 => 8,
+            _ => 4,
+        }
+    }
+
+    /// Name in records and in the command.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f32",
+            Dtype::F64 => "f64",
+            Dtype::F16 => "f16",
+            Dtype::Bf16 => "bf16",
+            Dtype::Tf32 => "tf32",
+        }
+    }
+}
+
+/// How a kernel walks the sparse operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WalkKind {
+    /// Entries of a row lie anywhere: CSR, COO, ELL, GroupCOO with any group.
+    Csr,
+    /// Every row starts at a multiple of four entries: GroupCOO with a group divisible by four.
+    GroupCoo,
+    /// Dense blocks, block rows contiguous: BSR, BlockCOO, BlockGroupCOO.
+    Block,
+}
+
+/// What a kernel does with implicit zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Zeros {
+    /// Never multiplied: a NaN in B reaches only rows of C that own an entry there.
+    Strict,
+    /// Zeros inside a stored block are multiplied like any value.
+    Dense,
+}
+
+/// Marker of an element type; the device implements its arithmetic on it.
+pub trait ElemInfo {
+    /// The element type.
+    const DTYPE: Dtype;
+}
+
+/// Marker of a walk; the device implements the loads on it.
+pub trait WalkInfo {
+    /// The walk.
+    const WALK: WalkKind;
+    /// What it does with implicit zeros.
+    const ZEROS: Zeros;
+}
+
+macro_rules! markers {
+    ($($(#[$doc:meta])* $name:ident : $t:ident { $($k:ident: $ty:ty = $v:expr),+ })+) => {
+        $($(#[$doc])* #[derive(Clone, Copy, Debug)] pub struct $name; impl $t for $name { $(const $k: $ty = $v;)+ })+
+    };
+}
+
+markers! {
+    /// f32.
+    F32: ElemInfo { DTYPE: Dtype = Dtype::F32 }
+    /// f64.
+    F64: ElemInfo { DTYPE: Dtype = Dtype::F64 }
+    /// f16.
+    F16: ElemInfo { DTYPE: Dtype = Dtype::F16 }
+    /// bf16.
+    Bf16: ElemInfo { DTYPE: Dtype = Dtype::Bf16 }
+    /// f32 multiplied as TF32.
+    Tf32: ElemInfo { DTYPE: Dtype = Dtype::Tf32 }
+    /// See [`WalkKind::Csr`].
+    Csr: WalkInfo { WALK: WalkKind = WalkKind::Csr, ZEROS: Zeros = Zeros::Strict }
+    /// See [`WalkKind::GroupCoo`].
+    GroupCoo: WalkInfo { WALK: WalkKind = WalkKind::GroupCoo, ZEROS: Zeros = Zeros::Strict }
+    /// See [`WalkKind::Block`].
+    Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
+}
+
+/// Geometry of one kernel. Both sides read launch bounds, grid and shared memory from here only.
+pub trait Tile {
+    /// Threads of a thread block.
+    const THREADS: u32;
+    /// Thread blocks that must fit one multiprocessor (register budget).
+    const MIN_BLOCKS: u32;
+    /// Columns of C that one thread block computes.
+    const COLUMNS: u32;
+    /// Work items that one thread block takes.
+    const ITEMS: u32;
+    /// Rows (and columns) of a block of A; 1 for unstructured walks.
+    const BLOCK: u32;
+    /// Dynamic shared memory in bytes for elements of the given type.
+    fn shared_bytes(dtype: Dtype) -> u32;
+    /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples
+    /// of that many elements.
+    fn vector(dtype: Dtype) -> u32;
+}
+
+/// Sub-warp tile of the SpMM family: `LANES` lanes share one work item, each owns `REP` vectors of
+/// `VEC` columns; `UNROLL` rows of B are in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct SubWarp<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>;
+
+impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> Tile
+    for SubWarp<LANES, VEC, REP, UNROLL>
+{
+    const THREADS: u32 = 128;
+    const MIN_BLOCKS: u32 = 6;
+    const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
+    const ITEMS: u32 = Self::THREADS / LANES;
+    const BLOCK: u32 = 1;
+    fn shared_bytes(_: Dtype) -> u32 {
+        0
+    }
+    fn vector(_: Dtype) -> u32 {
+        VEC as u32
+    }
+}
+
+/// Tensor Core tile of the block family: `B` x `B` blocks of A against 128 columns, four warps;
+/// a warp holds `MA` x `NA` m16n8 atoms. `ALIGNED`: 16-byte copies of B, else element by element.
+#[derive(Clone, Copy, Debug)]
+pub struct MmaTile<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool>;
+
+/// Bytes along k that one pipeline stage holds per row of A.
+pub const STAGE_BYTES: usize = 128;
+/// Stages of the copy pipeline of the block family.
+pub const STAGES: usize = 3;
+/// Columns of a block-family tile.
+pub const BLOCK_COLUMNS: usize = 128;
+
+impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> MmaTile<B, MA, NA, ALIGNED> {
+    /// Bytes of A's tile in one stage.
+    pub const A_BYTES: usize = B * STAGE_BYTES;
+
+    /// Bytes of one row of B's tile; TF32 rows carry padding instead of a swizzle.
+    pub const fn b_row_bytes(dtype: Dtype) -> usize {
+        BLOCK_COLUMNS * dtype.bytes() + if dtype.bytes() == 4 { 32 } else { 0 }
+    }
+
+    /// Rows of B (k) in one stage.
+    pub const fn stage_k(dtype: Dtype) -> usize {
+        STAGE_BYTES / dtype.bytes()
+    }
+
+    /// Bytes of one stage.
+    pub const fn stage_bytes(dtype: Dtype) -> usize {
+        Self::A_BYTES + Self::stage_k(dtype) * Self::b_row_bytes(dtype)
+    }
+}
+
+impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Tile
+    for MmaTile<B, MA, NA, ALIGNED>
+{
+    const THREADS: u32 = 128;
+    const MIN_BLOCKS: u32 = 3;
+    const COLUMNS: u32 = BLOCK_COLUMNS as u32;
+    const ITEMS: u32 = 1;
+    const BLOCK: u32 = B as u32;
+    fn shared_bytes(dtype: Dtype) -> u32 {
+        (STAGES * Self::stage_bytes(dtype)) as u32
+    }
+    fn vector(dtype: Dtype) -> u32 {
+        if ALIGNED { 16 / dtype.bytes() as u32 } else { 1 }
+    }
+}
+
+/// Add to C instead of overwriting it (`+=`).
+pub const FLAG_ACCUMULATE: u32 = 1;
+/// Add `bias[m]` of the row before the activation.
+pub const FLAG_BIAS_ROWS: u32 = 2;
+/// Add `bias[n]` of the column before the activation.
+pub const FLAG_BIAS_COLUMNS: u32 = 4;
+/// Clamp at zero from below; NaN passes.
+pub const FLAG_RELU: u32 = 8;
+/// C allows stores of two neighbouring elements at once (block family).
+pub const FLAG_PAIRS: u32 = 16;
+
+/// A work item's `slot` when the item is the whole row.
+pub const WHOLE_ROW: u32 = u32::MAX;
+
+/// One piece of work: entries `start..start + len` of one row (blocks of one block row).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Row of C (block row).
+    pub row: u32,
+    /// First entry (block) in the arrays of A.
+    pub start: u32,
+    /// Entries (blocks); 0 writes an empty row.
+    pub len: u32,
+    /// Index of the partial sum this item leaves, or [`WHOLE_ROW`].
+    pub slot: u32,
+}
+
+/// One partial sum of a row that several items share. The item that arrives last adds the row's
+/// partial sums in order, so the bits do not depend on who that is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Arrival counter of the row.
+    pub counter: u32,
+    /// First slot of the row.
+    pub first: u32,
+    /// Slots of the row.
+    pub count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Parameters of every SpMM kernel, unstructured and block: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SpmmParams {
+    /// [`Item`]s.
+    pub items: u64,
+    /// [`Slot`]s of split rows.
+    pub slots: u64,
+    /// Column (block column) of each entry, u32.
+    pub columns: u64,
+    /// Values of A.
+    pub values: u64,
+    /// B, row-major.
+    pub b: u64,
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector, or 0.
+    pub bias: u64,
+    /// Accumulators of split rows: slots x block rows x padded columns.
+    pub partial: u64,
+    /// Arrival counters of split rows x column tiles, all zero between launches.
+    pub counters: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Number of items.
+    pub item_count: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Rows of C.
+    pub m: u32,
+    /// Rows of B.
+    pub k: u32,
+    /// Bytes from one row of B to the next.
+    pub ldb_bytes: u32,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// Columns of one row of `partial`: n rounded up to whole column tiles.
+    pub partial_columns: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<Item>() == 16);
+const _: () = assert!(size_of::<Slot>() == 16);
+const _: () = assert!(size_of::<SpmmParams>() == 112);

@@ -1,0 +1,258 @@
+//! SpMM over dense blocks on Tensor Cores (`mma.sync`): a thread block takes a run of blocks of one
+//! block row against 128 columns of B. The blocks' k ranges are laid end to end and cut into stages
+//! of 128 bytes, copied by `cp.async` ahead of the arithmetic.
+
+use super::epilogue::{finish, row_bias};
+use super::gpu;
+use super::mma::MmaElem;
+use super::ptx::{copy, global};
+use super::tile::{ATile, BTile};
+use crate::abi::*;
+use crate::frag;
+
+/// The body, generic over the element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory and the launch has this tile's geometry.
+    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams);
+}
+
+/// Accumulators of one lane: `MA` x `NA` atoms.
+type Acc<const MA: usize, const NA: usize> = [[[f32; 4]; NA]; MA];
+
+/// The run of blocks a thread block works on.
+#[derive(Clone, Copy)]
+struct Run {
+    row: u32,
+    start: u32,
+    len: u32,
+    column: u32,
+}
+
+/// Rows of B's tile: 16-bit and 32-bit elements.
+const ROW_16: usize = BLOCK_COLUMNS * 2;
+const ROW_32: usize = BLOCK_COLUMNS * 4 + 32;
+
+impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body for MmaTile<B, MA, NA, ALIGNED> {
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams) {
+        let [row, start, len, slot] = global::load_v4(p.items + gpu::block_x() as u64 * 16, true);
+        let run = Run { row, start, len, column: gpu::block_y() * Self::COLUMNS };
+        let mut acc = [[[0f32; 4]; NA]; MA];
+        let stages = (len * B as u32).div_ceil(Self::stage_k(E::DTYPE) as u32);
+        let mut s = 0;
+        while s + 1 < STAGES as u32 {
+            if s < stages {
+                issue::<E, B, ALIGNED>(p, run, s, s * Self::stage_bytes(E::DTYPE) as u32);
+            }
+            copy::copy_commit();
+            s += 1;
+        }
+        let (mut head, mut tail) = (0, (STAGES as u32 - 1) * Self::stage_bytes(E::DTYPE) as u32);
+        let end = STAGES as u32 * Self::stage_bytes(E::DTYPE) as u32;
+        s = 0;
+        while s < stages {
+            copy::copy_wait::<{ STAGES as u32 - 2 }>();
+            gpu::sync_threads();
+            if s + (STAGES as u32 - 1) < stages {
+                issue::<E, B, ALIGNED>(p, run, s + STAGES as u32 - 1, tail);
+            }
+            copy::copy_commit();
+            multiply::<E, B, MA, NA>(head, &mut acc);
+            head = advance(head, Self::stage_bytes(E::DTYPE) as u32, end);
+            tail = advance(tail, Self::stage_bytes(E::DTYPE) as u32, end);
+            s += 1;
+        }
+        if slot != WHOLE_ROW && !carry::<B, MA, NA>(p, slot, run.column, &mut acc) {
+            return;
+        }
+        write::<E, B, MA, NA>(p, run, &acc);
+    }
+}
+
+#[inline(always)]
+fn advance(at: u32, by: u32, end: u32) -> u32 {
+    if at + by == end { 0 } else { at + by }
+}
+
+/// First row of the warp's atoms inside the block, first column inside the tile.
+#[inline(always)]
+fn warp_origin<const B: usize, const NA: usize>() -> (u32, u32) {
+    let warp = gpu::thread() / 32;
+    let across = (BLOCK_COLUMNS / (NA * 8)) as u32;
+    (warp / across * 32, warp % across * (NA * 8) as u32)
+}
+
+/// Starts the copies of stage `s` into the arena at byte `at`. What lies past the run, past k or past
+/// n arrives as zeros.
+#[inline(always)]
+fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(p: &SpmmParams, run: Run, s: u32, at: u32) {
+    let arena = copy::arena() + at;
+    let per_chunk = 16 / E::BYTES;
+    let stage_k = STAGE_BYTES as u32 / E::BYTES;
+    let mut i = 0;
+    while i < (B * 8 / 128) as u32 {
+        let index = gpu::thread() + i * 128;
+        let (r, chunk) = (index / 8, index % 8);
+        let k = s * stage_k + chunk * per_chunk;
+        let (block, inner) = (k / B as u32, k % B as u32);
+        let element = (run.start as u64 + block as u64) * (B * B) as u64 + (r * B as u32 + inner) as u64;
+        let bytes = if block < run.len { 16 } else { 0 };
+        copy::copy_async_16(ATile(arena).chunk(r, chunk), p.values + element * E::BYTES as u64, bytes);
+        i += 1;
+    }
+    let arena = arena + (B * STAGE_BYTES) as u32;
+    let chunks = BLOCK_COLUMNS as u32 / per_chunk;
+    i = 0;
+    while i < 8 {
+        let index = gpu::thread() + i * 128;
+        let (r, chunk) = (index / chunks, index % chunks);
+        let k = s * stage_k + r;
+        let block = k / B as u32;
+        let column = global::load_b32(p.columns + (run.start as u64 + block as u64) * 4, block < run.len);
+        let row = column as u64 * B as u64 + (k % B as u32) as u64;
+        let first = run.column + chunk * per_chunk;
+        let exists = block < run.len && row < p.k as u64 && first < p.n;
+        let from = p.b + row * p.ldb_bytes as u64 + first as u64 * E::BYTES as u64;
+        let left = if exists { p.n - first } else { 0 };
+        let to = if E::BYTES == 2 {
+            BTile::<ROW_16>(arena).chunk(r, chunk)
+        } else {
+            BTile::<ROW_32>(arena).chunk(r, chunk)
+        };
+        if ALIGNED {
+            let bytes = if left < per_chunk { left * E::BYTES } else { 16 };
+            copy::copy_async_16(to, if exists { from } else { p.b }, bytes);
+        } else {
+            copy::store_shared_v4(to, chunk_by_element::<E>(from, left));
+        }
+        i += 1;
+    }
+}
+
+/// Sixteen bytes from an address that is only aligned to one element; elements past `left` are zero.
+#[inline(always)]
+fn chunk_by_element<E: MmaElem>(from: u64, left: u32) -> [u32; 4] {
+    if E::BYTES == 4 {
+        [0u32, 1, 2, 3].map(|i| global::load_b32(from + i as u64 * 4, i < left))
+    } else {
+        [0u32, 2, 4, 6].map(|i| {
+            let low = global::load_b16(from + i as u64 * 2, i < left);
+            low | global::load_b16(from + i as u64 * 2 + 2, i + 1 < left) << 16
+        })
+    }
+}
+
+/// Multiplies the stage at byte `at` of the arena: four k-steps.
+#[inline(always)]
+fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(at: u32, acc: &mut Acc<MA, NA>) {
+    let lane = gpu::thread() % 32;
+    let (row, column) = warp_origin::<B, NA>();
+    let a_tile = ATile(copy::arena() + at);
+    let b_at = copy::arena() + at + (B * STAGE_BYTES) as u32;
+    let mut step = 0;
+    while step < 4 {
+        let mut a = [[0u32; 4]; MA];
+        let mut i = 0;
+        while i < MA {
+            a[i] = E::a(a_tile, row + i as u32 * 16, step, lane);
+            i += 1;
+        }
+        let mut j = 0;
+        while j < NA {
+            let c = column + j as u32 * 8;
+            let b = if E::BYTES == 2 {
+                E::b(BTile::<ROW_16>(b_at), step, c, lane)
+            } else {
+                E::b(BTile::<ROW_32>(b_at), step, c, lane)
+            };
+            i = 0;
+            while i < MA {
+                E::mma(&mut acc[i][j], a[i], b[0]);
+                E::mma(&mut acc[i][j + 1], a[i], b[1]);
+                i += 1;
+            }
+            j += 2;
+        }
+        step += 1;
+    }
+}
+
+/// Calls `f(row in the block, column in the tile, pair of accumulators)` for all pairs of a lane.
+#[inline(always)]
+fn pairs<const B: usize, const MA: usize, const NA: usize>(acc: &mut Acc<MA, NA>, mut f: impl FnMut(u32, u32, &mut [f32; 2])) {
+    let lane = gpu::thread() % 32;
+    let (row, column) = warp_origin::<B, NA>();
+    let mut i = 0;
+    while i < MA {
+        let mut j = 0;
+        while j < NA {
+            let [a, b, c, d] = acc[i][j];
+            let (mut upper, mut lower) = ([a, b], [c, d]);
+            let (r0, c0) = frag::accumulator(lane, 0);
+            let (r2, _) = frag::accumulator(lane, 2);
+            let (r, c) = (row + i as u32 * 16, column + j as u32 * 8 + c0);
+            f(r + r0, c, &mut upper);
+            f(r + r2, c, &mut lower);
+            acc[i][j] = [upper[0], upper[1], lower[0], lower[1]];
+            j += 1;
+        }
+        i += 1;
+    }
+}
+
+/// Finishes and stores the tile.
+#[inline(always)]
+fn write<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(p: &SpmmParams, run: Run, acc: &Acc<MA, NA>) {
+    let mut acc = *acc;
+    pairs::<B, MA, NA>(&mut acc, |r, c, pair| {
+        let (row, column) = (run.row * B as u32 + r, run.column + c);
+        if row < p.m {
+            let bias = row_bias::<E>(p, row);
+            if p.flags & FLAG_PAIRS != 0 {
+                finish::<E, 2>(p, row, column, bias, *pair);
+            } else {
+                finish::<E, 1>(p, row, column, bias, [pair[0]]);
+                finish::<E, 1>(p, row, column + 1, bias, [pair[1]]);
+            }
+        }
+    });
+}
+
+/// Leaves the partial sum of a split block row. True in the thread block that arrives last: its
+/// accumulators then hold the row's sum, added in slot order.
+#[inline(always)]
+fn carry<const B: usize, const MA: usize, const NA: usize>(p: &SpmmParams, slot: u32, column: u32, acc: &mut Acc<MA, NA>) -> bool {
+    let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
+    let at = |s: u32, r: u32, c: u32| {
+        let row = s as u64 * B as u64 + r as u64;
+        p.partial + (row * p.partial_columns as u64 + (column + c) as u64) * 4
+    };
+    pairs::<B, MA, NA>(acc, |r, c, pair| {
+        global::store_v2(at(slot, r, c), [pair[0].to_bits(), pair[1].to_bits()]);
+    });
+    global::fence_gpu();
+    gpu::sync_threads();
+    let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
+    if gpu::thread() == 0 {
+        copy::store_shared_b32(copy::arena(), global::atomic_add(arrivals, 1));
+    }
+    gpu::sync_threads();
+    if copy::load_shared_b32(copy::arena()) + 1 != count {
+        return false;
+    }
+    global::fence_gpu();
+    *acc = [[[0f32; 4]; NA]; MA];
+    let mut s = first;
+    while s < first + count {
+        pairs::<B, MA, NA>(acc, |r, c, pair| {
+            let [x, y] = global::load_v2_fresh(at(s, r, c));
+            *pair = [pair[0] + f32::from_bits(x), pair[1] + f32::from_bits(y)];
+        });
+        s += 1;
+    }
+    if gpu::thread() == 0 {
+        global::store_b32(arrivals, 0);
+    }
+    true
+}

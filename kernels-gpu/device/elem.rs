@@ -1,0 +1,208 @@
+//! Arithmetic of the element types: raw vectors from memory, accumulators, rounding on store.
+
+use super::ptx::{global, matrix};
+use crate::abi::*;
+
+/// Up to 16 bytes as they lie in memory. Decoded as late as possible: loads in flight stay packed.
+pub type Raw = [u32; 4];
+
+/// An element type and its accumulator.
+pub trait Elem: ElemInfo {
+    /// f32, or f64 for f64.
+    type Acc: Copy;
+    /// Zero of the accumulator.
+    const ZERO: Self::Acc;
+    /// Bytes of one element.
+    const BYTES: u32 = Self::DTYPE.bytes() as u32;
+    /// Bytes of one accumulator.
+    const ACC_BYTES: u32 = Self::DTYPE.acc_bytes() as u32;
+
+    /// Element `i` of a raw vector.
+    fn get(raw: &Raw, i: usize) -> Self::Acc;
+    /// Accumulators rounded and packed; unused ones are ignored.
+    fn put(values: &[Self::Acc; 8]) -> Raw;
+    /// A scalar parameter.
+    fn scalar(x: f64) -> Self::Acc;
+    /// a * b + c
+    fn fma(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc;
+    /// a + b
+    fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    /// Negative values become zero, NaN passes.
+    fn relu(a: Self::Acc) -> Self::Acc;
+    /// The accumulator another lane of the segment holds.
+    fn words(a: Self::Acc) -> [u32; 2];
+    /// Inverse of [`Elem::words`].
+    fn from_words(w: [u32; 2]) -> Self::Acc;
+
+    /// `V` elements, zero where `ok` is false.
+    #[inline(always)]
+    fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
+        match V as u32 * Self::BYTES {
+            16 => global::load_v4(addr, ok),
+            8 => {
+                let [a, b] = global::load_v2(addr, ok);
+                [a, b, 0, 0]
+            }
+            4 => [global::load_b32(addr, ok), 0, 0, 0],
+            _ => [global::load_b16(addr, ok), 0, 0, 0],
+        }
+    }
+
+    /// Stores `V` elements.
+    #[inline(always)]
+    fn store<const V: usize>(addr: u64, values: &[Self::Acc; V]) {
+        let mut wide = [Self::ZERO; 8];
+        let mut i = 0;
+        while i < V && i < 8 {
+            wide[i] = values[i];
+            i += 1;
+        }
+        let raw = Self::put(&wide);
+        match V as u32 * Self::BYTES {
+            16 => global::store_v4(addr, raw),
+            8 => global::store_v2(addr, [raw[0], raw[1]]),
+            4 => global::store_b32(addr, raw[0]),
+            _ => global::store_b16(addr, raw[0]),
+        }
+    }
+
+    /// Stores one accumulator.
+    #[inline(always)]
+    fn store_acc(addr: u64, a: Self::Acc) {
+        let w = Self::words(a);
+        if Self::ACC_BYTES == 8 { global::store_v2(addr, w) } else { global::store_b32(addr, w[0]) }
+    }
+
+    /// Loads one accumulator that another thread block stored in this launch.
+    #[inline(always)]
+    fn load_acc(addr: u64) -> Self::Acc {
+        if Self::ACC_BYTES == 8 {
+            Self::from_words(global::load_v2_fresh(addr))
+        } else {
+            Self::from_words([global::load_b32_fresh(addr), 0])
+        }
+    }
+}
+
+macro_rules! f32_accumulator {
+    () => {
+        type Acc = f32;
+        const ZERO: f32 = 0.0;
+
+        #[inline(always)]
+        fn scalar(x: f64) -> f32 {
+            x as f32
+        }
+        #[inline(always)]
+        fn fma(a: f32, b: f32, c: f32) -> f32 {
+            matrix::fma_f32(a, b, c)
+        }
+        #[inline(always)]
+        fn add(a: f32, b: f32) -> f32 {
+            a + b
+        }
+        #[inline(always)]
+        fn relu(a: f32) -> f32 {
+            if a < 0.0 { 0.0 } else { a }
+        }
+        #[inline(always)]
+        fn words(a: f32) -> [u32; 2] {
+            [a.to_bits(), 0]
+        }
+        #[inline(always)]
+        fn from_words(w: [u32; 2]) -> f32 {
+            f32::from_bits(w[0])
+        }
+    };
+}
+
+impl Elem for F32 {
+    f32_accumulator!();
+    #[inline(always)]
+    fn get(raw: &Raw, i: usize) -> f32 {
+        f32::from_bits(raw[i & 3])
+    }
+    #[inline(always)]
+    fn put(v: &[f32; 8]) -> Raw {
+        [v[0].to_bits(), v[1].to_bits(), v[2].to_bits(), v[3].to_bits()]
+    }
+}
+
+impl Elem for Tf32 {
+    f32_accumulator!();
+    #[inline(always)]
+    fn get(raw: &Raw, i: usize) -> f32 {
+        F32::get(raw, i)
+    }
+    #[inline(always)]
+    fn put(v: &[f32; 8]) -> Raw {
+        F32::put(v)
+    }
+}
+
+impl Elem for F16 {
+    f32_accumulator!();
+    #[inline(always)]
+    fn get(raw: &Raw, i: usize) -> f32 {
+        matrix::f32_from_f16(raw[i / 2 & 3] >> (i % 2 * 16) & 0xffff)
+    }
+    #[inline(always)]
+    fn put(v: &[f32; 8]) -> Raw {
+        let pack = matrix::f16x2_from_f32;
+        [pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])]
+    }
+}
+
+impl Elem for Bf16 {
+    f32_accumulator!();
+    #[inline(always)]
+    fn get(raw: &Raw, i: usize) -> f32 {
+        // A bf16 is the upper half of the f32 of the same value.
+        let word = raw[i / 2 & 3];
+        f32::from_bits(if i % 2 == 0 { word << 16 } else { word & 0xffff_0000 })
+    }
+    #[inline(always)]
+    fn put(v: &[f32; 8]) -> Raw {
+        let pack = matrix::bf16x2_from_f32;
+        [pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])]
+    }
+}
+
+impl Elem for F64 {
+    type Acc = f64;
+    const ZERO: f64 = 0.0;
+    #[inline(always)]
+    fn get(raw: &Raw, i: usize) -> f64 {
+        Self::from_words([raw[i * 2 & 3], raw[(i * 2 & 3) + 1 & 3]])
+    }
+    #[inline(always)]
+    fn put(v: &[f64; 8]) -> Raw {
+        let ([a, b], [c, d]) = (Self::words(v[0]), Self::words(v[1]));
+        [a, b, c, d]
+    }
+    #[inline(always)]
+    fn scalar(x: f64) -> f64 {
+        x
+    }
+    #[inline(always)]
+    fn fma(a: f64, b: f64, c: f64) -> f64 {
+        matrix::fma_f64(a, b, c)
+    }
+    #[inline(always)]
+    fn add(a: f64, b: f64) -> f64 {
+        a + b
+    }
+    #[inline(always)]
+    fn relu(a: f64) -> f64 {
+        if a < 0.0 { 0.0 } else { a }
+    }
+    #[inline(always)]
+    fn words(a: f64) -> [u32; 2] {
+        let bits = a.to_bits();
+        [bits as u32, (bits >> 32) as u32]
+    }
+    #[inline(always)]
+    fn from_words(w: [u32; 2]) -> f64 {
+        f64::from_bits((w[1] as u64) << 32 | w[0] as u64)
+    }
+}

@@ -1,0 +1,27 @@
+//! The table expanded to kernel entries of the family being compiled, and the panic handler.
+
+use super::gpu::kernel;
+use crate::abi::*;
+use crate::for_each_kernel;
+
+macro_rules! entries {
+    ($($family:ident $cfg:tt { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
+        $(
+            #[cfg(any(family = $cfg, not(target_arch = "nvptx64")))]
+            mod $family {
+                use super::*;
+                use crate::device::$family::Body;
+                $(kernel!($name(p: SpmmParams) => <$tile as Body>::run::<$walk, $elem>(&p));)+
+            }
+        )+
+    };
+}
+
+for_each_kernel!(entries);
+
+#[cfg(target_arch = "nvptx64")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: a trap ends the kernel; a test proves that no kernel reaches it.
+    unsafe { core::arch::nvptx::trap() }
+}

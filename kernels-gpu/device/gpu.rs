@@ -1,0 +1,97 @@
+//! The seam to the compiler: indices, barrier and the kernel ABI. Two bodies: rustc's own NVPTX
+//! backend, and the crate `cuda_std` for Rust-CUDA's `rustc_codegen_nvvm`.
+
+#[cfg(not(feature = "cuda_std"))]
+mod body {
+    use core::arch::nvptx;
+
+    #[inline(always)]
+    pub fn thread() -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_thread_idx_x() as u32 }
+    }
+
+    #[inline(always)]
+    pub fn block_x() -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_block_idx_x() as u32 }
+    }
+
+    #[inline(always)]
+    pub fn block_y() -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_block_idx_y() as u32 }
+    }
+
+    #[inline(always)]
+    pub fn grid_y() -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_grid_dim_y() as u32 }
+    }
+
+    /// Barrier over the thread block. Every thread must arrive.
+    #[inline(always)]
+    pub fn sync_threads() {
+        // SAFETY: callers reach it uniformly.
+        unsafe { nvptx::_syncthreads() }
+    }
+}
+
+#[cfg(feature = "cuda_std")]
+mod body {
+    use cuda_std::thread as t;
+
+    #[inline(always)]
+    pub fn thread() -> u32 {
+        t::thread_idx_x()
+    }
+
+    #[inline(always)]
+    pub fn block_x() -> u32 {
+        t::block_idx_x()
+    }
+
+    #[inline(always)]
+    pub fn block_y() -> u32 {
+        t::block_idx_y()
+    }
+
+    #[inline(always)]
+    pub fn grid_y() -> u32 {
+        t::grid_dim_y()
+    }
+
+    /// Barrier over the thread block. Every thread must arrive.
+    #[inline(always)]
+    pub fn sync_threads() {
+        t::sync_threads()
+    }
+}
+
+pub use body::*;
+
+/// A kernel entry: `kernel!(name(params: Type) => body)`.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! kernel {
+    ($name:ident($p:ident: $ty:ty) => $body:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn $name($p: $ty) {
+            // SAFETY: the host checked the operands and built the launch from the same table row.
+            unsafe { $body }
+        }
+    };
+}
+
+/// On the host the entries are only type-checked.
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! kernel {
+    ($name:ident($p:ident: $ty:ty) => $body:expr) => {
+        #[allow(dead_code)]
+        pub unsafe fn $name($p: $ty) {
+            // SAFETY: the host checked the operands and built the launch from the same table row.
+            unsafe { $body }
+        }
+    };
+}
+
+pub(crate) use kernel;

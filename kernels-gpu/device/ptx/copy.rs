@@ -1,0 +1,61 @@
+//! Asynchronous copies from global into shared memory (`cp.async`), and shared loads and stores.
+
+use super::ptx;
+
+#[cfg(target_arch = "nvptx64")]
+core::arch::global_asm!(".extern .shared .align 1024 .b8 shared_arena[];");
+
+/// Shared-space address of the dynamic shared memory.
+#[inline(always)]
+pub fn arena() -> u32 {
+    let mut a = 0u32;
+    ptx!("mov.u32 {a}, shared_arena;", a = inout(reg32) a, options(pure, nomem, nostack));
+    a
+}
+
+/// Copies `bytes` (0 to 16) to shared `to` and fills the rest of 16 bytes with zeros. Both addresses
+/// 16-byte aligned; `from` global.
+#[inline(always)]
+pub fn copy_async_16(to: u32, from: u64, bytes: u32) {
+    ptx!(
+        "cp.async.cg.shared.global [{to}], [{from}], 16, {bytes};",
+        to = in(reg32) to, from = in(reg64) from, bytes = in(reg32) bytes,
+        options(nostack)
+    );
+}
+
+/// Closes a group of copies.
+#[inline(always)]
+pub fn copy_commit() {
+    ptx!("cp.async.commit_group;", options(nostack));
+}
+
+/// Waits until at most `PENDING` groups of this thread are under way.
+#[inline(always)]
+pub fn copy_wait<const PENDING: u32>() {
+    ptx!("cp.async.wait_group {n};", n = const PENDING, options(nostack));
+}
+
+/// Stores 16 bytes to shared memory.
+#[inline(always)]
+pub fn store_shared_v4(to: u32, v: [u32; 4]) {
+    ptx!(
+        "st.shared.v4.u32 [{to}], {{{a}, {b}, {c}, {d}}};",
+        to = in(reg32) to, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3],
+        options(nostack)
+    );
+}
+
+/// Stores 4 bytes to shared memory.
+#[inline(always)]
+pub fn store_shared_b32(to: u32, v: u32) {
+    ptx!("st.shared.u32 [{to}], {v};", to = in(reg32) to, v = in(reg32) v, options(nostack));
+}
+
+/// Loads 4 bytes from shared memory.
+#[inline(always)]
+pub fn load_shared_b32(from: u32) -> u32 {
+    let mut a = 0u32;
+    ptx!("ld.shared.u32 {a}, [{from}];", a = inout(reg32) a, from = in(reg32) from, options(nostack));
+    a
+}

@@ -1,0 +1,126 @@
+//! `ldmatrix`, `mma.sync` and the conversions around them. Fragment layouts: `crate::frag`.
+
+use super::ptx;
+
+/// Four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r.
+#[inline(always)]
+pub fn ldmatrix_x4(from: u32) -> [u32; 4] {
+    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+    ptx!(
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}];",
+        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d, from = in(reg32) from,
+        options(nostack)
+    );
+    [a, b, c, d]
+}
+
+/// As [`ldmatrix_x4`], each matrix transposed.
+#[inline(always)]
+pub fn ldmatrix_x4_trans(from: u32) -> [u32; 4] {
+    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+    ptx!(
+        "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}];",
+        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d, from = in(reg32) from,
+        options(nostack)
+    );
+    [a, b, c, d]
+}
+
+macro_rules! mma {
+    ($(#[$doc:meta])* $name:ident, $text:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+            let [mut d0, mut d1, mut d2, mut d3] = *d;
+            ptx!(
+                concat!($text, " {{{d0}, {d1}, {d2}, {d3}}}, {{{a0}, {a1}, {a2}, {a3}}}, {{{b0}, {b1}}}, {{{d0}, {d1}, {d2}, {d3}}};"),
+                d0 = inout(reg32) d0, d1 = inout(reg32) d1, d2 = inout(reg32) d2, d3 = inout(reg32) d3,
+                a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+                b0 = in(reg32) b[0], b1 = in(reg32) b[1],
+                options(pure, nomem, nostack)
+            );
+            *d = [d0, d1, d2, d3];
+        }
+    };
+}
+
+mma! {
+    /// D += A B, m16n8k16, f16 operands, f32 accumulators.
+    mma_f16, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+}
+mma! {
+    /// D += A B, m16n8k16, bf16 operands, f32 accumulators.
+    mma_bf16, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+}
+mma! {
+    /// D += A B, m16n8k8, TF32 operands, f32 accumulators.
+    mma_tf32, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+}
+
+/// f32 rounded to TF32, to nearest, ties away from zero.
+#[inline(always)]
+pub fn round_tf32(x: u32) -> u32 {
+    let mut y = 0u32;
+    ptx!("cvt.rna.tf32.f32 {y}, {x};", y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack));
+    y
+}
+
+/// The f16 in the low half of `x` as f32.
+#[inline(always)]
+pub fn f32_from_f16(x: u32) -> f32 {
+    let mut y = 0f32;
+    ptx!(
+        "{{ .reg .b16 h; cvt.u16.u32 h, {x}; cvt.f32.f16 {y}, h; }}",
+        y = inout(reg32) y, x = in(reg32) x,
+        options(pure, nomem, nostack)
+    );
+    y
+}
+
+/// `lo` and `hi` rounded to nearest even, packed.
+#[inline(always)]
+pub fn f16x2_from_f32(lo: f32, hi: f32) -> u32 {
+    let mut y = 0u32;
+    ptx!(
+        "cvt.rn.f16x2.f32 {y}, {hi}, {lo};",
+        y = inout(reg32) y, lo = in(reg32) lo, hi = in(reg32) hi,
+        options(pure, nomem, nostack)
+    );
+    y
+}
+
+/// `lo` and `hi` rounded to nearest even, packed.
+#[inline(always)]
+pub fn bf16x2_from_f32(lo: f32, hi: f32) -> u32 {
+    let mut y = 0u32;
+    ptx!(
+        "cvt.rn.bf16x2.f32 {y}, {hi}, {lo};",
+        y = inout(reg32) y, lo = in(reg32) lo, hi = in(reg32) hi,
+        options(pure, nomem, nostack)
+    );
+    y
+}
+
+/// `a * b + c`, rounded once.
+#[inline(always)]
+pub fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
+    let mut d = c;
+    ptx!(
+        "fma.rn.f32 {d}, {a}, {b}, {d};",
+        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b,
+        options(pure, nomem, nostack)
+    );
+    d
+}
+
+/// `a * b + c`, rounded once.
+#[inline(always)]
+pub fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
+    let mut d = c;
+    ptx!(
+        "fma.rn.f64 {d}, {a}, {b}, {d};",
+        d = inout(reg64) d, a = in(reg64) a, b = in(reg64) b,
+        options(pure, nomem, nostack)
+    );
+    d
+}

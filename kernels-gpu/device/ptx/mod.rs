@@ -1,0 +1,22 @@
+//! One instruction = one function, no policy. On the host (type-check only) `ptx!` is empty.
+#![allow(unused_variables, unused_mut, unused_assignments, clippy::let_and_return)]
+
+pub mod copy;
+pub mod global;
+pub mod matrix;
+pub mod warp;
+
+#[cfg(target_arch = "nvptx64")]
+macro_rules! ptx {
+    ($($t:tt)*) => {
+        // SAFETY: the wrapper states what the instruction needs; its operands are all named.
+        unsafe { core::arch::asm!($($t)*) }
+    };
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! ptx {
+    ($($t:tt)*) => {};
+}
+
+pub(crate) use ptx;

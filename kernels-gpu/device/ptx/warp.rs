@@ -1,0 +1,23 @@
+//! Exchange inside a warp.
+
+use super::ptx;
+
+/// The value that lane `source` of this lane's segment of `LANES` lanes holds. Every lane of the
+/// segment must call it together.
+#[inline(always)]
+pub fn shuffle<const LANES: u32>(value: u32, source: u32, members: u32) -> u32 {
+    let mut out = value;
+    ptx!(
+        "shfl.sync.idx.b32 {out}, {v}, {source}, {segment}, {members};",
+        out = inout(reg32) out, v = in(reg32) value, source = in(reg32) source,
+        segment = in(reg32) (32 - LANES) << 8 | 31, members = in(reg32) members,
+        options(nostack)
+    );
+    out
+}
+
+/// Waits for the lanes in `members` and makes their writes visible to each other.
+#[inline(always)]
+pub fn sync_lanes(members: u32) {
+    ptx!("bar.warp.sync {m};", m = in(reg32) members, options(nostack));
+}

@@ -1,0 +1,119 @@
+//! Which lane and register of a warp holds which element of an `mma` atom, as const fns, and the
+//! shared-memory swizzle. Source: PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8".
+
+/// Row and column inside an atom.
+pub type Place = (u32, u32);
+
+/// Accumulator of every m16n8 atom: register `r` of 4 (f32) of a lane.
+pub const fn accumulator(lane: u32, r: u32) -> Place {
+    (lane / 4 + 8 * (r / 2), lane % 4 * 2 + r % 2)
+}
+
+/// A of m16n8k16 (f16, bf16): half `h` of register `r` of 4.
+pub const fn a_k16(lane: u32, r: u32, h: u32) -> Place {
+    (lane / 4 + 8 * (r % 2), lane % 4 * 2 + h + 8 * (r / 2))
+}
+
+/// B of m16n8k16 (f16, bf16), as (k, n): half `h` of register `r` of 2.
+pub const fn b_k16(lane: u32, r: u32, h: u32) -> Place {
+    (lane % 4 * 2 + h + 8 * r, lane / 4)
+}
+
+/// A of m16n8k8 (TF32): register `r` of 4.
+pub const fn a_k8(lane: u32, r: u32) -> Place {
+    (lane / 4 + 8 * (r % 2), lane % 4 + 4 * (r / 2))
+}
+
+/// B of m16n8k8 (TF32), as (k, n): register `r` of 2.
+pub const fn b_k8(lane: u32, r: u32) -> Place {
+    (lane % 4 + 4 * r, lane / 4)
+}
+
+/// Row and 16-byte chunk that a lane addresses for `ldmatrix.x4` over 16 rows x 32 bytes; the four
+/// matrices land in the registers of [`a_k16`] (halves) and of [`a_k8`] (words).
+pub const fn ldmatrix_x4(lane: u32) -> Place {
+    (lane % 16, lane / 16)
+}
+
+/// Byte offset of 16-byte chunk `chunk` of row `row` in a tile with rows of `row_bytes` (a multiple
+/// of 128): chunks of eight consecutive rows fall into eight different bank groups.
+pub const fn swizzle(row: u32, chunk: u32, row_bytes: u32) -> u32 {
+    row * row_bytes + (chunk ^ (row & 7)) * 16
+}
+
+#[cfg(all(test, not(target_arch = "nvptx64")))]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Every element of the `rows` x `cols` atom is held exactly once.
+    fn bijective(rows: u32, cols: u32, places: impl Iterator<Item = Place>) {
+        let mut seen = BTreeSet::new();
+        for (r, c) in places {
+            assert!(r < rows && c < cols, "({r}, {c}) lies outside {rows} x {cols}");
+            assert!(seen.insert((r, c)), "({r}, {c}) is held twice");
+        }
+        assert_eq!(seen.len() as u32, rows * cols);
+    }
+
+    fn lanes(regs: u32, halves: u32) -> impl Iterator<Item = (u32, u32, u32)> {
+        (0..32).flat_map(move |l| (0..regs).flat_map(move |r| (0..halves).map(move |h| (l, r, h))))
+    }
+
+    #[test]
+    fn fragment_maps_are_bijections() {
+        bijective(16, 8, lanes(4, 1).map(|(l, r, _)| accumulator(l, r)));
+        bijective(16, 16, lanes(4, 2).map(|(l, r, h)| a_k16(l, r, h)));
+        bijective(16, 8, lanes(2, 2).map(|(l, r, h)| b_k16(l, r, h)));
+        bijective(16, 8, lanes(4, 1).map(|(l, r, _)| a_k8(l, r)));
+        bijective(8, 8, lanes(2, 1).map(|(l, r, _)| b_k8(l, r)));
+        bijective(16, 2, (0..32).map(ldmatrix_x4));
+    }
+
+    /// `ldmatrix` hands lane l the word l%4 of row l/4 of matrix r, whose rows lanes 8r..8r+8 address.
+    #[test]
+    fn ldmatrix_delivers_the_a_fragments() {
+        for (lane, r, h) in lanes(4, 2) {
+            let (row, chunk) = ldmatrix_x4(8 * r + lane / 4);
+            assert_eq!(a_k16(lane, r, h), (row, chunk * 8 + lane % 4 * 2 + h));
+            assert_eq!(a_k8(lane, r), (row, chunk * 4 + lane % 4));
+        }
+    }
+
+    /// With `.trans`, lane l gets elements (2(l%4), l/4) and (2(l%4)+1, l/4) of matrix r: two n8
+    /// atoms of B from 16 rows (k) and two chunks (n).
+    #[test]
+    fn transposed_ldmatrix_delivers_the_b_fragments() {
+        for (lane, r, h) in lanes(4, 2) {
+            let (k0, chunk) = ldmatrix_x4(8 * r);
+            let (k, n) = b_k16(lane, r % 2, h);
+            assert_eq!((k0 + lane % 4 * 2 + h, chunk * 8 + lane / 4), (k, n + 8 * (r / 2)));
+        }
+    }
+
+    #[test]
+    fn swizzle_is_a_bijection_without_bank_conflicts() {
+        for row_bytes in [128, 256] {
+            let offsets: BTreeSet<u32> =
+                (0..64).flat_map(|r| (0..row_bytes / 16).map(move |c| swizzle(r, c, row_bytes))).collect();
+            assert_eq!(offsets.len() as u32, 64 * row_bytes / 16);
+            assert!(offsets.iter().all(|o| *o < 64 * row_bytes));
+            for chunk in 0..row_bytes / 16 {
+                let banks: BTreeSet<u32> = (0..8).map(|r| swizzle(r, chunk, row_bytes) / 16 % 8).collect();
+                assert_eq!(banks.len(), 8);
+            }
+        }
+    }
+
+    /// TF32 rows of B are padded by 32 bytes: the 32 words that one fragment load touches lie in 32 banks.
+    #[test]
+    fn padded_rows_have_no_bank_conflicts() {
+        let row = crate::abi::MmaTile::<64, 2, 8, true>::b_row_bytes(crate::abi::Dtype::Tf32) as u32;
+        for r in 0..2 {
+            let banks: BTreeSet<u32> =
+                (0..32).map(|l| b_k8(l, r)).map(|(k, n)| (k * row / 4 + n) % 32).collect();
+            assert_eq!(banks.len(), 32);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Device kernels of einsparse. Built for `nvptx64-nvidia-cuda` this crate is the kernels; built for
+//! the host it is the header both sides share: [`abi`], [`table`] and [`frag`].
+
+#![no_std]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
+
+pub mod abi;
+pub mod frag;
+pub mod table;
+
+#[cfg(any(target_arch = "nvptx64", feature = "cuda_std"))]
+#[allow(missing_docs)]
+mod device;
+
+/// Folder of this crate's sources, from which the device modules are compiled.
+#[cfg(not(target_arch = "nvptx64"))]
+pub const SOURCE_DIR: &str = env!("CARGO_MANIFEST_DIR");

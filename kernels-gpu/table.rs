@@ -1,0 +1,144 @@
+//! The list of kernels. One row is one kernel: name, walk, element, tile. This is the only place
+//! where a kernel's name exists; device entries, launch bounds and the host's registry expand it.
+
+/// Calls `$m!` with every row, grouped by family.
+#[macro_export]
+macro_rules! for_each_kernel {
+    ($m:ident) => {
+        $m! {
+            spmm "spmm" {
+                spmm_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8>;
+                spmm_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8>;
+                spmm_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8>;
+                spmm_csr_f32_n256: Csr, F32, SubWarp<32, 4, 2, 4>;
+                spmm_csr_f32_any8: Csr, F32, SubWarp<8, 1, 1, 8>;
+                spmm_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8>;
+                spmm_csr_f32_any128: Csr, F32, SubWarp<32, 1, 4, 4>;
+                spmm_group_coo_f32_n32: GroupCoo, F32, SubWarp<8, 4, 1, 8>;
+                spmm_group_coo_f32_n64: GroupCoo, F32, SubWarp<16, 4, 1, 8>;
+                spmm_group_coo_f32_n128: GroupCoo, F32, SubWarp<32, 4, 1, 8>;
+                spmm_group_coo_f32_n256: GroupCoo, F32, SubWarp<32, 4, 2, 4>;
+                spmm_group_coo_f32_any32: GroupCoo, F32, SubWarp<32, 1, 1, 8>;
+
+                spmm_csr_f64_n32: Csr, F64, SubWarp<16, 2, 1, 8>;
+                spmm_csr_f64_n64: Csr, F64, SubWarp<32, 2, 1, 8>;
+                spmm_csr_f64_n128: Csr, F64, SubWarp<32, 2, 2, 4>;
+                spmm_csr_f64_any8: Csr, F64, SubWarp<8, 1, 1, 8>;
+                spmm_csr_f64_any32: Csr, F64, SubWarp<32, 1, 1, 8>;
+                spmm_csr_f64_any128: Csr, F64, SubWarp<32, 1, 4, 4>;
+                spmm_group_coo_f64_n64: GroupCoo, F64, SubWarp<32, 2, 1, 8>;
+                spmm_group_coo_f64_any32: GroupCoo, F64, SubWarp<32, 1, 1, 8>;
+
+                spmm_csr_f16_n32: Csr, F16, SubWarp<4, 8, 1, 4>;
+                spmm_csr_f16_n64: Csr, F16, SubWarp<8, 8, 1, 8>;
+                spmm_csr_f16_n128: Csr, F16, SubWarp<16, 8, 1, 8>;
+                spmm_csr_f16_n256: Csr, F16, SubWarp<32, 8, 1, 8>;
+                spmm_csr_f16_any8: Csr, F16, SubWarp<8, 1, 1, 8>;
+                spmm_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8>;
+                spmm_csr_f16_any128: Csr, F16, SubWarp<32, 1, 4, 4>;
+                spmm_group_coo_f16_n64: GroupCoo, F16, SubWarp<8, 8, 1, 8>;
+                spmm_group_coo_f16_n128: GroupCoo, F16, SubWarp<16, 8, 1, 8>;
+                spmm_group_coo_f16_n256: GroupCoo, F16, SubWarp<32, 8, 1, 8>;
+                spmm_group_coo_f16_any32: GroupCoo, F16, SubWarp<32, 1, 1, 8>;
+
+                spmm_csr_bf16_n32: Csr, Bf16, SubWarp<4, 8, 1, 4>;
+                spmm_csr_bf16_n64: Csr, Bf16, SubWarp<8, 8, 1, 8>;
+                spmm_csr_bf16_n128: Csr, Bf16, SubWarp<16, 8, 1, 8>;
+                spmm_csr_bf16_n256: Csr, Bf16, SubWarp<32, 8, 1, 8>;
+                spmm_csr_bf16_any8: Csr, Bf16, SubWarp<8, 1, 1, 8>;
+                spmm_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8>;
+                spmm_csr_bf16_any128: Csr, Bf16, SubWarp<32, 1, 4, 4>;
+                spmm_group_coo_bf16_n64: GroupCoo, Bf16, SubWarp<8, 8, 1, 8>;
+                spmm_group_coo_bf16_n128: GroupCoo, Bf16, SubWarp<16, 8, 1, 8>;
+                spmm_group_coo_bf16_n256: GroupCoo, Bf16, SubWarp<32, 8, 1, 8>;
+                spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8>;
+            }
+            block "block" {
+                block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
+                block_f16_b32: Block, F16, MmaTile<32, 2, 4, true>;
+                block_f16_b64: Block, F16, MmaTile<64, 2, 8, true>;
+                block_f16_b16_any: Block, F16, MmaTile<16, 1, 4, false>;
+                block_f16_b32_any: Block, F16, MmaTile<32, 2, 4, false>;
+                block_f16_b64_any: Block, F16, MmaTile<64, 2, 8, false>;
+                block_bf16_b16: Block, Bf16, MmaTile<16, 1, 4, true>;
+                block_bf16_b32: Block, Bf16, MmaTile<32, 2, 4, true>;
+                block_bf16_b64: Block, Bf16, MmaTile<64, 2, 8, true>;
+                block_bf16_b16_any: Block, Bf16, MmaTile<16, 1, 4, false>;
+                block_bf16_b32_any: Block, Bf16, MmaTile<32, 2, 4, false>;
+                block_bf16_b64_any: Block, Bf16, MmaTile<64, 2, 8, false>;
+                block_tf32_b16: Block, Tf32, MmaTile<16, 1, 4, true>;
+                block_tf32_b32: Block, Tf32, MmaTile<32, 2, 4, true>;
+                block_tf32_b64: Block, Tf32, MmaTile<64, 2, 8, true>;
+                block_tf32_b16_any: Block, Tf32, MmaTile<16, 1, 4, false>;
+                block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
+                block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
+            }
+        }
+    };
+}
+
+/// One row of the table, as values.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Entry name in the PTX module.
+    pub name: &'static str,
+    /// Module the entry lives in.
+    pub family: &'static str,
+    /// How the sparse operand is walked.
+    pub walk: crate::abi::WalkKind,
+    /// What happens to implicit zeros.
+    pub zeros: crate::abi::Zeros,
+    /// Element type.
+    pub dtype: crate::abi::Dtype,
+    /// Threads of a thread block.
+    pub threads: u32,
+    /// Thread blocks a multiprocessor must hold.
+    pub min_blocks: u32,
+    /// Columns of C per thread block.
+    pub columns: u32,
+    /// Work items per thread block.
+    pub items: u32,
+    /// Block rows of A; 1 for unstructured walks.
+    pub block: u32,
+    /// Elements per access to B and C.
+    pub vector: u32,
+    /// Dynamic shared memory, bytes.
+    pub shared_bytes: u32,
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! rows {
+    ($($family:ident $cfg:tt { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
+        /// Families, one PTX module each, in table order.
+        pub const FAMILIES: &[&str] = &[$(stringify!($family)),+];
+
+        /// Every row of the table.
+        pub fn kernels() -> &'static [Row] {
+            use crate::abi::*;
+            static ROWS: std::sync::LazyLock<Vec<Row>> = std::sync::LazyLock::new(|| vec![$($(Row {
+                name: stringify!($name),
+                family: stringify!($family),
+                walk: <$walk as WalkInfo>::WALK,
+                zeros: <$walk as WalkInfo>::ZEROS,
+                dtype: <$elem as ElemInfo>::DTYPE,
+                threads: <$tile as Tile>::THREADS,
+                min_blocks: <$tile as Tile>::MIN_BLOCKS,
+                columns: <$tile as Tile>::COLUMNS,
+                items: <$tile as Tile>::ITEMS,
+                block: <$tile as Tile>::BLOCK,
+                vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),
+                shared_bytes: <$tile as Tile>::shared_bytes(<$elem as ElemInfo>::DTYPE),
+            },)+)+]);
+            &ROWS
+        }
+    };
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+extern crate std;
+#[cfg(not(target_arch = "nvptx64"))]
+use std::{vec, vec::Vec};
+
+#[cfg(not(target_arch = "nvptx64"))]
+for_each_kernel!(rows);
