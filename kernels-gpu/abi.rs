@@ -133,7 +133,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> 
     for SubWarp<LANES, VEC, REP, UNROLL>
 {
     const THREADS: u32 = 128;
-    const MIN_BLOCKS: u32 = 6;
+    const MIN_BLOCKS: u32 = 5;
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = Self::THREADS / LANES;
     const BLOCK: u32 = 1;

@@ -20,13 +20,13 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_f32_n256: GroupCoo, F32, SubWarp<32, 4, 2, 4>;
                 spmm_group_coo_f32_any32: GroupCoo, F32, SubWarp<32, 1, 1, 8>;
 
-                spmm_csr_f64_n32: Csr, F64, SubWarp<16, 2, 1, 8>;
-                spmm_csr_f64_n64: Csr, F64, SubWarp<32, 2, 1, 8>;
+                spmm_csr_f64_n32: Csr, F64, SubWarp<16, 2, 1, 4>;
+                spmm_csr_f64_n64: Csr, F64, SubWarp<32, 2, 1, 4>;
                 spmm_csr_f64_n128: Csr, F64, SubWarp<32, 2, 2, 4>;
                 spmm_csr_f64_any8: Csr, F64, SubWarp<8, 1, 1, 8>;
                 spmm_csr_f64_any32: Csr, F64, SubWarp<32, 1, 1, 8>;
                 spmm_csr_f64_any128: Csr, F64, SubWarp<32, 1, 4, 4>;
-                spmm_group_coo_f64_n64: GroupCoo, F64, SubWarp<32, 2, 1, 8>;
+                spmm_group_coo_f64_n64: GroupCoo, F64, SubWarp<32, 2, 1, 4>;
                 spmm_group_coo_f64_any32: GroupCoo, F64, SubWarp<32, 1, 1, 8>;
 
                 spmm_csr_f16_n32: Csr, F16, SubWarp<4, 8, 1, 4>;

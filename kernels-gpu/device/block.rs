@@ -153,27 +153,21 @@ fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(at: u3
     let mut step = 0;
     while step < 4 {
         let mut a = [[0u32; 4]; MA];
-        let mut i = 0;
-        while i < MA {
+        unroll!(i < MA, {
             a[i] = E::a(a_tile, row + i as u32 * 16, step, lane);
-            i += 1;
-        }
-        let mut j = 0;
-        while j < NA {
-            let c = column + j as u32 * 8;
+        });
+        unroll!(h < NA / 2, {
+            let (j, c) = (h * 2, column + h as u32 * 16);
             let b = if E::BYTES == 2 {
                 E::b(BTile::<ROW_16>(b_at), step, c, lane)
             } else {
                 E::b(BTile::<ROW_32>(b_at), step, c, lane)
             };
-            i = 0;
-            while i < MA {
+            unroll!(i < MA, {
                 E::mma(&mut acc[i][j], a[i], b[0]);
                 E::mma(&mut acc[i][j + 1], a[i], b[1]);
-                i += 1;
-            }
-            j += 2;
-        }
+            });
+        });
         step += 1;
     }
 }
@@ -183,22 +177,18 @@ fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(at: u3
 fn pairs<const B: usize, const MA: usize, const NA: usize>(acc: &mut Acc<MA, NA>, mut f: impl FnMut(u32, u32, &mut [f32; 2])) {
     let lane = gpu::thread() % 32;
     let (row, column) = warp_origin::<B, NA>();
-    let mut i = 0;
-    while i < MA {
-        let mut j = 0;
-        while j < NA {
+    let (r0, c0) = frag::accumulator(lane, 0);
+    let (r2, _) = frag::accumulator(lane, 2);
+    unroll!(i < MA, {
+        unroll!(j < NA, {
             let [a, b, c, d] = acc[i][j];
             let (mut upper, mut lower) = ([a, b], [c, d]);
-            let (r0, c0) = frag::accumulator(lane, 0);
-            let (r2, _) = frag::accumulator(lane, 2);
             let (r, c) = (row + i as u32 * 16, column + j as u32 * 8 + c0);
             f(r + r0, c, &mut upper);
             f(r + r2, c, &mut lower);
             acc[i][j] = [upper[0], upper[1], lower[0], lower[1]];
-            j += 1;
-        }
-        i += 1;
-    }
+        });
+    });
 }
 
 /// Finishes and stores the tile.

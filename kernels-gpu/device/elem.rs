@@ -52,11 +52,7 @@ pub trait Elem: ElemInfo {
     #[inline(always)]
     fn store<const V: usize>(addr: u64, values: &[Self::Acc; V]) {
         let mut wide = [Self::ZERO; 8];
-        let mut i = 0;
-        while i < V && i < 8 {
-            wide[i] = values[i];
-            i += 1;
-        }
+        unroll!(i < V, { wide[i] = values[i] });
         let raw = Self::put(&wide);
         match V as u32 * Self::BYTES {
             16 => global::store_v4(addr, raw),

@@ -21,8 +21,7 @@ pub fn finish<E: Elem, const V: usize>(p: &SpmmParams, row: u32, column: u32, ro
     let old = E::load::<V>(c, inside && p.flags & FLAG_ACCUMULATE != 0);
     let alpha = E::scalar(p.alpha);
     let mut out = acc;
-    let mut i = 0;
-    while i < V {
+    unroll!(i < V, {
         let mut x = E::fma(alpha, acc[i], row_bias);
         x = E::add(x, E::get(&bias, i));
         if p.flags & FLAG_RELU != 0 {
@@ -32,8 +31,7 @@ pub fn finish<E: Elem, const V: usize>(p: &SpmmParams, row: u32, column: u32, ro
             x = E::add(x, E::get(&old, i));
         }
         out[i] = x;
-        i += 1;
-    }
+    });
     if inside {
         E::store::<V>(c, &out);
     }

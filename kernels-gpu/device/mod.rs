@@ -1,6 +1,20 @@
 //! The kernels. `gpu` is the seam to the compiler, `ptx` one instruction per function, `elem` and
 //! `walk` what the bodies are generic over, `spmm` and `block` the bodies, `entry` the table expanded.
 
+/// Repeats a block for `i` in `0..n`, n <= 8, as straight code: LLVM leaves loops around inline asm
+/// rolled, and an array indexed at run time lives in local memory.
+macro_rules! unroll {
+    ($i:ident < $n:expr, $body:block) => {{
+        unroll!(@ $i $n, $body, 0 1 2 3 4 5 6 7)
+    }};
+    (@ $i:ident $n:expr, $body:block, $($k:literal)*) => {{
+        $({
+            let $i: usize = $k;
+            if $i < $n $body
+        })*
+    }};
+}
+
 mod block;
 mod elem;
 mod entry;

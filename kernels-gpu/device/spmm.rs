@@ -37,11 +37,9 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> 
             return;
         }
         let bias = row_bias::<E>(p, row);
-        let mut r = 0;
-        while r < REP {
+        unroll!(r < REP, {
             finish::<E, VEC>(p, row, column + r as u32 * LANES * VEC as u32, bias, acc[r]);
-            r += 1;
-        }
+        });
     }
 }
 
@@ -65,42 +63,49 @@ fn gather<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize
         let ahead = if len - done > step { len - done - step } else { 0 };
         next = W::fetch::<E, LANES, UNROLL>(p.columns, p.values, start + done + step, ahead, lane);
         let mut j = 0;
-        while j < step && done + j < len {
-            let mut raw = [[[0u32; 4]; REP]; UNROLL];
-            let mut value = [E::ZERO; UNROLL];
-            let mut u = 0;
-            while u < UNROLL {
-                let (col, v) = W::entry::<E, LANES>(&batch, j + u as u32, members);
-                let exists = done + j + (u as u32) < len;
-                value[u] = if exists { v } else { E::ZERO };
-                let from = b + col as u64 * p.ldb_bytes as u64;
-                let mut r = 0;
-                while r < REP {
-                    let shift = r as u32 * LANES * VEC as u32;
-                    let ok = exists && column + shift < p.n;
-                    raw[u][r] = E::load::<VEC>(from + (shift * E::BYTES) as u64, ok);
-                    r += 1;
-                }
-                u += 1;
-            }
-            u = 0;
-            while u < UNROLL {
-                let mut r = 0;
-                while r < REP {
-                    let mut i = 0;
-                    while i < VEC {
-                        acc[r][i] = E::fma(value[u], E::get(&raw[u][r], i), acc[r][i]);
-                        i += 1;
-                    }
-                    r += 1;
-                }
-                u += 1;
-            }
+        loop {
+            burst::<W, E, LANES, VEC, REP, UNROLL>(p, &batch, (b, column), j, (len - done, members), &mut acc);
             j += UNROLL as u32;
+            // The walk's batch is one burst: `j` stays a constant and the batch in registers.
+            if W::ONE_BURST || j >= step || done + j >= len {
+                break;
+            }
         }
         done += step;
     }
     acc
+}
+
+/// Gathers entries `j..j + UNROLL` of a batch: first all loads, then the arithmetic.
+#[inline(always)]
+fn burst<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>(
+    p: &SpmmParams,
+    batch: &W::Batch<E>,
+    (b, column): (u64, u32),
+    j: u32,
+    (left, members): (u32, u32),
+    acc: &mut Acc<E, VEC, REP>,
+) {
+    let mut raw = [[[0u32; 4]; REP]; UNROLL];
+    let mut value = [E::ZERO; UNROLL];
+    unroll!(u < UNROLL, {
+        let (col, v) = W::entry::<E, LANES>(batch, j + u as u32, members);
+        let exists = j + (u as u32) < left;
+        value[u] = if exists { v } else { E::ZERO };
+        let from = b + col as u64 * p.ldb_bytes as u64;
+        unroll!(r < REP, {
+            let shift = r as u32 * LANES * VEC as u32;
+            let ok = exists && column + shift < p.n;
+            raw[u][r] = E::load::<VEC>(from + (shift * E::BYTES) as u64, ok);
+        });
+    });
+    unroll!(u < UNROLL, {
+        unroll!(r < REP, {
+            unroll!(i < VEC, {
+                acc[r][i] = E::fma(value[u], E::get(&raw[u][r], i), acc[r][i]);
+            });
+        });
+    });
 }
 
 /// Leaves the partial sum of a split row. True for the segment that arrives last: its accumulators
@@ -119,15 +124,9 @@ fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
         let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;
         p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
     };
-    let mut r = 0;
-    while r < REP {
-        let mut i = 0;
-        while i < VEC {
-            E::store_acc(at(slot, r, i), acc[r][i]);
-            i += 1;
-        }
-        r += 1;
-    }
+    unroll!(r < REP, {
+        unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
+    });
     global::fence_gpu();
     warp::sync_lanes(members);
     let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
@@ -142,15 +141,11 @@ fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     *acc = [[E::ZERO; VEC]; REP];
     let mut s = first;
     while s < first + count {
-        let mut r = 0;
-        while r < REP {
-            let mut i = 0;
-            while i < VEC {
+        unroll!(r < REP, {
+            unroll!(i < VEC, {
                 acc[r][i] = E::add(acc[r][i], E::load_acc(at(s, r, i)));
-                i += 1;
-            }
-            r += 1;
-        }
+            });
+        });
         s += 1;
     }
     if lane == 0 {

@@ -6,6 +6,7 @@ use crate::device::elem::Elem;
 use crate::device::ptx::{global, warp};
 
 impl Walk for Csr {
+    const ONE_BURST: bool = false;
     type Batch<E: Elem> = (u32, E::Acc);
 
     #[inline(always)]

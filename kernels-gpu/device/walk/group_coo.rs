@@ -27,6 +27,7 @@ fn quad<E: Elem>(values: u64, at: u64, ok: bool) -> [Raw; 2] {
 }
 
 impl Walk for GroupCoo {
+    const ONE_BURST: bool = true;
     type Batch<E: Elem> = Eight;
 
     #[inline(always)]

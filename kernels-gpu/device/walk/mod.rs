@@ -8,6 +8,8 @@ use crate::abi::WalkInfo;
 
 /// A walk over the entries of one row, shared by a segment of `LANES` lanes.
 pub trait Walk: WalkInfo {
+    /// A batch is exactly `UNROLL` entries.
+    const ONE_BURST: bool;
     /// Entries held by the segment after one fetch.
     type Batch<E: Elem>: Copy;
 
