@@ -1,0 +1,157 @@
+//! Files: content hashes, writes that are seen whole or not at all, and the store of finished modules.
+
+use crate::Error;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Finished builds that stay in the store.
+const KEPT: usize = 24;
+
+/// FNV-1a, 128 bits: the key of the store. Equal on every platform and compiler.
+pub(crate) struct Hash(u128);
+
+impl Hash {
+    pub(crate) fn new() -> Self {
+        Hash(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+
+    /// Adds one part; parts are kept apart by their length.
+    pub(crate) fn add(mut self, part: impl AsRef<[u8]>) -> Self {
+        let part = part.as_ref();
+        for &byte in (part.len() as u64).to_le_bytes().iter().chain(part) {
+            self.0 =
+                (self.0 ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+        self
+    }
+
+    pub(crate) fn hex(&self) -> String {
+        format!("{:032x}", self.0)
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
+    |error| Error::Io {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    }
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(at(path))
+}
+
+pub(crate) fn read_to_string(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(at(path))
+}
+
+pub(crate) fn create_dir(path: &Path) -> Result<(), Error> {
+    fs::create_dir_all(path).map_err(at(path))
+}
+
+pub(crate) fn remove_dir(path: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
+    fs::remove_file(path).map_err(at(path))
+}
+
+/// The folders directly below `folder`.
+pub(crate) fn folders(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = fs::read_dir(folder).map_err(at(folder))?;
+    Ok(entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect())
+}
+
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::rename(from, to).map_err(at(to))
+}
+
+/// Writes beside the place and renames, so that a reader never sees half a file.
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    create_dir(path.parent().unwrap_or(Path::new(".")))?;
+    let unique = format!(
+        "{}-{}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    );
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{unique}"));
+    let beside = PathBuf::from(beside);
+    fs::write(&beside, content).map_err(at(&beside))?;
+    rename(&beside, path)
+}
+
+/// Writes only a changed content, so that cargo's comparison of times sees real changes only.
+pub(crate) fn write_if_changed(path: &Path, content: &[u8]) -> Result<(), Error> {
+    match fs::read(path) {
+        Ok(present) if present == content => Ok(()),
+        _ => write(path, content),
+    }
+}
+
+pub(crate) fn executable(path: &Path) -> Result<(), Error> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(at(path))?;
+    }
+    Ok(())
+}
+
+/// An exclusive lock on `<folder>/lock`, held until dropped: one device build at a time.
+pub(crate) fn lock(folder: &Path) -> Result<fs::File, Error> {
+    create_dir(folder)?;
+    let path = folder.join("lock");
+    let file = fs::File::create(&path).map_err(at(&path))?;
+    file.lock().map_err(at(&path))?;
+    Ok(file)
+}
+
+/// All files below `folder` that `keep` takes (relative paths, sorted); folders as well are asked.
+pub(crate) fn files(folder: &Path, keep: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    let mut open = vec![PathBuf::new()];
+    while let Some(below) = open.pop() {
+        let here = folder.join(&below);
+        for entry in fs::read_dir(&here).map_err(at(&here))? {
+            let entry = entry.map_err(at(&here))?;
+            let path = below.join(entry.file_name());
+            if !keep(&path) {
+                continue;
+            }
+            match entry.path().is_dir() {
+                true => open.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Drops all but the last [`KEPT`] builds of the store.
+pub(crate) fn prune(store: &Path) {
+    let Ok(entries) = fs::read_dir(store) else {
+        return;
+    };
+    let dated = entries
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())));
+    let mut builds: Vec<_> = dated.collect();
+    builds.sort();
+    for (_, old) in builds.iter().rev().skip(KEPT) {
+        // Another build may be removing it as well; what stays is only disk space.
+        let _ = fs::remove_dir_all(old);
+    }
+}

@@ -1,0 +1,59 @@
+//! From the sources of `einsparse-kernels` to PTX and cubin. [`Toolchain`] finds (or installs) a rustc
+//! that can build `core` for nvptx64, [`Ptxas`] the assembler, [`compile`] runs both behind a cache
+//! keyed by content, [`resources`] reads what ptxas says about registers and spills.
+
+mod cache;
+mod debian;
+mod device;
+mod error;
+pub mod ptx;
+mod ptxas;
+pub mod resources;
+mod spec;
+mod toolchain;
+
+pub use device::{Module, compile};
+pub use error::{Error, MissingToolchain};
+pub use ptxas::{Nvdisasm, Ptxas};
+pub use spec::{ARCHS, FamilySpec, Kernel, Spec};
+pub use toolchain::{Origin, Toolchain};
+
+use std::path::{Path, PathBuf};
+
+/// The build folder that `path` (`OUT_DIR`, or a program that cargo built) lies in: the outermost
+/// ancestor with cargo's CACHEDIR.TAG, else the parent of the `debug` or `release` folder.
+///
+/// Debug, release, test and documentation builds share it, and with it toolchain, `core` and modules.
+pub fn target_dir(path: &Path) -> Option<PathBuf> {
+    let tagged = path
+        .ancestors()
+        .filter(|dir| dir.join("CACHEDIR.TAG").is_file())
+        .last();
+    let profile = || {
+        let named = |dir: &&Path| dir.ends_with("debug") || dir.ends_with("release");
+        path.ancestors().filter(named).last()?.parent()
+    };
+    tagged.or_else(profile).map(Path::to_path_buf)
+}
+
+/// File that changes when [`Toolchain::install`] or [`Ptxas::install`] put something into
+/// `target_dir`; created empty where missing, so that a build script can watch it.
+pub fn stamp(target_dir: &Path) -> Result<PathBuf, Error> {
+    let path = target_dir.join("toolchain").join("installed");
+    if !path.is_file() {
+        cache::write(&path, b"")?;
+    }
+    Ok(path)
+}
+
+/// Notes an installation in [`stamp`].
+fn note_installed(target_dir: &Path, what: &str) -> Result<(), Error> {
+    let path = stamp(target_dir)?;
+    let before = cache::read_to_string(&path)?;
+    let kept = before
+        .lines()
+        .filter(|line| !line.starts_with(what.split(' ').next().unwrap_or("")));
+    let mut lines: Vec<&str> = kept.collect();
+    lines.push(what);
+    cache::write(&path, (lines.join("\n") + "\n").as_bytes())
+}

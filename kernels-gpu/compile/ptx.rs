@@ -1,0 +1,109 @@
+//! The text of a PTX module: its entries, and the launch bounds that rustc has no attribute for.
+
+use crate::{Error, FamilySpec};
+
+/// Names of the entries of a module, in order.
+pub fn entries(ptx: &str) -> Vec<&str> {
+    positions(ptx).map(|(name, _)| name).collect()
+}
+
+/// Each entry's name and where its parameter list ends.
+fn positions(ptx: &str) -> impl Iterator<Item = (&str, usize)> {
+    const DIRECTIVE: &str = ".entry ";
+    ptx.match_indices(DIRECTIVE).filter_map(move |(at, _)| {
+        let line = ptx[..at].rsplit('\n').next().unwrap_or("");
+        let start = at + DIRECTIVE.len();
+        let rest = &ptx[start..];
+        let name = rest[..rest.find(['(', '\n'])?].trim();
+        let end = start + rest.find(')')? + 1;
+        (!line.contains("//")).then_some((name, end))
+    })
+}
+
+/// Inserts `.maxntid` and `.minnctapersm` of the table's rows after the parameter list of each entry.
+/// Without both, ptxas ignores `setmaxnreg` and guesses the register budget.
+///
+/// # Errors
+/// [`Error::Table`] when the entries are not exactly the rows of `family`.
+pub fn with_launch_bounds(ptx: &str, family: &FamilySpec, arch: &str) -> Result<String, Error> {
+    let found: Vec<(&str, usize)> = positions(ptx).collect();
+    let row = |name: &str| family.kernels.iter().find(|kernel| kernel.name == name);
+    let missing = family
+        .kernels
+        .iter()
+        .filter(|kernel| !found.iter().any(|(name, _)| *name == kernel.name));
+    let missing: Vec<String> = missing.map(|kernel| kernel.name.clone()).collect();
+    let unknown: Vec<String> = found
+        .iter()
+        .filter(|(name, _)| row(name).is_none())
+        .map(|(name, _)| name.to_string())
+        .collect();
+    if !missing.is_empty() || !unknown.is_empty() {
+        return Err(Error::Table {
+            module: format!("{}.{arch}", family.name),
+            missing,
+            unknown,
+        });
+    }
+    let mut text = String::with_capacity(ptx.len() + 64 * found.len());
+    let mut done = 0;
+    for (kernel, end) in found
+        .iter()
+        .filter_map(|(name, end)| Some((row(name)?, *end)))
+    {
+        text.push_str(&ptx[done..end]);
+        text.push_str(&format!("\n.maxntid {}, 1, 1", kernel.threads));
+        if kernel.min_blocks > 0 {
+            text.push_str(&format!("\n.minnctapersm {}", kernel.min_blocks));
+        }
+        done = end;
+    }
+    text.push_str(&ptx[done..]);
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kernel;
+
+    const MODULE: &str = ".version 8.0\n\t// .globl\ta\n.visible .entry a(\n\t.param .align 8 .b8 a_param_0[16]\n)\n{\n\
+        // calls .entry x(\n\tret;\n}\n.visible .entry b()\n{\n\tret;\n}\n";
+
+    fn family(names: &[&str]) -> FamilySpec {
+        let kernel = |name: &&str| Kernel {
+            name: name.to_string(),
+            threads: 128,
+            min_blocks: 2,
+        };
+        FamilySpec {
+            name: "f".into(),
+            kernels: names.iter().map(kernel).collect(),
+        }
+    }
+
+    #[test]
+    fn bounds_follow_the_parameter_list() {
+        assert_eq!(entries(MODULE), ["a", "b"]);
+        let text = with_launch_bounds(MODULE, &family(&["b", "a"]), "sm_90a").unwrap();
+        assert!(
+            text.contains("_param_0[16]\n)\n.maxntid 128, 1, 1\n.minnctapersm 2\n{"),
+            "{text}"
+        );
+        assert!(
+            text.contains(".entry b()\n.maxntid 128, 1, 1\n.minnctapersm 2\n{"),
+            "{text}"
+        );
+        assert_eq!(text.matches(".maxntid").count(), 2);
+    }
+
+    #[test]
+    fn rows_and_entries_must_be_the_same() {
+        let error = with_launch_bounds(MODULE, &family(&["a", "c"]), "sm_80").unwrap_err();
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            "kernel table and PTX of f.sm_80 disagree: no entry for c no row for b"
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! What to compile: per architecture the families, per family the entries with their launch bounds.
+
+use crate::{Error, cache};
+use einsparse_kernels::table;
+use std::path::{Path, PathBuf};
+
+/// Architectures the modules are built for. `sm_90a` is Hopper, `sm_80` everything from Ampere on.
+pub const ARCHS: &[&str] = &["sm_90a", "sm_80"];
+
+/// One entry of a module and the launch bounds written into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Entry name.
+    pub name: String,
+    /// Threads of a thread block (`.maxntid`).
+    pub threads: u32,
+    /// Thread blocks a multiprocessor must hold (`.minnctapersm`); 0 leaves it out.
+    pub min_blocks: u32,
+}
+
+/// One family: a module of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilySpec {
+    /// Name, given to the sources as `--cfg family="<name>"`.
+    pub name: String,
+    /// The entries its module must have, no more and no less.
+    pub kernels: Vec<Kernel>,
+}
+
+/// One architecture's modules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Folder with the `lib.rs` of the kernels.
+    pub source: PathBuf,
+    /// `-Ctarget-cpu`, given to the sources as `--cfg arch="<arch>"`.
+    pub arch: String,
+    /// The families.
+    pub families: Vec<FamilySpec>,
+    /// Also assemble a cubin for each module, where ptxas is at hand.
+    pub cubin: bool,
+}
+
+impl Spec {
+    /// The rows of the kernel table for `arch`. A cubin fits one architecture only, so only `sm_90a`
+    /// asks for one; other GPUs take the PTX.
+    pub fn of_table(arch: &str) -> Spec {
+        let rows = |family: &str| {
+            let of_family = table::kernels().iter().filter(|row| row.family == family);
+            of_family
+                .map(|row| Kernel {
+                    name: row.name.to_string(),
+                    threads: row.threads,
+                    min_blocks: row.min_blocks,
+                })
+                .collect()
+        };
+        let families = table::FAMILIES.iter().map(|&name| FamilySpec {
+            name: name.to_string(),
+            kernels: rows(name),
+        });
+        Spec {
+            source: PathBuf::from(einsparse_kernels::SOURCE_DIR),
+            arch: arch.to_string(),
+            families: families
+                .filter(|family| !family.kernels.is_empty())
+                .collect(),
+            cubin: arch == "sm_90a",
+        }
+    }
+
+    /// The kernel sources, relative to `source` and sorted.
+    pub fn sources(&self) -> Result<Vec<PathBuf>, Error> {
+        cache::files(&self.source, &is_kernel_source)
+    }
+
+    /// [`Spec::of_table`] for each of [`ARCHS`].
+    pub fn all() -> Vec<Spec> {
+        ARCHS.iter().map(|arch| Spec::of_table(arch)).collect()
+    }
+}
+
+/// `lib.rs`, the header files and `device/`: not this crate, not tests of the host side.
+fn is_kernel_source(path: &Path) -> bool {
+    const OTHERS: [&str; 5] = ["compile", "target", "tests", "benches", "examples"];
+    let first = path
+        .components()
+        .next()
+        .and_then(|part| part.as_os_str().to_str())
+        .unwrap_or("");
+    let folder_or_rust = path.extension().is_none_or(|end| end == "rs");
+    !OTHERS.contains(&first)
+        && !first.starts_with('.')
+        && folder_or_rust
+        && path != Path::new("build.rs")
+}

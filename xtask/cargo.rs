@@ -1,0 +1,60 @@
+//! The cargo that runs us, and the folders of the project.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Root of the project.
+pub fn root() -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own)
+}
+
+/// The cargo that runs us, started in the root of the project.
+pub fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(arguments);
+    command
+}
+
+/// The build folder that build scripts live in, where toolchain and modules are.
+pub fn target_dir() -> Result<PathBuf> {
+    let output = cargo(["metadata", "--format-version=1", "--no-deps", "--offline"]).output()?;
+    let metadata = String::from_utf8(output.stdout)?;
+    let folder = json_string(&metadata, "build_directory")
+        .or_else(|| json_string(&metadata, "target_directory"));
+    Ok(PathBuf::from(
+        folder.ok_or("`cargo metadata` names no build folder")?,
+    ))
+}
+
+/// The last string member `name` in one line of JSON.
+pub fn json_string(json: &str, name: &str) -> Option<String> {
+    let rest = json.rsplit_once(&format!("\"{name}\":\""))?.1;
+    let mut text = String::new();
+    let mut characters = rest.chars();
+    loop {
+        match characters.next()? {
+            '"' => return Some(text),
+            '\\' => text.push(characters.next()?),
+            character => text.push(character),
+        }
+    }
+}
+
+/// Runs one part of a task and prints how long it took.
+pub fn part(name: &str, command: &mut Command) -> Result<()> {
+    let start = Instant::now();
+    let status = command
+        .status()
+        .map_err(|error| format!("{name}: {error}"))?;
+    eprintln!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("{name} failed ({status})").into()),
+    }
+}

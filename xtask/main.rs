@@ -1,0 +1,59 @@
+//! `cargo xtask <command>`: how people work here. Two commands set everything up on a fresh machine:
+//! `cargo xtask demo` and `cargo xtask test`.
+
+mod cargo;
+mod ptx;
+mod setup;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Work on einsparse.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Find or install the compiler for the kernels and ptxas; nothing leaves the build folder.
+    Setup,
+    /// Sparse times dense on a real matrix, on the GPU if there is one.
+    Demo {
+        /// Matrix Market, smtx or npz file; the shipped matrix without it.
+        file: Option<PathBuf>,
+    },
+    /// All tests of the workspace, device modules included.
+    Test {
+        /// Handed on to the test programs.
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Compile the kernels and list registers, spills and shared memory of each.
+    Ptx {
+        /// Only kernels whose name contains this.
+        filter: Option<String>,
+        /// Also write the machine code as text beside each module.
+        #[arg(long)]
+        sass: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Task::Setup => setup::setup().map(|_| ()),
+        Task::Demo { file } => setup::demo(file),
+        Task::Test { arguments } => setup::test(&arguments),
+        Task::Ptx { filter, sass } => ptx::ptx(filter.as_deref(), sass),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

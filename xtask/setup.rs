@@ -1,0 +1,70 @@
+//! Tasks that first see to it that the device toolchain is there: `setup`, `demo`, `test`.
+
+use crate::cargo::{Result, cargo, part, target_dir};
+use einsparse_compile::{Ptxas, Toolchain};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Finds or installs the compiler for the kernels, and ptxas.
+pub fn setup() -> Result<(Toolchain, Option<Ptxas>)> {
+    let target = target_dir()?;
+    let start = Instant::now();
+    let toolchain = match Toolchain::find(&target) {
+        Ok(toolchain) => toolchain,
+        Err(missing) => {
+            eprintln!(
+                "downloading a compiler for the kernels into {}",
+                target.join("toolchain").display()
+            );
+            Toolchain::install(&target).map_err(|error| format!("{missing}\n{error}"))?
+        }
+    };
+    let release = toolchain
+        .release()
+        .unwrap_or("of unknown release")
+        .to_string();
+    eprintln!(
+        "kernels: rustc {release} ({:?}, {})",
+        toolchain.origin,
+        toolchain.rustc.display()
+    );
+    let ptxas = Ptxas::find(&target).map_or_else(|| Ptxas::install(&target), Ok);
+    match &ptxas {
+        Ok(ptxas) => eprintln!("ptxas:   {} ({})", ptxas.version, ptxas.path.display()),
+        Err(error) => eprintln!(
+            "ptxas:   none, the driver will compile the kernels when they are loaded: {error}"
+        ),
+    }
+    eprintln!("== setup: {:.1} s", start.elapsed().as_secs_f64());
+    Ok((toolchain, ptxas.ok()))
+}
+
+/// The main job on a shipped real matrix, or on `file`.
+pub fn demo(file: Option<PathBuf>) -> Result<()> {
+    setup()?;
+    let mut command = cargo(["run", "--release", "--bin", "einsparse", "--", "demo"]);
+    part("demo", command.args(file))
+}
+
+/// All tests: libraries and programs, then the examples in the documentation.
+pub fn test(arguments: &[String]) -> Result<()> {
+    let start = Instant::now();
+    setup()?;
+    let run = |name: &str, options: &[&str], arguments: &[String]| {
+        let mut command = cargo(["test", "--workspace", "--all-features"]);
+        command.args(options).env("EINSPARSE_REQUIRE_PTX", "1");
+        if !arguments.is_empty() {
+            command.arg("--").args(arguments);
+        }
+        part(name, &mut command)
+    };
+    run("build", &["--all-targets", "--no-run"], &[])?;
+    run(
+        "tests",
+        &["--lib", "--bins", "--tests", "--examples"],
+        arguments,
+    )?;
+    run("documentation tests", &["--doc"], arguments)?;
+    eprintln!("== all tests: {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
