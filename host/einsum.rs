@@ -1,1 +1,273 @@
-//! einsum
+//! The language: what a user means, before any format is chosen.
+//!
+//! `OUT[i,j,...] (= | +=) F1[...] * F2[...] * ...`, with scalar factors, nested accesses (gathers and scatters)
+//! and one optional epilogue. An index that stands only on the right is summed.
+
+mod check;
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+pub use check::Extents;
+
+use crate::error::{Error, Result};
+
+/// Whether the output is overwritten or added to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// `=`: every element of the output is written, also where nothing contributes.
+    Assign,
+    /// `+=`: the result is added to what is there.
+    Accumulate,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Assign => "=",
+            Mode::Accumulate => "+=",
+        })
+    }
+}
+
+/// A factor without indices.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scalar {
+    /// A number written in the expression; always finite.
+    Literal(f64),
+    /// A name, bound to a number when the expression runs.
+    Name(String),
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Literal(v) => write!(f, "{v}"),
+            Scalar::Name(n) => f.write_str(n),
+        }
+    }
+}
+
+/// What stands at one axis of an access.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IndexExpr {
+    /// An index name.
+    Name(String),
+    /// An access of an index array: a gather on the right, a scatter on the left.
+    Access(Access),
+}
+
+impl fmt::Display for IndexExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IndexExpr::Name(n) => f.write_str(n),
+            IndexExpr::Access(a) => a.fmt(f),
+        }
+    }
+}
+
+/// A tensor with one index expression for each axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Name of the tensor.
+    pub tensor: String,
+    /// One for each axis; none for a rank-0 tensor.
+    pub indices: Vec<IndexExpr>,
+}
+
+impl Access {
+    /// Calls `visit` on every index name, in the order of the text, those of nested accesses included.
+    pub fn for_each_name<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
+        for index in &self.indices {
+            match index {
+                IndexExpr::Name(n) => visit(n),
+                IndexExpr::Access(a) => a.for_each_name(visit),
+            }
+        }
+    }
+
+    /// Calls `visit` on this access and on every access nested in it.
+    pub fn for_each_access<'a>(&'a self, visit: &mut impl FnMut(&'a Access)) {
+        visit(self);
+        for index in &self.indices {
+            if let IndexExpr::Access(a) = index {
+                a.for_each_access(visit);
+            }
+        }
+    }
+
+    fn rename(&self, names: &BTreeMap<&str, String>) -> Access {
+        let indices = self.indices.iter().map(|index| match index {
+            IndexExpr::Name(n) => IndexExpr::Name(names[n.as_str()].clone()),
+            IndexExpr::Access(a) => IndexExpr::Access(a.rename(names)),
+        });
+        Access {
+            tensor: self.tensor.clone(),
+            indices: indices.collect(),
+        }
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_access(f, &self.tensor, &self.indices)
+    }
+}
+
+pub(crate) fn write_access(
+    f: &mut fmt::Formatter<'_>,
+    tensor: &str,
+    indices: &[impl fmt::Display],
+) -> fmt::Result {
+    write!(f, "{tensor}[")?;
+    for (i, index) in indices.iter().enumerate() {
+        write!(f, "{}{index}", if i == 0 { "" } else { "," })?;
+    }
+    f.write_str("]")
+}
+
+/// What is done to the sum of products before it is stored: `relu(sum + bias)`, either part optional.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Epilogue {
+    /// Added to the sum; its indices are plain indices of the output.
+    pub bias: Option<Access>,
+    /// Negative results become 0; NaN stays NaN.
+    pub relu: bool,
+}
+
+/// A parsed expression.
+///
+/// ```
+/// use einsparse::einsum::Einsum;
+/// let e: Einsum = "C[m,n] = relu(2 * A[m,k] * B[k,n] + bias[m])".parse()?;
+/// assert_eq!(e.factors.len(), 2);
+/// assert!(e.epilogue.relu);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Einsum {
+    /// The left side.
+    pub out: Access,
+    /// `=` or `+=`.
+    pub mode: Mode,
+    /// Factors without indices.
+    pub scalars: Vec<Scalar>,
+    /// Factors with indices, in the order of the text.
+    pub factors: Vec<Access>,
+    /// Bias and ReLU.
+    pub epilogue: Epilogue,
+    /// The text this was parsed from; not compared by `==`.
+    pub text: String,
+}
+
+impl PartialEq for Einsum {
+    fn eq(&self, other: &Self) -> bool {
+        self.out == other.out
+            && self.mode == other.mode
+            && self.scalars == other.scalars
+            && self.factors == other.factors
+            && self.epilogue == other.epilogue
+    }
+}
+
+impl FromStr for Einsum {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse::einsum(text)
+    }
+}
+
+impl Einsum {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    /// [`Error::Parse`] with the place, what the grammar wants there and what stands there.
+    pub fn parse(text: &str) -> Result<Self> {
+        parse::einsum(text)
+    }
+
+    /// The factors and the bias: every access on the right, not those nested in them.
+    pub fn right(&self) -> impl Iterator<Item = &Access> {
+        self.factors.iter().chain(&self.epilogue.bias)
+    }
+
+    /// Index names in the order of their first place: output, factors, bias.
+    pub fn index_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        let mut visit = |n| {
+            if !names.contains(&n) {
+                names.push(n);
+            }
+        };
+        self.out.for_each_name(&mut visit);
+        self.right().for_each(|a| a.for_each_name(&mut visit));
+        names
+    }
+
+    /// The same expression with its indices named `i0`, `i1`, ... in the order of [`Einsum::index_names`].
+    ///
+    /// Two expressions that differ only in index names have equal canonical forms.
+    pub fn canonical(&self) -> Einsum {
+        let names = self.index_names();
+        let map: BTreeMap<&str, String> = names
+            .iter()
+            .enumerate()
+            .map(|(i, n)| (*n, format!("i{i}")))
+            .collect();
+        let mut e = Einsum {
+            out: self.out.rename(&map),
+            mode: self.mode,
+            scalars: self.scalars.clone(),
+            factors: self.factors.iter().map(|a| a.rename(&map)).collect(),
+            epilogue: Epilogue {
+                bias: self.epilogue.bias.as_ref().map(|a| a.rename(&map)),
+                relu: self.epilogue.relu,
+            },
+            text: String::new(),
+        };
+        e.text = e.to_string();
+        e
+    }
+}
+
+impl fmt::Display for Einsum {
+    /// Canonical text: scalars first, one space around operators. Parses back to an equal value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", self.out, self.mode)?;
+        write_right(
+            f,
+            &self.scalars,
+            &self.factors,
+            self.epilogue.bias.as_ref(),
+            self.epilogue.relu,
+        )
+    }
+}
+
+pub(crate) fn write_right<A: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    scalars: &[Scalar],
+    factors: &[A],
+    bias: Option<&A>,
+    relu: bool,
+) -> fmt::Result {
+    if relu {
+        f.write_str("relu(")?;
+    }
+    let mut times = "";
+    for s in scalars {
+        write!(f, "{times}{s}")?;
+        times = " * ";
+    }
+    for a in factors {
+        write!(f, "{times}{a}")?;
+        times = " * ";
+    }
+    if let Some(bias) = bias {
+        write!(f, " + {bias}")?;
+    }
+    f.write_str(if relu { ")" } else { "" })
+}

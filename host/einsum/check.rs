@@ -1,0 +1,235 @@
+//! Shapes against an expression: ranks, extents, operands that are missing or too many.
+
+use std::collections::BTreeMap;
+
+use super::{Access, Einsum, IndexExpr, Scalar};
+use crate::error::{Error, Result};
+
+/// What [`Einsum::check`] found: the extent of every index, and the shape of the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extents {
+    indices: BTreeMap<String, usize>,
+    out: Vec<usize>,
+}
+
+impl Extents {
+    /// Extent of an index; `None` if the expression has no such index.
+    pub fn get(&self, index: &str) -> Option<usize> {
+        self.indices.get(index).copied()
+    }
+
+    /// Index names with their extents.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.indices.iter().map(|(n, e)| (n.as_str(), *e))
+    }
+
+    /// Shape of the output.
+    pub fn out(&self) -> &[usize] {
+        &self.out
+    }
+}
+
+impl Einsum {
+    /// Checks what can be checked without shapes.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for an index that stands only on the left or only in the bias; [`Error::Operand`] for an
+    /// output that is read, or a name used both as a scalar and as a tensor.
+    pub fn validate(&self) -> Result<()> {
+        let mut summed: Vec<&str> = Vec::new();
+        for factor in &self.factors {
+            factor.for_each_name(&mut |n| summed.push(n));
+        }
+        let mut left = Vec::new();
+        self.out.for_each_name(&mut |n| left.push(n));
+        if let Some(n) = left.iter().find(|n| !summed.contains(n)) {
+            return Err(only_left(n, &self.out, self.factors.len()));
+        }
+        if let Some(bias) = &self.epilogue.bias {
+            self.validate_bias(bias)?;
+        }
+        self.validate_names()
+    }
+
+    fn validate_bias(&self, bias: &Access) -> Result<()> {
+        for index in &bias.indices {
+            if !matches!(index, IndexExpr::Name(_)) || !self.out.indices.contains(index) {
+                return Err(Error::Shape {
+                    index: index.to_string(),
+                    left: format!("in the bias `{bias}`"),
+                    right: format!("not a plain index of the output `{}`", self.out),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_names(&self) -> Result<()> {
+        let mut tensors: Vec<&str> = Vec::new();
+        self.right()
+            .for_each(|a| a.for_each_access(&mut |a| tensors.push(&a.tensor)));
+        for index in &self.out.indices {
+            if let IndexExpr::Access(a) = index {
+                a.for_each_access(&mut |a| tensors.push(&a.tensor));
+            }
+        }
+        let out = self.out.tensor.as_str();
+        for scalar in &self.scalars {
+            if let Scalar::Name(n) = scalar {
+                if n == out || tensors.contains(&n.as_str()) {
+                    let reason = "is a scalar in one place and has indices in another".into();
+                    return Err(Error::Operand {
+                        name: n.clone(),
+                        reason,
+                    });
+                }
+            }
+        }
+        if tensors.contains(&out) {
+            let reason = format!(
+                "is the output of `{self}` and is read on the right; write to another tensor"
+            );
+            return Err(Error::Operand {
+                name: out.into(),
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks the shapes of all operands and finds the extent of each index.
+    ///
+    /// `shapes` holds every operand on the right, and may hold the output: it has to where an axis of the output is
+    /// a scatter, whose extent nothing else tells. Named scalars may be given with an empty shape or left out.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers, or an index only
+    /// on the left; [`Error::Operand`] for an operand that is missing or that the expression does not name.
+    pub fn check(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Extents> {
+        self.validate()?;
+        let mut found = Found {
+            shapes,
+            extents: BTreeMap::new(),
+            used: Vec::new(),
+        };
+        for access in self.right() {
+            found.access(access)?;
+        }
+        self.check_scalars(&mut found)?;
+        let out = self.check_out(&mut found)?;
+        if let Some(name) = shapes.keys().find(|n| !found.used.contains(&n.as_str())) {
+            let reason = format!("is given, but `{self}` does not name it");
+            return Err(Error::Operand {
+                name: name.clone(),
+                reason,
+            });
+        }
+        let indices = found
+            .extents
+            .into_iter()
+            .map(|(n, (e, _))| (n.into(), e))
+            .collect();
+        Ok(Extents { indices, out })
+    }
+
+    fn check_scalars<'a>(&'a self, found: &mut Found<'a>) -> Result<()> {
+        for scalar in &self.scalars {
+            let Scalar::Name(n) = scalar else { continue };
+            found.used.push(n);
+            match found.shapes.get(n) {
+                Some(shape) if !shape.is_empty() => return Err(rank(n, n, 0, shape)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_out<'a>(&'a self, found: &mut Found<'a>) -> Result<Vec<usize>> {
+        let given = found.shapes.get(&self.out.tensor);
+        if let Some(shape) = given {
+            found.access(&self.out)?;
+            return Ok(shape.clone());
+        }
+        let mut shape = Vec::new();
+        for (axis, index) in self.out.indices.iter().enumerate() {
+            match index {
+                IndexExpr::Name(n) => shape.push(found.extents[n.as_str()].0),
+                IndexExpr::Access(a) => {
+                    found.access(a)?;
+                    let reason = format!("axis {axis} is written through `{a}`: give its shape");
+                    return Err(Error::Operand {
+                        name: self.out.tensor.clone(),
+                        reason,
+                    });
+                }
+            }
+        }
+        Ok(shape)
+    }
+}
+
+struct Found<'a> {
+    shapes: &'a BTreeMap<String, Vec<usize>>,
+    /// Extent and the place that gave it.
+    extents: BTreeMap<&'a str, (usize, String)>,
+    used: Vec<&'a str>,
+}
+
+impl<'a> Found<'a> {
+    fn access(&mut self, access: &'a Access) -> Result<()> {
+        let name = access.tensor.as_str();
+        self.used.push(name);
+        let Some(shape) = self.shapes.get(name) else {
+            let reason = format!("is named in `{access}`, but was not given");
+            return Err(Error::Operand {
+                name: name.into(),
+                reason,
+            });
+        };
+        if shape.len() != access.indices.len() {
+            return Err(rank(name, &access.to_string(), access.indices.len(), shape));
+        }
+        for (axis, (index, &extent)) in access.indices.iter().zip(shape).enumerate() {
+            match index {
+                IndexExpr::Access(a) => self.access(a)?,
+                IndexExpr::Name(n) => {
+                    self.extent(n, extent, format!("axis {axis} of `{access}`"))?
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn extent(&mut self, index: &'a str, extent: usize, place: String) -> Result<()> {
+        match self.extents.get(index) {
+            Some((known, first)) if *known != extent => Err(Error::Shape {
+                index: index.into(),
+                left: format!("{known} in {first}"),
+                right: format!("{extent} in {place}"),
+            }),
+            Some(_) => Ok(()),
+            None => {
+                self.extents.insert(index, (extent, place));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn rank(name: &str, text: &str, indices: usize, shape: &[usize]) -> Error {
+    Error::Shape {
+        index: name.into(),
+        left: format!("`{text}` has {indices} indices"),
+        right: format!("the operand has {} axes, {shape:?}", shape.len()),
+    }
+}
+
+fn only_left(index: &str, out: &Access, factors: usize) -> Error {
+    let mut places = 0;
+    out.for_each_name(&mut |n| places += usize::from(n == index));
+    Error::Shape {
+        index: index.into(),
+        left: format!("{places} on the left, in `{out}`"),
+        right: format!("0 in the {factors} factors on the right"),
+    }
+}

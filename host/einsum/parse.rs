@@ -1,0 +1,275 @@
+//! Text to [`Einsum`]: a recursive-descent parser that keeps byte positions.
+
+use super::{Access, Einsum, Epilogue, IndexExpr, Mode, Scalar};
+use crate::error::{Error, Result};
+
+/// A nested access deeper than this is refused, so that no input overflows the stack.
+const MAX_DEPTH: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Token<'a> {
+    Name(&'a str),
+    Number(&'a str),
+    Sign(&'a str),
+    End,
+}
+
+impl Token<'_> {
+    fn describe(&self) -> String {
+        match self {
+            Token::Name(s) => format!("the name `{s}`"),
+            Token::Number(s) => format!("the number `{s}`"),
+            Token::Sign(s) => format!("`{s}`"),
+            Token::End => "the end".into(),
+        }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// First byte of `token`.
+    at: usize,
+    /// First byte after `token`.
+    next: usize,
+    token: Token<'a>,
+}
+
+pub(super) fn einsum(text: &str) -> Result<Einsum> {
+    let mut p = Parser {
+        text,
+        at: 0,
+        next: 0,
+        token: Token::End,
+    };
+    p.advance();
+    let Token::Name(_) = p.token else {
+        return Err(p.error("an output, as in `C[m,n]`"));
+    };
+    let out = p.access_or_name("an output")?;
+    let mode = match p.token {
+        Token::Sign("=") => Mode::Assign,
+        Token::Sign("+=") => Mode::Accumulate,
+        _ => {
+            return Err(p.error(if out.1 {
+                "`=` or `+=`"
+            } else {
+                "`[`, `=` or `+=`"
+            }));
+        }
+    };
+    p.advance();
+    let relu = p.starts_relu();
+    if relu {
+        p.advance();
+        p.advance();
+    }
+    let (scalars, factors) = p.product()?;
+    let bias = p.bias()?;
+    if relu {
+        p.sign(
+            ")",
+            if bias.is_some() {
+                "`)`"
+            } else {
+                "`*`, `+` or `)`"
+            },
+        )?;
+    }
+    if p.token != Token::End {
+        return Err(p.error(if relu || bias.is_some() {
+            "the end"
+        } else {
+            "`*`, `+` or the end"
+        }));
+    }
+    let epilogue = Epilogue { bias, relu };
+    Ok(Einsum {
+        out: out.0,
+        mode,
+        scalars,
+        factors,
+        epilogue,
+        text: text.to_owned(),
+    })
+}
+
+impl<'a> Parser<'a> {
+    fn error(&self, expected: &str) -> Error {
+        Error::Parse {
+            expression: self.text.to_owned(),
+            at: self.at,
+            expected: expected.to_owned(),
+            found: self.token.describe(),
+        }
+    }
+
+    fn advance(&mut self) {
+        let rest = &self.text[self.next..];
+        let trimmed = rest.trim_start();
+        self.at = self.next + (rest.len() - trimmed.len());
+        self.token = lex(trimmed);
+        self.next = self.at
+            + match self.token {
+                Token::Name(s) | Token::Number(s) | Token::Sign(s) => s.len(),
+                Token::End => 0,
+            };
+    }
+
+    fn sign(&mut self, sign: &str, expected: &str) -> Result<()> {
+        if self.token != Token::Sign(sign) {
+            return Err(self.error(expected));
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// `relu` is an epilogue only before `(`: a tensor may have that name too.
+    fn starts_relu(&self) -> bool {
+        self.token == Token::Name("relu") && self.text[self.next..].trim_start().starts_with('(')
+    }
+
+    fn product(&mut self) -> Result<(Vec<Scalar>, Vec<Access>)> {
+        let (mut scalars, mut factors) = (Vec::new(), Vec::new());
+        loop {
+            match self.token {
+                Token::Number(_) | Token::Sign("-") => scalars.push(self.literal()?),
+                _ => match self.access_or_name("a factor")? {
+                    (access, true) => factors.push(access),
+                    (access, false) => scalars.push(Scalar::Name(access.tensor)),
+                },
+            }
+            if self.token != Token::Sign("*") {
+                return Ok((scalars, factors));
+            }
+            self.advance();
+        }
+    }
+
+    fn literal(&mut self) -> Result<Scalar> {
+        let negative = self.token == Token::Sign("-");
+        if negative {
+            self.advance();
+        }
+        let Token::Number(digits) = self.token else {
+            return Err(self.error("a number"));
+        };
+        let value: f64 = digits.parse().map_err(|_| self.error("a number"))?;
+        if !value.is_finite() {
+            return Err(self.error("a number that f64 can hold"));
+        }
+        self.advance();
+        Ok(Scalar::Literal(if negative { -value } else { value }))
+    }
+
+    fn bias(&mut self) -> Result<Option<Access>> {
+        if self.token != Token::Sign("+") {
+            return Ok(None);
+        }
+        self.advance();
+        match self.access_or_name("a bias, as in `bias[m]`")? {
+            (access, true) => Ok(Some(access)),
+            (_, false) => Err(self.error("`[` after the bias")),
+        }
+    }
+
+    /// An access, or a bare name (then the second value is false).
+    fn access_or_name(&mut self, expected: &str) -> Result<(Access, bool)> {
+        let Token::Name(tensor) = self.token else {
+            return Err(self.error(expected));
+        };
+        self.advance();
+        let mut access = Access {
+            tensor: tensor.to_owned(),
+            indices: Vec::new(),
+        };
+        if self.token != Token::Sign("[") {
+            return Ok((access, false));
+        }
+        access.indices = self.indices(0)?;
+        Ok((access, true))
+    }
+
+    /// `[i,j,...]`, with the token at `[`.
+    fn indices(&mut self, depth: usize) -> Result<Vec<IndexExpr>> {
+        if depth >= MAX_DEPTH {
+            return Err(self.error(&format!("at most {MAX_DEPTH} nested accesses")));
+        }
+        self.advance();
+        let mut indices = Vec::new();
+        if self.token == Token::Sign("]") {
+            self.advance();
+            return Ok(indices);
+        }
+        loop {
+            let Token::Name(name) = self.token else {
+                return Err(self.error(if indices.is_empty() {
+                    "an index or `]`"
+                } else {
+                    "an index"
+                }));
+            };
+            self.advance();
+            let nested = self.token == Token::Sign("[");
+            indices.push(if nested {
+                let tensor = name.to_owned();
+                IndexExpr::Access(Access {
+                    tensor,
+                    indices: self.indices(depth + 1)?,
+                })
+            } else {
+                IndexExpr::Name(name.to_owned())
+            });
+            match self.token {
+                Token::Sign(",") => self.advance(),
+                Token::Sign("]") => break,
+                _ => {
+                    return Err(self.error(if nested {
+                        "`,` or `]`"
+                    } else {
+                        "`[`, `,` or `]`"
+                    }));
+                }
+            }
+        }
+        self.advance();
+        Ok(indices)
+    }
+}
+
+/// The first token of a text that does not start with white space.
+fn lex(s: &str) -> Token<'_> {
+    let Some(first) = s.chars().next() else {
+        return Token::End;
+    };
+    if first.is_alphabetic() || first == '_' {
+        let word = s
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(s.len());
+        // Primes end a name, as in the paper's m'.
+        let end = s[word..].find(|c| c != '\'').map_or(s.len(), |n| word + n);
+        return Token::Name(&s[..end]);
+    }
+    if first.is_ascii_digit() || first == '.' {
+        return Token::Number(&s[..number_length(s.as_bytes())]);
+    }
+    if s.starts_with("+=") {
+        return Token::Sign(&s[..2]);
+    }
+    Token::Sign(&s[..first.len_utf8()])
+}
+
+/// Bytes of `12`, `1.5`, `.5`, `1e-3`; letters that follow at once belong to it, so that `2x` is an error.
+fn number_length(s: &[u8]) -> usize {
+    let mut end = 0;
+    while end < s.len() {
+        let exponent_sign = matches!(s[end], b'+' | b'-')
+            && end > 0
+            && matches!(s[end - 1], b'e' | b'E')
+            && s.get(end + 1).is_some_and(u8::is_ascii_digit);
+        if !(s[end].is_ascii_alphanumeric() || s[end] == b'.' || exponent_sign) {
+            break;
+        }
+        end += 1;
+    }
+    end
+}

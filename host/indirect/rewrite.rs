@@ -1,0 +1,312 @@
+//! Einsum -> IndirectEinsum: one substitution for each format.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use einsparse_formats::{Format, Role};
+
+use super::{Access, ArrayName, Bias, Index, IndirectEinsum, Range, SparseOperand};
+use crate::einsum::{self, Einsum, IndexExpr, Scalar};
+use crate::error::{Error, Result};
+
+/// Writes `format` of the sparse `operand` into the expression.
+///
+/// The operand may stand in any factor, once, with plain indices; a repeated index is its diagonal. COO and GroupCOO
+/// take any order (GroupCOO at least 2), the other formats matrices.
+///
+/// # Errors
+/// What [`Einsum::validate`] finds; [`Error::Operand`] if the operand is not a factor, is one twice, has a gather
+/// among its indices, or has an order that the format does not hold.
+pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEinsum> {
+    e.validate()?;
+    let factor = find(e, operand)?;
+    let names = plain_indices(e, factor)?;
+    check_order(operand, format, names.len())?;
+    let mut layout = Layout::new(e, operand, &names);
+    let values = layout.write(format);
+    let sparse = SparseOperand {
+        name: operand.to_owned(),
+        format: *format,
+        factor,
+        values: layout.values.clone(),
+        arrays: layout.arrays,
+        coordinates: layout.coordinates,
+    };
+    let mut map: BTreeMap<&str, Index> = BTreeMap::new();
+    let mut equalities = Vec::new();
+    for (name, place) in names.iter().zip(&sparse.coordinates) {
+        match map.get(name) {
+            Some(first) => equalities.push((first.clone(), place.clone())),
+            None => drop(map.insert(name, place.clone())),
+        }
+    }
+    let mut out = substitute_all(e, &map);
+    out.factors[factor] = Access {
+        tensor: layout.values,
+        indices: values,
+    };
+    Ok(IndirectEinsum {
+        ranges: layout.ranges,
+        equalities,
+        sparse: Some(sparse),
+        ..out
+    })
+}
+
+/// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters.
+///
+/// # Errors
+/// What [`Einsum::validate`] finds.
+pub fn rewrite_dense(e: &Einsum) -> Result<IndirectEinsum> {
+    e.validate()?;
+    Ok(substitute_all(e, &BTreeMap::new()))
+}
+
+fn operand_error(name: &str, reason: String) -> Error {
+    Error::Operand {
+        name: name.to_owned(),
+        reason,
+    }
+}
+
+/// The one factor that is `operand`.
+fn find(e: &Einsum, operand: &str) -> Result<usize> {
+    let mut uses = 0;
+    let mut count = |a: &einsum::Access| uses += usize::from(a.tensor == operand);
+    e.out.for_each_access(&mut count);
+    e.right().for_each(|a| a.for_each_access(&mut count));
+    let factor = e.factors.iter().position(|a| a.tensor == operand);
+    match (factor, uses) {
+        (Some(f), 1) => Ok(f),
+        (Some(_), n) => Err(operand_error(
+            operand,
+            format!("is sparse and used {n} times in `{e}`; once is possible"),
+        )),
+        (None, 0) => Err(operand_error(operand, format!("is not named in `{e}`"))),
+        (None, _) => Err(operand_error(
+            operand,
+            format!("is sparse, but not a factor of `{e}`"),
+        )),
+    }
+}
+
+fn plain_indices(e: &Einsum, factor: usize) -> Result<Vec<&str>> {
+    let access = &e.factors[factor];
+    let name = |index| match index {
+        &IndexExpr::Name(ref n) => Ok(n.as_str()),
+        IndexExpr::Access(a) => {
+            let reason = format!("is sparse, and cannot be read through `{a}` in `{access}`");
+            Err(operand_error(&access.tensor, reason))
+        }
+    };
+    access.indices.iter().map(name).collect()
+}
+
+fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
+    let wanted = match *format {
+        Format::Coo if order >= 1 => return Ok(()),
+        Format::Coo => "at least 1",
+        Format::GroupCoo { axis, .. } if order >= 2 && axis < order => return Ok(()),
+        Format::GroupCoo { .. } if order < 2 => "at least 2",
+        Format::GroupCoo { .. } => "more than the grouped axis",
+        _ if order == 2 => return Ok(()),
+        _ => "2",
+    };
+    Err(operand_error(
+        operand,
+        format!("has order {order}, and {format} wants {wanted}"),
+    ))
+}
+
+/// A name that is not in `taken`: `base`, `base'`, `base''`, ...
+fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
+    let mut name = base.to_owned();
+    while !taken.insert(name.clone()) {
+        name.push('\'');
+    }
+    name
+}
+
+/// Names of loop indices and arrays, and the places of an entry, as a format is written in.
+struct Layout<'a> {
+    operand: &'a str,
+    names: &'a [&'a str],
+    tensors: BTreeSet<String>,
+    loops: BTreeSet<String>,
+    values: String,
+    arrays: Vec<ArrayName>,
+    coordinates: Vec<Index>,
+    ranges: Vec<Range>,
+}
+
+impl<'a> Layout<'a> {
+    fn new(e: &Einsum, operand: &'a str, names: &'a [&'a str]) -> Self {
+        let mut tensors = BTreeSet::new();
+        let mut add = |a: &einsum::Access| tensors.extend([a.tensor.clone()]);
+        e.out.for_each_access(&mut add);
+        e.right().for_each(|a| a.for_each_access(&mut add));
+        for s in &e.scalars {
+            if let Scalar::Name(n) = s {
+                tensors.insert(n.clone());
+            }
+        }
+        let loops = e.index_names().into_iter().map(str::to_owned).collect();
+        let values = fresh(&mut tensors, &format!("{operand}V"));
+        let (arrays, coordinates, ranges) = (Vec::new(), Vec::new(), Vec::new());
+        Layout {
+            operand,
+            names,
+            tensors,
+            loops,
+            values,
+            arrays,
+            coordinates,
+            ranges,
+        }
+    }
+
+    /// Sets the coordinates, arrays and ranges; returns the indices of the values array.
+    fn write(&mut self, format: &Format) -> Vec<Index> {
+        match *format {
+            Format::Csr => self.compressed(0, None),
+            Format::Csc => self.compressed(1, None),
+            Format::Bsr { block } => self.compressed(0, Some(block)),
+            Format::Coo => self.listed(None, None),
+            Format::GroupCoo { axis, .. } => self.listed(Some(axis), None),
+            Format::BlockCoo { block } => self.listed(None, Some(block)),
+            Format::BlockGroupCoo { block, .. } => self.listed(Some(0), Some(block)),
+            Format::Ell => self.ell(),
+        }
+    }
+
+    fn fresh_loop(&mut self, base: &str) -> String {
+        fresh(&mut self.loops, base)
+    }
+
+    /// The slot of the coordinate array of `axis`.
+    fn coordinate(&mut self, axis: usize, indices: &[&String]) -> Index {
+        let base = format!("{}{}", self.operand, self.names[axis].to_uppercase());
+        let name = fresh(&mut self.tensors, &base);
+        self.arrays.push(ArrayName {
+            name: name.clone(),
+            role: Role::Coordinate { axis },
+        });
+        let indices = indices.iter().map(|n| Index::Name(n.to_string())).collect();
+        Index::Access(Access {
+            tensor: name,
+            indices,
+        })
+    }
+
+    /// Splits both places into block and place in the block; returns the indices in the block.
+    fn split(&mut self, block: Option<(usize, usize)>) -> Vec<Index> {
+        let Some((bm, bk)) = block else {
+            return Vec::new();
+        };
+        let mut inner_indices = Vec::new();
+        for (axis, extent) in [(0, bm), (1, bk)] {
+            let inner = self.fresh_loop(&format!("b{}", self.names[axis]));
+            inner_indices.push(Index::Name(inner.clone()));
+            let outer = Box::new(self.coordinates[axis].clone());
+            self.coordinates[axis] = Index::Split {
+                outer,
+                inner,
+                extent,
+            };
+        }
+        inner_indices
+    }
+
+    /// CSR, CSC and BSR: the entries of one slice along `axis` are `offsets[x] <= p < offsets[x+1]`.
+    fn compressed(&mut self, axis: usize, block: Option<(usize, usize)>) -> Vec<Index> {
+        let offsets = fresh(&mut self.tensors, &format!("{}P", self.operand));
+        self.arrays.push(ArrayName {
+            name: offsets.clone(),
+            role: Role::Offsets { axis },
+        });
+        let p = self.fresh_loop("p");
+        let over = match block {
+            Some(_) => self.fresh_loop(self.names[axis]),
+            None => self.names[axis].to_owned(),
+        };
+        self.ranges.push(Range {
+            index: p.clone(),
+            offsets,
+            over: over.clone(),
+        });
+        let other = self.coordinate(1 - axis, &[&p]);
+        let slice = Index::Name(over);
+        self.coordinates = if axis == 0 {
+            vec![slice, other]
+        } else {
+            vec![other, slice]
+        };
+        let mut values = vec![Index::Name(p)];
+        values.extend(self.split(block));
+        values
+    }
+
+    /// COO and its grouped and blocked kin: each entry (block) names its place; a grouped axis names it per group.
+    fn listed(&mut self, grouped: Option<usize>, block: Option<(usize, usize)>) -> Vec<Index> {
+        let p = self.fresh_loop("p");
+        let slot = match grouped {
+            Some(_) => vec![p.clone(), self.fresh_loop("q")],
+            None => vec![p.clone()],
+        };
+        let slot: Vec<&String> = slot.iter().collect();
+        for axis in 0..self.names.len() {
+            let indices = if grouped == Some(axis) {
+                &[&p][..]
+            } else {
+                &slot[..]
+            };
+            let place = self.coordinate(axis, indices);
+            self.coordinates.push(place);
+        }
+        let mut values: Vec<Index> = slot.into_iter().map(|n| Index::Name(n.clone())).collect();
+        values.extend(self.split(block));
+        values
+    }
+
+    /// ELL: the row is a loop index, its entries are numbered.
+    fn ell(&mut self) -> Vec<Index> {
+        let q = self.fresh_loop("q");
+        let row = self.names[0].to_owned();
+        let column = self.coordinate(1, &[&row, &q]);
+        self.coordinates = vec![Index::Name(row.clone()), column];
+        vec![Index::Name(row), Index::Name(q)]
+    }
+}
+
+fn substitute(access: &einsum::Access, map: &BTreeMap<&str, Index>) -> Access {
+    let index = |index: &IndexExpr| match index {
+        IndexExpr::Name(n) => map
+            .get(n.as_str())
+            .cloned()
+            .unwrap_or_else(|| Index::Name(n.clone())),
+        IndexExpr::Access(a) => Index::Access(substitute(a, map)),
+    };
+    Access {
+        tensor: access.tensor.clone(),
+        indices: access.indices.iter().map(index).collect(),
+    }
+}
+
+fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
+    // `validate` has shown that every index of the bias is one of the output.
+    let axis = |index| e.out.indices.iter().position(|o| o == index);
+    let bias = e.epilogue.bias.as_ref().map(|b| Bias {
+        tensor: b.tensor.clone(),
+        axes: b.indices.iter().filter_map(axis).collect(),
+    });
+    IndirectEinsum {
+        out: substitute(&e.out, map),
+        mode: e.mode,
+        scalars: e.scalars.clone(),
+        factors: e.factors.iter().map(|a| substitute(a, map)).collect(),
+        bias,
+        relu: e.epilogue.relu,
+        ranges: Vec::new(),
+        equalities: Vec::new(),
+        sparse: None,
+    }
+}

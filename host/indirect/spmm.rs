@@ -1,0 +1,85 @@
+//! Is this indirect Einsum sparse matrix x dense matrix? Told by structure, whatever the names.
+
+use einsparse_formats::Format;
+
+use super::{Bias, Index, IndirectEinsum};
+use crate::einsum::{Mode, Scalar};
+
+/// Which way a bias of a matrix runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BiasAxis {
+    /// One number for each row of the output: `bias[m]`.
+    Rows,
+    /// One number for each column of the output: `bias[n]`.
+    Cols,
+}
+
+/// `out[m,n] (= | +=) relu(scalars * sparse[m,k] * dense[k,n] + bias)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpmmForm {
+    /// Name of the sparse operand.
+    pub sparse: String,
+    /// Name of the dense operand, `[k,n]`.
+    pub dense: String,
+    /// Name of the output, `[m,n]`.
+    pub output: String,
+    /// `=` or `+=`.
+    pub mode: Mode,
+    /// Name and direction of the bias.
+    pub bias: Option<(String, BiasAxis)>,
+    /// Whether negative results become 0.
+    pub relu: bool,
+    /// Factors without indices.
+    pub scalars: Vec<Scalar>,
+    /// Format of the sparse operand.
+    pub format: Format,
+}
+
+impl IndirectEinsum {
+    /// The SpMM that this is, or `None`.
+    ///
+    /// The sparse operand is read as it is stored, rows to rows of the output: `A[k,m] * B[k,n]` is none, nor is an
+    /// output or a dense operand whose axes are swapped.
+    pub fn as_spmm(&self) -> Option<SpmmForm> {
+        let sparse = self.sparse.as_ref()?;
+        let ([row, column], 2) = (sparse.coordinates.as_slice(), self.factors.len()) else {
+            return None;
+        };
+        let dense = &self.factors[1 - sparse.factor];
+        let ([out_row, Index::Name(n)], [dense_row, Index::Name(dense_n)]) =
+            (self.out.indices.as_slice(), dense.indices.as_slice())
+        else {
+            return None;
+        };
+        let mut n_is_free = true;
+        for place in &sparse.coordinates {
+            place.for_each_name(&mut |name| n_is_free &= name != n);
+        }
+        let matches = n == dense_n
+            && n_is_free
+            && out_row == row
+            && dense_row == column
+            && self.equalities.is_empty();
+        if !matches {
+            return None;
+        }
+        let bias = match &self.bias {
+            None => None,
+            Some(Bias { tensor, axes }) => match axes.as_slice() {
+                [0] => Some((tensor.clone(), BiasAxis::Rows)),
+                [1] => Some((tensor.clone(), BiasAxis::Cols)),
+                _ => return None,
+            },
+        };
+        Some(SpmmForm {
+            sparse: sparse.name.clone(),
+            dense: dense.tensor.clone(),
+            output: self.out.tensor.clone(),
+            mode: self.mode,
+            bias,
+            relu: self.relu,
+            scalars: self.scalars.clone(),
+            format: sparse.format,
+        })
+    }
+}

@@ -1,0 +1,3 @@
+//! The one integration binary; its modules are named after those of the library.
+
+mod language;
