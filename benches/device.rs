@@ -1,0 +1,283 @@
+//! The GPU as the bench sees it: one primary context, one stream, plain buffers, the kernels of `timing.ptx`.
+//!
+//! Handles stay raw (`u64` pointers, `CUstream`), so that ours and every peer work on the same ones.
+
+use cudarc::driver::sys;
+use std::ffi::{CStr, CString, c_void};
+use std::sync::atomic::{Ordering, fence};
+
+/// A failed call, as one readable line.
+pub type Result<T> = std::result::Result<T, String>;
+
+/// Nanoseconds after which the spin kernel stops waiting for the host.
+const SPIN_LIMIT: u64 = 1_000_000_000;
+/// Bytes read before each cold run: three times the 60 MiB of L2, and more.
+pub const FLUSH_BYTES: usize = 192 << 20;
+const FLUSH_BLOCKS: u32 = 1024;
+const FLUSH_THREADS: u32 = 256;
+const FLUSH_STEPS: u32 = FLUSH_BYTES as u32 / 16 / 4 / FLUSH_BLOCKS / FLUSH_THREADS;
+
+/// Turns a driver status into a line that names the call.
+pub fn check(status: sys::CUresult, call: &str) -> Result<()> {
+    if status == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(format!("{call}: {status:?}")) }
+}
+
+/// Device memory, freed on drop. Never empty, so that its pointer is always valid.
+pub struct Buffer {
+    /// Device address.
+    pub ptr: u64,
+    /// Bytes asked for.
+    pub bytes: usize,
+}
+
+impl Buffer {
+    /// `bytes` of device memory, contents undefined.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let mut ptr = 0;
+        // SAFETY: `ptr` outlives the call; a context is current on this thread (see `Gpu::open`).
+        let status = unsafe { sys::cuMemAlloc_v2(&mut ptr, bytes.max(256)) };
+        check(status, &format!("cuMemAlloc of {bytes} bytes"))?;
+        Ok(Self { ptr, bytes })
+    }
+
+    /// A copy of `data` on the device.
+    pub fn from_slice<T: bytemuck::NoUninit>(data: &[T]) -> Result<Self> {
+        let buffer = Self::new(size_of_val(data))?;
+        buffer.write(0, bytemuck::cast_slice(data))?;
+        Ok(buffer)
+    }
+
+    /// Copies `data` to byte `offset`, and waits.
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<()> {
+        assert!(offset + data.len() <= self.bytes);
+        // SAFETY: both ranges are in bounds (asserted above).
+        let status = unsafe { sys::cuMemcpyHtoD_v2(self.ptr + offset as u64, data.as_ptr().cast(), data.len()) };
+        check(status, "cuMemcpyHtoD")?;
+        // The call may return while the last piece is still under way, and our stream does not wait for it.
+        // SAFETY: a context is current.
+        check(unsafe { sys::cuCtxSynchronize() }, "cuCtxSynchronize")
+    }
+
+    /// Copies `into.len()` bytes from byte `offset` to the host, and waits.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        assert!(offset + into.len() <= self.bytes);
+        // SAFETY: both ranges are in bounds (asserted above).
+        let status = unsafe { sys::cuMemcpyDtoH_v2(into.as_mut_ptr().cast(), self.ptr + offset as u64, into.len()) };
+        check(status, "cuMemcpyDtoH")
+    }
+
+    /// Sets every byte, on `stream`. 0xff is a NaN in every float type.
+    pub fn fill(&self, byte: u8, stream: sys::CUstream) -> Result<()> {
+        // SAFETY: the range is this buffer's own.
+        let status = unsafe { sys::cuMemsetD8Async(self.ptr, byte, self.bytes, stream) };
+        check(status, "cuMemsetD8Async")
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new`, freed once. cuMemFree waits for work that still uses it.
+        unsafe { sys::cuMemFree_v2(self.ptr) };
+    }
+}
+
+/// The device with its stream and the bench's own kernels.
+pub struct Gpu {
+    /// The stream that everything runs on.
+    pub stream: sys::CUstream,
+    /// Marketing name, e.g. `NVIDIA H200`.
+    pub name: String,
+    /// CUDA version of the driver, e.g. `13.0`, or the kernel module's version where it can be read.
+    pub driver: String,
+    /// Start and end events, one pair per run of a series.
+    pub events: Vec<(sys::CUevent, sys::CUevent)>,
+    module: sys::CUmodule,
+    spin: sys::CUfunction,
+    read_flush: sys::CUfunction,
+    empty: sys::CUfunction,
+    flag: *mut u32,
+    flag_device: u64,
+    flush: Buffer,
+    sink: Buffer,
+}
+
+/// `cuInit` and the primary context of device 0: what every CUDA program pays before its first kernel.
+pub fn open_primary() -> Result<sys::CUdevice> {
+    // SAFETY: only tries to open the library.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("libcuda.so.1 is not there".into());
+    }
+    let (mut device, mut context) = (0, std::ptr::null_mut());
+    // SAFETY: out-pointers outlive the calls; the context is retained for the life of the process.
+    unsafe {
+        check(sys::cuInit(0), "cuInit")?;
+        check(sys::cuDeviceGet(&mut device, 0), "cuDeviceGet")?;
+        check(sys::cuDevicePrimaryCtxRetain(&mut context, device), "cuDevicePrimaryCtxRetain")?;
+        check(sys::cuCtxSetCurrent(context), "cuCtxSetCurrent")?;
+    }
+    Ok(device)
+}
+
+impl Gpu {
+    /// Device 0, or the reason why there is none.
+    pub fn open() -> Result<Self> {
+        let device = open_primary()?;
+        let mut stream = std::ptr::null_mut();
+        let mut module = std::ptr::null_mut();
+        let mut flag: *mut c_void = std::ptr::null_mut();
+        let mut flag_device = 0;
+        let text = CString::new(include_str!("timing.ptx")).map_err(|e| e.to_string())?;
+        // SAFETY: out-pointers outlive the calls; the PTX text ends with a NUL.
+        unsafe {
+            let non_blocking = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+            check(sys::cuStreamCreate(&mut stream, non_blocking), "cuStreamCreate")?;
+            check(sys::cuModuleLoadData(&mut module, text.as_ptr().cast()), "cuModuleLoadData of timing.ptx")?;
+            check(sys::cuMemHostAlloc(&mut flag, 8, sys::CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc")?;
+            check(sys::cuMemHostGetDevicePointer_v2(&mut flag_device, flag, 0), "cuMemHostGetDevicePointer")?;
+        }
+        let flush = Buffer::new(FLUSH_BYTES)?;
+        flush.fill(0, stream)?;
+        let gpu = Self {
+            stream,
+            name: device_name(device)?,
+            driver: driver_version()?,
+            events: (0..32).map(|_| Ok((event()?, event()?))).collect::<Result<_>>()?,
+            module,
+            spin: function(module, c"spin")?,
+            read_flush: function(module, c"read_flush")?,
+            empty: function(module, c"empty")?,
+            flag: flag.cast(),
+            flag_device,
+            flush,
+            sink: Buffer::new(4)?,
+        };
+        gpu.wait()?;
+        Ok(gpu)
+    }
+
+    /// Waits until the stream is idle.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: the stream lives as long as `self`.
+        check(unsafe { sys::cuStreamSynchronize(self.stream) }, "cuStreamSynchronize")
+    }
+
+    /// Records `event` on the stream.
+    pub fn record(&self, event: sys::CUevent) -> Result<()> {
+        // SAFETY: both handles live as long as `self`.
+        check(unsafe { sys::cuEventRecord(event, self.stream) }, "cuEventRecord")
+    }
+
+    /// Milliseconds between two recorded events that have both passed.
+    pub fn elapsed(&self, start: sys::CUevent, end: sys::CUevent) -> Result<f64> {
+        let mut ms = 0f32;
+        // SAFETY: both events belong to this context and `ms` outlives the call.
+        check(unsafe { sys::cuEventElapsedTime_v2(&mut ms, start, end) }, "cuEventElapsedTime")?;
+        Ok(f64::from(ms))
+    }
+
+    /// Holds the stream until [`Gpu::release`].
+    pub fn hold(&self) -> Result<()> {
+        // SAFETY: `flag` is 8 bytes of pinned memory; the stream is idle, so no kernel reads it now.
+        unsafe {
+            self.flag.write_volatile(0);
+            self.flag.add(1).write_volatile(0);
+        }
+        fence(Ordering::SeqCst);
+        self.launch(self.spin, 1, 1, &[Arg::U64(self.flag_device), Arg::U64(SPIN_LIMIT)])
+    }
+
+    /// Lets the queued work go, waits for it, and says whether the spin kernel gave up before: then the operation
+    /// waits for the host inside, and host time is part of what was measured.
+    pub fn release(&self) -> Result<bool> {
+        fence(Ordering::SeqCst);
+        // SAFETY: pinned memory, 8 bytes.
+        unsafe { self.flag.write_volatile(1) };
+        self.wait()?;
+        // SAFETY: as above; the kernel has ended.
+        Ok(unsafe { self.flag.add(1).read_volatile() } != 0)
+    }
+
+    /// Evicts L2 by reading.
+    pub fn flush_l2(&self) -> Result<()> {
+        let arguments = [Arg::U64(self.flush.ptr), Arg::U32(FLUSH_STEPS), Arg::U64(self.sink.ptr)];
+        self.launch(self.read_flush, FLUSH_BLOCKS, FLUSH_THREADS, &arguments)
+    }
+
+    /// An empty kernel: the floor of the method.
+    pub fn empty(&self) -> Result<()> {
+        self.launch(self.empty, 1, 32, &[])
+    }
+
+    /// dense[rows[p], columns[p]] = values[p] for elements of `size` bytes; `dense` was zeroed before.
+    pub fn scatter(&self, size: usize, dense: u64, sparse: [u64; 3], entries: usize, width: usize) -> Result<()> {
+        let name = CString::new(format!("scatter{size}")).map_err(|e| e.to_string())?;
+        let [rows, columns, values] = sparse.map(Arg::U64);
+        let sizes = [Arg::U32(entries as u32), Arg::U32(width as u32)];
+        let arguments = [Arg::U64(dense), rows, columns, values, sizes[0], sizes[1]];
+        let blocks = entries.div_ceil(256) as u32;
+        if blocks == 0 { Ok(()) } else { self.launch(function(self.module, &name)?, blocks, 256, &arguments) }
+    }
+
+    fn launch(&self, kernel: sys::CUfunction, blocks: u32, threads: u32, arguments: &[Arg]) -> Result<()> {
+        let mut pointers: Vec<*mut c_void> = arguments.iter().map(Arg::pointer).collect();
+        // SAFETY: number and sizes of the arguments are those of the entry in timing.ptx; the driver copies them
+        // before it returns.
+        let status = unsafe {
+            let (parameters, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
+            sys::cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, self.stream, parameters, none)
+        };
+        check(status, "cuLaunchKernel")
+    }
+}
+
+/// One kernel argument.
+#[derive(Clone, Copy)]
+enum Arg {
+    U32(u32),
+    U64(u64),
+}
+
+impl Arg {
+    fn pointer(&self) -> *mut c_void {
+        match self {
+            Arg::U32(v) => std::ptr::from_ref(v).cast_mut().cast(),
+            Arg::U64(v) => std::ptr::from_ref(v).cast_mut().cast(),
+        }
+    }
+}
+
+fn event() -> Result<sys::CUevent> {
+    let mut event = std::ptr::null_mut();
+    // SAFETY: out-pointer; flags 0 = with timing.
+    check(unsafe { sys::cuEventCreate(&mut event, 0) }, "cuEventCreate")?;
+    Ok(event)
+}
+
+fn function(module: sys::CUmodule, name: &CStr) -> Result<sys::CUfunction> {
+    let mut function = std::ptr::null_mut();
+    // SAFETY: the module is loaded and the name ends with a NUL.
+    let status = unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) };
+    check(status, &format!("cuModuleGetFunction {name:?}"))?;
+    Ok(function)
+}
+
+fn device_name(device: sys::CUdevice) -> Result<String> {
+    let mut name = [0u8; 128];
+    // SAFETY: at most 128 bytes are written, the last of them a NUL.
+    check(unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, device) }, "cuDeviceGetName")?;
+    let text = CStr::from_bytes_until_nul(&name).map_err(|e| e.to_string())?;
+    Ok(text.to_string_lossy().into_owned())
+}
+
+/// The kernel module's version (`580.159.04`) where /proc shows it, else the driver's CUDA version (`cuda-13.0`).
+fn driver_version() -> Result<String> {
+    let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let dotted = |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if let Some(version) = module.lines().next().and_then(|line| line.split_whitespace().find(dotted)) {
+        return Ok(version.to_owned());
+    }
+    let mut version = 0;
+    // SAFETY: out-pointer.
+    check(unsafe { sys::cuDriverGetVersion(&mut version) }, "cuDriverGetVersion")?;
+    Ok(format!("cuda-{}.{}", version / 1000, version % 1000 / 10))
+}

@@ -1,0 +1,208 @@
+//! What is timed on the host: a conversion, a read, and the command from its start to its first result.
+
+use crate::device::Result;
+use crate::record::{Recorder, Row};
+use crate::timing::median;
+use einsparse_formats::{Csr, CsrPattern, convert, generate, io};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::fmt::Display;
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+const REPEATS: usize = 5;
+
+/// CSR -> BlockGroupCOO of about 10 million entries in 32 x 32 blocks, full and half filled.
+pub fn convert(recorder: &mut Recorder) -> Result<()> {
+    let (extent, edge, entries) = (16_384usize, 32usize, 10e6);
+    for (fill, name) in [(1.0, "block32-full-10M"), (0.5, "block32-half-10M")] {
+        let density = entries / fill / (extent * extent) as f64;
+        let blocks = generate::blocks(extent, extent, edge, density, 3);
+        let pattern = if fill < 1.0 { thinned(&blocks, fill)? } else { blocks };
+        let matrix = with_values(pattern)?;
+        let mut bytes = 0;
+        let ms = timed(|| {
+            let converted = convert::csr_to_block_group_coo(&matrix, (edge, edge), None).map_err(text)?;
+            bytes = size_of_val(converted.values());
+            Ok(())
+        })?;
+        recorder.add(Row { prepared_bytes: Some(bytes), ..row("convert", name, &matrix, ms) })?;
+    }
+    Ok(())
+}
+
+/// A Matrix Market file of a million entries, read from a warm page cache.
+pub fn read(recorder: &mut Recorder) -> Result<()> {
+    let folder = Folder::new("read")?;
+    let matrix = with_values(generate::uniform(100_000, 100_000, 1e-4, 5))?;
+    let path = folder.0.join("million.mtx");
+    write_matrix(&path, &matrix)?;
+    let ms = timed(|| io::matrix_market::read::<f32>(&path).map(drop).map_err(text))?;
+    let mut row = row("read", "matrix-market-1M", &matrix, ms);
+    row.note = format!("{} bytes, {}", fs::metadata(&path).map_err(text)?.len(), row.note);
+    recorder.add(row)
+}
+
+/// The command from process start to exit, C computed on the GPU, against a process that only opens the primary
+/// context; with an empty driver cache and with the one the run before has filled.
+pub fn first_result(recorder: &mut Recorder) -> Result<()> {
+    let Some(command) = command() else {
+        println!("first_result left out: no einsparse binary beside this one (set EINSPARSE_BIN)");
+        return Ok(());
+    };
+    let folder = Folder::new("first")?;
+    let matrix = with_values(generate::uniform(2048, 2048, 0.05, 9))?;
+    let path = folder.0.join("a.mtx");
+    write_matrix(&path, &matrix)?;
+    let this = std::env::current_exe().map_err(text)?;
+    for warm in [false, true] {
+        let name = if warm { "2048-warm-cache" } else { "2048-empty-cache" };
+        let mut cache = 0;
+        let mut run = |binary: &Path, arguments: &[String]| -> Result<f64> {
+            if !warm {
+                cache += 1;
+            }
+            let cache = folder.0.join(format!("cache-{warm}-{cache}"));
+            fs::create_dir_all(&cache).map_err(text)?;
+            spawn(binary, arguments, &cache)
+        };
+        let ours = arguments(&path);
+        let bare = ["--bare-init".to_owned()];
+        let (mut ours_ms, mut bare_ms) = (Vec::new(), Vec::new());
+        if warm {
+            run(&command, &ours)?;
+        }
+        for _ in 0..REPEATS {
+            bare_ms.push(run(&this, &bare)?);
+            ours_ms.push(run(&command, &ours)?);
+        }
+        let (total, floor) = (median(&mut ours_ms), median(&mut bare_ms));
+        let mut ours = row("first_result", name, &matrix, total);
+        let mut bare = Row { engine: "cuda-init".into(), variant: String::new(), ..ours.clone() };
+        (ours.n, bare.n, bare.ms) = (64, 64, floor);
+        ours.limit_fraction = Some(floor / total);
+        ours.note = format!("{:.1} ms above bare cuInit + primary context; process start to exit", total - floor);
+        bare.note = "process start to exit".into();
+        recorder.add(bare)?;
+        recorder.add(ours)?;
+    }
+    Ok(())
+}
+
+/// How the command is asked for one product.
+fn arguments(a: &Path) -> Vec<String> {
+    let a = format!("A={}", a.display());
+    ["run", "C[m,n] = A[m,k] * B[k,n]", &a, "B=random:2048x64"].map(str::to_owned).to_vec()
+}
+
+/// Milliseconds from start to exit of one process with its own driver cache.
+fn spawn(binary: &Path, arguments: &[String], cache: &Path) -> Result<f64> {
+    let start = Instant::now();
+    let output = Command::new(binary)
+        .args(arguments)
+        .env("CUDA_CACHE_PATH", cache)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("{}: {e}", binary.display()))?;
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let last = complaint.trim().lines().last().unwrap_or("no message").to_owned();
+    if output.status.success() { Ok(ms) } else { Err(format!("{} {arguments:?}: {last}", binary.display())) }
+}
+
+/// The command: EINSPARSE_BIN, or beside this binary (a bundle), or one folder up (target/release), or where cargo
+/// built it.
+fn command() -> Option<PathBuf> {
+    let this = std::env::current_exe().ok()?;
+    let beside = this.parent().map(|folder| folder.join("einsparse"));
+    let above = this.parent().and_then(Path::parent).map(|folder| folder.join("einsparse"));
+    let built = option_env!("CARGO_BIN_EXE_einsparse").map(PathBuf::from);
+    let named = std::env::var_os("EINSPARSE_BIN").map(PathBuf::from);
+    [named, beside, above, built].into_iter().flatten().find(|path| path.is_file())
+}
+
+/// Median milliseconds of the repeats, after one that is not counted.
+fn timed(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+    work()?;
+    let mut times = Vec::new();
+    for _ in 0..REPEATS {
+        let start = Instant::now();
+        work()?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(median(&mut times))
+}
+
+fn row(op: &str, workload: &str, matrix: &Csr<f32>, ms: f64) -> Row {
+    Row {
+        op: op.into(),
+        workload: workload.into(),
+        m: matrix.pattern().rows(),
+        k: matrix.pattern().cols(),
+        nnz: matrix.values().len(),
+        dtype: "f32".into(),
+        engine: "einsparse".into(),
+        variant: "auto".into(),
+        ms,
+        note: format!("{} threads", rayon::current_num_threads()),
+        ..Row::default()
+    }
+}
+
+/// Keeps each entry with probability `share`.
+fn thinned(pattern: &CsrPattern, share: f64) -> Result<CsrPattern> {
+    let mut rng = StdRng::seed_from_u64(4);
+    let (mut offsets, mut columns) = (vec![0u32], Vec::new());
+    for row in pattern.offsets().windows(2) {
+        let entries = &pattern.columns()[row[0] as usize..row[1] as usize];
+        columns.extend(entries.iter().copied().filter(|_| rng.random_bool(share)));
+        offsets.push(columns.len() as u32);
+    }
+    CsrPattern::new(pattern.rows(), pattern.cols(), offsets, columns).map_err(text)
+}
+
+fn with_values(pattern: CsrPattern) -> Result<Csr<f32>> {
+    let mut rng = StdRng::seed_from_u64(6);
+    let values = (0..pattern.columns().len()).map(|_| rng.random_range(-1.0..1.0)).collect();
+    Csr::new(pattern, values).map_err(text)
+}
+
+fn write_matrix(path: &Path, matrix: &Csr<f32>) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut file = BufWriter::new(fs::File::create(path)?);
+        let (pattern, values) = (matrix.pattern(), matrix.values());
+        writeln!(file, "%%MatrixMarket matrix coordinate real general")?;
+        writeln!(file, "{} {} {}", pattern.rows(), pattern.cols(), values.len())?;
+        for (row, ends) in pattern.offsets().windows(2).enumerate() {
+            let entries = ends[0] as usize..ends[1] as usize;
+            for (column, value) in pattern.columns()[entries.clone()].iter().zip(&values[entries]) {
+                writeln!(file, "{} {} {value}", row + 1, column + 1)?;
+            }
+        }
+        file.flush()
+    };
+    write().map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// A folder of this run, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("einsparse-bench-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}

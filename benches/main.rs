@@ -1,0 +1,162 @@
+//! `cargo bench --bench gpu`: ours and the peers on the same problems, in one process and one run.
+//!
+//! Also the figures that need no GPU: `--op convert`, `--op read`. `--list` shows the tables. Without a GPU one
+//! line says so; EINSPARSE_REQUIRE_GPU=1 makes that a failure.
+
+mod case;
+mod check;
+mod device;
+mod host_ops;
+mod ours;
+mod peers {
+    pub mod cublas;
+    pub mod cusparse;
+}
+mod problems;
+mod record;
+mod sweep;
+mod timing;
+
+use clap::Parser;
+use device::{Gpu, Result};
+use problems::{Dtype, Workload};
+use record::Recorder;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Problem tables x engines; method and columns as in benches/NOTES.md.
+#[derive(Parser, Debug)]
+#[command(name = "gpu")]
+pub struct Arguments {
+    /// Operations (spmm, block_spmm, first_result, convert, read); all by default
+    #[arg(long, value_delimiter = ',')]
+    op: Vec<String>,
+    /// Only workloads whose name contains one of these
+    #[arg(long, value_delimiter = ',')]
+    filter: Vec<String>,
+    /// Element types instead of the table's
+    #[arg(long, value_delimiter = ',')]
+    dtype: Vec<Dtype>,
+    /// Columns of the dense operand instead of the table's
+    #[arg(long = "n", value_delimiter = ',')]
+    columns: Vec<usize>,
+    /// Only these engines (einsparse, cusparse, cusparse-default, cublas, cublas-tf32)
+    #[arg(long, value_delimiter = ',')]
+    engine: Vec<String>,
+    /// Write the record here (CSV)
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Fewer workloads and runs: a look, not a record
+    #[arg(long)]
+    quick: bool,
+    /// Show the selected workloads and stop
+    #[arg(long)]
+    list: bool,
+    /// Passed by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// cuInit and the primary context, nothing else: the floor of first_result
+    #[arg(long, hide = true)]
+    bare_init: bool,
+}
+
+impl Arguments {
+    fn wants_op(&self, op: &str) -> bool {
+        self.op.is_empty() || self.op.iter().any(|wanted| wanted == op)
+    }
+
+    /// Whether `name` is among the engines asked for.
+    pub fn wants_engine(&self, name: &str) -> bool {
+        self.engine.is_empty() || self.engine.iter().any(|wanted| wanted == name)
+    }
+
+    fn wants(&self, workload: &Workload) -> bool {
+        let named = self.filter.is_empty() || self.filter.iter().any(|part| workload.name.contains(part.as_str()));
+        self.wants_op(workload.op) && named && (workload.quick || !self.quick)
+    }
+
+    /// Element types to measure.
+    pub fn dtypes(&self, workload: &Workload) -> Vec<Dtype> {
+        if self.dtype.is_empty() { workload.dtypes.to_vec() } else { self.dtype.clone() }
+    }
+
+    /// Columns of B to measure.
+    pub fn ns(&self, workload: &Workload) -> Vec<usize> {
+        if self.columns.is_empty() { workload.ns.to_vec() } else { self.columns.clone() }
+    }
+
+    /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
+    fn nothing_asked(&self) -> bool {
+        !(self.bench || self.quick || self.list) && self.out.is_none() && self.op.is_empty() && self.filter.is_empty()
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = if arguments.bare_init { device::open_primary().map(|_| true) } else { run(&arguments) };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("bench: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// True when everything asked for was done and right.
+fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.nothing_asked() {
+        println!("bench: nothing asked for; run `cargo bench --bench gpu`, or name --op, --filter, --quick or --out");
+        return Ok(true);
+    }
+    let workloads = selected(arguments);
+    if arguments.list {
+        for workload in &workloads {
+            let dtypes: Vec<String> = arguments.dtypes(workload).iter().map(Dtype::to_string).collect();
+            let ns = arguments.ns(workload);
+            println!("{:10} {:60} n {ns:?} {}", workload.op, workload.name, dtypes.join(" "));
+        }
+        return Ok(true);
+    }
+    let gpu = Gpu::open();
+    let (name, driver) = gpu.as_ref().map_or(("none", ""), |g| (g.name.as_str(), g.driver.as_str()));
+    let mut recorder = Recorder::create(arguments.out.as_deref(), name, driver)?;
+    if arguments.wants_op("convert") {
+        host_ops::convert(&mut recorder)?;
+    }
+    if arguments.wants_op("read") {
+        host_ops::read(&mut recorder)?;
+    }
+    let first = arguments.wants_op("first_result");
+    if workloads.is_empty() && !first {
+        return Ok(true);
+    }
+    let gpu = match &gpu {
+        Ok(gpu) => gpu,
+        Err(reason) => {
+            println!("no GPU, operations on it skipped: {reason}");
+            return Ok(std::env::var("EINSPARSE_REQUIRE_GPU").as_deref() != Ok("1"));
+        }
+    };
+    println!("{} with driver {}", gpu.name, gpu.driver);
+    if first {
+        host_ops::first_result(&mut recorder)?;
+    }
+    if workloads.is_empty() {
+        return Ok(true);
+    }
+    let tally = sweep::run(gpu, arguments, &workloads, &mut recorder)?;
+    println!("{} cases, {} faults of ours", tally.cases, tally.faults);
+    Ok(tally.faults == 0)
+}
+
+/// The tables, cut down to what was asked for. Real data comes from EINSPARSE_DATA, else `data/`.
+fn selected(arguments: &Arguments) -> Vec<Workload> {
+    let folder = std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
+    let data = folder.join("dlmc").is_dir().then_some(folder.as_path());
+    if data.is_none() {
+        println!("no data in {}: workloads dlmc/* and graph/* skipped (set EINSPARSE_DATA)", folder.display());
+    }
+    problems::workloads(data).into_iter().filter(|w| arguments.wants(w)).collect()
+}

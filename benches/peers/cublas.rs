@@ -1,0 +1,143 @@
+//! cuBLAS: the dense product on the densified A, with f32 accumulation (f64 for f64), TF32 only where named.
+
+use crate::case::{Case, Engine, Prepared};
+use crate::device::{Buffer, Gpu, Result};
+use crate::problems::Dtype;
+use cudarc::cublas::sys;
+use std::ffi::c_void;
+
+/// A dense A above this is not built: graphs.
+const DENSE_LIMIT: usize = 2 << 30;
+/// Workspace given to the library, so that it allocates nothing while timed.
+const WORKSPACE: usize = 64 << 20;
+
+/// The dense peer.
+pub struct CuBlas {
+    handle: sys::cublasHandle_t,
+    tf32: bool,
+    _workspace: Buffer,
+}
+
+fn check(status: sys::cublasStatus_t, call: &str) -> Result<()> {
+    let fine = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
+    if fine { Ok(()) } else { Err(format!("{call}: {status:?}")) }
+}
+
+impl CuBlas {
+    /// Opens the library on the GPU's stream; `tf32` lets f32 products round their inputs to TF32.
+    pub fn open(gpu: &Gpu, tf32: bool) -> Result<Self> {
+        // SAFETY: only tries to open the library.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("libcublas does not load (LD_LIBRARY_PATH must name its folder)".into());
+        }
+        let workspace = Buffer::new(WORKSPACE)?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: out-pointer; a context is current; the workspace lives as long as the handle. SetStream resets
+        // the workspace, so it comes first.
+        unsafe {
+            check(sys::cublasCreate_v2(&mut handle), "cublasCreate")?;
+            check(sys::cublasSetStream_v2(handle, gpu.stream.cast()), "cublasSetStream")?;
+            let at = workspace.ptr as *mut c_void;
+            check(sys::cublasSetWorkspace_v2(handle, at, WORKSPACE), "cublasSetWorkspace")?;
+        }
+        Ok(Self { handle, tf32, _workspace: workspace })
+    }
+
+    /// Library version, e.g. 130100.
+    pub fn version(&self) -> i32 {
+        let mut version = 0;
+        // SAFETY: out-pointer; the handle is open.
+        unsafe { sys::cublasGetVersion_v2(self.handle, &mut version) };
+        version
+    }
+
+    /// C = A B, all row-major: as column-major that is C^T = B^T A^T, so the operands change places.
+    pub fn gemm(&self, dtype: Dtype, [m, k, n]: [usize; 3], [a, b, c]: [u64; 3]) -> Result<()> {
+        let (kind, compute) = self.types(dtype);
+        let (one32, zero32, one64, zero64) = (1f32, 0f32, 1f64, 0f64);
+        let (one, zero): (*const c_void, *const c_void) = if dtype == Dtype::F64 {
+            ((&raw const one64).cast(), (&raw const zero64).cast())
+        } else {
+            ((&raw const one32).cast(), (&raw const zero32).cast())
+        };
+        let (none, algorithm) = (sys::cublasOperation_t::CUBLAS_OP_N, sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT);
+        let (mi, ki, ni) = (m as i32, k as i32, n as i32);
+        let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
+        // SAFETY: a, b, c are device buffers of m*k, k*n, m*n elements; the scalars are read before the call returns.
+        let status = unsafe {
+            sys::cublasGemmEx(
+                self.handle, none, none, ni, mi, ki, one, b, kind, ni, a, kind, ki, zero, c, kind, ni, compute,
+                algorithm,
+            )
+        };
+        check(status, "cublasGemmEx")
+    }
+
+    fn types(&self, dtype: Dtype) -> (sys::cudaDataType, sys::cublasComputeType_t) {
+        use sys::cublasComputeType_t as Compute;
+        use sys::cudaDataType_t as T;
+        match dtype {
+            Dtype::F64 => (T::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
+            Dtype::F32 | Dtype::Tf32 if self.tf32 => (T::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
+            Dtype::F32 | Dtype::Tf32 => (T::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+            Dtype::F16 => (T::CUDA_R_16F, Compute::CUBLAS_COMPUTE_32F),
+            Dtype::Bf16 => (T::CUDA_R_16BF, Compute::CUBLAS_COMPUTE_32F),
+        }
+    }
+
+    /// The element types this instance speaks for: `cublas-tf32` for f32 storage, `cublas` for everything strict.
+    pub fn covers(&self, dtype: Dtype) -> bool {
+        match dtype {
+            Dtype::F32 => true,
+            Dtype::Tf32 => self.tf32,
+            _ => !self.tf32,
+        }
+    }
+}
+
+impl Drop for CuBlas {
+    fn drop(&mut self) {
+        // SAFETY: created in `open`, destroyed once, before its workspace.
+        unsafe { sys::cublasDestroy_v2(self.handle) };
+    }
+}
+
+impl Engine for CuBlas {
+    fn name(&self) -> &'static str {
+        if self.tf32 { "cublas-tf32" } else { "cublas" }
+    }
+
+    fn variants(&self, case: &Case<'_>) -> Vec<String> {
+        let (m, k, _) = case.problem.extents();
+        let fits = m * k * case.dtype().size() <= DENSE_LIMIT;
+        if fits && self.covers(case.dtype()) { vec!["dense".into()] } else { Vec::new() }
+    }
+
+    fn prepare<'a>(&'a self, case: &Case<'a>, _variant: &str) -> Result<Prepared<'a>> {
+        let (m, k, nnz) = case.problem.extents();
+        let (dtype, operands, gpu) = (case.dtype(), case.operands, case.gpu);
+        let dense = Buffer::new(m * k * dtype.size())?;
+        let (start, end) = gpu.events[0];
+        gpu.record(start)?;
+        dense.fill(0, gpu.stream)?;
+        let sparse = [operands.rows.ptr, operands.columns.ptr, operands.values.ptr];
+        gpu.scatter(dtype.size(), dense.ptr, sparse, nnz, k)?;
+        gpu.record(end)?;
+        gpu.wait()?;
+        let prepare_ms = gpu.elapsed(start, end)?;
+        let (extents, b, c) = ([m, k, case.n], operands.b.ptr, operands.c.ptr);
+        let prepared_bytes = dense.bytes;
+        let run = Box::new(move || self.gemm(dtype, extents, [dense.ptr, b, c]));
+        Ok(Prepared { run, prepare_ms, prepared_bytes, zeros: "dense", note: String::new() })
+    }
+
+    fn tolerance(&self, dtype: Dtype) -> Option<f64> {
+        Some(match dtype {
+            Dtype::F64 => 1e-13,
+            Dtype::F32 if !self.tf32 => 1e-5,
+            Dtype::F32 | Dtype::Tf32 => 2e-3,
+            Dtype::F16 => 3e-3,
+            Dtype::Bf16 => 2e-2,
+        })
+    }
+}

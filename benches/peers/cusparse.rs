@@ -1,0 +1,230 @@
+//! cuSPARSE SpMM: row-major B and C, every algorithm that takes them, preprocessed outside the time.
+
+use crate::case::{Case, Engine, Prepared};
+use crate::device::{Buffer, Gpu, Result};
+use crate::problems::Dtype;
+use cudarc::cusparse::sys::{self, cusparseSpMMAlg_t as Algorithm};
+use std::ffi::c_void;
+use std::time::Instant;
+
+const ALGORITHMS: [(&str, Algorithm); 4] = [
+    ("CSR_ALG1", Algorithm::CUSPARSE_SPMM_CSR_ALG1),
+    ("CSR_ALG2", Algorithm::CUSPARSE_SPMM_CSR_ALG2),
+    ("CSR_ALG3", Algorithm::CUSPARSE_SPMM_CSR_ALG3),
+    ("COO_ALG4", Algorithm::CUSPARSE_SPMM_COO_ALG4),
+];
+const DEFAULT: (&str, Algorithm) = ("ALG_DEFAULT", Algorithm::CUSPARSE_SPMM_ALG_DEFAULT);
+const NO_TRANSPOSE: sys::cusparseOperation_t = sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
+
+/// The best of the four algorithms, or the default one.
+pub struct CuSparse {
+    handle: sys::cusparseHandle_t,
+    default: bool,
+}
+
+fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
+    let fine = status == sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS;
+    if fine { Ok(()) } else { Err(format!("{call}: {status:?}")) }
+}
+
+impl CuSparse {
+    /// Opens the library on the GPU's stream; `default` = what a caller gets who chooses nothing.
+    pub fn open(gpu: &Gpu, default: bool) -> Result<Self> {
+        // SAFETY: only tries to open the library.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("libcusparse does not load (LD_LIBRARY_PATH must name its folder)".into());
+        }
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: out-pointer; a context is current.
+        unsafe {
+            check(sys::cusparseCreate(&mut handle), "cusparseCreate")?;
+            check(sys::cusparseSetStream(handle, gpu.stream.cast()), "cusparseSetStream")?;
+        }
+        Ok(Self { handle, default })
+    }
+
+    /// Library version, e.g. 12603.
+    pub fn version(&self) -> i32 {
+        let mut version = 0;
+        // SAFETY: out-pointer; the handle is open.
+        unsafe { sys::cusparseGetVersion(self.handle, &mut version) };
+        version
+    }
+}
+
+impl Drop for CuSparse {
+    fn drop(&mut self) {
+        // SAFETY: created in `open`, destroyed once.
+        unsafe { sys::cusparseDestroy(self.handle) };
+    }
+}
+
+/// One product: descriptors, scalars and the buffer, kept as long as it is run.
+struct Product {
+    handle: sys::cusparseHandle_t,
+    algorithm: Algorithm,
+    compute: sys::cudaDataType,
+    a: sys::cusparseSpMatDescr_t,
+    b: sys::cusparseDnMatDescr_t,
+    c: sys::cusparseDnMatDescr_t,
+    /// alpha = 1 and beta = 0 in the compute type: both f32 and f64 fit.
+    scalars: [[u8; 8]; 2],
+    buffer: Option<Buffer>,
+}
+
+impl Product {
+    fn new(handle: sys::cusparseHandle_t, case: &Case<'_>, algorithm: Algorithm) -> Result<Self> {
+        let (m, k, nnz) = case.problem.extents();
+        let (value, compute) = types(case.dtype());
+        let mut product = Self {
+            handle,
+            algorithm,
+            compute,
+            a: std::ptr::null_mut(),
+            b: std::ptr::null_mut(),
+            c: std::ptr::null_mut(),
+            scalars: scalars(case.dtype()),
+            buffer: None,
+        };
+        let index = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
+        let zero = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
+        let row_major = sys::cusparseOrder_t::CUSPARSE_ORDER_ROW;
+        let operands = case.operands;
+        let at = |buffer: &Buffer| buffer.ptr as *mut c_void;
+        let (offsets, rows, columns) = (at(&operands.offsets), at(&operands.rows), at(&operands.columns));
+        let (values, rows64, cols64, nnz64) = (at(&operands.values), m as i64, k as i64, nnz as i64);
+        let n = case.n as i64;
+        // SAFETY: the device buffers have the sizes given here and outlive the descriptors.
+        unsafe {
+            let a = &mut product.a;
+            if algorithm == Algorithm::CUSPARSE_SPMM_COO_ALG4 {
+                let status =
+                    sys::cusparseCreateCoo(a, rows64, cols64, nnz64, rows, columns, values, index, zero, value);
+                check(status, "cusparseCreateCoo")?;
+            } else {
+                let status = sys::cusparseCreateCsr(
+                    a, rows64, cols64, nnz64, offsets, columns, values, index, index, zero, value,
+                );
+                check(status, "cusparseCreateCsr")?;
+            }
+            let status = sys::cusparseCreateDnMat(&mut product.b, cols64, n, n, at(&operands.b), value, row_major);
+            check(status, "cusparseCreateDnMat")?;
+            let status = sys::cusparseCreateDnMat(&mut product.c, rows64, n, n, at(&operands.c), value, row_major);
+            check(status, "cusparseCreateDnMat")?;
+        }
+        Ok(product)
+    }
+
+    fn alpha_beta(&self) -> (*const c_void, *const c_void) {
+        (self.scalars[0].as_ptr().cast(), self.scalars[1].as_ptr().cast())
+    }
+
+    fn work(&self) -> *mut c_void {
+        self.buffer.as_ref().map_or(std::ptr::null_mut(), |b| b.ptr as *mut c_void)
+    }
+
+    /// Allocates the buffer and preprocesses; true where the algorithm takes a preprocess.
+    fn preprocess(&mut self) -> Result<bool> {
+        let (alpha, beta) = self.alpha_beta();
+        let mut bytes = 0usize;
+        let (h, t, alg) = (self.handle, self.compute, self.algorithm);
+        // SAFETY: descriptors are complete, scalars are host memory in the compute type.
+        let status = unsafe {
+            let (none, size) = (NO_TRANSPOSE, &mut bytes);
+            sys::cusparseSpMM_bufferSize(h, none, none, alpha, self.a, self.b, beta, self.c, t, alg, size)
+        };
+        check(status, "cusparseSpMM_bufferSize")?;
+        self.buffer = Some(Buffer::new(bytes)?);
+        // SAFETY: as above; the buffer has the size asked for and lives as long as the descriptors.
+        let status = unsafe {
+            let none = NO_TRANSPOSE;
+            sys::cusparseSpMM_preprocess(h, none, none, alpha, self.a, self.b, beta, self.c, t, alg, self.work())
+        };
+        Ok(status == sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS)
+    }
+
+    fn run(&self) -> Result<()> {
+        let (alpha, beta) = self.alpha_beta();
+        let (h, t, alg, none) = (self.handle, self.compute, self.algorithm, NO_TRANSPOSE);
+        // SAFETY: as in `preprocess`.
+        let status =
+            unsafe { sys::cusparseSpMM(h, none, none, alpha, self.a, self.b, beta, self.c, t, alg, self.work()) };
+        check(status, "cusparseSpMM")
+    }
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        // SAFETY: null (never created) or created in `new` and destroyed once.
+        unsafe {
+            if !self.a.is_null() {
+                sys::cusparseDestroySpMat(self.a.cast_const());
+            }
+            for matrix in [self.b, self.c] {
+                if !matrix.is_null() {
+                    sys::cusparseDestroyDnMat(matrix.cast_const());
+                }
+            }
+        }
+    }
+}
+
+impl Engine for CuSparse {
+    fn name(&self) -> &'static str {
+        if self.default { "cusparse-default" } else { "cusparse" }
+    }
+
+    fn variants(&self, case: &Case<'_>) -> Vec<String> {
+        let (_, _, nnz) = case.problem.extents();
+        if case.problem.op != "spmm" || nnz == 0 || case.dtype() == Dtype::Tf32 {
+            return Vec::new();
+        }
+        let names = if self.default { vec![DEFAULT.0] } else { ALGORITHMS.iter().map(|a| a.0).collect() };
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    fn prepare<'a>(&'a self, case: &Case<'a>, variant: &str) -> Result<Prepared<'a>> {
+        let known = ALGORITHMS.iter().chain([&DEFAULT]).find(|(name, _)| *name == variant);
+        let &(_, algorithm) = known.ok_or_else(|| format!("no cuSPARSE algorithm {variant}"))?;
+        let mut product = Product::new(self.handle, case, algorithm)?;
+        case.gpu.wait()?;
+        let start = Instant::now();
+        let preprocessed = product.preprocess()?;
+        case.gpu.wait()?;
+        let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
+        let prepared_bytes = product.buffer.as_ref().map_or(0, |b| b.bytes);
+        let note = if preprocessed { String::new() } else { "no preprocess".into() };
+        let run = Box::new(move || product.run());
+        Ok(Prepared { run, prepare_ms, prepared_bytes, zeros: "strict", note })
+    }
+
+    /// CSR_ALG2 and COO_ALG4 round partial sums to the output's type.
+    fn tolerance(&self, dtype: Dtype) -> Option<f64> {
+        Some(match dtype {
+            Dtype::F64 => 1e-13,
+            Dtype::F32 | Dtype::Tf32 => 1e-5,
+            Dtype::F16 => 3e-3,
+            Dtype::Bf16 => 2e-2,
+        })
+    }
+}
+
+/// Type of the values and of the arithmetic.
+fn types(dtype: Dtype) -> (sys::cudaDataType, sys::cudaDataType) {
+    use sys::cudaDataType_t as T;
+    match dtype {
+        Dtype::F64 => (T::CUDA_R_64F, T::CUDA_R_64F),
+        Dtype::F32 | Dtype::Tf32 => (T::CUDA_R_32F, T::CUDA_R_32F),
+        Dtype::F16 => (T::CUDA_R_16F, T::CUDA_R_32F),
+        Dtype::Bf16 => (T::CUDA_R_16BF, T::CUDA_R_32F),
+    }
+}
+
+fn scalars(dtype: Dtype) -> [[u8; 8]; 2] {
+    let mut one = [0; 8];
+    match dtype {
+        Dtype::F64 => one = 1f64.to_ne_bytes(),
+        _ => one[..4].copy_from_slice(&1f32.to_ne_bytes()),
+    }
+    [one, [0; 8]]
+}

@@ -1,0 +1,237 @@
+//! What is measured: the problem tables as data, and how a row becomes a matrix.
+
+use einsparse_formats::{CsrPattern, generate, io};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Seed of every generated pattern, so that two records hold the same problems.
+const SEED: u64 = 20;
+
+/// Element type of a case, named as in the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum Dtype {
+    /// 32-bit float.
+    F32,
+    /// 64-bit float.
+    F64,
+    /// 32-bit float storage, products rounded to TF32.
+    Tf32,
+    /// Half.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl Dtype {
+    /// Every element type.
+    pub const ALL: [Self; 5] = [Self::F32, Self::F64, Self::Tf32, Self::F16, Self::Bf16];
+
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 | Self::Tf32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// Unit roundoff of the output and of the accumulator.
+    pub fn roundoff(self) -> (f64, f64) {
+        let half_ulp = |bits: i32| 0.5f64.powi(bits);
+        match self {
+            Self::F64 => (half_ulp(53), half_ulp(53)),
+            Self::F32 | Self::Tf32 => (half_ulp(24), half_ulp(24)),
+            Self::F16 => (half_ulp(11), half_ulp(24)),
+            Self::Bf16 => (half_ulp(8), half_ulp(24)),
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Tf32 => "tf32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// Where a workload's pattern comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// An `.smtx` file under the data folder's `dlmc`.
+    Dlmc(PathBuf),
+    /// A Matrix Market file under the data folder's `graphs`.
+    Graph(PathBuf),
+    /// Every entry present with the same probability.
+    Uniform(usize, usize, f64),
+    /// R-MAT with 2^scale vertices and 16 edges a vertex before duplicates are merged.
+    Rmat(u32),
+    /// Rows (= columns) and diagonals, centred.
+    Banded(usize, usize),
+    /// Square of this extent, block edge, share of the blocks that is stored.
+    Blocks(usize, usize, f64),
+}
+
+/// One row of the tables: a pattern and what is done with it.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Operation, as in the record.
+    pub op: &'static str,
+    /// Name, as in the record.
+    pub name: String,
+    /// The pattern's origin.
+    pub source: Source,
+    /// Columns of the dense operand.
+    pub ns: &'static [usize],
+    /// Element types measured unless the command line says otherwise.
+    pub dtypes: &'static [Dtype],
+    /// Part of the quick set.
+    pub quick: bool,
+}
+
+const SPMM: &[Dtype] = &[Dtype::F32, Dtype::F16];
+const GRAPH: &[Dtype] = &[Dtype::F32, Dtype::F16];
+const BLOCK: &[Dtype] = &[Dtype::F16, Dtype::Bf16, Dtype::Tf32];
+
+/// (rows, columns, density, Ns, quick)
+const UNIFORM: &[(usize, usize, f64, &[usize], bool)] = &[
+    (8192, 2048, 0.3, &[128], false),
+    (8192, 2048, 0.2, &[128], false),
+    (8192, 2048, 0.1, &[128], true),
+    (8192, 2048, 0.05, &[128], false),
+    (4096, 4096, 0.3, &[256], false),
+    (4096, 4096, 0.2, &[256], false),
+    (4096, 4096, 0.1, &[256, 4096], true),
+    (4096, 4096, 0.05, &[256, 4096], false),
+    (4096, 4096, 0.02, &[256], false),
+];
+
+/// (name, source, quick)
+const GENERATED_GRAPHS: &[(&str, Source, bool)] = &[
+    ("rmat17", Source::Rmat(17), true),
+    ("rmat20", Source::Rmat(20), false),
+    ("uniform1M-16", Source::Uniform(1 << 20, 1 << 20, 16.0 / (1 << 20) as f64), false),
+    ("banded1M-27", Source::Banded(1 << 20, 27), false),
+];
+
+const GRAPH_FILES: &[&str] = &["ca-CondMat", "luxembourg_osm"];
+const BLOCK_EDGES: &[usize] = &[16, 32, 64];
+const BLOCK_DENSITIES: &[f64] = &[0.5, 0.2, 0.1, 0.05];
+const GRAPH_NS: &[usize] = &[32, 128, 256];
+const DLMC_NS: &[usize] = &[64, 256, 1024];
+
+/// Every workload; those from files only where `data` is there.
+pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
+    let mut all = Vec::new();
+    if let Some(data) = data {
+        dlmc(data, &mut all);
+        for name in GRAPH_FILES {
+            let path = data.join("graphs").join(format!("{name}.mtx"));
+            let source = Source::Graph(path.clone());
+            if path.is_file() {
+                all.push(spmm(format!("graph/{name}"), source, GRAPH_NS, GRAPH, true));
+            }
+        }
+    }
+    for &(rows, cols, density, ns, quick) in UNIFORM {
+        let name = format!("uniform-{rows}x{cols}-d{density}");
+        all.push(spmm(name, Source::Uniform(rows, cols, density), ns, SPMM, quick));
+    }
+    for (name, source, quick) in GENERATED_GRAPHS {
+        all.push(spmm((*name).to_owned(), source.clone(), GRAPH_NS, GRAPH, *quick));
+    }
+    for &edge in BLOCK_EDGES {
+        for &density in BLOCK_DENSITIES {
+            let name = format!("block{edge}-d{density}");
+            let source = Source::Blocks(4096, edge, density);
+            let quick = density == 0.1;
+            all.push(Workload { op: "block_spmm", name, source, ns: &[512, 4096], dtypes: BLOCK, quick });
+        }
+    }
+    all
+}
+
+fn spmm(
+    name: String,
+    source: Source,
+    ns: &'static [usize],
+    dtypes: &'static [Dtype],
+    quick: bool,
+) -> Workload {
+    Workload { op: "spmm", name, source, ns, dtypes, quick }
+}
+
+/// The `.smtx` files below `data/dlmc`, sorted by path; every fifth is in the quick set.
+fn dlmc(data: &Path, all: &mut Vec<Workload>) {
+    let root = data.join("dlmc");
+    let mut folders = vec![root.clone()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "smtx") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    for (i, path) in files.into_iter().enumerate() {
+        let inside = path.strip_prefix(&root).unwrap_or(&path).with_extension("");
+        let name = format!("dlmc/{}", inside.display());
+        all.push(spmm(name, Source::Dlmc(path), DLMC_NS, SPMM, i % 5 == 0));
+    }
+}
+
+/// A workload's pattern, ready for every N and element type.
+pub struct Problem {
+    /// Operation, as in the record.
+    pub op: &'static str,
+    /// Name, as in the record.
+    pub workload: String,
+    /// The entries of A, block problems too (every entry of a stored block).
+    pub pattern: Arc<CsrPattern>,
+    /// Block edge of a block problem.
+    pub block: Option<usize>,
+}
+
+impl Problem {
+    /// Reads or generates the pattern.
+    pub fn load(workload: &Workload) -> Result<Self, String> {
+        let fail = |e: &dyn fmt::Display| format!("{}: {e}", workload.name);
+        let pattern = match &workload.source {
+            Source::Dlmc(path) => io::smtx::read(path).map_err(|e| fail(&e))?,
+            Source::Graph(path) => {
+                let matrix = io::matrix_market::read::<f32>(path).map_err(|e| fail(&e))?;
+                matrix.to_csr().map_err(|e| fail(&e))?.pattern().as_ref().clone()
+            }
+            &Source::Uniform(rows, cols, density) => generate::uniform(rows, cols, density, SEED),
+            &Source::Rmat(scale) => generate::rmat(scale, 16, SEED),
+            &Source::Banded(rows, diagonals) => generate::banded(rows, diagonals / 2),
+            &Source::Blocks(extent, edge, density) => generate::blocks(extent, extent, edge, density, SEED),
+        };
+        let block = if let Source::Blocks(_, edge, _) = workload.source { Some(edge) } else { None };
+        Ok(Self { op: workload.op, workload: workload.name.clone(), pattern: Arc::new(pattern), block })
+    }
+
+    /// (rows, columns, entries) of A.
+    pub fn extents(&self) -> (usize, usize, usize) {
+        (self.pattern.rows(), self.pattern.cols(), self.pattern.columns().len())
+    }
+
+    /// Compulsory bytes: A in its natural format, B and C once.
+    pub fn bytes(&self, n: usize, dtype: Dtype) -> f64 {
+        let (m, k, nnz) = self.extents();
+        let indices = match self.block {
+            Some(edge) => nnz / (edge * edge) + m / edge + 1,
+            None => nnz + m + 1,
+        };
+        (nnz * dtype.size() + 4 * indices) as f64 + ((k + m) * n * dtype.size()) as f64
+    }
+}

@@ -1,0 +1,184 @@
+//! The record: CSV in long form, one row per engine, written as the rows come.
+
+use crate::device::Result;
+use crate::problems::{Dtype, Problem};
+use serde::Serialize;
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// One row; the columns are those of the published records, in this order.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// Day, UTC.
+    pub date: String,
+    /// Commit that the binary was built from.
+    pub commit: String,
+    /// GPU, or `none`.
+    pub gpu: String,
+    /// Driver version.
+    pub driver: String,
+    /// Operation.
+    pub op: String,
+    /// Workload.
+    pub workload: String,
+    /// Rows of A.
+    pub m: usize,
+    /// Columns of A.
+    pub k: usize,
+    /// Columns of B.
+    pub n: usize,
+    /// Entries of A.
+    pub nnz: usize,
+    /// Element type.
+    pub dtype: String,
+    /// `einsparse` or the peer.
+    pub engine: String,
+    /// `auto`, the variant, or the peer's algorithm.
+    pub variant: String,
+    /// Milliseconds, cold.
+    pub ms: f64,
+    /// Milliseconds, warm.
+    pub ms_warm: Option<f64>,
+    /// 2 nnz N / ms.
+    pub gflops: Option<f64>,
+    /// Compulsory bytes / ms.
+    pub gbps: Option<f64>,
+    /// Larger of the floors (A) and (C) over ms.
+    pub limit_fraction: Option<f64>,
+    /// Milliseconds of what was built beside A.
+    pub prepare_ms: Option<f64>,
+    /// Its bytes.
+    pub prepared_bytes: Option<usize>,
+    /// `strict` or `dense`.
+    pub zeros: String,
+    /// Algorithm, what was left out, error against the reference.
+    pub note: String,
+}
+
+/// Where rows go: a file, or only the screen.
+pub struct Recorder {
+    file: Option<csv::Writer<File>>,
+    stamp: Row,
+}
+
+impl Recorder {
+    /// Opens `path` (overwriting it) where one is given.
+    pub fn create(path: Option<&Path>, gpu: &str, driver: &str) -> Result<Self> {
+        let open = |path: &Path| csv::Writer::from_path(path).map_err(|e| format!("{}: {e}", path.display()));
+        let stamp = Row {
+            date: today(),
+            commit: commit(),
+            gpu: gpu.to_owned(),
+            driver: driver.to_owned(),
+            ..Row::default()
+        };
+        Ok(Self { file: path.map(open).transpose()?, stamp })
+    }
+
+    /// Stamps, prints and writes one row.
+    pub fn add(&mut self, mut row: Row) -> Result<()> {
+        row.date.clone_from(&self.stamp.date);
+        row.commit.clone_from(&self.stamp.commit);
+        row.gpu.clone_from(&self.stamp.gpu);
+        row.driver.clone_from(&self.stamp.driver);
+        println!("{}", line(&row));
+        if let Some(file) = &mut self.file {
+            file.serialize(&row).map_err(|e| format!("record: {e}"))?;
+            file.flush().map_err(|e| format!("record: {e}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn line(row: &Row) -> String {
+    let warm = row.ms_warm.map_or(String::new(), |ms| format!("{:10.2} us warm", ms * 1e3));
+    let rate = row.gflops.map_or(String::new(), |rate| format!("{rate:9.0} GFLOP/s"));
+    let limit = row.limit_fraction.map_or(String::new(), |share| format!("{:4.0} %", share * 100.0));
+    format!(
+        "{:10} {:40} n {:5} {:4} {:12} {:20} {:11.2} us {warm} {rate} {limit}  {}",
+        row.op, row.workload, row.n, row.dtype, row.engine, row.variant, row.ms * 1e3, row.note
+    )
+}
+
+/// The machine's limits, measured in the same run.
+pub struct Limits {
+    /// Bytes a second of a large copy, read and written.
+    pub copy: f64,
+    /// Floating-point operations a second of a large dense product.
+    pub rates: Vec<(Dtype, f64)>,
+}
+
+impl Limits {
+    /// What one H200 gave; replaced by what this machine gives.
+    pub fn published() -> Self {
+        let rates = [
+            (Dtype::F32, 51.3e12),
+            (Dtype::F64, 60e12),
+            (Dtype::Tf32, 400e12),
+            (Dtype::F16, 766e12),
+            (Dtype::Bf16, 801e12),
+        ];
+        Self { copy: 4.28e12, rates: rates.to_vec() }
+    }
+
+    /// Replaces the rate of `dtype`.
+    pub fn set(&mut self, dtype: Dtype, rate: f64) {
+        self.rates.retain(|(known, _)| *known != dtype);
+        self.rates.push((dtype, rate));
+    }
+
+    /// Milliseconds that the case takes at least: (A) bytes once over HBM, (C) arithmetic.
+    pub fn floor_ms(&self, problem: &Problem, n: usize, dtype: Dtype) -> f64 {
+        let flops = 2.0 * problem.extents().2 as f64 * n as f64;
+        let rate = self.rates.iter().find(|(known, _)| *known == dtype).map_or(f64::INFINITY, |r| r.1);
+        1e3 * (problem.bytes(n, dtype) / self.copy).max(flops / rate)
+    }
+}
+
+impl Row {
+    /// A row of a sparse product with everything that follows from the time.
+    pub fn product(problem: &Problem, n: usize, dtype: Dtype, ms: f64, warm: f64, limits: &Limits) -> Self {
+        let (m, k, nnz) = problem.extents();
+        Self {
+            op: problem.op.into(),
+            workload: problem.workload.clone(),
+            m,
+            k,
+            n,
+            nnz,
+            dtype: dtype.to_string(),
+            ms,
+            ms_warm: Some(warm),
+            gflops: Some(2.0 * nnz as f64 * n as f64 / ms / 1e6),
+            gbps: Some(problem.bytes(n, dtype) / ms / 1e6),
+            limit_fraction: Some(limits.floor_ms(problem, n, dtype) / ms),
+            ..Self::default()
+        }
+    }
+}
+
+/// EINSPARSE_COMMIT now, or when this was built, or what git says.
+fn commit() -> String {
+    let given = std::env::var("EINSPARSE_COMMIT").ok();
+    let given = given.or_else(|| option_env!("EINSPARSE_COMMIT").map(str::to_owned));
+    given.filter(|c| !c.is_empty()).unwrap_or_else(|| {
+        let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output().ok();
+        let text = output.filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
+        text.map_or_else(|| "unknown".into(), |t| t.trim().to_owned())
+    })
+}
+
+/// Today in UTC as yyyy-mm-dd (days to civil date, proleptic Gregorian, eras of 400 years).
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let march = (5 * day + 2) / 153;
+    let month = if march < 10 { march + 3 } else { march - 9 };
+    let civil = era * 400 + year + u64::from(month <= 2);
+    format!("{civil:04}-{month:02}-{:02}", day - (153 * march + 2) / 5 + 1)
+}
