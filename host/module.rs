@@ -1,1 +1,201 @@
-//! module
+//! The device modules embedded at build time: one per family and architecture, loaded at first use.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::driver::{Function, LoadedModule, PrimaryContext};
+use crate::error::{Error, Result};
+
+/// Device code of one family of kernels for one architecture.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedModule {
+    /// Family of kernels.
+    pub family: &'static str,
+    /// `sm_90a` or `sm_80`.
+    pub arch: &'static str,
+    /// PTX text.
+    pub ptx: &'static str,
+    /// Machine code of exactly this architecture, where an assembler was at hand.
+    pub cubin: Option<&'static [u8]>,
+}
+
+include!(concat!(env!("OUT_DIR"), "/modules.rs"));
+
+/// Dynamic shared memory that needs no opting in, bytes.
+const SMEM_WITHOUT_ASKING: u32 = 48 << 10;
+
+/// The architecture whose code a GPU of this compute capability runs. `sm_90a` is for 9.0 alone; the PTX
+/// of `sm_80` serves everything from 8.0 on.
+pub fn arch_for(compute_capability: (u32, u32)) -> Result<&'static str> {
+    match compute_capability {
+        (9, 0) => Ok("sm_90a"),
+        (8.., _) => Ok("sm_80"),
+        (major, minor) => Err(Error::Cuda {
+            call: "choose device code".into(),
+            reason: format!("this GPU has compute capability {major}.{minor}; the kernels are for sm_90a (9.0) and sm_80 (8.0 and newer)"),
+        }),
+    }
+}
+
+/// The module of a family for this architecture.
+fn embedded<'a>(table: &'a [EmbeddedModule], family: &str, arch: &str) -> Result<&'a EmbeddedModule> {
+    let of_family = || table.iter().filter(|m| m.family == family);
+    of_family().find(|m| m.arch == arch).ok_or_else(|| {
+        let present: Vec<_> = of_family().map(|m| m.arch).collect();
+        Error::Cuda {
+            call: format!("load kernels `{family}` for {arch}"),
+            reason: if table.is_empty() {
+                "this build holds no device code: it was built without a device toolchain".into()
+            } else if present.is_empty() {
+                "this build holds no such family".into()
+            } else {
+                format!("this build holds it for {} only", present.join(", "))
+            },
+        }
+    })
+}
+
+/// One family once it is loaded: its functions, each with the shared memory it may ask for.
+struct Family {
+    module: Arc<LoadedModule>,
+    functions: BTreeMap<String, (Function, u32)>,
+}
+
+/// The device code of one context. Families load at first use; functions are looked up once.
+pub struct Modules {
+    context: Arc<PrimaryContext>,
+    arch: &'static str,
+    /// A lock per family, so that loading one does not hold up launches of another.
+    families: BTreeMap<&'static str, Mutex<Option<Family>>>,
+}
+
+impl std::fmt::Debug for Modules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let families: Vec<_> = self.families.keys().collect();
+        f.debug_struct("Modules")
+            .field("arch", &self.arch)
+            .field("families", &families)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Modules {
+    /// Chooses the architecture; loads nothing yet. `compute_capability` is the device's, or a lower one to
+    /// run older code on purpose.
+    pub fn new(context: Arc<PrimaryContext>, compute_capability: (u32, u32)) -> Result<Self> {
+        let arch = arch_for(compute_capability)?;
+        let families = MODULES.iter().map(|m| (m.family, Mutex::new(None))).collect();
+        Ok(Self {
+            context,
+            arch,
+            families,
+        })
+    }
+
+    /// The architecture whose code runs here.
+    pub fn arch(&self) -> &'static str {
+        self.arch
+    }
+
+    /// The context the modules load into.
+    pub fn context(&self) -> &Arc<PrimaryContext> {
+        &self.context
+    }
+
+    /// The kernel `entry` of `family`, allowed to use `smem_bytes` of dynamic shared memory. Loads the family
+    /// at its first use; plans call this when they are built, not when they run.
+    pub fn function(&self, family: &str, entry: &str, smem_bytes: u32) -> Result<Function> {
+        self.context.set_current()?;
+        // Errors that name what is missing come first; then the slot exists.
+        let code = embedded(MODULES, family, self.arch)?;
+        let mut slot = lock(&self.families[code.family]);
+        let loaded = match &mut *slot {
+            Some(loaded) => loaded,
+            empty => empty.insert(Family {
+                module: load(&self.context, code)?,
+                functions: BTreeMap::new(),
+            }),
+        };
+        if let Some((function, allowed)) = loaded.functions.get(entry)
+            && smem_bytes <= *allowed
+        {
+            return Ok(function.clone());
+        }
+        let function = loaded.module.function(entry)?;
+        if smem_bytes > SMEM_WITHOUT_ASKING {
+            function.set_max_dynamic_smem(smem_bytes)?;
+        }
+        let allowed = smem_bytes.max(SMEM_WITHOUT_ASKING);
+        let known = (function.clone(), allowed);
+        loaded.functions.insert(entry.to_owned(), known);
+        Ok(function)
+    }
+}
+
+/// A panic elsewhere leaves the slot loaded or empty, both fine.
+fn lock(slot: &Mutex<Option<Family>>) -> MutexGuard<'_, Option<Family>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Machine code first: it spares the driver's compiler, which takes seconds for a large module.
+fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
+    if let Some(cubin) = code.cubin {
+        match LoadedModule::from_cubin(context, cubin) {
+            Ok(module) => return Ok(module),
+            Err(error) => {
+                tracing::warn!(family = code.family, arch = code.arch, %error, "cubin refused, compiling the PTX");
+            }
+        }
+    }
+    LoadedModule::from_ptx(context, code.ptx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn module(family: &'static str, arch: &'static str) -> EmbeddedModule {
+        EmbeddedModule {
+            family,
+            arch,
+            ptx: "",
+            cubin: None,
+        }
+    }
+
+    #[test]
+    fn the_architecture_follows_the_compute_capability() {
+        assert_eq!(arch_for((9, 0)).unwrap(), "sm_90a");
+        for newer in [(8, 0), (8, 9), (10, 0), (12, 1)] {
+            assert_eq!(arch_for(newer).unwrap(), "sm_80");
+        }
+        let error = arch_for((7, 5)).unwrap_err().to_string();
+        assert!(["7.5", "sm_90a", "sm_80"].iter().all(|s| error.contains(s)), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let table = [module("spmm", "sm_80"), module("spmm", "sm_90a"), module("block", "sm_90a")];
+        assert_eq!(embedded(&table, "spmm", "sm_80").unwrap().arch, "sm_80");
+        let words = |table, family, arch| embedded(table, family, arch).unwrap_err().to_string();
+        assert!(words(&table, "block", "sm_80").contains("for sm_90a only"));
+        assert!(words(&table, "sddmm", "sm_80").contains("no such family"));
+        assert!(words(&[], "spmm", "sm_80").contains("no device code"));
+    }
+
+    #[test]
+    fn the_table_names_each_module_once() {
+        for (i, m) in MODULES.iter().enumerate() {
+            assert!(arch_for((9, 0)).is_ok_and(|a| a == m.arch) || m.arch == "sm_80", "{}", m.arch);
+            assert!(m.ptx.contains(".version"), "{}.{}", m.family, m.arch);
+            assert!(!MODULES[..i].iter().any(|o| (o.family, o.arch) == (m.family, m.arch)));
+        }
+    }
+
+    #[test]
+    fn modules_cross_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Modules>();
+        shared::<Function>();
+    }
+}

@@ -1,0 +1,364 @@
+//! Modules, kernels, their attributes, and the launch.
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use cust::sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
+
+use super::beyond::{self, LaunchAttribute, RawLaunchConfig};
+use super::{PrimaryContext, RawStream, check, raw};
+use crate::error::{Error, Result};
+
+/// A loaded module of device code; unloaded when the last of its functions is dropped, on any thread.
+#[derive(Debug)]
+pub struct LoadedModule {
+    handle: CUmodule,
+    context: Arc<PrimaryContext>,
+}
+
+// SAFETY: a module handle may be used from every thread; the driver locks.
+unsafe impl Send for LoadedModule {}
+// SAFETY: as above.
+unsafe impl Sync for LoadedModule {}
+
+impl LoadedModule {
+    /// Compiles PTX for the context's device. On refusal the error holds the compiler's log.
+    pub fn from_ptx(context: &Arc<PrimaryContext>, ptx: &str) -> Result<Arc<Self>> {
+        // Everything past a NUL is padding: the driver reads a C string.
+        let text = ptx.split('\0').next().unwrap_or_default();
+        let mut image = Vec::with_capacity(text.len() + 1);
+        image.extend_from_slice(text.as_bytes());
+        image.push(0);
+        // SAFETY: NUL-terminated just above.
+        unsafe { Self::load(context, &image) }
+    }
+
+    /// Loads a cubin made for the context's device.
+    pub fn from_cubin(context: &Arc<PrimaryContext>, cubin: &[u8]) -> Result<Arc<Self>> {
+        const ELF: &[u8] = b"\x7fELF";
+        // An ELF names its own length in the header: anything cut short must not reach the driver.
+        if !cubin.starts_with(ELF) || !elf_is_whole(cubin) {
+            return Err(Error::Cuda {
+                call: "cuModuleLoadDataEx".into(),
+                reason: format!("{} bytes that are not a whole cubin", cubin.len()),
+            });
+        }
+        // SAFETY: a whole ELF image.
+        unsafe { Self::load(context, cubin) }
+    }
+
+    /// # Safety
+    /// NUL-terminated PTX, or a whole cubin.
+    unsafe fn load(context: &Arc<PrimaryContext>, image: &[u8]) -> Result<Arc<Self>> {
+        context.set_current()?;
+        const LOG_BYTES: usize = 16 << 10;
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = [
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        // Option values are passed in the pointers themselves.
+        let mut values = [
+            log.as_mut_ptr().cast::<c_void>(),
+            ptr::without_provenance_mut(LOG_BYTES),
+        ];
+        let mut module = ptr::null_mut();
+        // SAFETY: the image is what the caller promises; options and values have the length given and live
+        // through the call, as does the log.
+        let code = unsafe {
+            raw::cuModuleLoadDataEx(
+                &mut module,
+                image.as_ptr().cast(),
+                options.len() as u32,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        check("cuModuleLoadDataEx", code).map_err(|error| with_log(error, &log))?;
+        Ok(Arc::new(Self {
+            handle: module,
+            context: Arc::clone(context),
+        }))
+    }
+
+    /// The kernel of this name.
+    pub fn function(self: &Arc<Self>, name: &str) -> Result<Function> {
+        self.context.set_current()?;
+        let text = CString::new(name).map_err(|_| Error::Cuda {
+            call: format!("cuModuleGetFunction({name:?})"),
+            reason: "a NUL in the name".into(),
+        })?;
+        let mut function = ptr::null_mut();
+        // SAFETY: the module is alive and the name NUL-terminated.
+        let code = unsafe { raw::cuModuleGetFunction(&mut function, self.handle, text.as_ptr()) };
+        check(&format!("cuModuleGetFunction({name})"), code)?;
+        Ok(Function {
+            handle: function,
+            module: Arc::clone(self),
+        })
+    }
+}
+
+/// Whether the section headers, which end a cubin or stand before its end, lie inside.
+fn elf_is_whole(image: &[u8]) -> bool {
+    let u16_at =
+        |at: usize| Some(u16::from_le_bytes(image.get(at..at + 2)?.try_into().ok()?) as u64);
+    let u64_at = |at: usize| Some(u64::from_le_bytes(image.get(at..at + 8)?.try_into().ok()?));
+    let end = (|| {
+        let (sections, segments) = (u64_at(40)?, u64_at(32)?);
+        let sections = sections.checked_add(u16_at(58)? * u16_at(60)?)?;
+        Some(sections.max(segments.checked_add(u16_at(54)? * u16_at(56)?)?))
+    })();
+    end.is_some_and(|end| end <= image.len() as u64)
+}
+
+fn with_log(error: Error, log: &[u8]) -> Error {
+    let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+    let log = String::from_utf8_lossy(&log[..end]);
+    match error {
+        Error::Cuda { call, reason } if !log.trim().is_empty() => Error::Cuda {
+            call,
+            reason: format!("{reason}; {}", log.trim()),
+        },
+        error => error,
+    }
+}
+
+impl Drop for LoadedModule {
+    fn drop(&mut self) {
+        let unloaded = self.context.set_current().and_then(|()| {
+            // SAFETY: the module is ours and unloaded once.
+            check("cuModuleUnload", unsafe {
+                raw::cuModuleUnload(self.handle)
+            })
+        });
+        if let Err(error) = unloaded {
+            tracing::warn!(%error, "module was not unloaded");
+        }
+    }
+}
+
+/// A kernel. Keeps its module loaded; clones share it.
+#[derive(Clone, Debug)]
+pub struct Function {
+    handle: CUfunction,
+    module: Arc<LoadedModule>,
+}
+
+// SAFETY: a function handle may be used from every thread; the driver locks.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+/// What the compiler made of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionFacts {
+    /// Registers per thread.
+    pub registers: u32,
+    /// Local memory per thread, bytes: spills and stack.
+    pub local_bytes: u32,
+    /// Static shared memory per block, bytes.
+    pub static_smem_bytes: u32,
+    /// Dynamic shared memory that may be asked for, bytes.
+    pub max_dynamic_smem_bytes: u32,
+    /// Largest block.
+    pub max_threads: u32,
+}
+
+/// Geometry of one launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchConfig {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory, bytes.
+    pub smem_bytes: u32,
+    /// Blocks per cluster in x, y, z (compute capability 9.0 and newer); must divide the grid.
+    pub cluster: Option<[u32; 3]>,
+    /// Programmatic dependent launch: the kernel may start before the one ahead of it in the stream ends.
+    pub overlap_previous: bool,
+}
+
+impl Function {
+    /// The handle, for other CUDA crates.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.handle.cast()
+    }
+
+    /// The context its module was loaded in.
+    pub fn context(&self) -> &Arc<PrimaryContext> {
+        &self.module.context
+    }
+
+    /// Allows launches with up to `bytes` of dynamic shared memory (above 48 KiB the driver wants to be asked).
+    pub fn set_max_dynamic_smem(&self, bytes: u32) -> Result<()> {
+        self.module.context.set_current()?;
+        let attribute =
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_int;
+        // SAFETY: the function is alive.
+        let code = unsafe { beyond::cuFuncSetAttribute(self.handle, attribute, clamp(bytes)) };
+        check(
+            &format!("cuFuncSetAttribute(dynamic shared memory = {bytes})"),
+            code,
+        )
+    }
+
+    /// Allows clusters of more than 8 blocks.
+    pub fn allow_large_clusters(&self) -> Result<()> {
+        self.module.context.set_current()?;
+        /// CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        const NON_PORTABLE: c_int = 14;
+        // SAFETY: the function is alive.
+        let code = unsafe { beyond::cuFuncSetAttribute(self.handle, NON_PORTABLE, 1) };
+        check("cuFuncSetAttribute(cluster size)", code)
+    }
+
+    /// Registers, local memory, shared memory.
+    pub fn facts(&self) -> Result<FunctionFacts> {
+        self.module.context.set_current()?;
+        use CUfunction_attribute as A;
+        Ok(FunctionFacts {
+            registers: self.attribute(A::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local_bytes: self.attribute(A::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            static_smem_bytes: self.attribute(A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            max_dynamic_smem_bytes: self
+                .attribute(A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
+            max_threads: self.attribute(A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        })
+    }
+
+    fn attribute(&self, which: CUfunction_attribute) -> Result<u32> {
+        let mut value = 0;
+        // SAFETY: `value` is a place for one int; the function is alive.
+        let code = unsafe { raw::cuFuncGetAttribute(&mut value, which, self.handle) };
+        check("cuFuncGetAttribute", code)?;
+        Ok(value.unsigned_abs())
+    }
+
+    /// Blocks of `threads` threads that fit on one multiprocessor at once.
+    pub fn blocks_per_sm(&self, threads: u32, smem_bytes: u32) -> Result<u32> {
+        self.module.context.set_current()?;
+        let mut blocks = 0;
+        // SAFETY: `blocks` is a place for one int; the function is alive.
+        let code = unsafe {
+            raw::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.handle,
+                clamp(threads),
+                smem_bytes as usize,
+            )
+        };
+        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code)?;
+        Ok(blocks.unsigned_abs())
+    }
+
+    /// Queues the kernel with one by-value parameter struct. A grid without blocks launches nothing.
+    ///
+    /// # Safety
+    /// `P` is exactly the kernel's parameter type; every address in it is valid for what the kernel does until it
+    /// is done; `self` lives until then; its context is current.
+    pub unsafe fn launch<P: Copy>(
+        &self,
+        config: &LaunchConfig,
+        stream: RawStream<'_>,
+        params: &P,
+    ) -> Result<()> {
+        if config.grid.contains(&0) {
+            return Ok(());
+        }
+        let mut pointers = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
+        if config.cluster.is_some() || config.overlap_previous {
+            // SAFETY: as promised by the caller.
+            return unsafe { self.launch_ex(config, stream, &mut pointers) };
+        }
+        let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
+        // SAFETY: the driver copies the one parameter before it returns; the rest is the caller's promise.
+        let code = unsafe {
+            raw::cuLaunchKernel(
+                self.handle,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                config.smem_bytes,
+                stream.handle(),
+                pointers.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        check("cuLaunchKernel", code)
+    }
+
+    /// # Safety
+    /// As [`Self::launch`].
+    unsafe fn launch_ex(
+        &self,
+        config: &LaunchConfig,
+        stream: RawStream<'_>,
+        params: &mut [*mut c_void; 1],
+    ) -> Result<()> {
+        let attribute = |id, first: [u32; 3]| {
+            let mut value = [0; 16];
+            value[..3].copy_from_slice(&first);
+            LaunchAttribute { id, pad: 0, value }
+        };
+        let mut attributes = Vec::with_capacity(2);
+        attributes.extend(
+            config
+                .cluster
+                .map(|c| attribute(beyond::CLUSTER_DIMENSION, c)),
+        );
+        if config.overlap_previous {
+            attributes.push(attribute(
+                beyond::PROGRAMMATIC_STREAM_SERIALIZATION,
+                [1, 0, 0],
+            ));
+        }
+        let raw_config = RawLaunchConfig {
+            grid: config.grid,
+            block: config.block,
+            smem_bytes: config.smem_bytes,
+            stream: stream.handle(),
+            attributes: attributes.as_ptr(),
+            attribute_count: attributes.len() as u32,
+        };
+        // SAFETY: configuration, attributes and parameter live through the call, which copies them.
+        let code = unsafe {
+            beyond::cuLaunchKernelEx(
+                &raw_config,
+                self.handle,
+                params.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        check("cuLaunchKernelEx", code)
+    }
+}
+
+/// Larger than an int is larger than any device: the driver then refuses it.
+fn clamp(value: u32) -> c_int {
+    c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_cubin_is_refused_before_the_driver_sees_it() {
+        let mut elf = vec![0u8; 64];
+        elf[..4].copy_from_slice(b"\x7fELF");
+        assert!(elf_is_whole(&elf));
+        elf[40] = 64;
+        elf[58] = 64;
+        elf[60] = 3;
+        assert!(!elf_is_whole(&elf));
+        elf.resize(64 + 192, 0);
+        assert!(elf_is_whole(&elf));
+        assert!(!elf_is_whole(&elf[..100]) && !elf_is_whole(b""));
+    }
+}

@@ -1,0 +1,265 @@
+//! Device memory: owned, stream-ordered, and copies between addresses.
+
+use std::sync::Arc;
+
+use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, raw};
+use crate::error::Result;
+
+/// Free and total device memory, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Free at the time of the call.
+    pub free: u64,
+    /// Total.
+    pub total: u64,
+}
+
+/// Free and total memory of the current context's device.
+pub fn mem_get_info() -> Result<MemoryInfo> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: places for one usize each.
+    check("cuMemGetInfo", unsafe {
+        raw::cuMemGetInfo_v2(&mut free, &mut total)
+    })?;
+    Ok(MemoryInfo {
+        free: free as u64,
+        total: total as u64,
+    })
+}
+
+/// Allocates in the current context; 256-byte aligned, not initialised. Zero bytes give address 0.
+pub fn mem_alloc(bytes: usize) -> Result<DevicePtr> {
+    let mut address = 0;
+    if bytes > 0 {
+        // SAFETY: a place for one address.
+        let code = unsafe { raw::cuMemAlloc_v2(&mut address, bytes) };
+        check_allocation("cuMemAlloc", code, bytes)?;
+    }
+    Ok(address)
+}
+
+/// Frees what [`mem_alloc`] gave; waits for the device. Address 0 is ignored.
+///
+/// # Safety
+/// The address is one that [`mem_alloc`] gave, not freed before, and no queued work uses it afterwards.
+pub unsafe fn mem_free(address: DevicePtr) -> Result<()> {
+    if address == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    check("cuMemFree", unsafe { raw::cuMemFree_v2(address) })
+}
+
+/// Allocates in stream order from the device's pool. Zero bytes give address 0.
+pub fn mem_alloc_async(bytes: usize, stream: RawStream<'_>) -> Result<DevicePtr> {
+    let mut address = 0;
+    if bytes > 0 {
+        // SAFETY: a place for one address; the stream is valid by RawStream's contract.
+        let code = unsafe { raw::cuMemAllocAsync(&mut address, bytes, stream.handle()) };
+        check_allocation("cuMemAllocAsync", code, bytes)?;
+    }
+    Ok(address)
+}
+
+/// Frees in stream order what [`mem_alloc_async`] gave. Address 0 is ignored.
+///
+/// # Safety
+/// As [`mem_free`], with "afterwards" in the order of `stream`.
+pub unsafe fn mem_free_async(address: DevicePtr, stream: RawStream<'_>) -> Result<()> {
+    if address == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    check("cuMemFreeAsync", unsafe {
+        raw::cuMemFreeAsync(address, stream.handle())
+    })
+}
+
+/// Sets `bytes` bytes to `value`.
+///
+/// # Safety
+/// `address .. address + bytes` is device memory that no other queued work touches meanwhile.
+pub unsafe fn memset_d8_async(
+    address: DevicePtr,
+    value: u8,
+    bytes: usize,
+    stream: RawStream<'_>,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let code = unsafe { raw::cuMemsetD8Async(address, value, bytes, stream.handle()) };
+    check("cuMemsetD8Async", code)
+}
+
+/// Sets `words` 32-bit words to `value`.
+///
+/// # Safety
+/// `address .. address + 4 * words` is device memory, 4-byte aligned, that no other queued work touches meanwhile.
+pub unsafe fn memset_d32_async(
+    address: DevicePtr,
+    value: u32,
+    words: usize,
+    stream: RawStream<'_>,
+) -> Result<()> {
+    if words == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let code = unsafe { raw::cuMemsetD32Async(address, value, words, stream.handle()) };
+    check("cuMemsetD32Async", code)
+}
+
+/// Copies a slice to the device.
+///
+/// # Safety
+/// The target holds `size_of_val(source)` bytes; `source` lives, unchanged, until the copy is done
+/// (pageable memory is staged before the call returns, page-locked memory is not).
+pub unsafe fn copy_htod_async<T: bytemuck::NoUninit>(
+    target: DevicePtr,
+    source: &[T],
+    stream: RawStream<'_>,
+) -> Result<()> {
+    let bytes = size_of_val(source);
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: the slice is readable for `bytes`; the rest is the caller's promise.
+    let code = unsafe {
+        raw::cuMemcpyHtoDAsync_v2(target, source.as_ptr().cast(), bytes, stream.handle())
+    };
+    check("cuMemcpyHtoDAsync", code)
+}
+
+/// Copies from the device into a slice. Synchronise before reading it.
+///
+/// # Safety
+/// The source holds `size_of_val(target)` bytes; `target` lives and is not read until the copy is done.
+pub unsafe fn copy_dtoh_async<T: bytemuck::AnyBitPattern>(
+    target: &mut [T],
+    source: DevicePtr,
+    stream: RawStream<'_>,
+) -> Result<()> {
+    let bytes = size_of_val(target);
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: the slice is writable for `bytes` and any bits are a T; the rest is the caller's promise.
+    let code = unsafe {
+        raw::cuMemcpyDtoHAsync_v2(target.as_mut_ptr().cast(), source, bytes, stream.handle())
+    };
+    check("cuMemcpyDtoHAsync", code)
+}
+
+/// Copies `bytes` bytes between two device addresses.
+///
+/// # Safety
+/// Both ranges are device memory and do not overlap.
+pub unsafe fn copy_dtod_async(
+    target: DevicePtr,
+    source: DevicePtr,
+    bytes: usize,
+    stream: RawStream<'_>,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let code = unsafe { raw::cuMemcpyDtoDAsync_v2(target, source, bytes, stream.handle()) };
+    check("cuMemcpyDtoDAsync", code)
+}
+
+/// Owned device memory. Unlike cust's buffers it holds its context, so it may be dropped on any thread.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    address: DevicePtr,
+    bytes: usize,
+    context: Arc<PrimaryContext>,
+}
+
+impl DeviceMemory {
+    /// Allocates `bytes` bytes, not initialised.
+    pub fn alloc(context: &Arc<PrimaryContext>, bytes: usize) -> Result<Self> {
+        context.set_current()?;
+        Ok(Self {
+            address: mem_alloc(bytes)?,
+            bytes,
+            context: Arc::clone(context),
+        })
+    }
+
+    /// Allocates and copies `values`; returns when the copy is done.
+    pub fn from_slice<T: bytemuck::NoUninit>(
+        context: &Arc<PrimaryContext>,
+        values: &[T],
+        stream: RawStream<'_>,
+    ) -> Result<Self> {
+        let memory = Self::alloc(context, size_of_val(values))?;
+        memory.write(values, stream)?;
+        Ok(memory)
+    }
+
+    /// Copies `values` to the start after the work queued on `stream`; returns when the copy is done.
+    /// Longer than the memory: an error.
+    pub fn write<T: bytemuck::NoUninit>(&self, values: &[T], stream: RawStream<'_>) -> Result<()> {
+        self.fits(size_of_val(values))?;
+        self.context.set_current()?;
+        // SAFETY: the range was just checked and the borrow outlasts the copy, which is waited for.
+        unsafe { copy_htod_async(self.address, values, stream)? };
+        stream.synchronize()
+    }
+
+    /// Copies from the start into `values` after the work queued on `stream`; returns when the copy is done.
+    /// Longer than the memory: an error.
+    pub fn read<T: bytemuck::AnyBitPattern>(
+        &self,
+        values: &mut [T],
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        self.fits(size_of_val(values))?;
+        self.context.set_current()?;
+        // SAFETY: the range was just checked and the borrow outlasts the copy, which is waited for.
+        unsafe { copy_dtoh_async(values, self.address, stream)? };
+        stream.synchronize()
+    }
+
+    fn fits(&self, bytes: usize) -> Result<()> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        Err(crate::Error::Overflow {
+            what: "bytes copied to or from device memory".into(),
+            value: bytes as u128,
+            limit: self.bytes as u128,
+        })
+    }
+
+    /// The address; 0 for zero bytes.
+    pub fn address(&self) -> DevicePtr {
+        self.address
+    }
+
+    /// Size, bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Arc<PrimaryContext> {
+        &self.context
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.
+        let freed = self
+            .context
+            .set_current()
+            .and_then(|()| unsafe { mem_free(self.address) });
+        if let Err(error) = freed {
+            tracing::warn!(%error, bytes = self.bytes, "device memory was not freed");
+        }
+    }
+}

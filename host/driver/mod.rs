@@ -1,0 +1,161 @@
+//! The CUDA driver: opened at run time, typed, every refusal an [`Error`] value.
+//!
+//! `cust` covers most of the driver; `symbols` defines what it links. The rest of this module is what
+//! cust lacks: kernel attributes, clusters, tensor maps, streams from raw handles, capture, owned memory
+//! that frees itself from any thread.
+
+mod beyond;
+mod device;
+mod function;
+mod graph;
+mod library;
+mod memory;
+mod stream;
+mod symbols;
+mod tensor_map;
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use cust::error::CudaError;
+
+use crate::error::{Error, Result};
+use symbols::raw;
+
+pub use device::{DeviceFacts, PrimaryContext, device_count, device_facts};
+pub use function::{Function, FunctionFacts, LaunchConfig, LoadedModule};
+pub use graph::{Graph, GraphExec};
+pub use memory::{
+    DeviceMemory, MemoryInfo, copy_dtod_async, copy_dtoh_async, copy_htod_async, mem_alloc,
+    mem_alloc_async, mem_free, mem_free_async, mem_get_info, memset_d8_async, memset_d32_async,
+};
+pub use stream::{Event, OwnedStream, RawStream};
+pub use tensor_map::{Swizzle, TensorMap, TensorMapLayout, TensorMapType};
+
+/// A device address, as the driver and other CUDA crates hold it.
+pub type DevicePtr = u64;
+
+/// Whether there is a driver with at least one GPU; the error says what is missing.
+pub fn available() -> Result<()> {
+    if device_count()? == 0 {
+        return Err(Error::Cuda {
+            call: "cuDeviceGetCount".into(),
+            reason: "the driver is loaded but finds no GPU".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Opens libcuda and initialises it; cheap after the first time.
+pub fn init() -> Result<()> {
+    library::open()?;
+    // SAFETY: cuInit takes no pointers; flags must be 0.
+    check("cuInit", unsafe { raw::cuInit(0) })
+}
+
+/// The newest CUDA version the driver supports, as (major, minor).
+pub fn driver_version() -> Result<(u32, u32)> {
+    library::open()?;
+    let mut version = 0;
+    // SAFETY: `version` is a place for one int.
+    check("cuDriverGetVersion", unsafe {
+        raw::cuDriverGetVersion(&mut version)
+    })?;
+    let version = version.unsigned_abs();
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+/// Turns an error of `cust` into ours: `Stream::new(..).map_err(refused("cuStreamCreate"))`.
+pub fn refused(call: &str) -> impl FnOnce(CudaError) -> Error {
+    move |error| Error::Cuda {
+        call: call.to_owned(),
+        reason: words(error as u32),
+    }
+}
+
+/// An error unless the code is CUDA_SUCCESS.
+fn check(call: &str, code: u32) -> Result<()> {
+    if code == 0 {
+        return Ok(());
+    }
+    Err(Error::Cuda {
+        call: call.to_owned(),
+        reason: words(code),
+    })
+}
+
+/// As [`check`], for allocations: CUDA_ERROR_OUT_OF_MEMORY becomes numbers.
+fn check_allocation(call: &str, code: u32, wanted: usize) -> Result<()> {
+    const OUT_OF_MEMORY: u32 = 2;
+    if code != OUT_OF_MEMORY {
+        return check(call, code);
+    }
+    Err(Error::OutOfMemory {
+        wanted: wanted as u64,
+        free: mem_get_info().map_or(0, |info| info.free),
+    })
+}
+
+/// "CUDA_ERROR_INVALID_VALUE (1): invalid argument", in the driver's words where there is a driver.
+fn words(code: u32) -> String {
+    if code == library::SYMBOL_NOT_FOUND {
+        return "this driver does not have the call; a newer driver does".into();
+    }
+    let mut name = ptr::null();
+    let mut text = ptr::null();
+    // SAFETY: both are places for one pointer; the driver writes pointers to its own constant strings.
+    let (name, text) = unsafe {
+        beyond::cuGetErrorName(code, &mut name);
+        beyond::cuGetErrorString(code, &mut text);
+        (constant(name), constant(text))
+    };
+    match (name, text) {
+        (Some(name), Some(text)) => format!("{name} ({code}): {text}"),
+        _ if code == library::NOT_INITIALIZED => {
+            "the driver is not loaded or not initialised (3)".into()
+        }
+        _ => format!("code {code}"),
+    }
+}
+
+/// # Safety
+/// Null, or a NUL-terminated string that lives as long as the program.
+unsafe fn constant(text: *const c_char) -> Option<&'static str> {
+    // SAFETY: the caller's promise, null excluded.
+    let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
+    text.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Passes with and without a driver: every answer is a value, and the errors have words.
+    #[test]
+    fn a_machine_without_a_driver_gets_errors_with_words() {
+        let Err(error) = available() else { return };
+        let Error::Cuda { call, reason } = &error else {
+            panic!("{error}")
+        };
+        assert!(!call.is_empty() && !reason.is_empty(), "{error}");
+        for error in [
+            PrimaryContext::retain(0).map(drop),
+            device_facts(0).map(drop),
+            mem_alloc(16).map(drop),
+            mem_get_info().map(drop),
+            OwnedStream::new().map(drop),
+            Event::new().map(drop),
+            cust::init(cust::CudaFlags::empty()).map_err(refused("cuInit")),
+        ] {
+            assert!(
+                matches!(&error, Err(Error::Cuda { reason, .. }) if !reason.is_empty()),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_code_keeps_its_number() {
+        assert!(words(99_999).contains("99999"));
+    }
+}

@@ -1,0 +1,176 @@
+//! Streams from anywhere, and events that time them.
+
+use std::marker::PhantomData;
+
+use cust::stream::Stream;
+use cust::sys::{CUevent, CUstream};
+
+use super::{beyond, check, raw};
+use crate::error::Result;
+
+/// A stream borrowed by its handle: ours, cust's, or another CUDA crate's. Copying it copies the borrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawStream<'a>(CUstream, PhantomData<&'a ()>);
+
+// SAFETY: a stream handle may be used from every thread; the driver locks.
+unsafe impl Send for RawStream<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for RawStream<'_> {}
+
+impl RawStream<'_> {
+    /// The legacy default stream, which waits for and is waited for by blocking streams.
+    pub const LEGACY: Self = Self(std::ptr::null_mut(), PhantomData);
+
+    /// A stream from a raw `CUstream` (or `cudaStream_t`: the same handle).
+    ///
+    /// # Safety
+    /// The handle is null or a stream that lives as long as the result's lifetime, and its context
+    /// is the one current at every use.
+    pub unsafe fn from_raw(handle: *mut std::ffi::c_void) -> Self {
+        Self(handle.cast(), PhantomData)
+    }
+
+    /// The handle, for other CUDA crates.
+    pub fn as_raw(self) -> *mut std::ffi::c_void {
+        self.0.cast()
+    }
+
+    pub(super) fn handle(self) -> CUstream {
+        self.0
+    }
+
+    /// Waits until all work queued so far is done.
+    pub fn synchronize(self) -> Result<()> {
+        // SAFETY: the handle is valid by the contract of `from_raw`.
+        check("cuStreamSynchronize", unsafe {
+            raw::cuStreamSynchronize(self.0)
+        })
+    }
+
+    /// Whether all work queued so far is done.
+    pub fn is_done(self) -> Result<bool> {
+        const NOT_READY: u32 = 600;
+        // SAFETY: as in `synchronize`.
+        match unsafe { beyond::cuStreamQuery(self.0) } {
+            NOT_READY => Ok(false),
+            code => check("cuStreamQuery", code).map(|()| true),
+        }
+    }
+
+    /// Work queued from now on waits for `event`.
+    pub fn wait(self, event: &Event) -> Result<()> {
+        // SAFETY: as in `synchronize`; the event is alive.
+        check("cuStreamWaitEvent", unsafe {
+            raw::cuStreamWaitEvent(self.0, event.0, 0)
+        })
+    }
+
+    /// Whether a graph is being captured from this stream.
+    pub fn is_capturing(self) -> Result<bool> {
+        let mut status = 0;
+        // SAFETY: as in `synchronize`; `status` is a place for one int.
+        check("cuStreamIsCapturing", unsafe {
+            beyond::cuStreamIsCapturing(self.0, &mut status)
+        })?;
+        Ok(status != 0)
+    }
+}
+
+impl<'a> From<&'a Stream> for RawStream<'a> {
+    fn from(stream: &'a Stream) -> Self {
+        Self(stream.as_inner(), PhantomData)
+    }
+}
+
+/// A stream of our own that does not synchronise with the legacy default stream, so that it can be captured
+/// while other threads use that one. (cust drops this flag.)
+#[derive(Debug)]
+pub struct OwnedStream(CUstream);
+
+// SAFETY: as for RawStream.
+unsafe impl Send for OwnedStream {}
+// SAFETY: as for RawStream.
+unsafe impl Sync for OwnedStream {}
+
+impl OwnedStream {
+    /// A new stream in the current context.
+    pub fn new() -> Result<Self> {
+        const NON_BLOCKING: u32 = 1;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: `handle` is a place for one stream.
+        let code = unsafe { raw::cuStreamCreateWithPriority(&mut handle, NON_BLOCKING, 0) };
+        check("cuStreamCreate", code)?;
+        Ok(Self(handle))
+    }
+
+    /// The stream, to queue on.
+    pub fn raw(&self) -> RawStream<'_> {
+        RawStream(self.0, PhantomData)
+    }
+}
+
+impl Drop for OwnedStream {
+    fn drop(&mut self) {
+        // SAFETY: the stream is ours and destroyed once; the driver finishes its work first.
+        let code = unsafe { raw::cuStreamDestroy_v2(self.0) };
+        if let Err(error) = check("cuStreamDestroy", code) {
+            tracing::warn!(%error, "stream was not destroyed");
+        }
+    }
+}
+
+/// A point in a stream, with its time.
+#[derive(Debug)]
+pub struct Event(CUevent);
+
+// SAFETY: an event handle may be used from every thread; the driver locks.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// A new event in the current context.
+    pub fn new() -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: `handle` is a place for one event.
+        check("cuEventCreate", unsafe {
+            raw::cuEventCreate(&mut handle, 0)
+        })?;
+        Ok(Self(handle))
+    }
+
+    /// Marks the point after the work queued so far.
+    pub fn record(&self, stream: RawStream) -> Result<()> {
+        // SAFETY: the event is alive and the stream valid.
+        check("cuEventRecord", unsafe {
+            raw::cuEventRecord(self.0, stream.handle())
+        })
+    }
+
+    /// Waits until the point is reached.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the event is alive.
+        check("cuEventSynchronize", unsafe {
+            raw::cuEventSynchronize(self.0)
+        })
+    }
+
+    /// Milliseconds from `start` to this event, about half a microsecond fine. Both must have been reached.
+    pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are alive; `milliseconds` is a place for one float.
+        let code = unsafe { raw::cuEventElapsedTime(&mut milliseconds, start.0, self.0) };
+        check("cuEventElapsedTime", code)?;
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the event is ours and destroyed once.
+        let code = unsafe { raw::cuEventDestroy_v2(self.0) };
+        if let Err(error) = check("cuEventDestroy", code) {
+            tracing::warn!(%error, "event was not destroyed");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Tensor maps: what the bulk tensor copy engine (TMA) of compute capability 9.0 reads a tile by.
+
+use std::ffi::c_int;
+
+use super::{DevicePtr, beyond, check};
+use crate::error::{Error, Result};
+
+/// The 128-byte descriptor, passed to a kernel by value (`__grid_constant__`).
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorMap([u64; 16]);
+const _: () = assert!(size_of::<TensorMap>() == 128 && align_of::<TensorMap>() == 64);
+
+/// Element type of the tensor in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs)]
+pub enum TensorMapType {
+    U8 = 0,
+    U16 = 1,
+    U32 = 2,
+    I32 = 3,
+    U64 = 4,
+    I64 = 5,
+    F16 = 6,
+    F32 = 7,
+    F64 = 8,
+    Bf16 = 9,
+    Tf32 = 11,
+}
+
+/// How the rows of a tile are permuted in shared memory; the name is the inner extent's limit in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs)]
+pub enum Swizzle {
+    #[default]
+    None = 0,
+    B32 = 1,
+    B64 = 2,
+    B128 = 3,
+}
+
+/// A strided tensor and the tile to copy. Innermost axis first, as the hardware counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMapLayout<'a> {
+    /// Element type.
+    pub element: TensorMapType,
+    /// Extents, 1 to 5 of them.
+    pub extents: &'a [u64],
+    /// Strides in bytes of all axes but the innermost; multiples of 16.
+    pub strides: &'a [u64],
+    /// Extents of the tile, at most 256 each.
+    pub tile: &'a [u32],
+    /// Permutation in shared memory.
+    pub swizzle: Swizzle,
+}
+
+impl TensorMap {
+    /// Describes the tensor at `address` (16-byte aligned). Elements outside are read as zero. Nothing is read here.
+    pub fn encode_tiled(address: DevicePtr, layout: &TensorMapLayout<'_>) -> Result<Self> {
+        const NO_INTERLEAVE: c_int = 0;
+        const PROMOTE_TO_256_BYTES: c_int = 3;
+        const FILL_ZERO: c_int = 0;
+        const CALL: &str = "cuTensorMapEncodeTiled";
+        let rank = layout.extents.len();
+        if !(1..=5).contains(&rank) || layout.strides.len() + 1 != rank || layout.tile.len() != rank
+        {
+            return Err(Error::Cuda {
+                call: CALL.into(),
+                reason: format!(
+                    "{rank} extents, {} strides and {} tile extents; want r, r - 1 and r with 1 <= r <= 5",
+                    layout.strides.len(),
+                    layout.tile.len()
+                ),
+            });
+        }
+        let mut map = Self([0; 16]);
+        let element_strides = [1u32; 5];
+        // SAFETY: the arrays have the lengths that the rank asks for (checked above) and `map` is 128 bytes, aligned
+        // to 64; the address is stored, not read.
+        let code = unsafe {
+            beyond::cuTensorMapEncodeTiled(
+                (&raw mut map).cast(),
+                layout.element as c_int,
+                rank as u32,
+                std::ptr::without_provenance_mut(address as usize),
+                layout.extents.as_ptr(),
+                layout.strides.as_ptr(),
+                layout.tile.as_ptr(),
+                element_strides.as_ptr(),
+                NO_INTERLEAVE,
+                layout.swizzle as c_int,
+                PROMOTE_TO_256_BYTES,
+                FILL_ZERO,
+            )
+        };
+        check(CALL, code)?;
+        Ok(map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_disagree_are_refused() {
+        let layout = TensorMapLayout {
+            element: TensorMapType::F16,
+            extents: &[64, 64],
+            strides: &[],
+            tile: &[64, 64],
+            swizzle: Swizzle::B128,
+        };
+        let error = TensorMap::encode_tiled(0, &layout).unwrap_err();
+        assert!(
+            error.to_string().contains("2 extents, 0 strides"),
+            "{error}"
+        );
+    }
+}
