@@ -1,12 +1,15 @@
 //! `cargo xtask <command>`: how people work here. Two commands set everything up on a fresh machine:
 //! `cargo xtask demo` and `cargo xtask test`.
 
+mod bundle;
 mod cargo;
 mod ptx;
+#[cfg(feature = "report")]
+mod report;
 mod setup;
 
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Work on einsparse.
@@ -40,6 +43,13 @@ enum Task {
         #[arg(long)]
         sass: bool,
     },
+    /// Pack tests, benches and the command for a GPU machine without a toolchain.
+    GpuBundle,
+    /// A bench record as a markdown table and a plot, written beside it.
+    Report {
+        /// The record, CSV as `cargo bench --bench gpu -- --out` writes it.
+        record: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -48,6 +58,8 @@ fn main() -> ExitCode {
         Task::Demo { file } => setup::demo(file),
         Task::Test { arguments } => setup::test(&arguments),
         Task::Ptx { filter, sass } => ptx::ptx(filter.as_deref(), sass),
+        Task::GpuBundle => bundle::bundle(),
+        Task::Report { record } => report_on(&record),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,4 +68,27 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+#[cfg(feature = "report")]
+fn report_on(record: &Path) -> cargo::Result<()> {
+    print!("{}", report::report(record)?);
+    Ok(())
+}
+
+/// Plots take long to compile, so that only this task pays for them.
+#[cfg(not(feature = "report"))]
+fn report_on(record: &Path) -> cargo::Result<()> {
+    let record = std::path::absolute(record)?;
+    let arguments = [
+        "run",
+        "--quiet",
+        "--package",
+        "xtask",
+        "--features",
+        "report",
+        "--",
+        "report",
+    ];
+    cargo::part("report", cargo::cargo(arguments).arg(record))
 }

@@ -1,0 +1,136 @@
+//! `cargo xtask gpu-bundle`: stripped test, bench and command binaries, data and a `run.sh`, for a
+//! machine that has a GPU and its driver but no toolchain.
+
+use crate::cargo::{Result, cargo, json_string, root};
+use crate::setup::setup;
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What of the data the GPU suite and the benches read.
+const DATA: [&str; 5] = [
+    "dlmc",
+    "graphs",
+    "matrix-market",
+    "malformed",
+    "point-cloud",
+];
+
+/// Bundles have to fit through narrow doors.
+const LARGEST: u64 = 60 << 20;
+
+const RUN: &str = include_str!("run.sh");
+
+/// Builds `gpu-bundle/` in the root of the project.
+pub fn bundle() -> Result<()> {
+    setup()?;
+    let folder = root().join("gpu-bundle");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(folder.join("tests"))?;
+    for (name, built) in executables()? {
+        let copy = folder.join(name);
+        fs::copy(&built, &copy)?;
+        let stripped = Command::new("strip").arg(&copy).status();
+        if !stripped.is_ok_and(|status| status.success()) {
+            eprintln!("{}: not stripped", copy.display());
+        }
+    }
+    fs::write(folder.join("run.sh"), RUN)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755))?;
+    }
+    copy_data(&folder.join("data"))?;
+    let bytes = size(&folder)?;
+    println!("{}: {:.1} MB", folder.display(), bytes as f64 / 1e6);
+    match bytes <= LARGEST {
+        true => Ok(()),
+        false => Err(format!("larger than {} MB", LARGEST >> 20).into()),
+    }
+}
+
+/// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle.
+fn executables() -> Result<BTreeMap<String, PathBuf>> {
+    let mut found = BTreeMap::new();
+    for targets in ["--tests", "--benches", "--bins"] {
+        let mut build = cargo(["build", "--release", "--package", "einsparse", targets]);
+        build
+            .arg("--message-format=json-render-diagnostics")
+            .env("EINSPARSE_REQUIRE_PTX", "1");
+        let output = build.stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            return Err(format!("building {targets} failed ({})", output.status).into());
+        }
+        for message in String::from_utf8(output.stdout)?.lines() {
+            let Some(executable) = json_string(message, "executable") else {
+                continue;
+            };
+            let Some((_, target)) = message.split_once("\"target\":{") else {
+                continue;
+            };
+            let target = target.split('}').next().unwrap_or(target);
+            let name = json_string(target, "name").ok_or("cargo names no target")?;
+            let place = match targets {
+                _ if target.contains("[\"bench\"]") => format!("bench-{name}"),
+                "--tests" if message.contains("\"test\":true") => {
+                    let kind = if target.contains("[\"bin\"]") {
+                        "command-"
+                    } else {
+                        ""
+                    };
+                    format!("tests/{kind}{name}")
+                }
+                "--bins" => name,
+                _ => continue,
+            };
+            found.insert(place, PathBuf::from(executable));
+        }
+    }
+    Ok(found)
+}
+
+/// Copies the folders of [`DATA`] that are there.
+fn copy_data(to: &Path) -> Result<()> {
+    let from = env::var_os("EINSPARSE_DATA").map_or_else(|| root().join("data"), PathBuf::from);
+    for name in DATA {
+        match from.join(name) {
+            folder if folder.is_dir() => copy_folder(&folder, &to.join(name))?,
+            folder => eprintln!(
+                "{}: not there, the bundle goes without it",
+                folder.display()
+            ),
+        }
+    }
+    Ok(())
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        match path.is_dir() {
+            true => copy_folder(&path, &copy)?,
+            false => fs::copy(&path, &copy).map(|_| ())?,
+        }
+    }
+    Ok(())
+}
+
+fn size(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += if entry.path().is_dir() {
+            size(&entry.path())?
+        } else {
+            entry.metadata()?.len()
+        };
+    }
+    Ok(bytes)
+}

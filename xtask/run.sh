@@ -1,0 +1,60 @@
+#!/bin/sh
+# Runs what `cargo xtask gpu-bundle` packed, on a machine with a GPU and no toolchain.
+#   run.sh tests [filter]              the whole suite; a missing GPU is a failure
+#   run.sh sanitizer [tool] [filter]   the suite under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
+#   run.sh bench [arguments]           the benches
+#   run.sh all                         tests, memcheck, racecheck, bench
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here" || exit 1
+export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
+# Tests that read the source tree or compile kernels have neither here, and skip.
+export EINSPARSE_BUNDLE=1
+
+tests() {
+    failed=0
+    for program in tests/*; do
+        echo "== $program"
+        "./$program" "$@" || failed=1
+    done
+    return $failed
+}
+
+sanitizer() {
+    tool=${1:-memcheck}
+    [ $# -gt 0 ] && shift
+    program=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    failed=0
+    for test in tests/*; do
+        echo "== $tool $test"
+        "$program" --tool "$tool" --error-exitcode 9 "./$test" --test-threads=1 "$@" || failed=1
+    done
+    return $failed
+}
+
+bench() {
+    failed=0
+    for program in bench-*; do
+        [ -x "$program" ] || continue
+        echo "== $program"
+        "./$program" "$@" || failed=1
+    done
+    return $failed
+}
+
+part=${1:-all}
+[ $# -gt 0 ] && shift
+case $part in
+tests | sanitizer | bench) "$part" "$@" ;;
+all)
+    failed=0
+    tests || failed=1
+    sanitizer memcheck || failed=1
+    sanitizer racecheck || failed=1
+    bench || failed=1
+    exit $failed
+    ;;
+*)
+    sed -n 's/^#   //p' "$0"
+    exit 2
+    ;;
+esac
