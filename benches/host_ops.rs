@@ -1,13 +1,13 @@
 //! What is timed on the host: a conversion, a read, and the command from its start to its first result.
 
 use crate::device::Result;
+use crate::problems::full_blocks;
 use crate::record::{Recorder, Row};
 use crate::timing::median;
 use einsparse_formats::{Csr, CsrPattern, convert, generate, io};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::fmt::Display;
 use std::fs;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub fn convert(recorder: &mut Recorder) -> Result<()> {
     let (extent, edge, entries) = (16_384usize, 32usize, 10e6);
     for (fill, name) in [(1.0, "block32-full-10M"), (0.5, "block32-half-10M")] {
         let density = entries / fill / (extent * extent) as f64;
-        let blocks = generate::blocks(extent, extent, edge, density, 3);
+        let blocks = full_blocks(extent, edge, density, 3).map_err(text)?;
         let pattern = if fill < 1.0 { thinned(&blocks, fill)? } else { blocks };
         let matrix = with_values(pattern)?;
         let mut bytes = 0;
@@ -36,10 +36,10 @@ pub fn convert(recorder: &mut Recorder) -> Result<()> {
 /// A Matrix Market file of a million entries, read from a warm page cache.
 pub fn read(recorder: &mut Recorder) -> Result<()> {
     let folder = Folder::new("read")?;
-    let matrix = with_values(generate::uniform(100_000, 100_000, 1e-4, 5))?;
+    let matrix = with_values(generate::uniform(100_000, 100_000, 1e-4, 5).map_err(text)?)?;
     let path = folder.0.join("million.mtx");
-    write_matrix(&path, &matrix)?;
-    let ms = timed(|| io::matrix_market::read::<f32>(&path).map(drop).map_err(text))?;
+    io::write_matrix_market(&path, &matrix).map_err(text)?;
+    let ms = timed(|| io::read_matrix_market::<f32>(&path).map(drop).map_err(text))?;
     let mut row = row("read", "matrix-market-1M", &matrix, ms);
     row.note = format!("{} bytes, {}", fs::metadata(&path).map_err(text)?.len(), row.note);
     recorder.add(row)
@@ -53,9 +53,9 @@ pub fn first_result(recorder: &mut Recorder) -> Result<()> {
         return Ok(());
     };
     let folder = Folder::new("first")?;
-    let matrix = with_values(generate::uniform(2048, 2048, 0.05, 9))?;
+    let matrix = with_values(generate::uniform(2048, 2048, 0.05, 9).map_err(text)?)?;
     let path = folder.0.join("a.mtx");
-    write_matrix(&path, &matrix)?;
+    io::write_matrix_market(&path, &matrix).map_err(text)?;
     let this = std::env::current_exe().map_err(text)?;
     for warm in [false, true] {
         let name = if warm { "2048-warm-cache" } else { "2048-empty-cache" };
@@ -167,23 +167,6 @@ fn with_values(pattern: CsrPattern) -> Result<Csr<f32>> {
     let mut rng = StdRng::seed_from_u64(6);
     let values = (0..pattern.columns().len()).map(|_| rng.random_range(-1.0..1.0)).collect();
     Csr::new(pattern, values).map_err(text)
-}
-
-fn write_matrix(path: &Path, matrix: &Csr<f32>) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(fs::File::create(path)?);
-        let (pattern, values) = (matrix.pattern(), matrix.values());
-        writeln!(file, "%%MatrixMarket matrix coordinate real general")?;
-        writeln!(file, "{} {} {}", pattern.rows(), pattern.cols(), values.len())?;
-        for (row, ends) in pattern.offsets().windows(2).enumerate() {
-            let entries = ends[0] as usize..ends[1] as usize;
-            for (column, value) in pattern.columns()[entries.clone()].iter().zip(&values[entries]) {
-                writeln!(file, "{} {} {value}", row + 1, column + 1)?;
-            }
-        }
-        file.flush()
-    };
-    write().map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// A folder of this run, removed at the end.

@@ -1,6 +1,6 @@
 //! What is measured: the problem tables as data, and how a row becomes a matrix.
 
-use einsparse_formats::{CsrPattern, generate, io};
+use einsparse_formats::{Bsr, CsrPattern, FormatError, convert, generate, io};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -189,6 +189,28 @@ fn dlmc(data: &Path, all: &mut Vec<Workload>) {
     }
 }
 
+fn pattern(source: &Source) -> Result<CsrPattern, FormatError> {
+    match source {
+        Source::Dlmc(path) => io::read_smtx(path),
+        Source::Graph(path) => {
+            let matrix = io::read_matrix_market::<f32>(path)?.matrix.to_csr()?;
+            Ok(matrix.pattern().as_ref().clone())
+        }
+        &Source::Uniform(rows, cols, density) => generate::uniform(rows, cols, density, SEED),
+        &Source::Rmat(scale) => generate::rmat(scale, 16, SEED),
+        &Source::Banded(rows, diagonals) => generate::banded(rows, diagonals),
+        &Source::Blocks(extent, edge, density) => full_blocks(extent, edge, density, SEED),
+    }
+}
+
+/// A square matrix of full blocks, every entry of which is present.
+pub fn full_blocks(extent: usize, edge: usize, density: f64, seed: u64) -> Result<CsrPattern, FormatError> {
+    let blocks = generate::blocks(extent, extent, (edge, edge), density, seed)?;
+    let ones = vec![1f32; blocks.columns().len() * edge * edge];
+    let entries = convert::bsr_to_csr(&Bsr::new(blocks, ones)?)?;
+    Ok(entries.pattern().as_ref().clone())
+}
+
 /// A workload's pattern, ready for every N and element type.
 pub struct Problem {
     /// Operation, as in the record.
@@ -204,18 +226,7 @@ pub struct Problem {
 impl Problem {
     /// Reads or generates the pattern.
     pub fn load(workload: &Workload) -> Result<Self, String> {
-        let fail = |e: &dyn fmt::Display| format!("{}: {e}", workload.name);
-        let pattern = match &workload.source {
-            Source::Dlmc(path) => io::smtx::read(path).map_err(|e| fail(&e))?,
-            Source::Graph(path) => {
-                let matrix = io::matrix_market::read::<f32>(path).map_err(|e| fail(&e))?;
-                matrix.to_csr().map_err(|e| fail(&e))?.pattern().as_ref().clone()
-            }
-            &Source::Uniform(rows, cols, density) => generate::uniform(rows, cols, density, SEED),
-            &Source::Rmat(scale) => generate::rmat(scale, 16, SEED),
-            &Source::Banded(rows, diagonals) => generate::banded(rows, diagonals / 2),
-            &Source::Blocks(extent, edge, density) => generate::blocks(extent, extent, edge, density, SEED),
-        };
+        let pattern = pattern(&workload.source).map_err(|e| format!("{}: {e}", workload.name))?;
         let block = if let Source::Blocks(_, edge, _) = workload.source { Some(edge) } else { None };
         Ok(Self { op: workload.op, workload: workload.name.clone(), pattern: Arc::new(pattern), block })
     }
