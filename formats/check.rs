@@ -82,6 +82,15 @@ pub(crate) fn zeroed<T: bytemuck::Zeroable>(
     })
 }
 
+/// An empty vector with room for `len`.
+pub(crate) fn reserved<T>(what: &'static str, len: usize) -> Result<Vec<T>, FormatError> {
+    let mut room = Vec::new();
+    let bytes = len as u128 * size_of::<T>() as u128;
+    room.try_reserve_exact(len)
+        .map_err(|_| FormatError::Memory { what, bytes })?;
+    Ok(room)
+}
+
 fn invalid(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {
     FormatError::InvalidIndex {
         array,

@@ -1,1 +1,36 @@
-//! Conversions between the formats.
+//! Conversions between the formats: free functions, in parallel, and thin `TryFrom` over them.
+//! Matrices go by way of CSR, tensors of other orders by way of COO. From CSR nothing is sorted.
+
+mod block;
+mod compressed;
+mod dense;
+mod entries;
+mod from;
+mod group;
+mod tasks;
+mod unblock;
+
+pub use block::{csr_to_block_coo, csr_to_block_group_coo, csr_to_bsr};
+pub use compressed::{
+    coo_to_csr, csc_to_csr, csr_to_coo, csr_to_csc, csr_to_ell, ell_to_csr, transpose_csr,
+};
+pub use dense::{coo_to_dense, csr_to_dense, dense_to_coo, dense_to_csr};
+pub use group::{coo_to_group_coo, csr_to_group_coo, group_coo_to_coo};
+pub use unblock::{block_coo_to_csr, block_group_coo_to_csr, bsr_to_csr};
+
+pub(crate) use block::block_row_counts;
+pub(crate) use entries::sort_entries;
+
+use crate::FormatError;
+
+/// Only matrices go here.
+fn matrix(shape: &[usize]) -> Result<(usize, usize), FormatError> {
+    match *shape {
+        [rows, cols] => Ok((rows, cols)),
+        _ => Err(FormatError::Shape {
+            what: "order",
+            found: shape.len().to_string(),
+            expected: "2".into(),
+        }),
+    }
+}

@@ -1,7 +1,7 @@
 //! COO: the coordinates of every entry, one array for each axis, sorted lexicographically.
 //! For tensors of any order from 1.
 
-use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
+use crate::{Element, Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Names of the coordinate arrays in errors; axes from the eighth share one.
 const NAMES: [&str; 9] = [
@@ -22,6 +22,30 @@ pub(crate) fn names(order: usize) -> Vec<&'static str> {
         .collect()
 }
 
+/// Lengths and bounds, without order: the names of the arrays and the number of entries.
+pub(crate) fn check_coords(
+    shape: &[usize],
+    coords: &[Vec<u32>],
+) -> Result<(Vec<&'static str>, usize), FormatError> {
+    if shape.is_empty() {
+        let (found, expected) = ("0".into(), "at least 1".into());
+        return Err(FormatError::Shape {
+            what: "order",
+            found,
+            expected,
+        });
+    }
+    check::length("coords", coords.len(), shape.len())?;
+    let (names, entries) = (names(shape.len()), coords[0].len());
+    check::extent("entries", entries)?;
+    for ((axis, &n), name) in coords.iter().zip(shape).zip(&names) {
+        check::extent("extent", n)?;
+        check::length(name, axis.len(), entries)?;
+        check::below(name, axis, n)?;
+    }
+    Ok((names, entries))
+}
+
 /// Where the entries of a COO tensor are: `C[AM[p],n] += AV[p] * B[AK[p],n]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CooPattern {
@@ -39,22 +63,7 @@ impl CooPattern {
     /// If the shape has no axis, an array is missing or of another length, a coordinate is outside the shape,
     /// or the entries do not ascend lexicographically, each once.
     pub fn new(shape: Vec<usize>, coords: Vec<Vec<u32>>) -> Result<Self, FormatError> {
-        if shape.is_empty() {
-            let (found, expected) = ("0".into(), "at least 1".into());
-            return Err(FormatError::Shape {
-                what: "order",
-                found,
-                expected,
-            });
-        }
-        check::length("coords", coords.len(), shape.len())?;
-        let names = names(shape.len());
-        check::extent("entries", coords[0].len())?;
-        for ((axis, &n), name) in coords.iter().zip(&shape).zip(&names) {
-            check::extent("extent", n)?;
-            check::length(name, axis.len(), coords[0].len())?;
-            check::below(name, axis, n)?;
-        }
+        let (names, _) = check_coords(&shape, &coords)?;
         let axes: Vec<&[u32]> = coords.iter().map(Vec::as_slice).collect();
         check::lexicographic(&names, &axes)?;
         Ok(CooPattern { shape, coords })
@@ -100,5 +109,19 @@ impl Pattern for CooPattern {
         arrays
             .map(|(axis, data)| IndexArray::coordinate(axis, [data.len()], data))
             .collect()
+    }
+}
+
+impl<T: Element> Coo<T> {
+    /// Builds a tensor from entries in any order; entries given more than once are summed, in the order given.
+    ///
+    /// # Errors
+    /// As [`CooPattern::new`], but for the order of the entries; and if there is not one value for each.
+    pub fn from_entries(
+        shape: Vec<usize>,
+        coords: Vec<Vec<u32>>,
+        values: Vec<T>,
+    ) -> Result<Self, FormatError> {
+        crate::convert::sort_entries(shape, coords, values)
     }
 }

@@ -1,4 +1,18 @@
 //! Sparse tensor formats on the host: patterns, conversions, statistics, readers and generators.
+//!
+//! ```
+//! use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};
+//!
+//! // [ 1 0 2 ]
+//! // [ 0 0 0 ]
+//! // [ 0 3 0 ]
+//! let pattern = CsrPattern::new(3, 3, vec![0, 2, 2, 3], vec![0, 2, 1])?;
+//! let a = AnySparse::from(Csr::new(pattern, vec![1.0f32, 2.0, 3.0])?);
+//! let grouped = a.convert("groupcoo:2".parse()?)?;
+//! assert_eq!(grouped.slots(), 4); // one slot of the second group is padding
+//! assert_eq!(grouped.convert(Format::Csr)?, a);
+//! # Ok::<(), einsparse_formats::FormatError>(())
+//! ```
 
 mod any;
 mod block_coo;
@@ -12,6 +26,7 @@ mod csr;
 mod dense;
 mod element;
 mod ell;
+mod entries;
 mod error;
 mod format;
 #[cfg(feature = "ndarray")]
@@ -37,6 +52,7 @@ pub use csr::{Csr, CsrPattern};
 pub use dense::Dense;
 pub use element::{Accumulator, Element};
 pub use ell::{Ell, EllPattern};
+pub use entries::Entries;
 pub use error::FormatError;
 pub use format::Format;
 pub use group_coo::{GroupCoo, GroupCooPattern};

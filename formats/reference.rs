@@ -1,1 +1,61 @@
-//! The naive reference.
+//! The truth the tests compare with: naive, in f64, straight from the definition.
+
+use crate::{AnySparse, Dense, Element, Entries, FormatError};
+
+/// A factor of an Einsum.
+#[derive(Clone, Copy, Debug)]
+pub enum Factor<'a> {
+    /// All elements count.
+    Dense(&'a Dense<f64>),
+    /// Only entries count: what is missing is never multiplied.
+    Sparse(&'a Entries),
+}
+
+/// `out[output] = sum of products`. Indices are numbers; `extents[i]` is the extent of index `i`.
+///
+/// # Errors
+/// If the output cannot be had.
+pub fn einsum(
+    extents: &[usize],
+    output: &[usize],
+    factors: &[(&[usize], Factor<'_>)],
+) -> Result<Dense<f64>, FormatError> {
+    let pick = |names: &[usize], at: &[usize]| names.iter().map(|&i| at[i]).collect::<Vec<_>>();
+    let mut out = Dense::zeros(pick(output, extents))?;
+    let strides = out.strides();
+    let mut at = vec![0; extents.len()];
+    for mut point in 0..extents.iter().product::<usize>() {
+        for (i, &n) in extents.iter().enumerate().rev() {
+            (at[i], point) = (point % n, point / n);
+        }
+        let value = |&(names, factor): &(&[usize], Factor<'_>)| match factor {
+            Factor::Dense(dense) => dense.get(&pick(names, &at)),
+            Factor::Sparse(entries) => entries.get(&pick(names, &at)).copied(),
+        };
+        if let Some(term) = factors.iter().map(value).product::<Option<f64>>() {
+            let place: usize = pick(output, &at)
+                .iter()
+                .zip(&strides)
+                .map(|(i, s)| i * s)
+                .sum();
+            out.values_mut()[place] += term;
+        }
+    }
+    Ok(out)
+}
+
+/// `C[m,n] = A[m,k] * B[k,n]` over the entries of A. B must be a matrix of as many rows as A has columns.
+///
+/// # Errors
+/// If the output cannot be had.
+pub fn spmm<T: Element>(a: &AnySparse<T>, b: &Dense<T>) -> Result<Dense<f64>, FormatError> {
+    let n = b.shape()[1];
+    let mut c = Dense::zeros([a.shape()[0], n])?;
+    for (index, value) in a.entries() {
+        for j in 0..n {
+            let term = value * b.values()[index[1] * n + j].to_f64();
+            c.values_mut()[index[0] * n + j] += term;
+        }
+    }
+    Ok(c)
+}

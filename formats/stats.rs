@@ -1,1 +1,252 @@
-//! Row statistics.
+//! Row statistics, the slots each format needs, and the choice of the group size by exact count.
+
+use rayon::prelude::*;
+
+use crate::convert::block_row_counts;
+use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern};
+
+/// How the entries are spread over the rows (or over the coordinates of an axis, or blocks over block rows).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowStats {
+    /// Rows, empty ones included.
+    pub rows: usize,
+    /// Entries.
+    pub nnz: usize,
+    /// Rows with an entry.
+    pub non_empty: usize,
+    /// Entries of the shortest row.
+    pub min: usize,
+    /// Entries of the longest row.
+    pub max: usize,
+    /// Entries of a row on average, empty rows included.
+    pub mean: f64,
+    /// Standard deviation of the entries of a row (of the population).
+    pub std: f64,
+    /// (entries of a row, number of such rows), ascending, only what occurs.
+    pub histogram: Vec<(usize, usize)>,
+}
+
+impl RowStats {
+    /// From the number of entries of every row.
+    pub fn from_counts(counts: impl IntoIterator<Item = usize>) -> Self {
+        let mut counts: Vec<usize> = counts.into_iter().collect();
+        counts.par_sort_unstable();
+        let histogram: Vec<(usize, usize)> = counts
+            .chunk_by(|a, b| a == b)
+            .map(|same| (same[0], same.len()))
+            .collect();
+        let rows = counts.len();
+        let nnz = counts.iter().sum();
+        let mean = if rows == 0 {
+            0.0
+        } else {
+            nnz as f64 / rows as f64
+        };
+        let squares: f64 = histogram
+            .iter()
+            .map(|&(len, n)| n as f64 * (len as f64 - mean).powi(2))
+            .sum();
+        RowStats {
+            rows,
+            nnz,
+            non_empty: rows - counts.partition_point(|&n| n == 0),
+            min: counts.first().copied().unwrap_or(0),
+            max: counts.last().copied().unwrap_or(0),
+            mean,
+            std: if rows == 0 {
+                0.0
+            } else {
+                (squares / rows as f64).sqrt()
+            },
+            histogram,
+        }
+    }
+
+    /// Over the rows of a CSR matrix.
+    pub fn of_rows(csr: &CsrPattern) -> Self {
+        Self::from_counts(csr.offsets().windows(2).map(|w| (w[1] - w[0]) as usize))
+    }
+
+    /// Blocks over the block rows a CSR matrix would have.
+    ///
+    /// # Errors
+    /// If a side of the block is 0.
+    pub fn of_block_rows(csr: &CsrPattern, block: (usize, usize)) -> Result<Self, FormatError> {
+        Ok(Self::from_counts(block_row_counts(csr, block)?))
+    }
+
+    /// Over the coordinates of one axis of a COO tensor; `None` if it has no such axis.
+    pub fn of_axis(coo: &CooPattern, axis: usize) -> Option<Self> {
+        let mut index = coo.coords().get(axis)?.clone();
+        if axis != 0 {
+            index.par_sort_unstable();
+        }
+        let filled: Vec<usize> = index.chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
+        let empty = coo.shape()[axis] - filled.len();
+        Some(Self::from_counts(
+            std::iter::repeat_n(0, empty).chain(filled),
+        ))
+    }
+
+    /// Groups of `group` entries: the sum of ceil(entries / group) over the rows.
+    pub fn groups(&self, group: usize) -> u128 {
+        let each = |&(len, rows): &(usize, usize)| len.div_ceil(group) as u128 * rows as u128;
+        self.histogram.iter().map(each).sum()
+    }
+
+    /// What a group size costs: one index slot for each group, one index and one value slot for each of its places.
+    ///
+    /// In block formats a value slot is a block.
+    pub fn group_cost(&self, group: usize) -> u128 {
+        self.groups(group) * (1 + 2 * group as u128)
+    }
+
+    /// The group size with the least [`RowStats::group_cost`] around `g* = sqrt(nnz / non-empty rows)`.
+    ///
+    /// g* balances gathers against scatters for rows of any length (arXiv 2510.17505), but does not see divisibility:
+    /// rows of 16 entries want 16, not 4. So g* and its neighbouring powers of two are counted exactly, and where a
+    /// neighbour wins, the powers of two beyond it for as long as the count falls. 1 without entries.
+    pub fn group(&self) -> usize {
+        if self.non_empty == 0 {
+            return 1;
+        }
+        let ideal = ((self.nnz as f64 / self.non_empty as f64).sqrt().round() as usize).max(1);
+        let below = if ideal.is_power_of_two() {
+            ideal / 2
+        } else {
+            1 << ideal.ilog2()
+        };
+        let above = (ideal + 1).next_power_of_two();
+        let (mut best, mut cost) = (ideal, self.group_cost(ideal));
+        let down = std::iter::successors(Some(below), |g| Some(g / 2)).take_while(|&g| g > 0);
+        let up = std::iter::successors(Some(above), |g| g.checked_mul(2));
+        for way in [&mut { down } as &mut dyn Iterator<Item = usize>, &mut {
+            up
+        }] {
+            let mut last = self.group_cost(ideal);
+            for g in way {
+                let now = self.group_cost(g);
+                if now >= last {
+                    break;
+                }
+                last = now;
+                if now < cost {
+                    (best, cost) = (g, now);
+                }
+            }
+        }
+        best
+    }
+}
+
+/// The slots a matrix takes in a format, and how many of them are padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// The format, with the group size that was chosen.
+    pub format: Format,
+    /// u32 slots of all index arrays.
+    pub index: u128,
+    /// Value slots.
+    pub values: u128,
+    /// Value slots that hold no entry: padding, and zeros inside blocks.
+    pub padding: u128,
+}
+
+impl Slots {
+    /// Bytes with values of this many bytes.
+    pub fn bytes(&self, value_bytes: usize) -> u128 {
+        self.index * 4 + self.values * value_bytes as u128
+    }
+
+    /// Value slots for each entry; 1 is no padding. 1 also without entries.
+    pub fn ratio(&self) -> f64 {
+        let entries = self.values - self.padding;
+        if entries == 0 {
+            1.0
+        } else {
+            self.values as f64 / entries as f64
+        }
+    }
+}
+
+/// Counts what a CSR matrix would take in a format, exactly and without converting it.
+///
+/// # Errors
+/// If a block or group size is 0, or the grouped axis is not of a matrix.
+pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
+    use crate::{check, group_coo::check_axis};
+    let (rows, nnz) = (csr.rows() as u128, csr.nnz() as u128);
+    let grouped = |stats: &RowStats, group: Option<usize>| {
+        let group = group.unwrap_or_else(|| stats.group());
+        check::positive("group", group).map(|()| (group, stats.groups(group)))
+    };
+    let blocks = |block: (usize, usize)| {
+        let area = block.0 as u128 * block.1 as u128;
+        RowStats::of_block_rows(csr, block).map(|stats| (stats, area))
+    };
+    let (format, index, values) = match format {
+        Format::Coo => (format, 2 * nnz, nnz),
+        Format::Csr => (format, rows + 1 + nnz, nnz),
+        Format::Csc => (format, csr.cols() as u128 + 1 + nnz, nnz),
+        Format::Ell => {
+            let slots = rows * RowStats::of_rows(csr).max as u128;
+            (format, slots, slots)
+        }
+        Format::GroupCoo { axis, group } => {
+            check_axis(csr.shape(), axis)?;
+            let (group, groups) = match axis {
+                0 => grouped(&RowStats::of_rows(csr), group)?,
+                _ => grouped(&column_stats(csr), group)?,
+            };
+            let slots = groups * group as u128;
+            (
+                Format::GroupCoo {
+                    axis,
+                    group: Some(group),
+                },
+                groups + slots,
+                slots,
+            )
+        }
+        Format::Bsr { block } => {
+            let (stats, area) = blocks(block)?;
+            (
+                format,
+                stats.rows as u128 + 1 + stats.nnz as u128,
+                stats.nnz as u128 * area,
+            )
+        }
+        Format::BlockCoo { block } => {
+            let (stats, area) = blocks(block)?;
+            (format, 2 * stats.nnz as u128, stats.nnz as u128 * area)
+        }
+        Format::BlockGroupCoo { block, group } => {
+            let (stats, area) = blocks(block)?;
+            let (group, groups) = grouped(&stats, group)?;
+            let slots = groups * group as u128;
+            (
+                Format::BlockGroupCoo {
+                    block,
+                    group: Some(group),
+                },
+                groups + slots,
+                slots * area,
+            )
+        }
+    };
+    Ok(Slots {
+        format,
+        index,
+        values,
+        padding: values - nnz,
+    })
+}
+
+/// Entries over the columns.
+fn column_stats(csr: &CsrPattern) -> RowStats {
+    let mut counts = vec![0; csr.cols()];
+    for &c in csr.columns() {
+        counts[c as usize] += 1;
+    }
+    RowStats::from_counts(counts)
+}

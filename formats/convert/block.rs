@@ -1,0 +1,266 @@
+//! Block formats from CSR. Two passes over the block rows, each in parallel and without a sort:
+//! which block columns a block row touches (a bit set), then every entry to its place in its block.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::stats::RowStats;
+use crate::{
+    BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern, Csr,
+    CsrPattern, Element, FormatError, PAD, Sparse, check,
+};
+
+/// A set of block columns that gives them back in ascending order.
+///
+/// `summary` has a bit for each word of `words`, so that a wide, nearly empty set is emptied without reading it all.
+struct ColumnSet {
+    words: Vec<u64>,
+    summary: Vec<u64>,
+}
+
+impl ColumnSet {
+    fn new(columns: usize) -> Result<Self, FormatError> {
+        let words = columns.div_ceil(64);
+        Ok(ColumnSet {
+            words: check::zeroed("block columns", words)?,
+            summary: check::zeroed("block columns", words.div_ceil(64))?,
+        })
+    }
+
+    fn insert(&mut self, column: u32) {
+        let c = column as usize;
+        self.words[c / 64] |= 1 << (c % 64);
+        self.summary[c / 4096] |= 1 << (c / 64 % 64);
+    }
+
+    fn drain_into(&mut self, out: &mut Vec<u32>) {
+        for (s, summary) in self.summary.iter_mut().enumerate() {
+            while *summary != 0 {
+                let w = s * 64 + summary.trailing_zeros() as usize;
+                *summary &= *summary - 1;
+                let mut word = std::mem::take(&mut self.words[w]);
+                while word != 0 {
+                    out.push((w * 64) as u32 + word.trailing_zeros());
+                    word &= word - 1;
+                }
+            }
+        }
+    }
+}
+
+/// A CSR pattern seen as a grid of blocks.
+struct Grid<'a> {
+    csr: &'a CsrPattern,
+    block: (usize, usize),
+    rows: usize,
+    cols: usize,
+    tasks: Vec<Range<usize>>,
+}
+
+impl<'a> Grid<'a> {
+    fn new(csr: &'a CsrPattern, block: (usize, usize)) -> Result<Self, FormatError> {
+        check::block(block)?;
+        let (rows, cols) = (csr.rows().div_ceil(block.0), csr.cols().div_ceil(block.1));
+        let at = |b: usize| csr.offsets()[csr.rows().min(b.saturating_mul(block.0))] as usize;
+        Ok(Grid {
+            csr,
+            block,
+            rows,
+            cols,
+            tasks: row_tasks(rows, at),
+        })
+    }
+
+    fn rows_of(&self, block_row: usize) -> Range<usize> {
+        let start = block_row * self.block.0;
+        start..self.csr.rows().min(start.saturating_add(self.block.0))
+    }
+
+    /// Calls `f(block column, entries)` for each run of a row's entries that lies in one block.
+    #[inline]
+    fn runs(&self, row: usize, mut f: impl FnMut(u32, Range<usize>)) {
+        let columns = self.csr.columns();
+        let width = self.block.1;
+        let Range { start: mut p, end } = self.csr.row(row);
+        while p < end {
+            let block = columns[p] / width as u32;
+            let last = (block * width as u32).saturating_add(width as u32 - 1);
+            // Columns ascend: if the one a block's width on is still inside, so are all between.
+            let mut q = p + width;
+            if q > end || columns[q - 1] > last {
+                q = p + 1;
+                while q < end && columns[q] <= last {
+                    q += 1;
+                }
+            }
+            f(block, p..q);
+            p = q;
+        }
+    }
+
+    /// The arrays of the BSR pattern: where block rows start, and the block columns.
+    fn blocks(&self) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
+        let found: Result<Vec<_>, _> = self.tasks.par_iter().map(|task| self.find(task)).collect();
+        let found = found?;
+        let counts = found
+            .iter()
+            .flat_map(|(counts, _)| counts.iter().map(|&n| n as usize));
+        let offsets = prefix_sum("blocks", counts.collect::<Vec<_>>().into_iter())?;
+        let columns = found
+            .into_par_iter()
+            .flat_map_iter(|(_, columns)| columns)
+            .collect();
+        Ok((offsets, columns))
+    }
+
+    /// Blocks of each block row of a task, and their block columns.
+    fn find(&self, task: &Range<usize>) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
+        let mut set = ColumnSet::new(self.cols)?;
+        let mut counts = check::reserved("offsets", task.len())?;
+        let mut columns = Vec::new();
+        for block_row in task.clone() {
+            let before = columns.len();
+            for row in self.rows_of(block_row) {
+                self.runs(row, |block, _| set.insert(block));
+            }
+            set.drain_into(&mut columns);
+            counts.push((columns.len() - before) as u32);
+        }
+        Ok((counts, columns))
+    }
+
+    /// The values of all block slots. Block row `b` has the block columns `columns[offsets[b]..offsets[b + 1]]`,
+    /// and its first block goes to slot `first(b)`.
+    fn fill<T: Element>(
+        &self,
+        values: &[T],
+        (offsets, columns): (&[u32], &[u32]),
+        first: impl Fn(usize) -> usize + Sync,
+    ) -> Result<Vec<T>, FormatError> {
+        let (bm, bk) = self.block;
+        let area = bm * bk;
+        let mut blocks = check::zeroed(
+            "values",
+            check::product("slots", &[first(self.rows), bm, bk])?,
+        )?;
+        let parts = cut(&mut blocks, &self.tasks, |b| first(b) * area);
+        self.tasks
+            .par_iter()
+            .zip(parts)
+            .try_for_each(|(task, part)| {
+                let mut slot_of: Vec<u32> = check::zeroed("block columns", self.cols)?;
+                for b in task.clone() {
+                    let touched = &columns[offsets[b] as usize..offsets[b + 1] as usize];
+                    for (slot, &column) in touched.iter().enumerate() {
+                        slot_of[column as usize] = slot as u32;
+                    }
+                    let part = &mut part[(first(b) - first(task.start)) * area..];
+                    for (r, row) in self.rows_of(b).enumerate() {
+                        self.runs(row, |block, run| {
+                            let start = slot_of[block as usize] as usize * area + r * bk;
+                            let line = &mut part[start..start + bk];
+                            self.place(line, block * bk as u32, &values[run.clone()], run);
+                        });
+                    }
+                }
+                Ok(())
+            })?;
+        Ok(blocks)
+    }
+
+    /// One row's entries in one block, to their columns.
+    #[inline]
+    fn place<T: Element>(&self, line: &mut [T], base: u32, values: &[T], run: Range<usize>) {
+        if values.len() == line.len() {
+            line.copy_from_slice(values);
+        } else {
+            for (&c, &v) in self.csr.columns()[run].iter().zip(values) {
+                line[(c - base) as usize] = v;
+            }
+        }
+    }
+}
+
+/// Blocks in each block row.
+pub(crate) fn block_row_counts(
+    csr: &CsrPattern,
+    block: (usize, usize),
+) -> Result<Vec<usize>, FormatError> {
+    let grid = Grid::new(csr, block)?;
+    let found: Result<Vec<_>, _> = grid.tasks.par_iter().map(|task| grid.find(task)).collect();
+    Ok(found?
+        .into_iter()
+        .flat_map(|(counts, _)| counts)
+        .map(|n| n as usize)
+        .collect())
+}
+
+/// CSR to BSR: every block with an entry becomes dense.
+///
+/// # Errors
+/// If a side of the block is 0, the elements of the blocks do not fit u32, or there is no memory.
+pub fn csr_to_bsr<T: Element>(csr: &Csr<T>, block: (usize, usize)) -> Result<Bsr<T>, FormatError> {
+    let p = csr.pattern();
+    let grid = Grid::new(p, block)?;
+    let (offsets, columns) = grid.blocks()?;
+    let values = grid.fill(csr.values(), (&offsets, &columns), |b| offsets[b] as usize)?;
+    // SAFETY: the block columns of a block row ascend, inside the grid.
+    let pattern = unsafe { BsrPattern::new_unchecked(p.rows(), p.cols(), block, offsets, columns) };
+    Sparse::new(pattern, values)
+}
+
+/// CSR to BlockCOO: every block with an entry becomes dense.
+///
+/// # Errors
+/// If a side of the block is 0, the elements of the blocks do not fit u32, or there is no memory.
+pub fn csr_to_block_coo<T: Element>(
+    csr: &Csr<T>,
+    block: (usize, usize),
+) -> Result<BlockCoo<T>, FormatError> {
+    let p = csr.pattern();
+    let grid = Grid::new(p, block)?;
+    let (offsets, cols) = grid.blocks()?;
+    let values = grid.fill(csr.values(), (&offsets, &cols), |b| offsets[b] as usize)?;
+    let repeat = |b: usize| (offsets[b]..offsets[b + 1]).map(move |_| b as u32);
+    let rows = (0..grid.rows)
+        .into_par_iter()
+        .flat_map_iter(repeat)
+        .collect();
+    // SAFETY: block rows ascend, the block columns of each do, and all are inside the grid.
+    let pattern = unsafe { BlockCooPattern::new_unchecked(p.rows(), p.cols(), block, rows, cols) };
+    Sparse::new(pattern, values)
+}
+
+/// CSR to BlockGroupCOO; `None` takes the group size of [`RowStats::group`] over the blocks of the block rows.
+///
+/// # Errors
+/// If a side of the block or `group` is 0, the elements of the blocks do not fit u32, or there is no memory.
+pub fn csr_to_block_group_coo<T: Element>(
+    csr: &Csr<T>,
+    block: (usize, usize),
+    group: Option<usize>,
+) -> Result<BlockGroupCoo<T>, FormatError> {
+    let p = csr.pattern();
+    let grid = Grid::new(p, block)?;
+    let (offsets, columns) = grid.blocks()?;
+    let counts = || offsets.windows(2).map(|w| (w[1] - w[0]) as usize);
+    let g = group.unwrap_or_else(|| RowStats::from_counts(counts()).group());
+    check::positive("group", g)?;
+    let starts = prefix_sum("groups", counts().map(|n| n.div_ceil(g)))?;
+    let first = |b: usize| starts[b] as usize * g;
+    check::product("slots", &[starts[grid.rows] as usize, g, block.0, block.1])?;
+    let values = grid.fill(csr.values(), (&offsets, &columns), first)?;
+    let mut cols = check::reserved("block_cols", first(grid.rows))?;
+    let mut rows = check::reserved("block_rows", starts[grid.rows] as usize)?;
+    for b in 0..grid.rows {
+        cols.extend_from_slice(&columns[offsets[b] as usize..offsets[b + 1] as usize]);
+        cols.resize(first(b + 1), PAD);
+        rows.resize(starts[b + 1] as usize, b as u32);
+    }
+    // SAFETY: block rows ascend, the block columns of each do inside the grid, and padding stands behind them.
+    let pattern =
+        unsafe { BlockGroupCooPattern::new_unchecked(p.rows(), p.cols(), block, g, rows, cols) };
+    Sparse::new(pattern, values)
+}

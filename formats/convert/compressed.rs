@@ -1,0 +1,195 @@
+//! COO, CSR, CSC and ELL.
+
+use rayon::prelude::*;
+
+use super::matrix;
+use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::{
+    Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element, Ell, EllPattern, FormatError, PAD,
+    Pattern, Sparse, check,
+};
+
+/// COO of order 2 to CSR.
+///
+/// # Errors
+/// If the tensor is not a matrix, or there is no memory.
+pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
+    let (rows, cols) = matrix(coo.shape())?;
+    let [row_of, columns] = coo.pattern().coords() else {
+        return Err(FormatError::Length {
+            array: "coords",
+            found: 0,
+            expected: 2,
+        });
+    };
+    let mut offsets: Vec<u32> = check::zeroed("offsets", rows + 1)?;
+    for &r in row_of {
+        offsets[r as usize + 1] += 1;
+    }
+    let mut sum = 0;
+    for offset in &mut offsets {
+        sum += *offset;
+        *offset = sum;
+    }
+    // SAFETY: the entries were sorted by row, then column, each once and inside the shape.
+    let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns.clone()) };
+    Sparse::new(pattern, coo.values().to_vec())
+}
+
+/// CSR to COO.
+///
+/// # Errors
+/// If there is no memory.
+pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>, FormatError> {
+    let p = csr.pattern();
+    let mut row_of = check::zeroed("coords[0]", p.nnz())?;
+    let at = |r: usize| p.offsets()[r] as usize;
+    let tasks = row_tasks(p.rows(), at);
+    let parts = cut(&mut row_of, &tasks, at);
+    tasks.par_iter().zip(parts).for_each(|(task, part)| {
+        for r in task.clone() {
+            part[at(r) - at(task.start)..at(r + 1) - at(task.start)].fill(r as u32);
+        }
+    });
+    let coords = vec![row_of, p.columns().to_vec()];
+    // SAFETY: rows ascend, and the columns of a row do.
+    let pattern = unsafe { CooPattern::new_unchecked(p.shape().to_vec(), coords) };
+    Sparse::new(pattern, csr.values().to_vec())
+}
+
+/// Offsets, indices and values of the other major axis.
+type Compressed<T> = (Vec<u32>, Vec<u32>, Vec<T>);
+
+/// Compressed by one axis to compressed by the other: a counting sort, stable, so the new rows ascend.
+fn transpose<T: Element>(
+    offsets: &[u32],
+    minor: &[u32],
+    values: &[T],
+    extent: usize,
+) -> Result<Compressed<T>, FormatError> {
+    let mut next: Vec<u32> = check::zeroed("offsets", extent + 1)?;
+    for &c in minor {
+        next[c as usize + 1] += 1;
+    }
+    let mut sum = 0;
+    for n in &mut next {
+        sum += *n;
+        *n = sum;
+    }
+    let starts = next.clone();
+    let mut major = check::zeroed("indices", minor.len())?;
+    let mut moved = check::zeroed("values", minor.len())?;
+    for (r, w) in offsets.windows(2).enumerate() {
+        for p in w[0] as usize..w[1] as usize {
+            let to = &mut next[minor[p] as usize];
+            major[*to as usize] = r as u32;
+            moved[*to as usize] = values[p];
+            *to += 1;
+        }
+    }
+    Ok((starts, major, moved))
+}
+
+/// CSR to CSC, by a counting sort.
+///
+/// # Errors
+/// If there is no memory.
+pub fn csr_to_csc<T: Element>(csr: &Csr<T>) -> Result<Csc<T>, FormatError> {
+    let p = csr.pattern();
+    let (offsets, rows_idx, values) = transpose(p.offsets(), p.columns(), csr.values(), p.cols())?;
+    // SAFETY: a stable counting sort of valid entries taken in the order of their rows.
+    let pattern = unsafe { CscPattern::new_unchecked(p.rows(), p.cols(), offsets, rows_idx) };
+    Sparse::new(pattern, values)
+}
+
+/// CSC to CSR, by a counting sort.
+///
+/// # Errors
+/// If there is no memory.
+pub fn csc_to_csr<T: Element>(csc: &Csc<T>) -> Result<Csr<T>, FormatError> {
+    let p = csc.pattern();
+    let (offsets, columns, values) = transpose(p.offsets(), p.rows_idx(), csc.values(), p.rows())?;
+    // SAFETY: a stable counting sort of valid entries taken in the order of their columns.
+    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
+    Sparse::new(pattern, values)
+}
+
+/// The transposed matrix, in CSR.
+///
+/// # Errors
+/// If there is no memory.
+pub fn transpose_csr<T: Element>(csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
+    let p = csr.pattern();
+    let (offsets, columns, values) = transpose(p.offsets(), p.columns(), csr.values(), p.cols())?;
+    // SAFETY: as in `csr_to_csc`; the extents change places.
+    let pattern = unsafe { CsrPattern::new_unchecked(p.cols(), p.rows(), offsets, columns) };
+    Sparse::new(pattern, values)
+}
+
+/// CSR to ELL as wide as the longest row.
+///
+/// # Errors
+/// [`FormatError::Overflow`] if one long row makes the padding too much, or if there is no memory.
+pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
+    let p = csr.pattern();
+    let width = p
+        .offsets()
+        .windows(2)
+        .map(|w| (w[1] - w[0]) as usize)
+        .max()
+        .unwrap_or(0);
+    let slots = check::product("slots", &[p.rows(), width])?;
+    let mut columns = check::zeroed("columns", slots)?;
+    let mut values = check::zeroed("values", slots)?;
+    let rows = columns
+        .par_chunks_mut(width.max(1))
+        .zip(values.par_chunks_mut(width.max(1)));
+    rows.with_min_len(256)
+        .enumerate()
+        .for_each(|(r, (columns, values))| {
+            let row = p.row(r);
+            columns[row.len()..].fill(PAD);
+            columns[..row.len()].copy_from_slice(&p.columns()[row.clone()]);
+            values[..row.len()].copy_from_slice(&csr.values()[row]);
+        });
+    // SAFETY: each row is a valid row of the CSR, padded behind.
+    let pattern = unsafe { EllPattern::new_unchecked(p.rows(), p.cols(), width, columns) };
+    Sparse::new(pattern, values)
+}
+
+/// ELL to CSR.
+///
+/// # Errors
+/// If there is no memory.
+pub fn ell_to_csr<T: Element>(ell: &Ell<T>) -> Result<Csr<T>, FormatError> {
+    let p = ell.pattern();
+    let width = p.width();
+    let length = |r: usize| {
+        let row = &p.columns()[r * width..(r + 1) * width];
+        row.iter()
+            .rposition(|&c| c != PAD)
+            .map_or(0, |last| last + 1)
+    };
+    let offsets = prefix_sum("entries", (0..p.rows()).map(length))?;
+    let mut columns = check::zeroed("columns", p.nnz())?;
+    let mut values = check::zeroed("values", p.nnz())?;
+    let at = |r: usize| offsets[r] as usize;
+    let tasks = row_tasks(p.rows(), at);
+    let parts = cut(&mut columns, &tasks, at)
+        .into_par_iter()
+        .zip(cut(&mut values, &tasks, at));
+    tasks
+        .par_iter()
+        .zip(parts)
+        .for_each(|(task, (columns, values))| {
+            for r in task.clone() {
+                let (start, end) = (at(r) - at(task.start), at(r + 1) - at(task.start));
+                let from = r * width..r * width + (end - start);
+                columns[start..end].copy_from_slice(&p.columns()[from.clone()]);
+                values[start..end].copy_from_slice(&ell.values()[from]);
+            }
+        });
+    // SAFETY: each row is a valid row of the ELL without its padding.
+    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
+    Sparse::new(pattern, values)
+}

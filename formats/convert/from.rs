@@ -1,0 +1,120 @@
+//! `AnySparse` conversions, and the thin `TryFrom` impls over the free functions.
+
+use super::*;
+use crate::{
+    AnySparse, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format, GroupCoo,
+};
+
+impl<T: Element> AnySparse<T> {
+    /// The same tensor in CSR. Zeros of blocks are fill and do not become entries.
+    ///
+    /// # Errors
+    /// If the tensor is not a matrix, or there is no memory.
+    pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+        match self {
+            AnySparse::Csr(a) => Ok(a.clone()),
+            AnySparse::Coo(a) => coo_to_csr(a),
+            AnySparse::Csc(a) => csc_to_csr(a),
+            AnySparse::Bsr(a) => bsr_to_csr(a),
+            AnySparse::Ell(a) => ell_to_csr(a),
+            AnySparse::GroupCoo(a) => {
+                matrix(a.shape())?;
+                coo_to_csr(&group_coo_to_coo(a)?)
+            }
+            AnySparse::BlockCoo(a) => block_coo_to_csr(a),
+            AnySparse::BlockGroupCoo(a) => block_group_coo_to_csr(a),
+        }
+    }
+
+    /// The same tensor in COO. Zeros of blocks are fill and do not become entries.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
+        match self {
+            AnySparse::Coo(a) => Ok(a.clone()),
+            AnySparse::GroupCoo(a) => group_coo_to_coo(a),
+            _ => csr_to_coo(&self.to_csr()?),
+        }
+    }
+
+    /// The same tensor with its zeros.
+    ///
+    /// # Errors
+    /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+    pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
+        match self {
+            AnySparse::Coo(_) | AnySparse::GroupCoo(_) => coo_to_dense(&self.to_coo()?),
+            _ => csr_to_dense(&self.to_csr()?),
+        }
+    }
+
+    /// The same tensor in another format; `group: None` chooses a group size by [`crate::stats::RowStats::group`].
+    ///
+    /// # Errors
+    /// If the format cannot hold a tensor of this order, a block or group size is 0, the slots do not fit u32, or
+    /// there is no memory.
+    pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
+        if self.format() == format {
+            return Ok(self.clone());
+        }
+        Ok(match format {
+            Format::Coo => self.to_coo()?.into(),
+            Format::Csr => self.to_csr()?.into(),
+            Format::GroupCoo { axis, group } => match self {
+                AnySparse::Csr(a) if axis == 0 => csr_to_group_coo(a, group)?.into(),
+                AnySparse::Coo(a) => coo_to_group_coo(a, axis, group)?.into(),
+                _ => coo_to_group_coo(&self.to_coo()?, axis, group)?.into(),
+            },
+            _ => match self {
+                AnySparse::Csr(a) => from_csr(a, format)?,
+                _ => from_csr(&self.to_csr()?, format)?,
+            },
+        })
+    }
+}
+
+/// Matrix formats from their hub.
+fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<AnySparse<T>, FormatError> {
+    Ok(match format {
+        Format::Coo => csr_to_coo(csr)?.into(),
+        Format::Csr => csr.clone().into(),
+        Format::Csc => csr_to_csc(csr)?.into(),
+        Format::Bsr { block } => csr_to_bsr(csr, block)?.into(),
+        Format::Ell => csr_to_ell(csr)?.into(),
+        Format::GroupCoo { axis: 0, group } => csr_to_group_coo(csr, group)?.into(),
+        Format::GroupCoo { axis, group } => {
+            coo_to_group_coo(&csr_to_coo(csr)?, axis, group)?.into()
+        }
+        Format::BlockCoo { block } => csr_to_block_coo(csr, block)?.into(),
+        Format::BlockGroupCoo { block, group } => csr_to_block_group_coo(csr, block, group)?.into(),
+    })
+}
+
+macro_rules! thin {
+    ($($from:ident -> $to:ident = $convert:ident;)*) => {
+        $(impl<T: Element> TryFrom<&$from<T>> for $to<T> {
+            type Error = FormatError;
+            fn try_from(from: &$from<T>) -> Result<Self, FormatError> {
+                $convert(from)
+            }
+        })*
+    };
+}
+
+thin! {
+    Coo -> Csr = coo_to_csr;
+    Csc -> Csr = csc_to_csr;
+    Bsr -> Csr = bsr_to_csr;
+    Ell -> Csr = ell_to_csr;
+    BlockCoo -> Csr = block_coo_to_csr;
+    BlockGroupCoo -> Csr = block_group_coo_to_csr;
+    Csr -> Coo = csr_to_coo;
+    GroupCoo -> Coo = group_coo_to_coo;
+    Csr -> Csc = csr_to_csc;
+    Csr -> Ell = csr_to_ell;
+    Csr -> Dense = csr_to_dense;
+    Coo -> Dense = coo_to_dense;
+    Dense -> Csr = dense_to_csr;
+    Dense -> Coo = dense_to_coo;
+}

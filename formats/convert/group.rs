@@ -1,0 +1,222 @@
+//! GroupCOO from CSR and COO, and back to COO.
+//! Entries of a run are already in order, so grouping is a count, a prefix sum and a copy of whole rows.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::entries::{gather, sorted_positions};
+use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::group_coo::check_axis;
+use crate::stats::RowStats;
+use crate::{
+    Coo, CooPattern, Csr, Element, FormatError, GroupCoo, GroupCooPattern, PAD, Pattern, Sparse,
+    check,
+};
+
+/// The non-empty rows, where their entries start, and where their groups do.
+struct Runs {
+    rows: Vec<u32>,
+    offsets: Vec<u32>,
+    group: usize,
+    starts: Vec<u32>,
+    tasks: Vec<Range<usize>>,
+}
+
+impl Runs {
+    fn new(rows: Vec<u32>, offsets: Vec<u32>, group: Option<usize>) -> Result<Self, FormatError> {
+        let count = |w: &[u32]| (w[1] - w[0]) as usize;
+        let group = match group {
+            Some(g) => g,
+            None => RowStats::from_counts(offsets.windows(2).map(count)).group(),
+        };
+        check::positive("group", group)?;
+        let starts = prefix_sum(
+            "groups",
+            offsets.windows(2).map(|w| count(w).div_ceil(group)),
+        )?;
+        let groups = starts.last().map_or(0, |&n| n as usize);
+        check::product("slots", &[groups, group])?;
+        let tasks = row_tasks(rows.len(), |r| starts[r] as usize * group);
+        Ok(Runs {
+            rows,
+            offsets,
+            group,
+            starts,
+            tasks,
+        })
+    }
+
+    fn groups(&self) -> usize {
+        self.starts[self.rows.len()] as usize
+    }
+
+    /// The row of every group.
+    fn group_index(&self) -> Result<Vec<u32>, FormatError> {
+        let mut index = check::zeroed("group_index", self.groups())?;
+        let at = |r: usize| self.starts[r] as usize;
+        let parts = cut(&mut index, &self.tasks, at);
+        self.tasks.par_iter().zip(parts).for_each(|(task, part)| {
+            for r in task.clone() {
+                part[at(r) - at(task.start)..at(r + 1) - at(task.start)].fill(self.rows[r]);
+            }
+        });
+        Ok(index)
+    }
+
+    /// One value for each entry, spread to one for each slot; padding stays zero.
+    fn spread<U: Element>(&self, what: &'static str, entries: &[U]) -> Result<Vec<U>, FormatError> {
+        self.copy(what, entries, |_| ())
+    }
+
+    /// The same for coordinates: padding is [`PAD`].
+    fn spread_index(&self, entries: &[u32]) -> Result<Vec<u32>, FormatError> {
+        self.copy("coordinates", entries, |rest| rest.fill(PAD))
+    }
+
+    fn copy<U: bytemuck::Pod + Send + Sync>(
+        &self,
+        what: &'static str,
+        entries: &[U],
+        pad: impl Fn(&mut [U]) + Sync,
+    ) -> Result<Vec<U>, FormatError> {
+        let mut slots = check::zeroed(what, self.groups() * self.group)?;
+        let at = |r: usize| self.starts[r] as usize * self.group;
+        let parts = cut(&mut slots, &self.tasks, at);
+        self.tasks.par_iter().zip(parts).for_each(|(task, part)| {
+            for r in task.clone() {
+                let run = &mut part[at(r) - at(task.start)..at(r + 1) - at(task.start)];
+                let row = &entries[self.offsets[r] as usize..self.offsets[r + 1] as usize];
+                let (filled, rest) = run.split_at_mut(row.len());
+                filled.copy_from_slice(row);
+                pad(rest);
+            }
+        });
+        Ok(slots)
+    }
+}
+
+/// CSR to GroupCOO grouped on the rows; `None` takes the group size of [`RowStats::group`].
+///
+/// # Errors
+/// If `group` is 0, the slots do not fit u32, or there is no memory.
+pub fn csr_to_group_coo<T: Element>(
+    csr: &Csr<T>,
+    group: Option<usize>,
+) -> Result<GroupCoo<T>, FormatError> {
+    let p = csr.pattern();
+    let filled = |r: &u32| p.offsets()[*r as usize] < p.offsets()[*r as usize + 1];
+    let rows: Vec<u32> = (0..p.rows() as u32)
+        .into_par_iter()
+        .filter(filled)
+        .collect();
+    let mut offsets: Vec<u32> = rows.par_iter().map(|&r| p.offsets()[r as usize]).collect();
+    offsets.push(p.nnz() as u32);
+    let runs = Runs::new(rows, offsets, group)?;
+    let others = vec![runs.spread_index(p.columns())?];
+    let (shape, index) = (p.shape().to_vec(), runs.group_index()?);
+    // SAFETY: rows ascend, the columns of a row do, and padding stands behind a row's last entry.
+    let pattern = unsafe { GroupCooPattern::new_unchecked(shape, 0, runs.group, index, others) };
+    Sparse::new(pattern, runs.spread("values", csr.values())?)
+}
+
+/// COO of any order from 2 to GroupCOO grouped on `axis`; `None` takes the group size of [`RowStats::group`].
+///
+/// Sorts only if `axis` is not the first.
+///
+/// # Errors
+/// If the tensor has no such axis or an order below 2, `group` is 0, the slots do not fit u32, or there is no memory.
+pub fn coo_to_group_coo<T: Element>(
+    coo: &Coo<T>,
+    axis: usize,
+    group: Option<usize>,
+) -> Result<GroupCoo<T>, FormatError> {
+    let shape = coo.shape().to_vec();
+    check_axis(&shape, axis)?;
+    let mut axes: Vec<&[u32]> = coo.pattern().coords().iter().map(Vec::as_slice).collect();
+    let mut extents = shape.clone();
+    axes[..=axis].rotate_right(1);
+    extents[..=axis].rotate_right(1);
+    let (moved_axes, moved_values): (Vec<Vec<u32>>, Vec<T>);
+    let mut values = coo.values();
+    if axis != 0 {
+        let positions = sorted_positions(&axes, &extents);
+        moved_axes = axes.iter().map(|data| gather(data, &positions)).collect();
+        moved_values = gather(values, &positions);
+        axes = moved_axes.iter().map(Vec::as_slice).collect();
+        values = &moved_values;
+    }
+    let index = axes[0];
+    let starts_row = |p: &usize| *p == 0 || index[*p] != index[*p - 1];
+    let mut offsets: Vec<u32> = (0..index.len())
+        .into_par_iter()
+        .filter(starts_row)
+        .map(|p| p as u32)
+        .collect();
+    let rows = offsets.iter().map(|&p| index[p as usize]).collect();
+    offsets.push(index.len() as u32);
+    let runs = Runs::new(rows, offsets, group)?;
+    let others: Result<_, _> = axes[1..]
+        .iter()
+        .map(|data| runs.spread_index(data))
+        .collect();
+    let (others, index) = (others?, runs.group_index()?);
+    // SAFETY: the entries are sorted by `axis`, then by the others, and padding stands behind a run's last entry.
+    let pattern = unsafe { GroupCooPattern::new_unchecked(shape, axis, runs.group, index, others) };
+    Sparse::new(pattern, runs.spread("values", values)?)
+}
+
+/// GroupCOO to COO. Sorts only if the grouped axis is not the first.
+///
+/// # Errors
+/// If there is no memory.
+pub fn group_coo_to_coo<T: Element>(grouped: &GroupCoo<T>) -> Result<Coo<T>, FormatError> {
+    let p = grouped.pattern();
+    let g = p.group();
+    let filled = |i: usize| {
+        let slots = &p.others()[0][i * g..(i + 1) * g];
+        slots
+            .iter()
+            .rposition(|&c| c != PAD)
+            .map_or(0, |last| last + 1)
+    };
+    let offsets = prefix_sum("entries", (0..p.groups()).map(filled))?;
+    let compact_index = compact(p.group_index(), 1, &offsets)?;
+    let others: Result<Vec<_>, _> = p.others().iter().map(|o| compact(o, g, &offsets)).collect();
+    let mut coords = others?;
+    coords.insert(p.axis(), compact_index);
+    let mut values = compact(grouped.values(), g, &offsets)?;
+    if p.axis() != 0 {
+        let axes: Vec<&[u32]> = coords.iter().map(Vec::as_slice).collect();
+        let positions = sorted_positions(&axes, p.shape());
+        coords = coords.iter().map(|data| gather(data, &positions)).collect();
+        values = gather(&values, &positions);
+    }
+    // SAFETY: the entries of a valid GroupCOO, each once, sorted lexicographically.
+    let pattern = unsafe { CooPattern::new_unchecked(p.shape().to_vec(), coords) };
+    Sparse::new(pattern, values)
+}
+
+/// The filled slots of every group, one behind the other. With `width` 1 a group's element is repeated.
+fn compact<U: bytemuck::Pod + Send + Sync>(
+    slots: &[U],
+    width: usize,
+    offsets: &[u32],
+) -> Result<Vec<U>, FormatError> {
+    let groups = offsets.len() - 1;
+    let at = |i: usize| offsets[i] as usize;
+    let mut entries = check::zeroed("entries", at(groups))?;
+    let tasks = row_tasks(groups, at);
+    let parts = cut(&mut entries, &tasks, at);
+    tasks.par_iter().zip(parts).for_each(|(task, part)| {
+        for i in task.clone() {
+            let run = &mut part[at(i) - at(task.start)..at(i + 1) - at(task.start)];
+            if width == 1 {
+                run.fill(slots[i]);
+            } else {
+                run.copy_from_slice(&slots[i * width..i * width + run.len()]);
+            }
+        }
+    });
+    Ok(entries)
+}

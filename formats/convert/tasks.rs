@@ -1,0 +1,70 @@
+//! Cutting rows, and the arrays that belong to them, into tasks of about equal work.
+
+use std::ops::Range;
+
+use crate::{FormatError, check};
+
+/// Tasks for each thread: enough to even out rows of unequal cost, few enough that per-task scratch is cheap.
+const PER_THREAD: usize = 8;
+
+/// Below this many entries a task is not worth starting.
+const LEAST: usize = 1 << 14;
+
+/// Consecutive rows, about the same work in each task. `at(r)` counts the entries before row `r`.
+pub(super) fn row_tasks(rows: usize, at: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    // A row without entries costs something too.
+    let work = |r: usize| at(r) + r;
+    let tasks = (work(rows) / LEAST).clamp(1, PER_THREAD * rayon::current_num_threads());
+    let mut start = 0;
+    let mut ranges = Vec::with_capacity(tasks);
+    for t in 1..=tasks {
+        let goal = (work(rows) as u128 * t as u128 / tasks as u128) as usize;
+        let (mut low, mut high) = (start, rows);
+        while low < high {
+            let middle = (low + high) / 2;
+            if work(middle) < goal {
+                low = middle + 1
+            } else {
+                high = middle
+            }
+        }
+        let end = if t == tasks { rows } else { low };
+        if end > start || rows == 0 {
+            ranges.push(start..end);
+        }
+        start = end;
+    }
+    ranges
+}
+
+/// Cuts the slice of all rows into the slices of the tasks. `at(r)` is where row `r` starts.
+pub(super) fn cut<'a, T>(
+    mut slice: &'a mut [T],
+    tasks: &[Range<usize>],
+    at: impl Fn(usize) -> usize,
+) -> Vec<&'a mut [T]> {
+    let mut parts = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let (part, rest) = slice.split_at_mut(at(task.end) - at(task.start));
+        parts.push(part);
+        slice = rest;
+    }
+    parts
+}
+
+/// Running sums of the counts from 0, one more than counts.
+pub(super) fn prefix_sum(
+    what: &'static str,
+    counts: impl ExactSizeIterator<Item = usize>,
+) -> Result<Vec<u32>, FormatError> {
+    let mut sums = check::reserved("offsets", counts.len() + 1)?;
+    let mut sum = 0u128;
+    sums.push(0);
+    for count in counts {
+        sum += count as u128;
+        // A wrapped sum is never used: the check below refuses it.
+        sums.push(sum as u32);
+    }
+    check::fits(what, sum)?;
+    Ok(sums)
+}

@@ -1,0 +1,151 @@
+//! Block formats to CSR. A zero inside a block cannot be told from fill, so zeros do not become entries.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::{
+    BlockCoo, BlockGroupCoo, Bsr, Csr, CsrPattern, Element, FormatError, PAD, Sparse, check,
+};
+
+/// Dense blocks by block row.
+struct Blocks<'a, T> {
+    shape: (usize, usize),
+    block: (usize, usize),
+    /// Where the slots of each block row start.
+    starts: &'a [u32],
+    /// The block column of every slot, or PAD.
+    columns: &'a [u32],
+    values: &'a [T],
+}
+
+impl<T: Element> Blocks<'_, T> {
+    fn slots_of(&self, row: usize) -> Range<usize> {
+        let b = row / self.block.0;
+        self.starts[b] as usize..self.starts[b + 1] as usize
+    }
+
+    /// Calls `f(column, value)` for each entry of a row, columns ascending.
+    fn entries(&self, row: usize, mut f: impl FnMut(u32, T)) {
+        let (bm, bk) = self.block;
+        for slot in self
+            .slots_of(row)
+            .take_while(|&slot| self.columns[slot] != PAD)
+        {
+            let base = self.columns[slot] as usize * bk;
+            let line = (slot * bm + row % bm) * bk;
+            let inside = bk.min(self.shape.1 - base);
+            for (c, &v) in self.values[line..line + inside].iter().enumerate() {
+                if v != T::ZERO {
+                    f((base + c) as u32, v);
+                }
+            }
+        }
+    }
+
+    fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+        let (rows, cols) = self.shape;
+        let count = |row| {
+            let mut n = 0;
+            self.entries(row, |_, _| n += 1);
+            n
+        };
+        let counts: Vec<usize> = (0..rows)
+            .into_par_iter()
+            .with_min_len(64)
+            .map(count)
+            .collect();
+        let offsets = prefix_sum("entries", counts.into_iter())?;
+        let at = |r: usize| offsets[r] as usize;
+        let mut columns = check::zeroed("columns", at(rows))?;
+        let mut values = check::zeroed("values", at(rows))?;
+        let tasks = row_tasks(rows, at);
+        let parts = cut(&mut columns, &tasks, at)
+            .into_par_iter()
+            .zip(cut(&mut values, &tasks, at));
+        tasks
+            .par_iter()
+            .zip(parts)
+            .for_each(|(task, (columns, values))| {
+                let mut p = 0;
+                for row in task.clone() {
+                    self.entries(row, |c, v| {
+                        columns[p] = c;
+                        values[p] = v;
+                        p += 1;
+                    });
+                }
+            });
+        // SAFETY: the block columns of a block row ascend inside the grid, and edge blocks are cut at the shape.
+        let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
+        Sparse::new(pattern, values)
+    }
+}
+
+/// Where each block row's slots start, from the ascending block row of every group of `group` slots.
+fn starts(rows: usize, block_rows: &[u32], group: usize) -> Result<Vec<u32>, FormatError> {
+    let mut counts: Vec<u32> = check::zeroed("offsets", rows)?;
+    for &b in block_rows {
+        counts[b as usize] += group as u32;
+    }
+    prefix_sum("blocks", counts.into_iter().map(|n| n as usize))
+}
+
+/// BSR to CSR, without the zeros of the blocks.
+///
+/// # Errors
+/// If there is no memory.
+pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>, FormatError> {
+    let p = bsr.pattern();
+    let (starts, columns) = (p.offsets(), p.columns());
+    let shape = (p.rows(), p.cols());
+    Blocks {
+        shape,
+        block: p.block(),
+        starts,
+        columns,
+        values: bsr.values(),
+    }
+    .to_csr()
+}
+
+/// BlockCOO to CSR, without the zeros of the blocks.
+///
+/// # Errors
+/// If there is no memory.
+pub fn block_coo_to_csr<T: Element>(blocks: &BlockCoo<T>) -> Result<Csr<T>, FormatError> {
+    let p = blocks.pattern();
+    let starts = starts(p.rows().div_ceil(p.block().0), p.block_rows(), 1)?;
+    let shape = (p.rows(), p.cols());
+    let (starts, columns) = (&starts[..], p.block_cols());
+    Blocks {
+        shape,
+        block: p.block(),
+        starts,
+        columns,
+        values: blocks.values(),
+    }
+    .to_csr()
+}
+
+/// BlockGroupCOO to CSR, without the zeros of the blocks.
+///
+/// # Errors
+/// If there is no memory.
+pub fn block_group_coo_to_csr<T: Element>(
+    blocks: &BlockGroupCoo<T>,
+) -> Result<Csr<T>, FormatError> {
+    let p = blocks.pattern();
+    let starts = starts(p.rows().div_ceil(p.block().0), p.block_rows(), p.group())?;
+    let shape = (p.rows(), p.cols());
+    let (starts, columns) = (&starts[..], p.block_cols());
+    Blocks {
+        shape,
+        block: p.block(),
+        starts,
+        columns,
+        values: blocks.values(),
+    }
+    .to_csr()
+}

@@ -1,0 +1,54 @@
+//! The entries of a tensor in any format, read from its device arrays one by one. Slow and plain: for references.
+
+use std::collections::BTreeMap;
+
+use crate::{AnySparse, Element, Format, PAD, Role};
+
+/// Index to value, for what is stored; in lexicographic order.
+pub type Entries = BTreeMap<Vec<usize>, f64>;
+
+impl<T: Element> AnySparse<T> {
+    /// The entries, in f64. Zeros inside blocks are fill, not entries.
+    pub fn entries(&self) -> Entries {
+        let block = match self.format() {
+            Format::Bsr { block }
+            | Format::BlockCoo { block }
+            | Format::BlockGroupCoo { block, .. } => Some(block),
+            _ => None,
+        };
+        let (bm, bk) = block.unwrap_or((1, 1));
+        let places = self.slots() / (bm * bk);
+        let width = self.value_shape().get(1).copied().unwrap_or(1);
+        let arrays = self.arrays();
+        let mut found = Entries::new();
+        for (slot, &value) in self.values().iter().enumerate() {
+            let p = slot / (bm * bk);
+            // Only ELL says nothing about axis 0: there it is the row of slots.
+            let mut index = vec![p / width; self.shape().len()];
+            for array in &arrays {
+                let data = array.data;
+                match array.role {
+                    // One coordinate for each place, or one for each group of places.
+                    Role::Coordinate { axis } => {
+                        index[axis] = data[p / (places / data.len())] as usize;
+                    }
+                    Role::Offsets { axis } => {
+                        index[axis] = data.partition_point(|&o| o as usize <= p) - 1;
+                    }
+                }
+            }
+            if index.contains(&(PAD as usize)) {
+                continue;
+            }
+            if block.is_some() {
+                index = vec![index[0] * bm + slot / bk % bm, index[1] * bk + slot % bk];
+                let outside = index.iter().zip(self.shape()).any(|(i, n)| i >= n);
+                if outside || value == T::ZERO {
+                    continue;
+                }
+            }
+            found.insert(index, value.to_f64());
+        }
+        found
+    }
+}

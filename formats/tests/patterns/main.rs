@@ -1,0 +1,9 @@
+//! Patterns, conversions, statistics and bridges.
+
+mod bridges;
+mod conversions;
+mod dense;
+mod invariants;
+mod round_trips;
+mod speed;
+mod statistics;
