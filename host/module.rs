@@ -32,13 +32,19 @@ pub fn arch_for(compute_capability: (u32, u32)) -> Result<&'static str> {
         (8.., _) => Ok("sm_80"),
         (major, minor) => Err(Error::Cuda {
             call: "choose device code".into(),
-            reason: format!("this GPU has compute capability {major}.{minor}; the kernels are for sm_90a (9.0) and sm_80 (8.0 and newer)"),
+            reason: format!(
+                "this GPU has compute capability {major}.{minor}; the kernels are for sm_90a (9.0) and sm_80 (8.0 and newer)"
+            ),
         }),
     }
 }
 
 /// The module of a family for this architecture.
-fn embedded<'a>(table: &'a [EmbeddedModule], family: &str, arch: &str) -> Result<&'a EmbeddedModule> {
+fn embedded<'a>(
+    table: &'a [EmbeddedModule],
+    family: &str,
+    arch: &str,
+) -> Result<&'a EmbeddedModule> {
     let of_family = || table.iter().filter(|m| m.family == family);
     of_family().find(|m| m.arch == arch).ok_or_else(|| {
         let present: Vec<_> = of_family().map(|m| m.arch).collect();
@@ -84,7 +90,10 @@ impl Modules {
     /// run older code on purpose.
     pub fn new(context: Arc<PrimaryContext>, compute_capability: (u32, u32)) -> Result<Self> {
         let arch = arch_for(compute_capability)?;
-        let families = MODULES.iter().map(|m| (m.family, Mutex::new(None))).collect();
+        let families = MODULES
+            .iter()
+            .map(|m| (m.family, Mutex::new(None)))
+            .collect();
         Ok(Self {
             context,
             arch,
@@ -170,12 +179,19 @@ mod tests {
             assert_eq!(arch_for(newer).unwrap(), "sm_80");
         }
         let error = arch_for((7, 5)).unwrap_err().to_string();
-        assert!(["7.5", "sm_90a", "sm_80"].iter().all(|s| error.contains(s)), "{error}");
+        assert!(
+            ["7.5", "sm_90a", "sm_80"].iter().all(|s| error.contains(s)),
+            "{error}"
+        );
     }
 
     #[test]
     fn what_is_missing_is_named() {
-        let table = [module("spmm", "sm_80"), module("spmm", "sm_90a"), module("block", "sm_90a")];
+        let table = [
+            module("spmm", "sm_80"),
+            module("spmm", "sm_90a"),
+            module("block", "sm_90a"),
+        ];
         assert_eq!(embedded(&table, "spmm", "sm_80").unwrap().arch, "sm_80");
         let words = |table, family, arch| embedded(table, family, arch).unwrap_err().to_string();
         assert!(words(&table, "block", "sm_80").contains("for sm_90a only"));
@@ -186,9 +202,17 @@ mod tests {
     #[test]
     fn the_table_names_each_module_once() {
         for (i, m) in MODULES.iter().enumerate() {
-            assert!(arch_for((9, 0)).is_ok_and(|a| a == m.arch) || m.arch == "sm_80", "{}", m.arch);
+            assert!(
+                arch_for((9, 0)).is_ok_and(|a| a == m.arch) || m.arch == "sm_80",
+                "{}",
+                m.arch
+            );
             assert!(m.ptx.contains(".version"), "{}.{}", m.family, m.arch);
-            assert!(!MODULES[..i].iter().any(|o| (o.family, o.arch) == (m.family, m.arch)));
+            assert!(
+                !MODULES[..i]
+                    .iter()
+                    .any(|o| (o.family, o.arch) == (m.family, m.arch))
+            );
         }
     }
 

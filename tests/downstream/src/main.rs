@@ -1,0 +1,5 @@
+//! Starts with and without a driver.
+
+fn main() {
+    println!("{}", downstream::driver());
+}
