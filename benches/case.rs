@@ -30,7 +30,11 @@ impl Values {
         for value in &mut exact {
             *value = encode(dtype, *value, &mut bytes);
         }
-        Self { dtype, exact, bytes }
+        Self {
+            dtype,
+            exact,
+            bytes,
+        }
     }
 
     /// Value of entry `p` of A.
@@ -109,7 +113,10 @@ impl Operands {
         let offsets = problem.pattern.offsets();
         let mut rows = Vec::with_capacity(nnz);
         for (row, ends) in offsets.windows(2).enumerate() {
-            rows.extend(std::iter::repeat_n(row as u32, (ends[1] - ends[0]) as usize));
+            rows.extend(std::iter::repeat_n(
+                row as u32,
+                (ends[1] - ends[0]) as usize,
+            ));
         }
         Ok(Self {
             offsets: Buffer::from_slice(offsets)?,

@@ -6,7 +6,7 @@ use crate::device::Result;
 /// Multiplications that the reference may cost; more rows than that allows are sampled.
 const REFERENCE_PRODUCTS: usize = 1 << 24;
 /// C up to this size is scanned whole for what was never written.
-const SCAN_BYTES: usize = 32 << 20;
+const SCAN_BYTES: usize = 16 << 20;
 
 /// Reference values of chosen rows of C.
 pub struct Reference {
@@ -60,14 +60,19 @@ impl Reference {
         let row_bytes = n * dtype.size();
         if let Some(place) = unwritten(case, m * row_bytes)? {
             let wrong = format!("NaN at ({}, {})", place / n, place % n);
-            return Ok(Verdict { relative: f64::NAN, wrong: Some(wrong) });
+            return Ok(Verdict {
+                relative: f64::NAN,
+                wrong: Some(wrong),
+            });
         }
         let (u_out, u_acc) = dtype.roundoff();
         let (mut error, mut norm, mut wrong) = (0.0, 0.0, None);
         let mut bytes = vec![0u8; row_bytes];
         for (&row, expected) in self.rows.iter().zip(self.elements.chunks(n)) {
             case.operands.c.read(row * row_bytes, &mut bytes)?;
-            for (column, (bytes, &(c, magnitude))) in bytes.chunks(dtype.size()).zip(expected).enumerate() {
+            for (column, (bytes, &(c, magnitude))) in
+                bytes.chunks(dtype.size()).zip(expected).enumerate()
+            {
                 let found = decode(dtype, bytes);
                 let bound = u_out * c.abs() + 4.0 * u_acc * (k as f64).sqrt() * magnitude;
                 let beyond = tolerance.is_none() && (found - c).abs() > bound;
@@ -78,7 +83,11 @@ impl Reference {
                 norm += c * c;
             }
         }
-        let relative = if norm > 0.0 { (error / norm).sqrt() } else { error.sqrt() };
+        let relative = if norm > 0.0 {
+            (error / norm).sqrt()
+        } else {
+            error.sqrt()
+        };
         if let Some(limit) = tolerance.filter(|&limit| relative > limit) {
             wrong = wrong.or(Some(format!("relative error {relative:.1e} > {limit:.0e}")));
         }
@@ -93,5 +102,7 @@ fn unwritten(case: &Case<'_>, bytes: usize) -> Result<Option<usize>> {
     }
     let mut all = vec![0u8; bytes];
     case.operands.c.read(0, &mut all)?;
-    Ok(all.chunks(case.dtype().size()).position(|element| decode(case.dtype(), element).is_nan()))
+    Ok(all
+        .chunks(case.dtype().size())
+        .position(|element| decode(case.dtype(), element).is_nan()))
 }

@@ -19,7 +19,11 @@ const FLUSH_STEPS: u32 = FLUSH_BYTES as u32 / 16 / 4 / FLUSH_BLOCKS / FLUSH_THRE
 
 /// Turns a driver status into a line that names the call.
 pub fn check(status: sys::CUresult, call: &str) -> Result<()> {
-    if status == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(format!("{call}: {status:?}")) }
+    if status == sys::CUresult::CUDA_SUCCESS {
+        Ok(())
+    } else {
+        Err(format!("{call}: {status:?}"))
+    }
 }
 
 /// Device memory, freed on drop. Never empty, so that its pointer is always valid.
@@ -51,7 +55,9 @@ impl Buffer {
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<()> {
         assert!(offset + data.len() <= self.bytes);
         // SAFETY: both ranges are in bounds (asserted above).
-        let status = unsafe { sys::cuMemcpyHtoD_v2(self.ptr + offset as u64, data.as_ptr().cast(), data.len()) };
+        let status = unsafe {
+            sys::cuMemcpyHtoD_v2(self.ptr + offset as u64, data.as_ptr().cast(), data.len())
+        };
         check(status, "cuMemcpyHtoD")?;
         // The call may return while the last piece is still under way, and our stream does not wait for it.
         // SAFETY: a context is current.
@@ -62,7 +68,13 @@ impl Buffer {
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         assert!(offset + into.len() <= self.bytes);
         // SAFETY: both ranges are in bounds (asserted above).
-        let status = unsafe { sys::cuMemcpyDtoH_v2(into.as_mut_ptr().cast(), self.ptr + offset as u64, into.len()) };
+        let status = unsafe {
+            sys::cuMemcpyDtoH_v2(
+                into.as_mut_ptr().cast(),
+                self.ptr + offset as u64,
+                into.len(),
+            )
+        };
         check(status, "cuMemcpyDtoH")
     }
 
@@ -112,7 +124,10 @@ pub fn open_primary() -> Result<sys::CUdevice> {
     unsafe {
         check(sys::cuInit(0), "cuInit")?;
         check(sys::cuDeviceGet(&mut device, 0), "cuDeviceGet")?;
-        check(sys::cuDevicePrimaryCtxRetain(&mut context, device), "cuDevicePrimaryCtxRetain")?;
+        check(
+            sys::cuDevicePrimaryCtxRetain(&mut context, device),
+            "cuDevicePrimaryCtxRetain",
+        )?;
         check(sys::cuCtxSetCurrent(context), "cuCtxSetCurrent")?;
     }
     Ok(device)
@@ -130,10 +145,22 @@ impl Gpu {
         // SAFETY: out-pointers outlive the calls; the PTX text ends with a NUL.
         unsafe {
             let non_blocking = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-            check(sys::cuStreamCreate(&mut stream, non_blocking), "cuStreamCreate")?;
-            check(sys::cuModuleLoadData(&mut module, text.as_ptr().cast()), "cuModuleLoadData of timing.ptx")?;
-            check(sys::cuMemHostAlloc(&mut flag, 8, sys::CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc")?;
-            check(sys::cuMemHostGetDevicePointer_v2(&mut flag_device, flag, 0), "cuMemHostGetDevicePointer")?;
+            check(
+                sys::cuStreamCreate(&mut stream, non_blocking),
+                "cuStreamCreate",
+            )?;
+            check(
+                sys::cuModuleLoadData(&mut module, text.as_ptr().cast()),
+                "cuModuleLoadData of timing.ptx",
+            )?;
+            check(
+                sys::cuMemHostAlloc(&mut flag, 8, sys::CU_MEMHOSTALLOC_DEVICEMAP),
+                "cuMemHostAlloc",
+            )?;
+            check(
+                sys::cuMemHostGetDevicePointer_v2(&mut flag_device, flag, 0),
+                "cuMemHostGetDevicePointer",
+            )?;
         }
         let flush = Buffer::new(FLUSH_BYTES)?;
         flush.fill(0, stream)?;
@@ -141,7 +168,9 @@ impl Gpu {
             stream,
             name: device_name(device)?,
             driver: driver_version()?,
-            events: (0..32).map(|_| Ok((event()?, event()?))).collect::<Result<_>>()?,
+            events: (0..32)
+                .map(|_| Ok((event()?, event()?)))
+                .collect::<Result<_>>()?,
             module,
             spin: function(module, c"spin")?,
             read_flush: function(module, c"read_flush")?,
@@ -158,20 +187,29 @@ impl Gpu {
     /// Waits until the stream is idle.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the stream lives as long as `self`.
-        check(unsafe { sys::cuStreamSynchronize(self.stream) }, "cuStreamSynchronize")
+        check(
+            unsafe { sys::cuStreamSynchronize(self.stream) },
+            "cuStreamSynchronize",
+        )
     }
 
     /// Records `event` on the stream.
     pub fn record(&self, event: sys::CUevent) -> Result<()> {
         // SAFETY: both handles live as long as `self`.
-        check(unsafe { sys::cuEventRecord(event, self.stream) }, "cuEventRecord")
+        check(
+            unsafe { sys::cuEventRecord(event, self.stream) },
+            "cuEventRecord",
+        )
     }
 
     /// Milliseconds between two recorded events that have both passed.
     pub fn elapsed(&self, start: sys::CUevent, end: sys::CUevent) -> Result<f64> {
         let mut ms = 0f32;
         // SAFETY: both events belong to this context and `ms` outlives the call.
-        check(unsafe { sys::cuEventElapsedTime_v2(&mut ms, start, end) }, "cuEventElapsedTime")?;
+        check(
+            unsafe { sys::cuEventElapsedTime_v2(&mut ms, start, end) },
+            "cuEventElapsedTime",
+        )?;
         Ok(f64::from(ms))
     }
 
@@ -183,7 +221,12 @@ impl Gpu {
             self.flag.add(1).write_volatile(0);
         }
         fence(Ordering::SeqCst);
-        self.launch(self.spin, 1, 1, &[Arg::U64(self.flag_device), Arg::U64(SPIN_LIMIT)])
+        self.launch(
+            self.spin,
+            1,
+            1,
+            &[Arg::U64(self.flag_device), Arg::U64(SPIN_LIMIT)],
+        )
     }
 
     /// Lets the queued work go, waits for it, and says whether the spin kernel gave up before: then the operation
@@ -199,7 +242,11 @@ impl Gpu {
 
     /// Evicts L2 by reading.
     pub fn flush_l2(&self) -> Result<()> {
-        let arguments = [Arg::U64(self.flush.ptr), Arg::U32(FLUSH_STEPS), Arg::U64(self.sink.ptr)];
+        let arguments = [
+            Arg::U64(self.flush.ptr),
+            Arg::U32(FLUSH_STEPS),
+            Arg::U64(self.sink.ptr),
+        ];
         self.launch(self.read_flush, FLUSH_BLOCKS, FLUSH_THREADS, &arguments)
     }
 
@@ -209,22 +256,51 @@ impl Gpu {
     }
 
     /// dense[rows[p], columns[p]] = values[p] for elements of `size` bytes; `dense` was zeroed before.
-    pub fn scatter(&self, size: usize, dense: u64, sparse: [u64; 3], entries: usize, width: usize) -> Result<()> {
+    pub fn scatter(
+        &self,
+        size: usize,
+        dense: u64,
+        sparse: [u64; 3],
+        entries: usize,
+        width: usize,
+    ) -> Result<()> {
         let name = CString::new(format!("scatter{size}")).map_err(|e| e.to_string())?;
         let [rows, columns, values] = sparse.map(Arg::U64);
         let sizes = [Arg::U32(entries as u32), Arg::U32(width as u32)];
         let arguments = [Arg::U64(dense), rows, columns, values, sizes[0], sizes[1]];
         let blocks = entries.div_ceil(256) as u32;
-        if blocks == 0 { Ok(()) } else { self.launch(function(self.module, &name)?, blocks, 256, &arguments) }
+        if blocks == 0 {
+            Ok(())
+        } else {
+            self.launch(function(self.module, &name)?, blocks, 256, &arguments)
+        }
     }
 
-    fn launch(&self, kernel: sys::CUfunction, blocks: u32, threads: u32, arguments: &[Arg]) -> Result<()> {
+    fn launch(
+        &self,
+        kernel: sys::CUfunction,
+        blocks: u32,
+        threads: u32,
+        arguments: &[Arg],
+    ) -> Result<()> {
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Arg::pointer).collect();
         // SAFETY: number and sizes of the arguments are those of the entry in timing.ptx; the driver copies them
         // before it returns.
         let status = unsafe {
             let (parameters, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
-            sys::cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, self.stream, parameters, none)
+            sys::cuLaunchKernel(
+                kernel,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                self.stream,
+                parameters,
+                none,
+            )
         };
         check(status, "cuLaunchKernel")
     }
@@ -249,7 +325,10 @@ impl Arg {
 fn event() -> Result<sys::CUevent> {
     let mut event = std::ptr::null_mut();
     // SAFETY: out-pointer; flags 0 = with timing.
-    check(unsafe { sys::cuEventCreate(&mut event, 0) }, "cuEventCreate")?;
+    check(
+        unsafe { sys::cuEventCreate(&mut event, 0) },
+        "cuEventCreate",
+    )?;
     Ok(event)
 }
 
@@ -264,7 +343,10 @@ fn function(module: sys::CUmodule, name: &CStr) -> Result<sys::CUfunction> {
 fn device_name(device: sys::CUdevice) -> Result<String> {
     let mut name = [0u8; 128];
     // SAFETY: at most 128 bytes are written, the last of them a NUL.
-    check(unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, device) }, "cuDeviceGetName")?;
+    check(
+        unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, device) },
+        "cuDeviceGetName",
+    )?;
     let text = CStr::from_bytes_until_nul(&name).map_err(|e| e.to_string())?;
     Ok(text.to_string_lossy().into_owned())
 }
@@ -272,12 +354,20 @@ fn device_name(device: sys::CUdevice) -> Result<String> {
 /// The kernel module's version (`580.159.04`) where /proc shows it, else the driver's CUDA version (`cuda-13.0`).
 fn driver_version() -> Result<String> {
     let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    let dotted = |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    if let Some(version) = module.lines().next().and_then(|line| line.split_whitespace().find(dotted)) {
+    let dotted =
+        |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if let Some(version) = module
+        .lines()
+        .next()
+        .and_then(|line| line.split_whitespace().find(dotted))
+    {
         return Ok(version.to_owned());
     }
     let mut version = 0;
     // SAFETY: out-pointer.
-    check(unsafe { sys::cuDriverGetVersion(&mut version) }, "cuDriverGetVersion")?;
+    check(
+        unsafe { sys::cuDriverGetVersion(&mut version) },
+        "cuDriverGetVersion",
+    )?;
     Ok(format!("cuda-{}.{}", version / 1000, version % 1000 / 10))
 }

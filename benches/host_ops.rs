@@ -20,15 +20,23 @@ pub fn convert(recorder: &mut Recorder) -> Result<()> {
     for (fill, name) in [(1.0, "block32-full-10M"), (0.5, "block32-half-10M")] {
         let density = entries / fill / (extent * extent) as f64;
         let blocks = full_blocks(extent, edge, density, 3).map_err(text)?;
-        let pattern = if fill < 1.0 { thinned(&blocks, fill)? } else { blocks };
+        let pattern = if fill < 1.0 {
+            thinned(&blocks, fill)?
+        } else {
+            blocks
+        };
         let matrix = with_values(pattern)?;
         let mut bytes = 0;
         let ms = timed(|| {
-            let converted = convert::csr_to_block_group_coo(&matrix, (edge, edge), None).map_err(text)?;
+            let converted =
+                convert::csr_to_block_group_coo(&matrix, (edge, edge), None).map_err(text)?;
             bytes = size_of_val(converted.values());
             Ok(())
         })?;
-        recorder.add(Row { prepared_bytes: Some(bytes), ..row("convert", name, &matrix, ms) })?;
+        recorder.add(Row {
+            prepared_bytes: Some(bytes),
+            ..row("convert", name, &matrix, ms)
+        })?;
     }
     Ok(())
 }
@@ -41,7 +49,11 @@ pub fn read(recorder: &mut Recorder) -> Result<()> {
     io::write_matrix_market(&path, &matrix).map_err(text)?;
     let ms = timed(|| io::read_matrix_market::<f32>(&path).map(drop).map_err(text))?;
     let mut row = row("read", "matrix-market-1M", &matrix, ms);
-    row.note = format!("{} bytes, {}", fs::metadata(&path).map_err(text)?.len(), row.note);
+    row.note = format!(
+        "{} bytes, {}",
+        fs::metadata(&path).map_err(text)?.len(),
+        row.note
+    );
     recorder.add(row)
 }
 
@@ -58,7 +70,11 @@ pub fn first_result(recorder: &mut Recorder) -> Result<()> {
     io::write_matrix_market(&path, &matrix).map_err(text)?;
     let this = std::env::current_exe().map_err(text)?;
     for warm in [false, true] {
-        let name = if warm { "2048-warm-cache" } else { "2048-empty-cache" };
+        let name = if warm {
+            "2048-warm-cache"
+        } else {
+            "2048-empty-cache"
+        };
         let mut cache = 0;
         let mut run = |binary: &Path, arguments: &[String]| -> Result<f64> {
             if !warm {
@@ -80,10 +96,17 @@ pub fn first_result(recorder: &mut Recorder) -> Result<()> {
         }
         let (total, floor) = (median(&mut ours_ms), median(&mut bare_ms));
         let mut ours = row("first_result", name, &matrix, total);
-        let mut bare = Row { engine: "cuda-init".into(), variant: String::new(), ..ours.clone() };
+        let mut bare = Row {
+            engine: "cuda-init".into(),
+            variant: String::new(),
+            ..ours.clone()
+        };
         (ours.n, bare.n, bare.ms) = (64, 64, floor);
         ours.limit_fraction = Some(floor / total);
-        ours.note = format!("{:.1} ms above bare cuInit + primary context; process start to exit", total - floor);
+        ours.note = format!(
+            "{:.1} ms above bare cuInit + primary context; process start to exit",
+            total - floor
+        );
         bare.note = "process start to exit".into();
         recorder.add(bare)?;
         recorder.add(ours)?;
@@ -94,7 +117,9 @@ pub fn first_result(recorder: &mut Recorder) -> Result<()> {
 /// How the command is asked for one product.
 fn arguments(a: &Path) -> Vec<String> {
     let a = format!("A={}", a.display());
-    ["run", "C[m,n] = A[m,k] * B[k,n]", &a, "B=random:2048x64"].map(str::to_owned).to_vec()
+    ["run", "C[m,n] = A[m,k] * B[k,n]", &a, "B=random:2048x64"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// Milliseconds from start to exit of one process with its own driver cache.
@@ -108,8 +133,17 @@ fn spawn(binary: &Path, arguments: &[String], cache: &Path) -> Result<f64> {
         .map_err(|e| format!("{}: {e}", binary.display()))?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let complaint = String::from_utf8_lossy(&output.stderr);
-    let last = complaint.trim().lines().last().unwrap_or("no message").to_owned();
-    if output.status.success() { Ok(ms) } else { Err(format!("{} {arguments:?}: {last}", binary.display())) }
+    let last = complaint
+        .trim()
+        .lines()
+        .last()
+        .unwrap_or("no message")
+        .to_owned();
+    if output.status.success() {
+        Ok(ms)
+    } else {
+        Err(format!("{} {arguments:?}: {last}", binary.display()))
+    }
 }
 
 /// The command: EINSPARSE_BIN, or beside this binary (a bundle), or one folder up (target/release), or where cargo
@@ -117,10 +151,16 @@ fn spawn(binary: &Path, arguments: &[String], cache: &Path) -> Result<f64> {
 fn command() -> Option<PathBuf> {
     let this = std::env::current_exe().ok()?;
     let beside = this.parent().map(|folder| folder.join("einsparse"));
-    let above = this.parent().and_then(Path::parent).map(|folder| folder.join("einsparse"));
+    let above = this
+        .parent()
+        .and_then(Path::parent)
+        .map(|folder| folder.join("einsparse"));
     let built = option_env!("CARGO_BIN_EXE_einsparse").map(PathBuf::from);
     let named = std::env::var_os("EINSPARSE_BIN").map(PathBuf::from);
-    [named, beside, above, built].into_iter().flatten().find(|path| path.is_file())
+    [named, beside, above, built]
+        .into_iter()
+        .flatten()
+        .find(|path| path.is_file())
 }
 
 /// Median milliseconds of the repeats, after one that is not counted.
@@ -165,7 +205,9 @@ fn thinned(pattern: &CsrPattern, share: f64) -> Result<CsrPattern> {
 
 fn with_values(pattern: CsrPattern) -> Result<Csr<f32>> {
     let mut rng = StdRng::seed_from_u64(6);
-    let values = (0..pattern.columns().len()).map(|_| rng.random_range(-1.0..1.0)).collect();
+    let values = (0..pattern.columns().len())
+        .map(|_| rng.random_range(-1.0..1.0))
+        .collect();
     Csr::new(pattern, values).map_err(text)
 }
 
@@ -174,7 +216,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("einsparse-bench-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("einsparse-bench-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Self(path))
     }

@@ -71,29 +71,48 @@ impl Arguments {
     }
 
     fn wants(&self, workload: &Workload) -> bool {
-        let named = self.filter.is_empty() || self.filter.iter().any(|part| workload.name.contains(part.as_str()));
+        let named = self.filter.is_empty()
+            || self
+                .filter
+                .iter()
+                .any(|part| workload.name.contains(part.as_str()));
         self.wants_op(workload.op) && named && (workload.quick || !self.quick)
     }
 
     /// Element types to measure.
     pub fn dtypes(&self, workload: &Workload) -> Vec<Dtype> {
-        if self.dtype.is_empty() { workload.dtypes.to_vec() } else { self.dtype.clone() }
+        if self.dtype.is_empty() {
+            workload.dtypes.to_vec()
+        } else {
+            self.dtype.clone()
+        }
     }
 
     /// Columns of B to measure.
     pub fn ns(&self, workload: &Workload) -> Vec<usize> {
-        if self.columns.is_empty() { workload.ns.to_vec() } else { self.columns.clone() }
+        if self.columns.is_empty() {
+            workload.ns.to_vec()
+        } else {
+            self.columns.clone()
+        }
     }
 
     /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
     fn nothing_asked(&self) -> bool {
-        !(self.bench || self.quick || self.list) && self.out.is_none() && self.op.is_empty() && self.filter.is_empty()
+        !(self.bench || self.quick || self.list)
+            && self.out.is_none()
+            && self.op.is_empty()
+            && self.filter.is_empty()
     }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = if arguments.bare_init { device::open_primary().map(|_| true) } else { run(&arguments) };
+    let outcome = if arguments.bare_init {
+        device::open_primary().map(|_| true)
+    } else {
+        run(&arguments)
+    };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -107,20 +126,33 @@ fn main() -> ExitCode {
 /// True when everything asked for was done and right.
 fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.nothing_asked() {
-        println!("bench: nothing asked for; run `cargo bench --bench gpu`, or name --op, --filter, --quick or --out");
+        println!(
+            "bench: nothing asked for; run `cargo bench --bench gpu`, or name --op, --filter, --quick or --out"
+        );
         return Ok(true);
     }
     let workloads = selected(arguments);
     if arguments.list {
         for workload in &workloads {
-            let dtypes: Vec<String> = arguments.dtypes(workload).iter().map(Dtype::to_string).collect();
+            let dtypes: Vec<String> = arguments
+                .dtypes(workload)
+                .iter()
+                .map(Dtype::to_string)
+                .collect();
             let ns = arguments.ns(workload);
-            println!("{:10} {:60} n {ns:?} {}", workload.op, workload.name, dtypes.join(" "));
+            println!(
+                "{:10} {:60} n {ns:?} {}",
+                workload.op,
+                workload.name,
+                dtypes.join(" ")
+            );
         }
         return Ok(true);
     }
     let gpu = Gpu::open();
-    let (name, driver) = gpu.as_ref().map_or(("none", ""), |g| (g.name.as_str(), g.driver.as_str()));
+    let (name, driver) = gpu
+        .as_ref()
+        .map_or(("none", ""), |g| (g.name.as_str(), g.driver.as_str()));
     let mut recorder = Recorder::create(arguments.out.as_deref(), name, driver)?;
     if arguments.wants_op("convert") {
         host_ops::convert(&mut recorder)?;
@@ -153,10 +185,17 @@ fn run(arguments: &Arguments) -> Result<bool> {
 
 /// The tables, cut down to what was asked for. Real data comes from EINSPARSE_DATA, else `data/`.
 fn selected(arguments: &Arguments) -> Vec<Workload> {
-    let folder = std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
+    let folder =
+        std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
     let data = folder.join("dlmc").is_dir().then_some(folder.as_path());
     if data.is_none() {
-        println!("no data in {}: workloads dlmc/* and graph/* skipped (set EINSPARSE_DATA)", folder.display());
+        println!(
+            "no data in {}: workloads dlmc/* and graph/* skipped (set EINSPARSE_DATA)",
+            folder.display()
+        );
     }
-    problems::workloads(data).into_iter().filter(|w| arguments.wants(w)).collect()
+    problems::workloads(data)
+        .into_iter()
+        .filter(|w| arguments.wants(w))
+        .collect()
 }

@@ -115,7 +115,11 @@ const UNIFORM: &[(usize, usize, f64, &[usize], bool)] = &[
 const GENERATED_GRAPHS: &[(&str, Source, bool)] = &[
     ("rmat17", Source::Rmat(17), true),
     ("rmat20", Source::Rmat(20), false),
-    ("uniform1M-16", Source::Uniform(1 << 20, 1 << 20, 16.0 / (1 << 20) as f64), false),
+    (
+        "uniform1M-16",
+        Source::Uniform(1 << 20, 1 << 20, 16.0 / (1 << 20) as f64),
+        false,
+    ),
     ("banded1M-27", Source::Banded(1 << 20, 27), false),
 ];
 
@@ -140,17 +144,36 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
     }
     for &(rows, cols, density, ns, quick) in UNIFORM {
         let name = format!("uniform-{rows}x{cols}-d{density}");
-        all.push(spmm(name, Source::Uniform(rows, cols, density), ns, SPMM, quick));
+        all.push(spmm(
+            name,
+            Source::Uniform(rows, cols, density),
+            ns,
+            SPMM,
+            quick,
+        ));
     }
     for (name, source, quick) in GENERATED_GRAPHS {
-        all.push(spmm((*name).to_owned(), source.clone(), GRAPH_NS, GRAPH, *quick));
+        all.push(spmm(
+            (*name).to_owned(),
+            source.clone(),
+            GRAPH_NS,
+            GRAPH,
+            *quick,
+        ));
     }
     for &edge in BLOCK_EDGES {
         for &density in BLOCK_DENSITIES {
             let name = format!("block{edge}-d{density}");
             let source = Source::Blocks(4096, edge, density);
             let quick = density == 0.1;
-            all.push(Workload { op: "block_spmm", name, source, ns: &[512, 4096], dtypes: BLOCK, quick });
+            all.push(Workload {
+                op: "block_spmm",
+                name,
+                source,
+                ns: &[512, 4096],
+                dtypes: BLOCK,
+                quick,
+            });
         }
     }
     all
@@ -163,7 +186,14 @@ fn spmm(
     dtypes: &'static [Dtype],
     quick: bool,
 ) -> Workload {
-    Workload { op: "spmm", name, source, ns, dtypes, quick }
+    Workload {
+        op: "spmm",
+        name,
+        source,
+        ns,
+        dtypes,
+        quick,
+    }
 }
 
 /// The `.smtx` files below `data/dlmc`, sorted by path; every fifth is in the quick set.
@@ -204,7 +234,12 @@ fn pattern(source: &Source) -> Result<CsrPattern, FormatError> {
 }
 
 /// A square matrix of full blocks, every entry of which is present.
-pub fn full_blocks(extent: usize, edge: usize, density: f64, seed: u64) -> Result<CsrPattern, FormatError> {
+pub fn full_blocks(
+    extent: usize,
+    edge: usize,
+    density: f64,
+    seed: u64,
+) -> Result<CsrPattern, FormatError> {
     let blocks = generate::blocks(extent, extent, (edge, edge), density, seed)?;
     let ones = vec![1f32; blocks.columns().len() * edge * edge];
     let entries = convert::bsr_to_csr(&Bsr::new(blocks, ones)?)?;
@@ -227,13 +262,26 @@ impl Problem {
     /// Reads or generates the pattern.
     pub fn load(workload: &Workload) -> Result<Self, String> {
         let pattern = pattern(&workload.source).map_err(|e| format!("{}: {e}", workload.name))?;
-        let block = if let Source::Blocks(_, edge, _) = workload.source { Some(edge) } else { None };
-        Ok(Self { op: workload.op, workload: workload.name.clone(), pattern: Arc::new(pattern), block })
+        let block = if let Source::Blocks(_, edge, _) = workload.source {
+            Some(edge)
+        } else {
+            None
+        };
+        Ok(Self {
+            op: workload.op,
+            workload: workload.name.clone(),
+            pattern: Arc::new(pattern),
+            block,
+        })
     }
 
     /// (rows, columns, entries) of A.
     pub fn extents(&self) -> (usize, usize, usize) {
-        (self.pattern.rows(), self.pattern.cols(), self.pattern.columns().len())
+        (
+            self.pattern.rows(),
+            self.pattern.cols(),
+            self.pattern.columns().len(),
+        )
     }
 
     /// Compulsory bytes: A in its natural format, B and C once.

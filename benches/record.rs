@@ -66,7 +66,9 @@ pub struct Recorder {
 impl Recorder {
     /// Opens `path` (overwriting it) where one is given.
     pub fn create(path: Option<&Path>, gpu: &str, driver: &str) -> Result<Self> {
-        let open = |path: &Path| csv::Writer::from_path(path).map_err(|e| format!("{}: {e}", path.display()));
+        let open = |path: &Path| {
+            csv::Writer::from_path(path).map_err(|e| format!("{}: {e}", path.display()))
+        };
         let stamp = Row {
             date: today(),
             commit: commit(),
@@ -74,7 +76,10 @@ impl Recorder {
             driver: driver.to_owned(),
             ..Row::default()
         };
-        Ok(Self { file: path.map(open).transpose()?, stamp })
+        Ok(Self {
+            file: path.map(open).transpose()?,
+            stamp,
+        })
     }
 
     /// Stamps, prints and writes one row.
@@ -93,12 +98,27 @@ impl Recorder {
 }
 
 fn line(row: &Row) -> String {
-    let warm = row.ms_warm.map_or(String::new(), |ms| format!("{:10.2} us warm", ms * 1e3));
-    let rate = row.gflops.map_or(String::new(), |rate| format!("{rate:9.0} GFLOP/s"));
-    let limit = row.limit_fraction.map_or(String::new(), |share| format!("{:4.0} %", share * 100.0));
+    let warm = row
+        .ms_warm
+        .map_or(String::new(), |ms| format!("{:10.2} us warm", ms * 1e3));
+    let rate = match (row.gflops, row.gbps) {
+        (Some(rate), _) => format!("{rate:9.0} GFLOP/s"),
+        (None, Some(rate)) => format!("{rate:9.0} GB/s"),
+        (None, None) => String::new(),
+    };
+    let limit = row
+        .limit_fraction
+        .map_or(String::new(), |share| format!("{:4.0} %", share * 100.0));
     format!(
         "{:10} {:40} n {:5} {:4} {:12} {:20} {:11.2} us {warm} {rate} {limit}  {}",
-        row.op, row.workload, row.n, row.dtype, row.engine, row.variant, row.ms * 1e3, row.note
+        row.op,
+        row.workload,
+        row.n,
+        row.dtype,
+        row.engine,
+        row.variant,
+        row.ms * 1e3,
+        row.note
     )
 }
 
@@ -120,7 +140,10 @@ impl Limits {
             (Dtype::F16, 766e12),
             (Dtype::Bf16, 801e12),
         ];
-        Self { copy: 4.28e12, rates: rates.to_vec() }
+        Self {
+            copy: 4.28e12,
+            rates: rates.to_vec(),
+        }
     }
 
     /// Replaces the rate of `dtype`.
@@ -132,14 +155,25 @@ impl Limits {
     /// Milliseconds that the case takes at least: (A) bytes once over HBM, (C) arithmetic.
     pub fn floor_ms(&self, problem: &Problem, n: usize, dtype: Dtype) -> f64 {
         let flops = 2.0 * problem.extents().2 as f64 * n as f64;
-        let rate = self.rates.iter().find(|(known, _)| *known == dtype).map_or(f64::INFINITY, |r| r.1);
+        let rate = self
+            .rates
+            .iter()
+            .find(|(known, _)| *known == dtype)
+            .map_or(f64::INFINITY, |r| r.1);
         1e3 * (problem.bytes(n, dtype) / self.copy).max(flops / rate)
     }
 }
 
 impl Row {
     /// A row of a sparse product with everything that follows from the time.
-    pub fn product(problem: &Problem, n: usize, dtype: Dtype, ms: f64, warm: f64, limits: &Limits) -> Self {
+    pub fn product(
+        problem: &Problem,
+        n: usize,
+        dtype: Dtype,
+        ms: f64,
+        warm: f64,
+        limits: &Limits,
+    ) -> Self {
         let (m, k, nnz) = problem.extents();
         Self {
             op: problem.op.into(),
@@ -164,15 +198,22 @@ fn commit() -> String {
     let given = std::env::var("EINSPARSE_COMMIT").ok();
     let given = given.or_else(|| option_env!("EINSPARSE_COMMIT").map(str::to_owned));
     given.filter(|c| !c.is_empty()).unwrap_or_else(|| {
-        let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output().ok();
-        let text = output.filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
+        let output = Command::new("git")
+            .args(["rev-parse", "--short", "HEAD"])
+            .output()
+            .ok();
+        let text = output
+            .filter(|o| o.status.success())
+            .and_then(|o| String::from_utf8(o.stdout).ok());
         text.map_or_else(|| "unknown".into(), |t| t.trim().to_owned())
     })
 }
 
 /// Today in UTC as yyyy-mm-dd (days to civil date, proleptic Gregorian, eras of 400 years).
 fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
     let days = seconds / 86_400 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -180,5 +221,8 @@ fn today() -> String {
     let march = (5 * day + 2) / 153;
     let month = if march < 10 { march + 3 } else { march - 9 };
     let civil = era * 400 + year + u64::from(month <= 2);
-    format!("{civil:04}-{month:02}-{:02}", day - (153 * march + 2) / 5 + 1)
+    format!(
+        "{civil:04}-{month:02}-{:02}",
+        day - (153 * march + 2) / 5 + 1
+    )
 }

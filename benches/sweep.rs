@@ -28,14 +28,37 @@ struct Engines {
 }
 
 /// Runs the tables.
-pub fn run(gpu: &Gpu, arguments: &Arguments, workloads: &[Workload], recorder: &mut Recorder) -> Result<Tally> {
+pub fn run(
+    gpu: &Gpu,
+    arguments: &Arguments,
+    workloads: &[Workload],
+    recorder: &mut Recorder,
+) -> Result<Tally> {
     let mut engines = open(gpu, arguments);
-    let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
+    let effort = if arguments.quick {
+        Effort::QUICK
+    } else {
+        Effort::FULL
+    };
     let limits = calibrate(gpu, effort, &engines, recorder)?;
-    engines.all.extend(engines.strict.take().map(|e| Box::new(e) as Box<dyn Engine>));
-    engines.all.extend(engines.tf32.take().map(|e| Box::new(e) as Box<dyn Engine>));
+    engines.all.extend(
+        engines
+            .strict
+            .take()
+            .map(|e| Box::new(e) as Box<dyn Engine>),
+    );
+    engines
+        .all
+        .extend(engines.tf32.take().map(|e| Box::new(e) as Box<dyn Engine>));
     engines.all.retain(|e| arguments.wants_engine(e.name()));
-    let mut sweep = Sweep { gpu, effort, limits, engines: engines.all, recorder, tally: Tally::default() };
+    let mut sweep = Sweep {
+        gpu,
+        effort,
+        limits,
+        engines: engines.all,
+        recorder,
+        tally: Tally::default(),
+    };
     let mut tables: Vec<Values> = Vec::new();
     for workload in workloads {
         let problem = match Problem::load(workload) {
@@ -84,11 +107,20 @@ fn open(gpu: &Gpu, arguments: &Arguments) -> Engines {
             None
         }
     };
-    Engines { all, strict: dense(false), tf32: dense(true) }
+    Engines {
+        all,
+        strict: dense(false),
+        tf32: dense(true),
+    }
 }
 
 /// Measures what this machine can do at most, and records it: empty kernel, copy, large dense products.
-fn calibrate(gpu: &Gpu, effort: Effort, engines: &Engines, recorder: &mut Recorder) -> Result<Limits> {
+fn calibrate(
+    gpu: &Gpu,
+    effort: Effort,
+    engines: &Engines,
+    recorder: &mut Recorder,
+) -> Result<Limits> {
     let mut limits = Limits::published();
     let row = |op: &str, workload: &str, engine: &str, times: &Times| Row {
         op: op.into(),
@@ -105,10 +137,17 @@ fn calibrate(gpu: &Gpu, effort: Effort, engines: &Engines, recorder: &mut Record
     let times = measure(gpu, effort, &mut || copy(gpu, &from, &to))?;
     limits.copy = 2.0 * bytes as f64 / (times.cold.min(times.warm) * 1e-3);
     let copied = row("copy", "copy-1GiB", "driver", &times);
-    recorder.add(Row { gbps: Some(limits.copy / 1e9), ..copied })?;
+    recorder.add(Row {
+        gbps: Some(limits.copy / 1e9),
+        ..copied
+    })?;
     drop((from, to));
     for dtype in Dtype::ALL {
-        let chosen = if dtype == Dtype::Tf32 { &engines.tf32 } else { &engines.strict };
+        let chosen = if dtype == Dtype::Tf32 {
+            &engines.tf32
+        } else {
+            &engines.strict
+        };
         let Some(cublas) = chosen else { continue };
         let extent = if dtype == Dtype::F64 { 4096 } else { 8192 };
         let times = dense_product(gpu, effort, cublas, dtype, extent)?;
@@ -128,12 +167,20 @@ fn calibrate(gpu: &Gpu, effort: Effort, engines: &Engines, recorder: &mut Record
     Ok(limits)
 }
 
-fn dense_product(gpu: &Gpu, effort: Effort, cublas: &CuBlas, dtype: Dtype, extent: usize) -> Result<Times> {
+fn dense_product(
+    gpu: &Gpu,
+    effort: Effort,
+    cublas: &CuBlas,
+    dtype: Dtype,
+    extent: usize,
+) -> Result<Times> {
     let values = Values::new(dtype);
     let a = values.upload(extent * extent, 0)?;
     let b = values.upload(extent * extent, 77)?;
     let c = Buffer::new(a.bytes)?;
-    measure(gpu, effort, &mut || cublas.gemm(dtype, [extent; 3], [a.ptr, b.ptr, c.ptr]))
+    measure(gpu, effort, &mut || {
+        cublas.gemm(dtype, [extent; 3], [a.ptr, b.ptr, c.ptr])
+    })
 }
 
 fn copy(gpu: &Gpu, from: &Buffer, to: &Buffer) -> Result<()> {
@@ -165,10 +212,18 @@ struct Timed {
 
 impl Sweep<'_> {
     fn workload(&mut self, problem: &Problem, values: &Values, ns: &[usize]) -> Result<()> {
-        let Some(&widest) = ns.iter().max() else { return Ok(()) };
+        let Some(&widest) = ns.iter().max() else {
+            return Ok(());
+        };
         let operands = Operands::upload(problem, values, widest)?;
         for &n in ns {
-            let case = Case { gpu: self.gpu, problem, values, operands: &operands, n };
+            let case = Case {
+                gpu: self.gpu,
+                problem,
+                values,
+                operands: &operands,
+                n,
+            };
             let reference = Reference::new(&case);
             self.tally.cases += 1;
             for engine in 0..self.engines.len() {
@@ -186,7 +241,10 @@ impl Sweep<'_> {
             match self.variant(engine.as_ref(), case, reference, &variant) {
                 Ok(one) => timed.push(one),
                 Err(reason) => {
-                    println!("{name} {variant} on {} n {}: {reason}", case.problem.workload, case.n);
+                    println!(
+                        "{name} {variant} on {} n {}: {reason}",
+                        case.problem.workload, case.n
+                    );
                     self.tally.faults += usize::from(!best_only);
                 }
             }
@@ -211,15 +269,35 @@ impl Sweep<'_> {
     }
 
     /// Poisons C, runs once, checks, then times.
-    fn variant(&self, engine: &dyn Engine, case: &Case<'_>, truth: &Reference, variant: &str) -> Result<Timed> {
+    fn variant(
+        &self,
+        engine: &dyn Engine,
+        case: &Case<'_>,
+        truth: &Reference,
+        variant: &str,
+    ) -> Result<Timed> {
         let prepared = engine.prepare(case, variant)?;
-        let Prepared { mut run, prepare_ms, prepared_bytes, zeros, note } = prepared;
+        let Prepared {
+            mut run,
+            prepare_ms,
+            prepared_bytes,
+            zeros,
+            note,
+        } = prepared;
         case.operands.c.fill(0xff, self.gpu.stream)?;
         run()?;
         self.gpu.wait()?;
         let verdict = truth.compare(case, engine.tolerance(case.dtype()))?;
         let times = measure(self.gpu, self.effort, &mut run)?;
-        Ok(Timed { variant: variant.to_owned(), times, prepare_ms, prepared_bytes, zeros, verdict, note })
+        Ok(Timed {
+            variant: variant.to_owned(),
+            times,
+            prepare_ms,
+            prepared_bytes,
+            zeros,
+            verdict,
+            note,
+        })
     }
 }
 
@@ -229,14 +307,28 @@ fn best(mut timed: Vec<Timed>) -> Option<Timed> {
     if timed.iter().any(|t| t.verdict.wrong.is_none()) {
         timed.retain(|t| t.verdict.wrong.is_none());
     }
-    let all: Vec<String> = timed.iter().map(|t| format!("{} {:.4}", t.variant, t.times.cold)).collect();
-    let warmest = timed.iter().min_by(|a, b| a.times.warm.total_cmp(&b.times.warm))?;
+    let all: Vec<String> = timed
+        .iter()
+        .map(|t| format!("{} {:.4}", t.variant, t.times.cold))
+        .collect();
+    let warmest = timed
+        .iter()
+        .min_by(|a, b| a.times.warm.total_cmp(&b.times.warm))?;
     let (warm, by) = (warmest.times.warm, warmest.variant.clone());
-    let mut best = timed.into_iter().min_by(|a, b| a.times.cold.total_cmp(&b.times.cold))?;
+    let mut best = timed
+        .into_iter()
+        .min_by(|a, b| a.times.cold.total_cmp(&b.times.cold))?;
     best.times.warm = warm;
     if all.len() > 1 {
-        let other = if by == best.variant { String::new() } else { format!("; warm by {by}") };
-        best.note = [best.note, format!("{}{other}", all.join(", "))].join(" ").trim().to_owned();
+        let other = if by == best.variant {
+            String::new()
+        } else {
+            format!("; warm by {by}")
+        };
+        best.note = [best.note, format!("{}{other}", all.join(", "))]
+            .join(" ")
+            .trim()
+            .to_owned();
     }
     Some(best)
 }

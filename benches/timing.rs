@@ -16,9 +16,15 @@ pub struct Effort {
 
 impl Effort {
     /// What a record needs: medians of 25 (20) and 5.
-    pub const FULL: Self = Self { cold: (25, 20), series: 5 };
+    pub const FULL: Self = Self {
+        cold: (25, 20),
+        series: 5,
+    };
     /// A first look, not for a record.
-    pub const QUICK: Self = Self { cold: (9, 5), series: 3 };
+    pub const QUICK: Self = Self {
+        cold: (9, 5),
+        series: 3,
+    };
 }
 
 /// The two figures of one operation.
@@ -45,7 +51,11 @@ pub fn measure(gpu: &Gpu, effort: Effort, run: &mut dyn FnMut() -> Result<()>) -
     gpu.record(second)?;
     gpu.wait()?;
     let estimate = gpu.elapsed(first, second)?;
-    let runs = if estimate > 1.0 { effort.cold.1 } else { effort.cold.0 };
+    let runs = if estimate > 1.0 {
+        effort.cold.1
+    } else {
+        effort.cold.0
+    };
     let (cold, waited) = cold(gpu, runs, run)?;
     let mut host_inside = waited;
     let repeats = ((1.0 / estimate.max(1e-3)) as usize).clamp(3, 100);
@@ -60,7 +70,11 @@ pub fn measure(gpu: &Gpu, effort: Effort, run: &mut dyn FnMut() -> Result<()>) -
         host_inside |= gpu.release()?;
         series.push(gpu.elapsed(first, second)? / repeats as f64);
     }
-    Ok(Times { cold, warm: median(&mut series), host_inside })
+    Ok(Times {
+        cold,
+        warm: median(&mut series),
+        host_inside,
+    })
 }
 
 fn cold(gpu: &Gpu, runs: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<(f64, bool)> {
@@ -72,7 +86,11 @@ fn cold(gpu: &Gpu, runs: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<(
         gpu.record(end)?;
     }
     let host_inside = gpu.release()?;
-    let times = gpu.events.iter().take(runs).map(|&(start, end)| gpu.elapsed(start, end));
+    let times = gpu
+        .events
+        .iter()
+        .take(runs)
+        .map(|&(start, end)| gpu.elapsed(start, end));
     let mut times = times.collect::<Result<Vec<_>>>()?;
     Ok((median(&mut times), host_inside))
 }

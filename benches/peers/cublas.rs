@@ -20,7 +20,11 @@ pub struct CuBlas {
 
 fn check(status: sys::cublasStatus_t, call: &str) -> Result<()> {
     let fine = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
-    if fine { Ok(()) } else { Err(format!("{call}: {status:?}")) }
+    if fine {
+        Ok(())
+    } else {
+        Err(format!("{call}: {status:?}"))
+    }
 }
 
 impl CuBlas {
@@ -36,11 +40,21 @@ impl CuBlas {
         // the workspace, so it comes first.
         unsafe {
             check(sys::cublasCreate_v2(&mut handle), "cublasCreate")?;
-            check(sys::cublasSetStream_v2(handle, gpu.stream.cast()), "cublasSetStream")?;
+            check(
+                sys::cublasSetStream_v2(handle, gpu.stream.cast()),
+                "cublasSetStream",
+            )?;
             let at = workspace.ptr as *mut c_void;
-            check(sys::cublasSetWorkspace_v2(handle, at, WORKSPACE), "cublasSetWorkspace")?;
+            check(
+                sys::cublasSetWorkspace_v2(handle, at, WORKSPACE),
+                "cublasSetWorkspace",
+            )?;
         }
-        Ok(Self { handle, tf32, _workspace: workspace })
+        Ok(Self {
+            handle,
+            tf32,
+            _workspace: workspace,
+        })
     }
 
     /// Library version, e.g. 130100.
@@ -60,13 +74,33 @@ impl CuBlas {
         } else {
             ((&raw const one32).cast(), (&raw const zero32).cast())
         };
-        let (none, algorithm) = (sys::cublasOperation_t::CUBLAS_OP_N, sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT);
+        let (none, algorithm) = (
+            sys::cublasOperation_t::CUBLAS_OP_N,
+            sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+        );
         let (mi, ki, ni) = (m as i32, k as i32, n as i32);
         let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
         // SAFETY: a, b, c are device buffers of m*k, k*n, m*n elements; the scalars are read before the call returns.
         let status = unsafe {
             sys::cublasGemmEx(
-                self.handle, none, none, ni, mi, ki, one, b, kind, ni, a, kind, ki, zero, c, kind, ni, compute,
+                self.handle,
+                none,
+                none,
+                ni,
+                mi,
+                ki,
+                one,
+                b,
+                kind,
+                ni,
+                a,
+                kind,
+                ki,
+                zero,
+                c,
+                kind,
+                ni,
+                compute,
                 algorithm,
             )
         };
@@ -78,7 +112,9 @@ impl CuBlas {
         use sys::cudaDataType_t as T;
         match dtype {
             Dtype::F64 => (T::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
-            Dtype::F32 | Dtype::Tf32 if self.tf32 => (T::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
+            Dtype::F32 | Dtype::Tf32 if self.tf32 => {
+                (T::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32)
+            }
             Dtype::F32 | Dtype::Tf32 => (T::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
             Dtype::F16 => (T::CUDA_R_16F, Compute::CUBLAS_COMPUTE_32F),
             Dtype::Bf16 => (T::CUDA_R_16BF, Compute::CUBLAS_COMPUTE_32F),
@@ -110,7 +146,11 @@ impl Engine for CuBlas {
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
         let (m, k, _) = case.problem.extents();
         let fits = m * k * case.dtype().size() <= DENSE_LIMIT;
-        if fits && self.covers(case.dtype()) { vec!["dense".into()] } else { Vec::new() }
+        if fits && self.covers(case.dtype()) {
+            vec!["dense".into()]
+        } else {
+            Vec::new()
+        }
     }
 
     fn prepare<'a>(&'a self, case: &Case<'a>, _variant: &str) -> Result<Prepared<'a>> {
@@ -128,7 +168,13 @@ impl Engine for CuBlas {
         let (extents, b, c) = ([m, k, case.n], operands.b.ptr, operands.c.ptr);
         let prepared_bytes = dense.bytes;
         let run = Box::new(move || self.gemm(dtype, extents, [dense.ptr, b, c]));
-        Ok(Prepared { run, prepare_ms, prepared_bytes, zeros: "dense", note: String::new() })
+        Ok(Prepared {
+            run,
+            prepare_ms,
+            prepared_bytes,
+            zeros: "dense",
+            note: String::new(),
+        })
     }
 
     fn tolerance(&self, dtype: Dtype) -> Option<f64> {

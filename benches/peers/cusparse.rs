@@ -14,7 +14,8 @@ const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("COO_ALG4", Algorithm::CUSPARSE_SPMM_COO_ALG4),
 ];
 const DEFAULT: (&str, Algorithm) = ("ALG_DEFAULT", Algorithm::CUSPARSE_SPMM_ALG_DEFAULT);
-const NO_TRANSPOSE: sys::cusparseOperation_t = sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
+const NO_TRANSPOSE: sys::cusparseOperation_t =
+    sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
 /// The best of the four algorithms, or the default one.
 pub struct CuSparse {
@@ -24,7 +25,11 @@ pub struct CuSparse {
 
 fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
     let fine = status == sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS;
-    if fine { Ok(()) } else { Err(format!("{call}: {status:?}")) }
+    if fine {
+        Ok(())
+    } else {
+        Err(format!("{call}: {status:?}"))
+    }
 }
 
 impl CuSparse {
@@ -38,7 +43,10 @@ impl CuSparse {
         // SAFETY: out-pointer; a context is current.
         unsafe {
             check(sys::cusparseCreate(&mut handle), "cusparseCreate")?;
-            check(sys::cusparseSetStream(handle, gpu.stream.cast()), "cusparseSetStream")?;
+            check(
+                sys::cusparseSetStream(handle, gpu.stream.cast()),
+                "cusparseSetStream",
+            )?;
         }
         Ok(Self { handle, default })
     }
@@ -74,53 +82,60 @@ struct Product {
 
 impl Product {
     fn new(handle: sys::cusparseHandle_t, case: &Case<'_>, algorithm: Algorithm) -> Result<Self> {
-        let (m, k, nnz) = case.problem.extents();
-        let (value, compute) = types(case.dtype());
+        let (m, k, _) = case.problem.extents();
         let mut product = Self {
             handle,
             algorithm,
-            compute,
+            compute: types(case.dtype()).1,
             a: std::ptr::null_mut(),
             b: std::ptr::null_mut(),
             c: std::ptr::null_mut(),
             scalars: scalars(case.dtype()),
             buffer: None,
         };
-        let index = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
-        let zero = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
-        let row_major = sys::cusparseOrder_t::CUSPARSE_ORDER_ROW;
-        let operands = case.operands;
-        let at = |buffer: &Buffer| buffer.ptr as *mut c_void;
-        let (offsets, rows, columns) = (at(&operands.offsets), at(&operands.rows), at(&operands.columns));
-        let (values, rows64, cols64, nnz64) = (at(&operands.values), m as i64, k as i64, nnz as i64);
-        let n = case.n as i64;
-        // SAFETY: the device buffers have the sizes given here and outlive the descriptors.
-        unsafe {
-            let a = &mut product.a;
-            if algorithm == Algorithm::CUSPARSE_SPMM_COO_ALG4 {
-                let status =
-                    sys::cusparseCreateCoo(a, rows64, cols64, nnz64, rows, columns, values, index, zero, value);
-                check(status, "cusparseCreateCoo")?;
-            } else {
-                let status = sys::cusparseCreateCsr(
-                    a, rows64, cols64, nnz64, offsets, columns, values, index, index, zero, value,
-                );
-                check(status, "cusparseCreateCsr")?;
-            }
-            let status = sys::cusparseCreateDnMat(&mut product.b, cols64, n, n, at(&operands.b), value, row_major);
-            check(status, "cusparseCreateDnMat")?;
-            let status = sys::cusparseCreateDnMat(&mut product.c, rows64, n, n, at(&operands.c), value, row_major);
-            check(status, "cusparseCreateDnMat")?;
-        }
+        product.describe_a(case)?;
+        describe_dense(&mut product.b, k, case, &case.operands.b)?;
+        describe_dense(&mut product.c, m, case, &case.operands.c)?;
         Ok(product)
     }
 
+    /// COO for the algorithm that takes it, else CSR; the same arrays.
+    fn describe_a(&mut self, case: &Case<'_>) -> Result<()> {
+        let (m, k, nnz) = case.problem.extents();
+        let (m, k, nnz) = (m as i64, k as i64, nnz as i64);
+        let value = types(case.dtype()).0;
+        let index = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
+        let base = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
+        let operands = case.operands;
+        let (rows, columns) = (at(&operands.rows), at(&operands.columns));
+        let (offsets, values, a) = (at(&operands.offsets), at(&operands.values), &mut self.a);
+        if self.algorithm == Algorithm::CUSPARSE_SPMM_COO_ALG4 {
+            // SAFETY: the device arrays hold nnz elements each and outlive the descriptor.
+            let status = unsafe {
+                sys::cusparseCreateCoo(a, m, k, nnz, rows, columns, values, index, base, value)
+            };
+            return check(status, "cusparseCreateCoo");
+        }
+        // SAFETY: as above; the offsets are m + 1.
+        let status = unsafe {
+            sys::cusparseCreateCsr(
+                a, m, k, nnz, offsets, columns, values, index, index, base, value,
+            )
+        };
+        check(status, "cusparseCreateCsr")
+    }
+
     fn alpha_beta(&self) -> (*const c_void, *const c_void) {
-        (self.scalars[0].as_ptr().cast(), self.scalars[1].as_ptr().cast())
+        (
+            self.scalars[0].as_ptr().cast(),
+            self.scalars[1].as_ptr().cast(),
+        )
     }
 
     fn work(&self) -> *mut c_void {
-        self.buffer.as_ref().map_or(std::ptr::null_mut(), |b| b.ptr as *mut c_void)
+        self.buffer
+            .as_ref()
+            .map_or(std::ptr::null_mut(), |b| b.ptr as *mut c_void)
     }
 
     /// Allocates the buffer and preprocesses; true where the algorithm takes a preprocess.
@@ -131,14 +146,28 @@ impl Product {
         // SAFETY: descriptors are complete, scalars are host memory in the compute type.
         let status = unsafe {
             let (none, size) = (NO_TRANSPOSE, &mut bytes);
-            sys::cusparseSpMM_bufferSize(h, none, none, alpha, self.a, self.b, beta, self.c, t, alg, size)
+            sys::cusparseSpMM_bufferSize(
+                h, none, none, alpha, self.a, self.b, beta, self.c, t, alg, size,
+            )
         };
         check(status, "cusparseSpMM_bufferSize")?;
         self.buffer = Some(Buffer::new(bytes)?);
         // SAFETY: as above; the buffer has the size asked for and lives as long as the descriptors.
         let status = unsafe {
             let none = NO_TRANSPOSE;
-            sys::cusparseSpMM_preprocess(h, none, none, alpha, self.a, self.b, beta, self.c, t, alg, self.work())
+            sys::cusparseSpMM_preprocess(
+                h,
+                none,
+                none,
+                alpha,
+                self.a,
+                self.b,
+                beta,
+                self.c,
+                t,
+                alg,
+                self.work(),
+            )
         };
         Ok(status == sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS)
     }
@@ -147,10 +176,42 @@ impl Product {
         let (alpha, beta) = self.alpha_beta();
         let (h, t, alg, none) = (self.handle, self.compute, self.algorithm, NO_TRANSPOSE);
         // SAFETY: as in `preprocess`.
-        let status =
-            unsafe { sys::cusparseSpMM(h, none, none, alpha, self.a, self.b, beta, self.c, t, alg, self.work()) };
+        let status = unsafe {
+            sys::cusparseSpMM(
+                h,
+                none,
+                none,
+                alpha,
+                self.a,
+                self.b,
+                beta,
+                self.c,
+                t,
+                alg,
+                self.work(),
+            )
+        };
         check(status, "cusparseSpMM")
     }
+}
+
+fn at(buffer: &Buffer) -> *mut c_void {
+    buffer.ptr as *mut c_void
+}
+
+/// A row-major matrix of `rows` rows and the case's N columns.
+fn describe_dense(
+    descriptor: &mut sys::cusparseDnMatDescr_t,
+    rows: usize,
+    case: &Case<'_>,
+    buffer: &Buffer,
+) -> Result<()> {
+    let (rows, n, value) = (rows as i64, case.n as i64, types(case.dtype()).0);
+    let order = sys::cusparseOrder_t::CUSPARSE_ORDER_ROW;
+    // SAFETY: the buffer holds rows x n elements and outlives the descriptor.
+    let status =
+        unsafe { sys::cusparseCreateDnMat(descriptor, rows, n, n, at(buffer), value, order) };
+    check(status, "cusparseCreateDnMat")
 }
 
 impl Drop for Product {
@@ -171,7 +232,11 @@ impl Drop for Product {
 
 impl Engine for CuSparse {
     fn name(&self) -> &'static str {
-        if self.default { "cusparse-default" } else { "cusparse" }
+        if self.default {
+            "cusparse-default"
+        } else {
+            "cusparse"
+        }
     }
 
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
@@ -179,12 +244,19 @@ impl Engine for CuSparse {
         if case.problem.op != "spmm" || nnz == 0 || case.dtype() == Dtype::Tf32 {
             return Vec::new();
         }
-        let names = if self.default { vec![DEFAULT.0] } else { ALGORITHMS.iter().map(|a| a.0).collect() };
+        let names = if self.default {
+            vec![DEFAULT.0]
+        } else {
+            ALGORITHMS.iter().map(|a| a.0).collect()
+        };
         names.into_iter().map(str::to_owned).collect()
     }
 
     fn prepare<'a>(&'a self, case: &Case<'a>, variant: &str) -> Result<Prepared<'a>> {
-        let known = ALGORITHMS.iter().chain([&DEFAULT]).find(|(name, _)| *name == variant);
+        let known = ALGORITHMS
+            .iter()
+            .chain([&DEFAULT])
+            .find(|(name, _)| *name == variant);
         let &(_, algorithm) = known.ok_or_else(|| format!("no cuSPARSE algorithm {variant}"))?;
         let mut product = Product::new(self.handle, case, algorithm)?;
         case.gpu.wait()?;
@@ -193,9 +265,19 @@ impl Engine for CuSparse {
         case.gpu.wait()?;
         let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
         let prepared_bytes = product.buffer.as_ref().map_or(0, |b| b.bytes);
-        let note = if preprocessed { String::new() } else { "no preprocess".into() };
+        let note = if preprocessed {
+            String::new()
+        } else {
+            "no preprocess".into()
+        };
         let run = Box::new(move || product.run());
-        Ok(Prepared { run, prepare_ms, prepared_bytes, zeros: "strict", note })
+        Ok(Prepared {
+            run,
+            prepare_ms,
+            prepared_bytes,
+            zeros: "strict",
+            note,
+        })
     }
 
     /// CSR_ALG2 and COO_ALG4 round partial sums to the output's type.
