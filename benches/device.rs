@@ -61,7 +61,8 @@ impl Buffer {
         check(status, "cuMemcpyHtoD")?;
         // The call may return while the last piece is still under way, and our stream does not wait for it.
         // SAFETY: a context is current.
-        check(unsafe { sys::cuCtxSynchronize() }, "cuCtxSynchronize")
+        let status = unsafe { sys::cuCtxSynchronize() };
+        check(status, "cuCtxSynchronize")
     }
 
     /// Copies `into.len()` bytes from byte `offset` to the host, and waits.
@@ -187,29 +188,23 @@ impl Gpu {
     /// Waits until the stream is idle.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the stream lives as long as `self`.
-        check(
-            unsafe { sys::cuStreamSynchronize(self.stream) },
-            "cuStreamSynchronize",
-        )
+        let status = unsafe { sys::cuStreamSynchronize(self.stream) };
+        check(status, "cuStreamSynchronize")
     }
 
     /// Records `event` on the stream.
     pub fn record(&self, event: sys::CUevent) -> Result<()> {
         // SAFETY: both handles live as long as `self`.
-        check(
-            unsafe { sys::cuEventRecord(event, self.stream) },
-            "cuEventRecord",
-        )
+        let status = unsafe { sys::cuEventRecord(event, self.stream) };
+        check(status, "cuEventRecord")
     }
 
     /// Milliseconds between two recorded events that have both passed.
     pub fn elapsed(&self, start: sys::CUevent, end: sys::CUevent) -> Result<f64> {
         let mut ms = 0f32;
         // SAFETY: both events belong to this context and `ms` outlives the call.
-        check(
-            unsafe { sys::cuEventElapsedTime_v2(&mut ms, start, end) },
-            "cuEventElapsedTime",
-        )?;
+        let status = unsafe { sys::cuEventElapsedTime_v2(&mut ms, start, end) };
+        check(status, "cuEventElapsedTime")?;
         Ok(f64::from(ms))
     }
 
@@ -325,10 +320,8 @@ impl Arg {
 fn event() -> Result<sys::CUevent> {
     let mut event = std::ptr::null_mut();
     // SAFETY: out-pointer; flags 0 = with timing.
-    check(
-        unsafe { sys::cuEventCreate(&mut event, 0) },
-        "cuEventCreate",
-    )?;
+    let status = unsafe { sys::cuEventCreate(&mut event, 0) };
+    check(status, "cuEventCreate")?;
     Ok(event)
 }
 
@@ -343,10 +336,8 @@ fn function(module: sys::CUmodule, name: &CStr) -> Result<sys::CUfunction> {
 fn device_name(device: sys::CUdevice) -> Result<String> {
     let mut name = [0u8; 128];
     // SAFETY: at most 128 bytes are written, the last of them a NUL.
-    check(
-        unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, device) },
-        "cuDeviceGetName",
-    )?;
+    let status = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, device) };
+    check(status, "cuDeviceGetName")?;
     let text = CStr::from_bytes_until_nul(&name).map_err(|e| e.to_string())?;
     Ok(text.to_string_lossy().into_owned())
 }
@@ -365,9 +356,7 @@ fn driver_version() -> Result<String> {
     }
     let mut version = 0;
     // SAFETY: out-pointer.
-    check(
-        unsafe { sys::cuDriverGetVersion(&mut version) },
-        "cuDriverGetVersion",
-    )?;
+    let status = unsafe { sys::cuDriverGetVersion(&mut version) };
+    check(status, "cuDriverGetVersion")?;
     Ok(format!("cuda-{}.{}", version / 1000, version % 1000 / 10))
 }
