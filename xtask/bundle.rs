@@ -45,6 +45,11 @@ pub fn bundle() -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755))?;
     }
+    let head = ["rev-parse", "--short", "HEAD"];
+    let commit = Command::new("git").args(head).current_dir(root()).output();
+    if let Ok(commit) = commit {
+        fs::write(folder.join("commit"), commit.stdout)?;
+    }
     copy_data(&folder.join("data"))?;
     let bytes = size(&folder)?;
     println!("{}: {:.1} MB", folder.display(), bytes as f64 / 1e6);

@@ -33,10 +33,17 @@ sanitizer() {
 
 bench() {
     failed=0
+    # The peers' libraries, where the loader does not find them by itself: a CUDA toolkit, or a Python environment's.
+    for folder in /usr/local/cuda/lib64 $(python3 -c 'import site
+for s in site.getsitepackages(): print(s)' 2>/dev/null | sed 's|$|/nvidia/*/lib|'); do
+        [ -d "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
+    done
+    export LD_LIBRARY_PATH
+    [ -f commit ] && EINSPARSE_COMMIT=$(cat commit) && export EINSPARSE_COMMIT
     for program in bench-*; do
         [ -x "$program" ] || continue
         echo "== $program"
-        "./$program" "$@" || failed=1
+        "./$program" --bench "$@" || failed=1
     done
     return $failed
 }
