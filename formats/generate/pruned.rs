@@ -1,0 +1,170 @@
+//! Patterns with the row lengths of pruned weight matrices: their mean, their spread and their empty rows, as measured
+//! on the Deep Learning Matrix Collection (Gale, Zaharia, Young, Elsen, SC 2020). Columns are uniform in each row.
+
+use super::random::{Purpose, Stream, by_rows};
+use crate::{CsrPattern, FormatError, check};
+
+/// A pattern of `round(rows * cols * density)` entries whose row lengths have the standard deviation `row_std` (over
+/// all rows, the empty ones too), and of whose rows the fraction `empty_rows` is empty. With CHOSEN.txt's columns:
+/// `row_std = cov * mean_row`, `empty_rows = empty_rows / rows`.
+///
+/// Lengths are log-normal, cut off at 1 and `cols`; the width of the distribution is searched until `row_std` is met,
+/// or as near as the other numbers allow (empty rows alone already cause a spread).
+///
+/// # Errors
+/// [`FormatError::Shape`] for a fraction or spread out of range, or for more entries than the non-empty rows can hold;
+/// [`FormatError::Overflow`] past the index type.
+pub fn pruned(
+    rows: usize,
+    cols: usize,
+    density: f64,
+    row_std: f64,
+    empty_rows: f64,
+    seed: u64,
+) -> Result<CsrPattern, FormatError> {
+    for (what, fraction) in [("density", density), ("fraction of empty rows", empty_rows)] {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(FormatError::Shape {
+                what,
+                found: fraction.to_string(),
+                expected: "0 to 1".to_owned(),
+            });
+        }
+    }
+    if !(row_std >= 0.0 && row_std.is_finite()) {
+        let expected = "a finite number, not negative".to_owned();
+        return Err(FormatError::Shape {
+            what: "standard deviation",
+            found: row_std.to_string(),
+            expected,
+        });
+    }
+    check::fits("rows", rows as u128)?;
+    check::fits("columns", cols as u128)?;
+    let entries = check::fits(
+        "entries",
+        (rows as f64 * cols as f64 * density).round() as u128,
+    )?;
+    let filled = (rows - (rows as f64 * empty_rows).round() as usize).min(entries);
+    if entries > filled * cols {
+        let expected = format!("at most {} in {filled} non-empty rows", filled * cols);
+        return Err(FormatError::Shape {
+            what: "entries",
+            found: entries.to_string(),
+            expected,
+        });
+    }
+    let mut stream = Stream::new(seed, Purpose::PrunedLengths, 0);
+    let mut places = Vec::with_capacity(filled);
+    stream.distinct(filled, rows, &mut places);
+    let mut lengths = vec![0; rows];
+    for (place, length) in places
+        .iter()
+        .zip(Lengths::new(filled, cols, entries, &mut stream).search(rows, row_std))
+    {
+        lengths[*place as usize] = length;
+    }
+    by_rows(
+        rows,
+        cols,
+        seed,
+        Purpose::PrunedColumns,
+        |row, stream, columns| {
+            stream.distinct(lengths[row], cols, columns);
+        },
+    )
+}
+
+/// The lengths of the non-empty rows, as a function of the width of their distribution.
+struct Lengths {
+    normals: Vec<f64>,
+    cols: usize,
+    entries: usize,
+}
+
+impl Lengths {
+    fn new(filled: usize, cols: usize, entries: usize, stream: &mut Stream) -> Self {
+        let mut normals: Vec<f64> = (0..filled.div_ceil(2))
+            .flat_map(|_| stream.normals())
+            .collect();
+        normals.truncate(filled);
+        Self {
+            normals,
+            cols,
+            entries,
+        }
+    }
+
+    /// The spread grows with the width: bisection.
+    fn search(&self, rows: usize, row_std: f64) -> Vec<usize> {
+        let (mut low, mut high) = (0.0, 8.0);
+        for _ in 0..24 {
+            let middle = (low + high) / 2.0;
+            if spread(&self.at(middle), rows) < row_std {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        let [below, above] = [self.at(low), self.at(high)];
+        let miss = |lengths: &[usize]| (spread(lengths, rows) - row_std).abs();
+        if miss(&below) <= miss(&above) {
+            below
+        } else {
+            above
+        }
+    }
+
+    /// Lengths whose sum is exact: the scale by bisection, the rest one by one.
+    fn at(&self, width: f64) -> Vec<usize> {
+        let weights: Vec<f64> = self
+            .normals
+            .iter()
+            .map(|normal| libm::exp(width * normal))
+            .collect();
+        let length =
+            |weight: f64, scale: f64| ((weight * scale).round() as usize).clamp(1, self.cols);
+        let total = |scale: f64| {
+            weights
+                .iter()
+                .map(|weight| length(*weight, scale))
+                .sum::<usize>()
+        };
+        let (mut low, mut high) = (0.0, self.cols as f64);
+        while total(high) < self.entries {
+            high *= 2.0;
+        }
+        for _ in 0..40 {
+            let middle = (low + high) / 2.0;
+            if total(middle) < self.entries {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        let mut lengths: Vec<usize> = weights.iter().map(|weight| length(*weight, low)).collect();
+        let mut missing = self.entries - lengths.iter().sum::<usize>();
+        while missing > 0 {
+            for length in lengths
+                .iter_mut()
+                .filter(|length| **length < self.cols)
+                .take(missing)
+            {
+                *length += 1;
+                missing -= 1;
+            }
+        }
+        lengths
+    }
+}
+
+/// Standard deviation over all rows, of which `lengths` are the non-empty ones.
+fn spread(lengths: &[usize], rows: usize) -> f64 {
+    let mean = lengths.iter().sum::<usize>() as f64 / rows.max(1) as f64;
+    let square = lengths
+        .iter()
+        .map(|length| (*length as f64).powi(2))
+        .sum::<f64>()
+        / rows.max(1) as f64;
+    (square - mean * mean).max(0.0).sqrt()
+}

@@ -1,0 +1,170 @@
+//! The random streams and what is drawn from them.
+
+use crate::{CsrPattern, Element, FormatError, check};
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{Rng, SeedableRng},
+};
+use rayon::prelude::*;
+
+/// What a stream is for: generators given the same seed stay independent.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    Normal = 1,
+    Integers,
+    Rmat,
+    Uniform,
+    UniformRows,
+    Blocks,
+    PrunedLengths,
+    PrunedColumns,
+}
+
+/// A random stream.
+pub(super) struct Stream(ChaCha8Rng);
+
+impl Stream {
+    pub(super) fn new(seed: u64, purpose: Purpose, piece: usize) -> Self {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&seed.to_le_bytes());
+        key[8] = purpose as u8;
+        let mut rng = ChaCha8Rng::from_seed(key);
+        rng.set_stream(piece as u64);
+        Self(rng)
+    }
+
+    pub(super) fn word(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// Uniform in (0, 1].
+    pub(super) fn unit(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Uniform below `bound`, off by at most 2^-32 of it.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        ((u64::from(self.0.next_u32()) * bound as u64) >> 32) as usize
+    }
+
+    /// Two independent standard normals, by Marsaglia's polar method.
+    pub(super) fn normals(&mut self) -> [f64; 2] {
+        loop {
+            let [x, y] = [2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0];
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                let factor = (-2.0 * libm::log(square) / square).sqrt();
+                return [x * factor, y * factor];
+            }
+        }
+    }
+
+    /// Appends `count` different numbers below `bound`, ascending, every such set as likely as any other.
+    pub(super) fn distinct(&mut self, count: usize, bound: usize, out: &mut Vec<u32>) {
+        let start = out.len();
+        if count > bound / 4 {
+            let mut wanted = count;
+            for (at, left) in (1..=bound).rev().enumerate() {
+                if self.below(left) < wanted {
+                    out.push(at as u32);
+                    wanted -= 1;
+                }
+            }
+            return;
+        }
+        let mut set = Vec::with_capacity(count);
+        while set.len() < count {
+            let missing = count - set.len();
+            set.extend((0..missing).map(|_| self.below(bound) as u32));
+            set.sort_unstable();
+            set.dedup();
+        }
+        out.extend_from_slice(&set);
+        debug_assert_eq!(out.len() - start, count);
+    }
+}
+
+const PIECE: usize = 1 << 14;
+
+/// `n` standard normal values, rounded to `T`.
+pub fn random_values<T: Element>(n: usize, seed: u64) -> Vec<T> {
+    let mut values = vec![T::ZERO; n];
+    values
+        .par_chunks_mut(PIECE)
+        .enumerate()
+        .for_each(|(piece, values)| {
+            let mut stream = Stream::new(seed, Purpose::Normal, piece);
+            for pair in values.chunks_mut(2) {
+                let normals = stream.normals();
+                pair.iter_mut()
+                    .zip(normals)
+                    .for_each(|(value, normal)| *value = T::from_f64(normal));
+            }
+        });
+    values
+}
+
+/// `n` values from -2, -1, 1 and 2, none zero: their products and sums are exact in every element type as long as the
+/// sums stay small (256 for bf16, 2048 for f16), whatever the order, and a lost term shows.
+pub fn small_integers<T: Element>(n: usize, seed: u64) -> Vec<T> {
+    const CHOICE: [f64; 4] = [-2.0, -1.0, 1.0, 2.0];
+    let mut values = vec![T::ZERO; n];
+    values
+        .par_chunks_mut(PIECE)
+        .enumerate()
+        .for_each(|(piece, values)| {
+            let mut stream = Stream::new(seed, Purpose::Integers, piece);
+            for part in values.chunks_mut(32) {
+                let word = stream.word();
+                part.iter_mut().enumerate().for_each(|(at, value)| {
+                    *value = T::from_f64(CHOICE[(word >> (2 * at)) as usize & 3]);
+                });
+            }
+        });
+    values
+}
+
+/// Rows that share a stream.
+const ROWS: usize = 1 << 10;
+
+/// A pattern row by row: `row` appends the ascending columns of the row it is given.
+pub(super) fn by_rows(
+    rows: usize,
+    cols: usize,
+    seed: u64,
+    purpose: Purpose,
+    row: impl Fn(usize, &mut Stream, &mut Vec<u32>) + Sync,
+) -> Result<CsrPattern, FormatError> {
+    check::fits("rows", rows as u128)?;
+    check::fits("columns", cols as u128)?;
+    let pieces: Vec<(Vec<u32>, Vec<u32>)> = (0..rows.div_ceil(ROWS))
+        .into_par_iter()
+        .map(|piece| {
+            let mut stream = Stream::new(seed, purpose, piece);
+            let (mut lengths, mut columns) = (Vec::with_capacity(ROWS), Vec::new());
+            for index in piece * ROWS..rows.min((piece + 1) * ROWS) {
+                let start = columns.len();
+                row(index, &mut stream, &mut columns);
+                lengths.push((columns.len() - start) as u32);
+            }
+            (lengths, columns)
+        })
+        .collect();
+    let nnz: u128 = pieces
+        .iter()
+        .map(|(_, columns)| columns.len() as u128)
+        .sum();
+    let nnz = check::fits("entries", nnz)?;
+    let mut offsets = Vec::with_capacity(rows + 1);
+    let mut columns = Vec::with_capacity(nnz);
+    offsets.push(0);
+    let mut end = 0;
+    for (lengths, part) in pieces {
+        offsets.extend(lengths.iter().map(|length| {
+            end += length;
+            end
+        }));
+        columns.extend_from_slice(&part);
+    }
+    CsrPattern::new(rows, cols, offsets, columns)
+}

@@ -1,0 +1,111 @@
+//! Patterns without structure, and with the plainest one: uniform, a fixed count in each row, blocks, a band.
+
+use super::random::{Purpose, Stream, by_rows};
+use crate::{BsrPattern, CsrPattern, FormatError, check};
+
+fn density_in_range(density: f64) -> Result<(), FormatError> {
+    if (0.0..=1.0).contains(&density) {
+        return Ok(());
+    }
+    Err(FormatError::Shape {
+        what: "density",
+        found: density.to_string(),
+        expected: "0 to 1".to_owned(),
+    })
+}
+
+/// Every place of the matrix holds an entry with probability `density`, independently.
+///
+/// # Errors
+/// [`FormatError::Shape`] for a density outside 0 to 1, [`FormatError::Overflow`] past 2^32 - 1 entries.
+pub fn uniform(
+    rows: usize,
+    cols: usize,
+    density: f64,
+    seed: u64,
+) -> Result<CsrPattern, FormatError> {
+    density_in_range(density)?;
+    check::fits(
+        "expected entries",
+        (rows as f64 * cols as f64 * density) as u128,
+    )?;
+    // The gap to the next entry is geometric: floor(ln u / ln(1 - density)).
+    let scale = 1.0 / libm::log1p(-density);
+    by_rows(rows, cols, seed, Purpose::Uniform, |_, stream, columns| {
+        if density == 0.0 {
+            return;
+        }
+        let mut at = (libm::log(stream.unit()) * scale).floor();
+        while at < cols as f64 {
+            columns.push(at as u32);
+            at += 1.0 + (libm::log(stream.unit()) * scale).floor();
+        }
+    })
+}
+
+/// `per_row` different columns in each row, every choice equally likely.
+///
+/// # Errors
+/// [`FormatError::Shape`] when `per_row` is past the columns, [`FormatError::Overflow`] past 2^32 - 1 entries.
+pub fn uniform_rows(
+    rows: usize,
+    cols: usize,
+    per_row: usize,
+    seed: u64,
+) -> Result<CsrPattern, FormatError> {
+    if per_row > cols {
+        let expected = format!("at most {cols}, the columns");
+        return Err(FormatError::Shape {
+            what: "entries of a row",
+            found: per_row.to_string(),
+            expected,
+        });
+    }
+    check::fits("entries", rows as u128 * per_row as u128)?;
+    by_rows(
+        rows,
+        cols,
+        seed,
+        Purpose::UniformRows,
+        |_, stream, columns| stream.distinct(per_row, cols, columns),
+    )
+}
+
+/// A square band of `entries` diagonals around the main one (one more below it if `entries` is even), cut off at the
+/// corners.
+///
+/// # Errors
+/// [`FormatError::Overflow`] past 2^32 - 1 entries.
+pub fn banded(rows: usize, entries: usize) -> Result<CsrPattern, FormatError> {
+    check::fits("entries", rows as u128 * entries.min(rows) as u128)?;
+    let (below, above) = (entries / 2, entries.div_ceil(2));
+    by_rows(rows, rows, 0, Purpose::Uniform, |row, _, columns| {
+        columns.extend(row.saturating_sub(below) as u32..rows.min(row + above) as u32);
+    })
+}
+
+/// Blocks at random places of the grid: `round(density * grid)` of them, every choice equally likely.
+///
+/// # Errors
+/// [`FormatError::Shape`] for a density outside 0 to 1 or an empty block, [`FormatError::Overflow`] past the index type.
+pub fn blocks(
+    rows: usize,
+    cols: usize,
+    block: (usize, usize),
+    density: f64,
+    seed: u64,
+) -> Result<BsrPattern, FormatError> {
+    density_in_range(density)?;
+    check::block(block)?;
+    let (height, width) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
+    let grid = check::product("blocks of the grid", &[height, width])?;
+    let mut chosen = Vec::new();
+    let count = (grid as f64 * density).round() as usize;
+    Stream::new(seed, Purpose::Blocks, 0).distinct(count, grid, &mut chosen);
+    let mut offsets = Vec::with_capacity(height + 1);
+    offsets.extend(
+        (0..=height).map(|row| chosen.partition_point(|at| (*at as usize) < row * width) as u32),
+    );
+    let columns = chosen.iter().map(|at| *at % width as u32).collect();
+    BsrPattern::new(rows, cols, block, offsets, columns)
+}

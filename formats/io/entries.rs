@@ -1,0 +1,94 @@
+//! From entries in any order to sorted COO. An entry's key is `row << 32 | column`, so one integer compare orders
+//! it; entries at one place are added up in file order, in the accumulator, and rounded once.
+
+use crate::{Coo, CooPattern, Element, FormatError, check};
+use rayon::prelude::*;
+
+/// Sorts `entries` and adds up those at one place; `merge` keeps the first instead (patterns: one is one).
+pub(super) fn coo_from_entries<T: Element>(
+    rows: usize,
+    cols: usize,
+    mut entries: Vec<(u64, T)>,
+    merge: bool,
+) -> Result<Coo<T>, FormatError> {
+    check::fits("entries", entries.len() as u128)?;
+    let ascending = entries.par_windows(2).all(|pair| pair[0].0 < pair[1].0);
+    if !ascending {
+        entries = sorted(entries, rows);
+        add_up(&mut entries, merge);
+    }
+    let (row_index, col_index) = rayon::join(
+        || {
+            entries
+                .par_iter()
+                .map(|entry| (entry.0 >> 32) as u32)
+                .collect()
+        },
+        || entries.par_iter().map(|entry| entry.0 as u32).collect(),
+    );
+    let values = entries.par_iter().map(|entry| entry.1).collect();
+    Coo::new(
+        CooPattern::new(vec![rows, cols], vec![row_index, col_index])?,
+        values,
+    )
+}
+
+/// A stable sort. Where there are not many more rows than entries, one counting pass by row leaves rows that are
+/// short, and mostly in order already because files are mostly written by columns.
+fn sorted<T: Element>(mut entries: Vec<(u64, T)>, rows: usize) -> Vec<(u64, T)> {
+    if rows > 4 * entries.len() {
+        entries.par_sort_by_key(|entry| entry.0);
+        return entries;
+    }
+    let mut next = vec![0_u32; rows + 1];
+    for entry in &entries {
+        next[(entry.0 >> 32) as usize + 1] += 1;
+    }
+    for row in 0..rows {
+        next[row + 1] += next[row];
+    }
+    let mut placed = vec![(0, T::ZERO); entries.len()];
+    for entry in entries {
+        let slot = &mut next[(entry.0 >> 32) as usize];
+        placed[*slot as usize] = entry;
+        *slot += 1;
+    }
+    // `next[row]` is now the end of the row.
+    let mut rest = placed.as_mut_slice();
+    let mut runs = Vec::new();
+    let mut start = 0;
+    for end in next[..rows].iter().map(|end| *end as usize) {
+        let (run, tail) = rest.split_at_mut(end - start);
+        if !run.is_sorted_by_key(|entry| entry.0) {
+            runs.push(run);
+        }
+        (rest, start) = (tail, end);
+    }
+    runs.into_par_iter()
+        .for_each(|run| run.sort_by_key(|entry| entry.0));
+    placed
+}
+
+/// Entries of one place follow one another: leaves one of each.
+fn add_up<T: Element>(entries: &mut Vec<(u64, T)>, merge: bool) {
+    let mut kept = 0;
+    let mut at = 0;
+    while at < entries.len() {
+        let (key, first) = entries[at];
+        let mut end = at + 1;
+        let mut sum = first.to_acc();
+        while end < entries.len() && entries[end].0 == key {
+            sum += entries[end].1.to_acc();
+            end += 1;
+        }
+        let value = if merge || end == at + 1 {
+            first
+        } else {
+            T::from_acc(sum)
+        };
+        entries[kept] = (key, value);
+        kept += 1;
+        at = end;
+    }
+    entries.truncate(kept);
+}

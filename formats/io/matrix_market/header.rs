@@ -1,0 +1,263 @@
+//! The banner and the size line.
+
+use super::super::{
+    Fault,
+    bytes::{Lines, words},
+    quote,
+};
+use std::fmt;
+
+/// How the file lays out the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// One line for each stored entry: row, column, value.
+    Coordinate,
+    /// Every element, column by column.
+    Array,
+}
+
+/// What the values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// Floating-point text.
+    Real,
+    /// Integers.
+    Integer,
+    /// No values: every entry is one.
+    Pattern,
+}
+
+/// Which entries the file leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Symmetry {
+    /// None.
+    General,
+    /// One half: `a[j,i] = a[i,j]`.
+    Symmetric,
+    /// One half and the diagonal, which is zero: `a[j,i] = -a[i,j]`.
+    SkewSymmetric,
+}
+
+/// Banner and size line of a Matrix Market file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Coordinate or array.
+    pub layout: Layout,
+    /// Real, integer or pattern.
+    pub field: Field,
+    /// General, symmetric or skew-symmetric.
+    pub symmetry: Symmetry,
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+    /// Entries in the file, before mirroring and adding up; in the array layout the values in the file.
+    pub entries: usize,
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = match self.layout {
+            Layout::Coordinate => "coordinate",
+            Layout::Array => "array",
+        };
+        let field = match self.field {
+            Field::Real => "real",
+            Field::Integer => "integer",
+            Field::Pattern => "pattern",
+        };
+        let symmetry = match self.symmetry {
+            Symmetry::General => "general",
+            Symmetry::Symmetric => "symmetric",
+            Symmetry::SkewSymmetric => "skew-symmetric",
+        };
+        write!(
+            f,
+            "{layout} {field} {symmetry}, {} x {}, {} entries",
+            self.rows, self.cols, self.entries
+        )
+    }
+}
+
+/// The lines after the size line.
+pub(super) struct Body<'a> {
+    pub(super) text: &'a [u8],
+    /// Lines before it.
+    pub(super) lines_before: u64,
+    /// Bytes before it.
+    pub(super) bytes_before: u64,
+}
+
+pub(super) fn read(text: &[u8]) -> Result<(Header, Body<'_>), Fault> {
+    let mark = if text.starts_with(b"\xEF\xBB\xBF") {
+        3
+    } else {
+        0
+    };
+    let mut lines = Lines::new(&text[mark..]);
+    let banner = lines
+        .next()
+        .ok_or_else(|| Fault::line(1, "empty file, Matrix Market banner expected"))?;
+    let (layout, field, symmetry) = read_banner(banner).map_err(|reason| Fault::line(1, reason))?;
+    let size = lines.find(|line| words(line).next().is_some_and(|word| word[0] != b'%'));
+    let number = lines.number;
+    let size =
+        size.ok_or_else(|| Fault::line(number, "size line missing at the end of the file"))?;
+    let [rows, cols, entries] =
+        read_size(size, layout, symmetry).map_err(|reason| Fault::line(number, reason))?;
+    let header = Header {
+        layout,
+        field,
+        symmetry,
+        rows,
+        cols,
+        entries,
+    };
+    let bytes_before = mark + lines.position;
+    Ok((
+        header,
+        Body {
+            text: &text[bytes_before..],
+            lines_before: number,
+            bytes_before: bytes_before as u64,
+        },
+    ))
+}
+
+fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {
+    const SHAPE: &str =
+        "not a Matrix Market banner: `%%MatrixMarket matrix <layout> <field> <symmetry>` expected";
+    let found: Vec<String> = words(banner)
+        .map(|word| String::from_utf8_lossy(word).to_ascii_lowercase())
+        .collect();
+    if found.first().is_none_or(|word| word != "%%matrixmarket") || found.len() != 5 {
+        return Err(SHAPE.to_owned());
+    }
+    if found[1] != "matrix" {
+        return Err(format!(
+            "object {} is not supported, only matrix",
+            quote(found[1].as_bytes())
+        ));
+    }
+    let layout = match found[2].as_str() {
+        "coordinate" => Layout::Coordinate,
+        "array" => Layout::Array,
+        other => {
+            return Err(format!(
+                "layout {} is not coordinate or array",
+                quote(other.as_bytes())
+            ));
+        }
+    };
+    let field = match found[3].as_str() {
+        "real" | "double" => Field::Real,
+        "integer" => Field::Integer,
+        "pattern" if layout == Layout::Array => {
+            return Err("an array has no pattern field".to_owned());
+        }
+        "pattern" => Field::Pattern,
+        "complex" => return Err("field complex is not supported".to_owned()),
+        other => {
+            return Err(format!(
+                "field {} is not real, integer or pattern",
+                quote(other.as_bytes())
+            ));
+        }
+    };
+    let symmetry = match found[4].as_str() {
+        "general" => Symmetry::General,
+        "symmetric" => Symmetry::Symmetric,
+        "skew-symmetric" if field == Field::Pattern => {
+            return Err("a pattern cannot be skew-symmetric: it has no signs".to_owned());
+        }
+        "skew-symmetric" => Symmetry::SkewSymmetric,
+        "hermitian" => return Err("symmetry hermitian is not supported".to_owned()),
+        other => {
+            return Err(format!(
+                "symmetry {} is not general, symmetric or skew-symmetric",
+                quote(other.as_bytes())
+            ));
+        }
+    };
+    Ok((layout, field, symmetry))
+}
+
+fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 3], String> {
+    let found: Vec<&[u8]> = words(line).collect();
+    let (names, wanted): (&[&str], _) = match layout {
+        Layout::Coordinate => (
+            &["row", "column", "entry"],
+            "rows, columns and entry count expected",
+        ),
+        Layout::Array => (&["row", "column"], "rows and columns expected"),
+    };
+    if found.len() != names.len() {
+        return Err(format!("{wanted}, {} numbers found", found.len()));
+    }
+    let mut counts = [0_u64; 3];
+    for ((count, name), word) in counts.iter_mut().zip(names).zip(&found) {
+        *count = read_count(word, name)?;
+    }
+    let [rows, cols, entries] = counts;
+    if symmetry != Symmetry::General && rows != cols {
+        let kind = if symmetry == Symmetry::Symmetric {
+            "symmetric"
+        } else {
+            "skew-symmetric"
+        };
+        return Err(format!(
+            "a {kind} matrix must be square, this one is {rows} x {cols}"
+        ));
+    }
+    // Both are below 2^32, so the products fit u64.
+    let (area, half) = (rows * cols, rows * (rows + 1) / 2);
+    if layout == Layout::Coordinate {
+        if entries > area {
+            return Err(format!(
+                "{entries} entries are more entries than {rows} x {cols} can hold"
+            ));
+        }
+        if entries > u32::MAX as u64 {
+            return Err(format!(
+                "entry count {entries} is over the index type, {} at most",
+                u32::MAX
+            ));
+        }
+        return Ok([rows as usize, cols as usize, entries as usize]);
+    }
+    let values = match symmetry {
+        Symmetry::General => area,
+        Symmetry::Symmetric => half,
+        Symmetry::SkewSymmetric => half - rows,
+    };
+    Ok([
+        rows as usize,
+        cols as usize,
+        usize::try_from(values).unwrap_or(usize::MAX),
+    ])
+}
+
+/// A count; rows and columns must fit the index type.
+fn read_count(word: &[u8], name: &str) -> Result<u64, String> {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(format!("{name} count is not an integer: {}", quote(word)));
+    }
+    if digits.len() < word.len() {
+        return Err(format!("{name} count is negative: {}", quote(word)));
+    }
+    let count = digits.iter().try_fold(0_u64, |count, digit| {
+        count
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))
+            .filter(|count| *count <= i64::MAX as u64)
+    });
+    let count = count.ok_or_else(|| format!("{name} count out of range: {}", quote(word)))?;
+    if name != "entry" && count > u64::from(u32::MAX) {
+        return Err(format!(
+            "{name} count {count} is over the index type, {} at most",
+            u32::MAX
+        ));
+    }
+    Ok(count)
+}

@@ -1,0 +1,181 @@
+//! One entry line: a fast path that takes what is right, and a slow one that says what is wrong.
+
+use super::super::{bytes::words, quote};
+use super::header::{Field, Header, Symmetry};
+use crate::Element;
+use std::any::TypeId;
+
+/// A place in the text.
+pub(super) struct Cursor<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Skips blanks, not line ends, and shows the byte after them.
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        while let Some(&byte) = self.text.get(self.at) {
+            if !matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c) {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    /// The rest of the line, and the cursor behind it.
+    pub(super) fn rest_of_line(&mut self) -> &'a [u8] {
+        let rest = &self.text[self.at..];
+        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        self.at += (end + 1).min(rest.len());
+        &rest[..end]
+    }
+
+    /// Nothing but blanks up to the line end, and the cursor behind it.
+    pub(super) fn end_of_line(&mut self) -> Option<()> {
+        let end = self.peek();
+        self.at += usize::from(end.is_some());
+        (end.is_none() || end == Some(b'\n')).then_some(())
+    }
+
+    /// An index from 1 to `extent`, made to start at 0, with a blank after it.
+    fn index(&mut self, extent: usize) -> Option<u64> {
+        self.peek()?;
+        let start = self.at;
+        let mut index = 0_u64;
+        while let Some(digit) = self
+            .text
+            .get(self.at)
+            .map(|byte| byte.wrapping_sub(b'0'))
+            .filter(|digit| *digit < 10)
+        {
+            index = index.wrapping_mul(10).wrapping_add(u64::from(digit));
+            self.at += 1;
+        }
+        // Up to 18 digits have not wrapped.
+        let sound = (1..=18).contains(&(self.at - start)) && (1..=extent as u64).contains(&index);
+        let ended = self.text.get(self.at).is_none_or(u8::is_ascii_whitespace);
+        (sound && ended).then(|| index - 1)
+    }
+
+    /// A value with a blank after it.
+    pub(super) fn value<T: Element>(&mut self, field: Field) -> Option<T> {
+        self.peek()?;
+        let text = &self.text[self.at..];
+        let (value, length) = parse_value::<T>(text)?;
+        let token = &text[..length];
+        let whole = field != Field::Integer || is_integer(token);
+        let ended = text.get(length).is_none_or(u8::is_ascii_whitespace);
+        self.at += length;
+        (whole && ended && fits(value, token)).then_some(value)
+    }
+}
+
+/// The entry at the cursor, which then stands behind the line. None: ask [`diagnose`].
+pub(super) fn entry<T: Element>(cursor: &mut Cursor<'_>, header: &Header) -> Option<(u64, u64, T)> {
+    let row = cursor.index(header.rows)?;
+    let col = cursor.index(header.cols)?;
+    let value = if header.field == Field::Pattern {
+        T::ONE
+    } else {
+        cursor.value(header.field)?
+    };
+    cursor.end_of_line()?;
+    (header.symmetry != Symmetry::SkewSymmetric || row != col).then_some((row, col, value))
+}
+
+/// The number at the start of `text` and its length. f32 is parsed as f32, so it is rounded once.
+fn parse_value<T: Element>(text: &[u8]) -> Option<(T, usize)> {
+    if TypeId::of::<T>() == TypeId::of::<f32>() {
+        let (value, length) = fast_float2::parse_partial::<f32, _>(text).ok()?;
+        return Some((bytemuck::cast(value), length));
+    }
+    let (value, length) = fast_float2::parse_partial::<f64, _>(text).ok()?;
+    Some((T::from_f64(value), length))
+}
+
+fn is_integer(token: &[u8]) -> bool {
+    let digits = token
+        .strip_prefix(b"-")
+        .or(token.strip_prefix(b"+"))
+        .unwrap_or(token);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+/// Infinite only if the text says so.
+fn fits<T: Element>(value: T, token: &[u8]) -> bool {
+    value.to_f64().is_finite() || !token.iter().any(u8::is_ascii_digit)
+}
+
+/// What is wrong with an entry line that [`entry`] refused.
+pub(super) fn diagnose<T: Element>(line: &[u8], header: &Header) -> String {
+    const COUNT: [&str; 6] = ["none", "one", "two", "three", "four", "five"];
+    let found: Vec<&[u8]> = words(line).collect();
+    let wanted = if header.field == Field::Pattern { 2 } else { 3 };
+    let count = COUNT.get(found.len()).copied().unwrap_or("more");
+    if found.len() < wanted {
+        let names = if wanted == 2 {
+            "row and column"
+        } else {
+            "row, column and value"
+        };
+        return format!("{names} expected, {count} found");
+    }
+    if found.len() > wanted {
+        return format!("{} numbers expected, {count} found", COUNT[wanted]);
+    }
+    let index = diagnose_index(found[0], "row", header.rows).or(diagnose_index(
+        found[1],
+        "column",
+        header.cols,
+    ));
+    let value = || {
+        found
+            .get(2)
+            .and_then(|word| diagnose_value::<T>(word, header.field))
+    };
+    index
+        .or_else(value)
+        .unwrap_or_else(|| "a skew-symmetric matrix has no diagonal entries".to_owned())
+}
+
+fn diagnose_index(word: &[u8], name: &str, extent: usize) -> Option<String> {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    if !digits.iter().all(u8::is_ascii_digit) || digits.is_empty() {
+        let number = fast_float2::parse::<f64, _>(word).is_ok();
+        let what = if number { "an integer" } else { "a number" };
+        return Some(format!("{name} index is not {what}: {}", quote(word)));
+    }
+    let text = String::from_utf8_lossy(word);
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    let text = if digits.len() == word.len() && zeros < digits.len() {
+        &text[zeros..]
+    } else {
+        &text
+    };
+    if digits.len() < word.len() || zeros == digits.len() {
+        return Some(format!("{name} index {text} is below 1"));
+    }
+    if digits.len() > 18 && zeros == 0
+        || text.parse::<u64>().is_ok_and(|index| index > extent as u64)
+    {
+        return Some(format!("{name} index {text} is past {extent}"));
+    }
+    (digits.len() > 18).then(|| format!("{name} index {text} has too many digits"))
+}
+
+/// What is wrong with a value, if anything is.
+pub(super) fn diagnose_value<T: Element>(word: &[u8], field: Field) -> Option<String> {
+    match parse_value::<T>(word).filter(|(_, length)| *length == word.len()) {
+        None => Some(format!("value is not a number: {}", quote(word))),
+        Some(_) if field == Field::Integer && !is_integer(word) => {
+            Some(format!("value is not an integer: {}", quote(word)))
+        }
+        Some((value, _)) if !fits(value, word) => Some(format!(
+            "value {} is out of the range of {}",
+            quote(word),
+            T::NAME
+        )),
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,92 @@
+//! Matrix Market, coordinate and array; real, integer and pattern; general, symmetric and skew-symmetric.
+//! (Boisvert, Pozo, Remington: The Matrix Market Exchange Formats, NISTIR 5935, 1996.)
+
+mod array;
+mod coordinate;
+mod header;
+mod line;
+mod write;
+
+pub use header::{Field, Header, Layout, Symmetry};
+pub use write::{write_matrix_market, write_matrix_market_pattern, write_matrix_market_to};
+
+use super::{Loaded, Progress, bytes};
+use crate::{AnySparse, Element, FormatError};
+use std::path::Path;
+
+/// A Matrix Market file: what its first lines said, and the matrix, mirrored where the header says so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatrixMarket<T> {
+    /// Banner and size line.
+    pub header: Header,
+    /// COO for the coordinate layout, dense for the array layout.
+    pub matrix: Loaded<T>,
+}
+
+/// Reads a Matrix Market file.
+///
+/// Beyond the letter of the format it takes: CR LF, a UTF-8 byte order mark, blank lines anywhere, comments between
+/// entries, entries in any order, capitals in the banner. Policies:
+/// - Entries at one place are **added up**, in file order, in the accumulator of `T` (in a pattern file: kept once).
+/// - A symmetric file may store either half, but a place and its mirror both given are refused.
+/// - Pattern files get the value one. Explicit zeros, NaN and infinities stay as they are.
+/// - A finite number too large for `T` is refused; it does not become infinite.
+/// - Numbers are rounded to nearest even, once (to f16 and bf16: by way of f64).
+/// - Complex and Hermitian files are refused; so are more than 2^32 - 1 rows, columns or entries.
+///
+/// # Errors
+/// [`FormatError::Io`] with the line, counted from 1, comments and blank lines included.
+pub fn read_matrix_market<T: Element>(
+    path: impl AsRef<Path>,
+) -> Result<MatrixMarket<T>, FormatError> {
+    read_matrix_market_with(path, &mut |_, _| {})
+}
+
+/// [`read_matrix_market`] with a report of the progress.
+///
+/// # Errors
+/// As [`read_matrix_market`].
+pub fn read_matrix_market_with<T: Element>(
+    path: impl AsRef<Path>,
+    progress: Progress<'_>,
+) -> Result<MatrixMarket<T>, FormatError> {
+    let path = path.as_ref();
+    let text = bytes::read(path, progress)?;
+    let length = text.len() as u64;
+    parse(&text, &path.display().to_string(), &mut |done| {
+        progress(length + done, 2 * length)
+    })
+}
+
+/// [`read_matrix_market`] from memory; `name` stands for the file in messages.
+///
+/// # Errors
+/// As [`read_matrix_market`].
+pub fn read_matrix_market_from<T: Element>(
+    text: &[u8],
+    name: &str,
+) -> Result<MatrixMarket<T>, FormatError> {
+    parse(text, name, &mut |_| {})
+}
+
+fn parse<T: Element>(
+    text: &[u8],
+    name: &str,
+    progress: &mut dyn FnMut(u64),
+) -> Result<MatrixMarket<T>, FormatError> {
+    let (header, body) = header::read(text).map_err(|fault| fault.at(name))?;
+    let matrix = match header.layout {
+        Layout::Coordinate => {
+            let entries =
+                coordinate::read(&header, &body, progress).map_err(|fault| fault.at(name))?;
+            let merge = header.field == Field::Pattern;
+            let coo = super::entries::coo_from_entries(header.rows, header.cols, entries, merge)?;
+            Loaded::Sparse(AnySparse::Coo(coo))
+        }
+        Layout::Array => {
+            Loaded::Dense(array::read(&header, &body).map_err(|fault| fault.at(name))?)
+        }
+    };
+    progress(text.len() as u64);
+    Ok(MatrixMarket { header, matrix })
+}

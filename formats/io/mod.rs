@@ -1,0 +1,173 @@
+//! Files: Matrix Market (`.mtx`), DLMC patterns (`.smtx`), SciPy archives (`.npz`) and NumPy arrays (`.npy`).
+//! Every reader refuses what it cannot hold with [`FormatError::Io`]: file, line or member, reason. Nothing is
+//! allocated in proportion to a number that a file merely claims.
+
+mod bytes;
+mod entries;
+mod loaded;
+mod matrix_market;
+mod npy;
+mod npz;
+mod smtx;
+mod source;
+
+pub use loaded::Loaded;
+pub use matrix_market::{
+    Field, Header, Layout, MatrixMarket, Symmetry, read_matrix_market, read_matrix_market_from,
+    read_matrix_market_with, write_matrix_market, write_matrix_market_pattern,
+    write_matrix_market_to,
+};
+pub use npy::{read_npy, read_npy_from, write_npy};
+pub use npz::{read_npz, read_npz_from, write_npz, write_npz_compressed};
+pub use smtx::{read_smtx, read_smtx_from, write_smtx};
+pub use source::Source;
+
+use crate::{AnySparse, Csr, Element, FormatError};
+use std::path::Path;
+
+/// Told of the work done while a large file is read: `(done, total)`, ascending, the last call with `done == total`.
+/// Each byte of the file counts once when it is read and once when it is parsed, so `total` is twice the file's length.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Reads a file by its extension: `.mtx`, `.smtx` (all values one), `.npz` or `.npy`.
+///
+/// # Errors
+/// [`FormatError::Io`] for a file that cannot be opened or does not hold what its extension says,
+/// [`FormatError::Unsupported`] for another extension.
+pub fn read_any<T: Element>(path: impl AsRef<Path>) -> Result<Loaded<T>, FormatError> {
+    read_any_with(path, &mut |_, _| {})
+}
+
+/// [`read_any`] with a report of the progress.
+///
+/// # Errors
+/// As [`read_any`].
+pub fn read_any_with<T: Element>(
+    path: impl AsRef<Path>,
+    progress: Progress<'_>,
+) -> Result<Loaded<T>, FormatError> {
+    let path = path.as_ref();
+    match extension(path).as_str() {
+        "mtx" => Ok(read_matrix_market_with(path, progress)?.matrix),
+        "smtx" => {
+            let name = path.display().to_string();
+            let pattern = read_smtx_from(&bytes::read(path, progress)?, &name)?;
+            progress(1, 1);
+            let ones = vec![T::ONE; pattern.columns().len()];
+            Ok(Loaded::Sparse(AnySparse::Csr(Csr::new(pattern, ones)?)))
+        }
+        "npz" => {
+            let name = path.display().to_string();
+            let sparse = read_npz_from(&bytes::read(path, progress)?, &name)?;
+            progress(1, 1);
+            Ok(Loaded::Sparse(sparse))
+        }
+        "npy" => {
+            let name = path.display().to_string();
+            let dense = read_npy_from(&bytes::read(path, progress)?, &name)?;
+            progress(1, 1);
+            Ok(Loaded::Dense(dense))
+        }
+        _ => Err(unknown_extension(path)),
+    }
+}
+
+/// Writes a matrix by the extension of the path: `.mtx`, `.smtx` (the pattern alone), `.npz` or `.npy`. Formats that
+/// the file cannot hold are written as CSR; a dense matrix in `.smtx` or `.npz` is written as its nonzeros.
+///
+/// # Errors
+/// [`FormatError::Io`] when the file cannot be written, [`FormatError::Unsupported`] for another extension.
+pub fn write_any<T: Element>(
+    path: impl AsRef<Path>,
+    matrix: &Loaded<T>,
+) -> Result<(), FormatError> {
+    let path = path.as_ref();
+    match extension(path).as_str() {
+        "mtx" => match matrix {
+            Loaded::Dense(dense) => write_matrix_market(path, dense),
+            Loaded::Sparse(AnySparse::Coo(coo)) => write_matrix_market(path, coo),
+            Loaded::Sparse(sparse) => write_matrix_market(path, &sparse.to_csr()?),
+        },
+        "smtx" => write_smtx(path, matrix.to_csr()?.pattern()),
+        "npz" => match matrix {
+            Loaded::Sparse(AnySparse::Coo(coo)) => write_npz(path, coo),
+            Loaded::Sparse(AnySparse::Csc(csc)) => write_npz(path, csc),
+            Loaded::Sparse(AnySparse::Bsr(bsr)) => write_npz(path, bsr),
+            _ => write_npz(path, &matrix.to_csr()?),
+        },
+        "npy" => match matrix {
+            Loaded::Dense(dense) => write_npy(path, dense),
+            Loaded::Sparse(sparse) => write_npy(path, &sparse.to_dense()?),
+        },
+        _ => Err(unknown_extension(path)),
+    }
+}
+
+fn extension(path: &Path) -> String {
+    path.extension()
+        .map(|e| e.to_string_lossy().to_ascii_lowercase())
+        .unwrap_or_default()
+}
+
+fn unknown_extension(path: &Path) -> FormatError {
+    Fault::whole("extension .mtx, .smtx, .npz or .npy expected").at(&path.display().to_string())
+}
+
+/// What is wrong and where, before the file's name is known.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    line: Option<u64>,
+    member: Option<String>,
+    reason: String,
+}
+
+impl Fault {
+    fn line(line: u64, reason: impl Into<String>) -> Self {
+        Self {
+            line: Some(line),
+            member: None,
+            reason: reason.into(),
+        }
+    }
+
+    fn member(member: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            line: None,
+            member: Some(member.into()),
+            reason: reason.into(),
+        }
+    }
+
+    fn whole(reason: impl Into<String>) -> Self {
+        Self {
+            line: None,
+            member: None,
+            reason: reason.into(),
+        }
+    }
+
+    fn at(self, path: &str) -> FormatError {
+        FormatError::Io {
+            path: path.to_owned(),
+            line: self.line,
+            member: self.member,
+            reason: self.reason,
+        }
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Self {
+        Self::whole(error.to_string())
+    }
+}
+
+/// A piece of a file for a message: printable, and never longer than a line can bear.
+fn quote(text: &[u8]) -> String {
+    let shown: String = String::from_utf8_lossy(&text[..text.len().min(120)])
+        .chars()
+        .take(40)
+        .collect();
+    let dots = if shown.len() < text.len() { "..." } else { "" };
+    format!("`{}{dots}`", shown.escape_debug())
+}

@@ -1,0 +1,172 @@
+//! Writing archives that `scipy.sparse.load_npz` reads.
+
+use super::super::{
+    Fault, Source,
+    npy::{write_header, write_values},
+};
+use crate::{AnySparse, Element, FormatError, io::Loaded};
+use std::{fs::File, io::Write, path::Path};
+use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
+
+/// Writes an uncompressed archive: COO, CSR, CSC and BSR as they are, dense as its nonzeros in COO. bf16, which NumPy
+/// lacks, is stored as float32.
+///
+/// # Errors
+/// [`FormatError::Io`] when the file cannot be written.
+pub fn write_npz<'a, T: Element>(
+    path: impl AsRef<Path>,
+    matrix: impl Into<Source<'a, T>>,
+) -> Result<(), FormatError> {
+    write(path.as_ref(), matrix.into(), CompressionMethod::Stored)
+}
+
+/// [`write_npz`], compressed.
+///
+/// # Errors
+/// As [`write_npz`].
+pub fn write_npz_compressed<'a, T: Element>(
+    path: impl AsRef<Path>,
+    matrix: impl Into<Source<'a, T>>,
+) -> Result<(), FormatError> {
+    write(path.as_ref(), matrix.into(), CompressionMethod::Deflated)
+}
+
+/// One `.npy` member.
+enum Member<'a, T> {
+    Text(&'a str),
+    Shape(&'a [usize]),
+    Indices(&'a [u32]),
+    Values(Vec<usize>, &'a [T]),
+}
+
+fn write<T: Element>(
+    path: &Path,
+    matrix: Source<'_, T>,
+    method: CompressionMethod,
+) -> Result<(), FormatError> {
+    let name = path.display().to_string();
+    let flat = |values: &[T]| vec![values.len()];
+    let members = match matrix {
+        Source::Coo(coo) => {
+            let [row_index, col_index] = coo.pattern().coords() else {
+                return Err(Fault::whole("SciPy archives hold matrices only").at(&name));
+            };
+            vec![
+                ("row", Member::Indices(row_index)),
+                ("col", Member::Indices(col_index)),
+                ("format", Member::Text("coo")),
+                ("shape", Member::Shape(coo.shape())),
+                ("data", Member::Values(flat(coo.values()), coo.values())),
+            ]
+        }
+        Source::Csr(csr) => {
+            let pattern = csr.pattern();
+            compressed(
+                "csr",
+                csr.shape(),
+                pattern.offsets(),
+                pattern.columns(),
+                flat(csr.values()),
+                csr.values(),
+            )
+        }
+        Source::Csc(csc) => {
+            let pattern = csc.pattern();
+            compressed(
+                "csc",
+                csc.shape(),
+                pattern.offsets(),
+                pattern.rows_idx(),
+                flat(csc.values()),
+                csc.values(),
+            )
+        }
+        Source::Bsr(bsr) => {
+            let pattern = bsr.pattern();
+            let shape = vec![
+                pattern.columns().len(),
+                pattern.block().0,
+                pattern.block().1,
+            ];
+            compressed(
+                "bsr",
+                bsr.shape(),
+                pattern.offsets(),
+                pattern.columns(),
+                shape,
+                bsr.values(),
+            )
+        }
+        Source::Dense(dense) => match Loaded::Dense(dense.clone()).into_sparse()? {
+            AnySparse::Coo(coo) => return write(path, Source::Coo(&coo), method),
+            other => return write(path, Source::Csr(&other.to_csr()?), method),
+        },
+    };
+    write_members(path, &members, method).map_err(|error| Fault::from(error).at(&name))
+}
+
+fn compressed<'a, T>(
+    format: &'a str,
+    shape: &'a [usize],
+    offsets: &'a [u32],
+    indices: &'a [u32],
+    value_shape: Vec<usize>,
+    values: &'a [T],
+) -> Vec<(&'a str, Member<'a, T>)> {
+    vec![
+        ("indices", Member::Indices(indices)),
+        ("indptr", Member::Indices(offsets)),
+        ("format", Member::Text(format)),
+        ("shape", Member::Shape(shape)),
+        ("data", Member::Values(value_shape, values)),
+    ]
+}
+
+fn write_members<T: Element>(
+    path: &Path,
+    members: &[(&str, Member<'_, T>)],
+    method: CompressionMethod,
+) -> std::io::Result<()> {
+    let mut zip = ZipWriter::new(File::create(path)?);
+    // Over 4 GiB the member needs the 64-bit header from the start.
+    let options = SimpleFileOptions::default()
+        .compression_method(method)
+        .large_file(true);
+    for (name, member) in members {
+        zip.start_file(format!("{name}.npy"), options)?;
+        let mut bytes = Vec::new();
+        match member {
+            Member::Text(text) => {
+                write_header(&mut bytes, &format!("|S{}", text.len()), &[])?;
+                bytes.extend_from_slice(text.as_bytes());
+            }
+            Member::Shape(extents) => {
+                write_header(&mut bytes, "<i8", &[extents.len()])?;
+                extents
+                    .iter()
+                    .for_each(|extent| bytes.extend_from_slice(&(*extent as i64).to_le_bytes()));
+            }
+            Member::Indices(indices) => write_indices(&mut bytes, indices)?,
+            Member::Values(shape, values) => write_values(&mut bytes, shape, values)?,
+        }
+        zip.write_all(&bytes)?;
+    }
+    zip.finish()?;
+    Ok(())
+}
+
+/// 32-bit where they fit, as SciPy chooses.
+fn write_indices(out: &mut Vec<u8>, indices: &[u32]) -> std::io::Result<()> {
+    if indices.iter().all(|index| i32::try_from(*index).is_ok()) {
+        write_header(out, "<i4", &[indices.len()])?;
+        indices
+            .iter()
+            .for_each(|index| out.extend_from_slice(&index.to_le_bytes()));
+    } else {
+        write_header(out, "<i8", &[indices.len()])?;
+        indices
+            .iter()
+            .for_each(|index| out.extend_from_slice(&i64::from(*index).to_le_bytes()));
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! `.smtx`, the format of the Deep Learning Matrix Collection (Gale, Zaharia, Young, Elsen, SC 2020): three lines,
+//! `rows, cols, nnz`, the row offsets, the column indices from 0. A pattern without values.
+
+use super::{
+    Fault,
+    bytes::{self, Lines, words},
+    quote,
+};
+use crate::{CsrPattern, FormatError, Pattern};
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::Path,
+};
+
+/// Reads a `.smtx` file. Columns that do not ascend in a row are **sorted**; a column given twice in a row is refused.
+/// CR LF and blank lines at the end are taken.
+///
+/// # Errors
+/// [`FormatError::Io`] with the line.
+pub fn read_smtx(path: impl AsRef<Path>) -> Result<CsrPattern, FormatError> {
+    let path = path.as_ref();
+    read_smtx_from(
+        &bytes::read(path, &mut |_, _| {})?,
+        &path.display().to_string(),
+    )
+}
+
+/// [`read_smtx`] from memory; `name` stands for the file in messages.
+///
+/// # Errors
+/// As [`read_smtx`].
+pub fn read_smtx_from(text: &[u8], name: &str) -> Result<CsrPattern, FormatError> {
+    let (rows, cols, offsets, columns) = parse(text).map_err(|fault| fault.at(name))?;
+    CsrPattern::new(rows, cols, offsets, columns)
+}
+
+/// Writes a pattern as `.smtx`.
+///
+/// # Errors
+/// [`FormatError::Io`] when the file cannot be written.
+pub fn write_smtx(path: impl AsRef<Path>, pattern: &CsrPattern) -> Result<(), FormatError> {
+    let path = path.as_ref();
+    let write = || {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
+        writeln!(
+            out,
+            "{}, {}, {}",
+            pattern.rows(),
+            pattern.cols(),
+            pattern.nnz()
+        )?;
+        for indices in [pattern.offsets(), pattern.columns()] {
+            indices
+                .iter()
+                .try_for_each(|index| write!(out, "{index} "))?;
+            writeln!(out)?;
+        }
+        out.flush()
+    };
+    write().map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
+}
+
+type Parts = (usize, usize, Vec<u32>, Vec<u32>);
+
+fn parse(text: &[u8]) -> Result<Parts, Fault> {
+    let mut lines = Lines::new(text);
+    let header = lines
+        .next()
+        .ok_or_else(|| Fault::line(1, "empty file, rows, columns and nonzeros expected"))?;
+    let [rows, cols, nnz] = parse_header(header).map_err(|reason| Fault::line(1, reason))?;
+    let offsets = lines
+        .next()
+        .ok_or_else(|| Fault::line(1, "end of the file before the row offsets"))?;
+    let offsets = indices(offsets, "row offset").map_err(|reason| Fault::line(2, reason))?;
+    check_offsets(&offsets, rows, nnz).map_err(|reason| Fault::line(2, reason))?;
+    let columns = lines.next().unwrap_or_default();
+    let mut columns = indices(columns, "column index").map_err(|reason| Fault::line(3, reason))?;
+    check_columns(&mut columns, &offsets, cols).map_err(|reason| Fault::line(3, reason))?;
+    let narrow = |wide: Vec<u64>| wide.into_iter().map(|index| index as u32).collect();
+    match lines.find(|line| words(line).next().is_some()) {
+        Some(_) => Err(Fault::line(lines.number, "text after the column indices")),
+        None => Ok((rows, cols, narrow(offsets), narrow(columns))),
+    }
+}
+
+fn parse_header(line: &[u8]) -> Result<[usize; 3], String> {
+    const NAMES: [&str; 3] = ["row", "column", "nonzero"];
+    let found: Vec<&[u8]> = line
+        .split(|byte| byte.is_ascii_whitespace() || *byte == b',')
+        .filter(|word| !word.is_empty())
+        .collect();
+    if found.len() != 3 {
+        return Err(format!(
+            "rows, columns and nonzeros expected, {} numbers found",
+            found.len()
+        ));
+    }
+    let mut counts = [0_u64; 3];
+    for ((count, word), name) in counts.iter_mut().zip(&found).zip(NAMES) {
+        *count = number(word, &format!("{name} count"))?;
+        if *count > u64::from(u32::MAX) {
+            return Err(format!(
+                "{name} count {count} is over the index type, {} at most",
+                u32::MAX
+            ));
+        }
+    }
+    let [rows, cols, nnz] = counts;
+    if nnz > rows * cols {
+        return Err(format!(
+            "{nnz} nonzeros are more than {rows} x {cols} can hold"
+        ));
+    }
+    Ok(counts.map(|count| count as usize))
+}
+
+fn indices(line: &[u8], name: &str) -> Result<Vec<u64>, String> {
+    words(line).map(|word| number(word, name)).collect()
+}
+
+fn number(word: &[u8], name: &str) -> Result<u64, String> {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(format!("{name} is not an integer: {}", quote(word)));
+    }
+    if digits.len() < word.len() {
+        return Err(format!("{name} is negative: {}", quote(word)));
+    }
+    let value = digits.iter().try_fold(0_u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    });
+    value.ok_or_else(|| format!("{name} out of range: {}", quote(word)))
+}
+
+fn check_offsets(offsets: &[u64], rows: usize, nnz: usize) -> Result<(), String> {
+    match offsets.len() {
+        found if found < rows + 1 => return Err(format!("{found} of {} row offsets", rows + 1)),
+        found if found > rows + 1 => {
+            return Err(format!("{found} row offsets, {} expected", rows + 1));
+        }
+        _ => {}
+    }
+    if offsets[0] != 0 {
+        return Err(format!("first row offset is not 0 but {}", offsets[0]));
+    }
+    if let Some(pair) = offsets.windows(2).find(|pair| pair[1] < pair[0]) {
+        return Err(format!("row offset {} is below {}", pair[1], pair[0]));
+    }
+    // They ascend, so the last is the largest.
+    match offsets[rows] {
+        last if last > nnz as u64 => Err(format!("row offset {last} is past {nnz}")),
+        last if last < nnz as u64 => Err(format!("last row offset {last} is not {nnz}")),
+        _ => Ok(()),
+    }
+}
+
+/// The offsets are sound. Sorts each row that needs it.
+fn check_columns(columns: &mut [u64], offsets: &[u64], cols: usize) -> Result<(), String> {
+    let nnz = offsets[offsets.len() - 1] as usize;
+    match columns.len() {
+        found if found < nnz => return Err(format!("{found} of {nnz} column indices")),
+        found if found > nnz => return Err(format!("{found} column indices, {nnz} expected")),
+        _ => {}
+    }
+    if let Some(index) = columns.iter().find(|index| **index >= cols as u64) {
+        return Err(format!("column index {index} is past {}", cols as i64 - 1));
+    }
+    for (row, ends) in offsets.windows(2).enumerate() {
+        let columns = &mut columns[ends[0] as usize..ends[1] as usize];
+        if !columns.is_sorted() {
+            columns.sort_unstable();
+        }
+        if let Some(pair) = columns.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!(
+                "column index {} is twice in row {}",
+                pair[0],
+                row + 1
+            ));
+        }
+    }
+    Ok(())
+}
