@@ -1,13 +1,48 @@
 //! Einsums over sparse tensors on NVIDIA GPUs, device kernels and host both in Rust.
+//!
+//! A user writes the mathematics, says in which format the sparse operand is stored, and gets a kernel
+//! that was compiled ahead of time for that format, tile and element type; without a GPU the same plan runs
+//! on all CPU threads.
+//!
+//! ```
+//! use einsparse::formats::{Csr, CsrPattern, Dense};
+//! use einsparse::{Context, einsum};
+//!
+//! let a = Csr::new(CsrPattern::new(3, 3, vec![0, 2, 2, 3], vec![0, 2, 1])?, vec![1.0f32, 2.0, 3.0])?;
+//! let b = Dense::from_fn(vec![3, 4], |i| (i[0] + i[1]) as f32)?;
+//!
+//! let ctx = Context::new(); // a GPU if there is one
+//! let c = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = &a, B = &b)?.to_dense()?;
+//! assert_eq!(c.get(&[0, 1]), Some(1.0 + 2.0 * 3.0));
+//! # Ok::<(), einsparse::Error>(())
+//! ```
+//!
+//! One way leads through the library, and every stage prints itself:
+//! [`Einsum`](einsum::Einsum) -> [`IndirectEinsum`](indirect::IndirectEinsum) -> [`Plan`] -> launch.
 
 pub use einsparse_formats as formats;
 pub use einsparse_kernels as kernels;
 
+pub mod context;
+pub mod cost;
 pub mod cpu;
+pub mod device;
 pub mod driver;
 pub mod einsum;
 pub mod error;
 pub mod indirect;
+mod launch;
 pub mod module;
+pub mod ops;
+pub mod plan;
+pub mod registry;
+pub mod tensor;
+pub mod worklist;
 
-pub use error::{Error, Result};
+pub use context::Context;
+pub use device::{Device, Stream};
+pub use error::{Error, Refusal, Result};
+pub use launch::RawSpmm;
+pub use plan::{Choice, Determinism, Options, Plan, Precision, ZerosRule};
+pub use registry::Scalar;
+pub use tensor::{Operand, SparseTensor, Tensor};

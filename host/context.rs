@@ -1,0 +1,92 @@
+//! Where the work is done: one GPU, or the CPU.
+
+use std::sync::Arc;
+
+use crate::cost::Machine;
+use crate::device::{Device, Stream};
+use crate::error::{Error, Result};
+
+/// A place to compute in. Cheap to clone; every tensor and plan belongs to the context that made it.
+#[derive(Clone, Debug)]
+pub struct Context(Option<Arc<Device>>);
+
+impl Context {
+    /// The first GPU that has kernels in this build; the CPU if there is none. What was missing is
+    /// logged through `tracing`.
+    ///
+    /// ```
+    /// let ctx = einsparse::Context::new();
+    /// println!("{ctx}");
+    /// ```
+    pub fn new() -> Context {
+        match Context::cuda(0) {
+            Ok(context) => context,
+            Err(reason) => {
+                tracing::info!(%reason, "no GPU, working on the CPU");
+                Context::cpu()
+            }
+        }
+    }
+
+    /// GPU `ordinal`. Fails without a driver, without that GPU, or with one for which this build holds
+    /// no kernels.
+    pub fn cuda(ordinal: u32) -> Result<Context> {
+        Ok(Context(Some(Device::open(ordinal)?)))
+    }
+
+    /// The CPU, with all threads of rayon's pool.
+    pub fn cpu() -> Context {
+        Context(None)
+    }
+
+    /// True if this context is a GPU.
+    pub fn is_cuda(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The GPU, or `None` for the CPU.
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        self.0.as_ref()
+    }
+
+    /// A new stream of this context.
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self.device())
+    }
+
+    /// Waits for everything submitted to this context.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device().map_or(Ok(()), |d| d.context().synchronize())
+    }
+
+    /// Ceilings for predictions: this GPU's, or an H200's where there is none.
+    pub fn machine(&self) -> Machine {
+        self.device().map_or(Machine::H200, |d| *d.machine())
+    }
+
+    pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {
+        self.device().ok_or_else(|| Error::Cuda {
+            call: "launch".into(),
+            reason: "the context is the CPU".into(),
+        })
+    }
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Context::new()
+    }
+}
+
+impl std::fmt::Display for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.device() {
+            Some(d) => {
+                let facts = d.facts();
+                let (major, minor) = facts.compute_capability;
+                write!(f, "GPU {} ({}, sm_{major}{minor})", facts.ordinal, facts.name)
+            }
+            None => write!(f, "CPU ({} threads)", rayon::current_num_threads()),
+        }
+    }
+}

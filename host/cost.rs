@@ -1,0 +1,186 @@
+//! What a variant will cost on a machine: bytes over HBM, bytes gathered through L2, instructions,
+//! arithmetic. The numbers that tune live here and nowhere else.
+
+use std::fmt;
+
+use einsparse_kernels::abi::{Dtype, WalkKind};
+use einsparse_kernels::table::Row;
+
+/// Ceilings of a GPU that the predictions use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Device memory, bytes per second, read and written.
+    pub hbm: f64,
+    /// L2, bytes per second.
+    pub l2: f64,
+    /// L2 size in bytes.
+    pub l2_bytes: u64,
+    /// Warp instructions per second, all schedulers.
+    pub issue: f64,
+    /// `mma.sync` f16 flops per second.
+    pub mma: f64,
+}
+
+impl Machine {
+    /// One H200, as measured: HBM 4.28 TB/s, L2 9.0 TB/s; `mma.sync` reaches about 60 % of the
+    /// rate of `wgmma` (770 TFLOP/s).
+    pub const H200: Machine = Machine {
+        multiprocessors: 132,
+        hbm: 4.28e12,
+        l2: 9.0e12,
+        l2_bytes: 60 << 20,
+        issue: 132.0 * 4.0 * 1.755e9,
+        mma: 460e12,
+    };
+
+    /// Ceilings scaled from the H200's by what the driver says of a GPU.
+    pub fn scaled(multiprocessors: u32, clock_khz: u32, hbm_peak: f64, l2_bytes: u64) -> Machine {
+        let h = Machine::H200;
+        let cores = f64::from(multiprocessors) / 132.0 * f64::from(clock_khz) / 1_980_000.0;
+        Machine {
+            multiprocessors,
+            hbm: if hbm_peak > 0.0 { hbm_peak * 0.89 } else { h.hbm },
+            l2: h.l2 * cores,
+            l2_bytes,
+            issue: h.issue * cores,
+            mma: h.mma * cores,
+        }
+    }
+}
+
+/// An SpMM by the numbers that decide its cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of A, rows of B.
+    pub k: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Entries of A (elements of stored blocks).
+    pub entries: u64,
+    /// Slots of A's index array.
+    pub index_slots: u64,
+    /// Entries (blocks) of the longest row.
+    pub longest: u64,
+    /// Extents of a block; (1, 1) for single entries.
+    pub block: (usize, usize),
+    /// C is read too.
+    pub accumulate: bool,
+}
+
+impl Work {
+    /// Bytes that must move over HBM once: A, B, C.
+    pub fn compulsory_bytes(&self, dtype: Dtype) -> f64 {
+        let e = dtype.bytes() as f64;
+        let c = (self.m * self.n) as f64 * if self.accumulate { 2.0 } else { 1.0 };
+        self.entries as f64 * e + self.index_slots as f64 * 4.0 + ((self.k * self.n) as f64 + c) * e
+    }
+
+    /// Useful flops: 2 nnz N.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.entries as f64 * self.n as f64
+    }
+}
+
+/// A prediction, with what it is made of. Times in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// The prediction.
+    pub us: f64,
+    /// Compulsory bytes over HBM's rate.
+    pub hbm_us: f64,
+    /// Gathered bytes over L2's (or, for a B that does not fit, HBM's) rate.
+    pub gather_us: f64,
+    /// Instructions or Tensor Core arithmetic over their rate.
+    pub compute_us: f64,
+    /// One thread block's chain of dependent gathers.
+    pub latency_us: f64,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cost { us, hbm_us, gather_us, compute_us, latency_us } = self;
+        write!(
+            f,
+            "{us:.1} us (hbm {hbm_us:.1}, gather {gather_us:.1}, compute {compute_us:.1}, latency {latency_us:.1})"
+        )
+    }
+}
+
+/// An empty kernel between two events.
+const LAUNCH_US: f64 = 3.0;
+/// One dependent round trip to L2.
+const GATHER_LATENCY_US: f64 = 0.6;
+
+/// Predicts one variant.
+pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    match row.walk {
+        WalkKind::Block => predict_block(row, work, machine),
+        WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
+    }
+}
+
+fn sum(work: &Work, machine: &Machine, dtype: Dtype, gather_us: f64, compute_us: f64, latency_us: f64) -> Cost {
+    let hbm_us = work.compulsory_bytes(dtype) / machine.hbm * 1e6;
+    let us = LAUNCH_US + latency_us.max(hbm_us).max(gather_us).max(compute_us);
+    Cost { us, hbm_us, gather_us, compute_us, latency_us }
+}
+
+fn gather_rate(work: &Work, machine: &Machine, dtype: Dtype) -> f64 {
+    let b = (work.k * work.n * dtype.bytes()) as f64;
+    // Half of L2 serves B; what does not fit comes from HBM.
+    let hit = (0.6 * machine.l2_bytes as f64 / b.max(1.0)).min(1.0);
+    1.0 / (hit / machine.l2 + (1.0 - hit) / machine.hbm)
+}
+
+fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let lanes = f64::from(row.threads / row.items);
+    let vector = f64::from(row.vector);
+    let repeat = f64::from(row.columns) / lanes / vector;
+    let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
+    let element = row.dtype.bytes() as f64;
+    let sectors = (work.n as f64 * element / 32.0).ceil() * 32.0;
+    let gather_us = work.entries as f64 * sectors / gather_rate(work, machine, row.dtype) * 1e6;
+    // Per entry and tile: address and predicate, broadcast of the entry, loads, conversions, FMAs.
+    let broadcast = if row.walk == WalkKind::Csr { 2.5 } else { 1.0 };
+    let convert = if element < 4.0 { vector } else { 0.0 };
+    let per_entry = 4.0 + broadcast + repeat * (2.0 + vector + convert);
+    let instructions = work.entries as f64 * tiles * per_entry * lanes / 32.0;
+    let compute_us = instructions / (machine.issue * 0.7) * 1e6;
+    let segments = f64::from(machine.multiprocessors * row.min_blocks * row.items);
+    let waves = (work.m as f64 * tiles / segments).ceil().max(1.0);
+    let per_row = (work.entries as f64 / work.m.max(1) as f64 / 8.0).ceil() + 3.0;
+    sum(work, machine, row.dtype, gather_us, compute_us, waves.min(4.0) * per_row * GATHER_LATENCY_US)
+}
+
+fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
+    let element = row.dtype.bytes() as f64;
+    let block = f64::from(row.block);
+    let blocks = work.entries as f64 / (block * block);
+    let padded = tiles * f64::from(row.columns);
+    let bytes = blocks * tiles * (block * block + block * f64::from(row.columns)) * element;
+    let gather_us = bytes / gather_rate(work, machine, row.dtype) * 1e6;
+    let rate = machine.mma * if row.dtype == Dtype::Tf32 { 0.5 } else { 1.0 };
+    // Fewer than 64 rows of a block leave the mma pipe waiting for B's fragments.
+    let shape = (block / 64.0).sqrt().min(1.0) * if row.vector == 1 { 0.25 } else { 1.0 };
+    let compute_us = 2.0 * blocks * block * block * padded / (rate * shape) * 1e6;
+    let slots = f64::from(machine.multiprocessors * row.min_blocks);
+    let rows = (work.m as f64 / block).ceil();
+    let waves = (rows * tiles / slots).ceil().max(1.0);
+    let stages = (blocks / rows.max(1.0) * block * element / 128.0).ceil() + 2.0;
+    sum(work, machine, row.dtype, gather_us, compute_us, waves.min(4.0) * stages * 0.35)
+}
+
+/// Longest piece of a row before it is cut, in entries (blocks): four times the mean load of a
+/// resident segment of lanes, at least what amortises a carry.
+pub fn row_limit(row: &Row, total: u64, n: usize, machine: &Machine) -> u32 {
+    let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
+    let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items);
+    let mean = (total * tiles).div_ceil(resident.max(1));
+    let least = if row.walk == WalkKind::Block { 512 / u64::from(row.block.max(1)) } else { 256 };
+    u32::try_from((4 * mean).max(least)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,138 @@
+//! A GPU as a context works on it: primary context, modules, ceilings, and streams.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::cost::Machine;
+use crate::driver::{DeviceFacts, DeviceMemory, OwnedStream, PrimaryContext, RawStream, memset_d8_async};
+use crate::error::{Error, Result};
+use crate::module::{MODULES, Modules};
+
+/// One GPU that a [`Context`](crate::Context) works on.
+#[derive(Debug)]
+pub struct Device {
+    context: Arc<PrimaryContext>,
+    machine: Machine,
+    modules: Modules,
+    copies: OwnedStream,
+}
+
+impl Device {
+    /// Opens GPU `ordinal` and retains its primary context, which other CUDA crates share.
+    pub fn open(ordinal: u32) -> Result<Arc<Device>> {
+        crate::driver::available()?;
+        if MODULES.is_empty() {
+            return Err(Error::Cuda {
+                call: "load kernels".into(),
+                reason: "this build holds no device code: run `cargo xtask setup` and build again".into(),
+            });
+        }
+        let context = Arc::new(PrimaryContext::retain(ordinal)?);
+        let facts = context.facts();
+        let machine = Machine::scaled(
+            facts.sms,
+            facts.clock_khz,
+            // Two transfers a clock; kHz and bits.
+            2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0,
+            facts.l2_bytes,
+        );
+        let modules = Modules::new(Arc::clone(&context), facts.compute_capability)?;
+        let copies = OwnedStream::new()?;
+        Ok(Arc::new(Device { context, machine, modules, copies }))
+    }
+
+    /// What the driver says of it.
+    pub fn facts(&self) -> &DeviceFacts {
+        self.context.facts()
+    }
+
+    /// The primary context.
+    pub fn context(&self) -> &Arc<PrimaryContext> {
+        &self.context
+    }
+
+    /// Ceilings for predictions.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The device modules, loaded by family when first used.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// Copies to new device memory; returns when the copy is done.
+    pub(crate) fn upload<T: bytemuck::Pod>(&self, data: &[T]) -> Result<DeviceMemory> {
+        DeviceMemory::from_slice(&self.context, data, self.copies.raw())
+    }
+
+    /// New device memory of zero bytes.
+    pub(crate) fn zeros(&self, bytes: usize) -> Result<DeviceMemory> {
+        let memory = DeviceMemory::alloc(&self.context, bytes)?;
+        // SAFETY: the range is the whole allocation, which outlives the wait below.
+        unsafe { memset_d8_async(memory.address(), 0, bytes, self.copies.raw())? };
+        self.copies.raw().synchronize()?;
+        Ok(memory)
+    }
+
+    /// Overwrites device memory after all work of the GPU.
+    pub(crate) fn write<T: bytemuck::Pod>(&self, memory: &DeviceMemory, data: &[T]) -> Result<()> {
+        self.context.synchronize()?;
+        memory.write(data, self.copies.raw())
+    }
+
+    /// Copies to the host after all work of the GPU.
+    pub(crate) fn read<T: bytemuck::Pod>(&self, memory: &DeviceMemory, data: &mut [T]) -> Result<()> {
+        self.context.synchronize()?;
+        memory.read(data, self.copies.raw())
+    }
+}
+
+/// Order of work on a GPU. On a CPU context everything is done when a call returns.
+#[derive(Debug)]
+pub struct Stream(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Cpu,
+    Owned(OwnedStream, Arc<Device>),
+    Raw(RawStream<'static>),
+}
+
+impl Stream {
+    pub(crate) fn new(device: Option<&Arc<Device>>) -> Result<Stream> {
+        let Some(device) = device else { return Ok(Stream(Kind::Cpu)) };
+        device.context.set_current()?;
+        Ok(Stream(Kind::Owned(OwnedStream::new()?, Arc::clone(device))))
+    }
+
+    /// A stream of another CUDA crate (a `CUstream` or `cudaStream_t`); null is the default stream.
+    ///
+    /// # Safety
+    /// `raw` belongs to the primary context of the GPU it is used with and outlives this value.
+    pub unsafe fn from_raw(raw: *mut c_void) -> Stream {
+        // SAFETY: the caller's promise.
+        Stream(Kind::Raw(unsafe { RawStream::from_raw(raw) }))
+    }
+
+    /// The stream as the driver module takes it; the default stream for a CPU stream.
+    pub fn raw(&self) -> RawStream<'_> {
+        match &self.0 {
+            Kind::Cpu => RawStream::LEGACY,
+            Kind::Owned(stream, _) => stream.raw(),
+            Kind::Raw(raw) => *raw,
+        }
+    }
+
+    /// Waits until the work on this stream is done.
+    pub fn synchronize(&self) -> Result<()> {
+        match &self.0 {
+            Kind::Cpu => Ok(()),
+            Kind::Owned(stream, device) => {
+                device.context.set_current()?;
+                stream.raw().synchronize()
+            }
+            Kind::Raw(raw) => raw.synchronize(),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Named operations: an expression with its checks. Whatever they do, `einsum!` can do too.
+
+mod einsum;
+mod spmm;
+
+pub use einsum::einsum;
+pub use spmm::spmm;

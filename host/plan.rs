@@ -1,0 +1,370 @@
+//! From an expression and its operands to a kernel: parse, check, rewrite, choose. A plan is built once
+//! and runs many times, with new values, without allocating.
+
+mod choose;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::cpu;
+use crate::device::Stream;
+use crate::driver::RawStream;
+use crate::einsum::{Einsum, Scalar as Factor};
+use crate::error::{Error, Result};
+use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
+use crate::launch::{RawSpmm, SpmmLaunch};
+use crate::registry::Scalar;
+use crate::tensor::{Operand, SparseTensor, Tensor};
+
+pub use choose::{Candidate, Choice};
+
+/// How f32 matrices are multiplied on Tensor Cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Full f32 everywhere.
+    #[default]
+    Full,
+    /// f32 rounded to TF32 (10 bits of mantissa, `cvt.rna`) in front of the multiplication.
+    Tf32,
+}
+
+/// Which treatment of implicit zeros is acceptable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZerosRule {
+    /// Zeros inside a stored block may be multiplied: a NaN or Inf in B can reach rows that own no entry there.
+    #[default]
+    Dense,
+    /// Implicit zeros are never multiplied.
+    Strict,
+}
+
+/// Whether the same inputs must give the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Determinism {
+    /// Bit for bit the same result for the same inputs and plan.
+    #[default]
+    Strict,
+    /// Kernels that add in any order are allowed. No kernel of the table needs it yet.
+    Relaxed,
+}
+
+/// What a plan may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// See [`Precision`].
+    pub precision: Precision,
+    /// See [`ZerosRule`].
+    pub zeros: ZerosRule,
+    /// See [`Determinism`].
+    pub determinism: Determinism,
+    /// Take this row of the table and no other.
+    pub variant: Option<String>,
+    /// Elements that addresses and leading dimensions of B and C are multiples of, when a run gets others than
+    /// those planned with. `None`: those of the operands given.
+    pub alignment: Option<usize>,
+}
+
+#[derive(Debug)]
+enum Exec {
+    Cpu,
+    Spmm(Box<SpmmLaunch>, SpmmForm),
+}
+
+/// An expression bound to formats, shapes and a kernel.
+///
+/// ```
+/// use einsparse::{Context, Options};
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// let ctx = Context::cpu();
+/// let pattern = CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?;
+/// let a = ctx.upload(Csr::new(pattern, vec![2.0f32, 3.0, 4.0])?)?;
+/// let b = ctx.upload_dense(&Dense::from_fn(vec![3, 2], |i| (i[0] * 2 + i[1]) as f32)?)?;
+/// let operands = [("A", (&a).into()), ("B", (&b).into())];
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())?;
+/// let mut c = ctx.zeros(plan.out_shape())?;
+/// let stream = ctx.stream()?;
+/// plan.run(&operands, &mut c, &stream)?;
+/// stream.synchronize()?;
+/// assert_eq!(c.to_dense()?.values(), &[8.0, 10.0, 8.0, 15.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Plan<T> {
+    context: Context,
+    einsum: Einsum,
+    indirect: IndirectEinsum,
+    out_shape: Vec<usize>,
+    shapes: BTreeMap<String, Vec<usize>>,
+    exec: Exec,
+    choice: Choice,
+    element: PhantomData<T>,
+}
+
+impl Context {
+    /// Plans an expression for operands of these formats and shapes. The output may be among them, to give the
+    /// extent of a scattered axis or its leading dimension.
+    pub fn plan<T: Scalar>(&self, text: &str, operands: &[(&str, Operand<'_, T>)], options: &Options) -> Result<Plan<T>> {
+        Plan::new(self, text, operands, options)
+    }
+}
+
+/// Shape of an operand; a number has none.
+fn shape_of<T: Scalar>(operand: &Operand<'_, T>) -> Vec<usize> {
+    match operand {
+        Operand::Sparse(s) => s.shape().to_vec(),
+        Operand::HostSparse(s) => s.shape().to_vec(),
+        Operand::Dense(d) => d.shape().to_vec(),
+        Operand::HostDense(d) => d.shape().to_vec(),
+        Operand::Index(shape, _) => shape.to_vec(),
+        Operand::Scalar(_) => Vec::new(),
+    }
+}
+
+fn find<'s, 'a, T: Scalar>(operands: &'s [(&str, Operand<'a, T>)], name: &str) -> Result<&'s Operand<'a, T>> {
+    operands.iter().find(|(n, _)| *n == name).map(|(_, o)| o).ok_or_else(|| Error::Operand {
+        name: name.into(),
+        reason: "was not given".into(),
+    })
+}
+
+fn wrong<T: Scalar>(name: &str, wanted: &str, found: &Operand<'_, T>) -> Error {
+    Error::Operand { name: name.into(), reason: format!("{wanted} wanted, given is a {}", found.describe()) }
+}
+
+impl<T: Scalar> Plan<T> {
+    fn new(context: &Context, text: &str, operands: &[(&str, Operand<'_, T>)], options: &Options) -> Result<Self> {
+        let einsum = Einsum::parse(text)?;
+        let shapes: BTreeMap<String, Vec<usize>> =
+            operands.iter().map(|(name, o)| (name.to_string(), shape_of(o))).collect();
+        let extents = einsum.check(&shapes)?;
+        let indirect = match sparse_among(&einsum, operands)? {
+            Some((name, format)) => rewrite(&einsum, name, &format)?,
+            None => rewrite_dense(&einsum)?,
+        };
+        let out_shape = extents.out().to_vec();
+        let (exec, choice) = choose::choose(context, &indirect, operands, &out_shape, options)?;
+        Ok(Plan { context: context.clone(), einsum, indirect, out_shape, shapes, exec, choice, element: PhantomData })
+    }
+
+    /// Shape of the output.
+    pub fn out_shape(&self) -> &[usize] {
+        &self.out_shape
+    }
+
+    /// The expression as parsed.
+    pub fn einsum(&self) -> &Einsum {
+        &self.einsum
+    }
+
+    /// The expression with the format written in.
+    pub fn indirect(&self) -> &IndirectEinsum {
+        &self.indirect
+    }
+
+    /// The kernel chosen, what it was chosen from, and what was refused.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        match &self.exec {
+            Exec::Cpu => "cpu",
+            Exec::Spmm(launch, _) => launch.row().name,
+        }
+    }
+
+    /// Device bytes this plan holds beside the operands: work list and partial sums.
+    pub fn workspace_bytes(&self) -> usize {
+        match &self.exec {
+            Exec::Cpu => 0,
+            Exec::Spmm(launch, _) => launch.bytes(),
+        }
+    }
+
+    /// Runs on `stream` into `out`. On a GPU nothing is allocated and nothing waited for; the call can be captured
+    /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums: runs on different streams wait
+    /// for each other.
+    ///
+    /// # Errors
+    /// Operands of another shape or pattern than planned; output untouched.
+    pub fn run(&self, operands: &[(&str, Operand<'_, T>)], out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        self.check_run(operands, out)?;
+        match &self.exec {
+            Exec::Cpu => self.run_cpu(operands, out),
+            Exec::Spmm(launch, form) => {
+                let raw = self.bind(launch, form, operands, out)?;
+                // SAFETY: shapes, pattern and context were checked; the tensors are borrowed for the call, and
+                // device memory is freed only after the work queued on the context.
+                unsafe { launch.run(&raw, stream.raw()) }
+            }
+        }
+    }
+
+    /// Runs an SpMM plan on raw device addresses and a raw stream, for users of other CUDA crates.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the
+    /// plan's GPU, until the work is done; `stream` is a stream of that context.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for addresses less aligned than planned; [`Error::Cuda`] on a CPU context.
+    pub unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+        self.context.expect_device()?;
+        match &self.exec {
+            // SAFETY: the caller's promise.
+            Exec::Spmm(launch, _) => unsafe { launch.run(raw, stream) },
+            Exec::Cpu => Ok(()),
+        }
+    }
+
+    fn check_run(&self, operands: &[(&str, Operand<'_, T>)], out: &Tensor<T>) -> Result<()> {
+        let shape = |name: &str, planned: &[usize], found: &[usize]| {
+            if planned == found {
+                return Ok(());
+            }
+            Err(Error::Shape {
+                index: name.into(),
+                left: format!("planned with {planned:?}"),
+                right: format!("run with {found:?}"),
+            })
+        };
+        for (name, operand) in operands {
+            let planned = self.shapes.get(*name).ok_or_else(|| Error::Operand {
+                name: name.to_string(),
+                reason: "is not part of the plan".into(),
+            })?;
+            let found = match operand {
+                Operand::Sparse(s) => s.shape(),
+                Operand::HostSparse(s) => s.shape(),
+                Operand::Dense(d) => d.shape(),
+                Operand::HostDense(d) => d.shape(),
+                Operand::Index(shape, _) => shape,
+                Operand::Scalar(_) => &[],
+            };
+            shape(name, planned, found)?;
+        }
+        shape(&self.einsum.out.tensor, &self.out_shape, out.shape())
+    }
+
+    fn bind(
+        &self,
+        launch: &SpmmLaunch,
+        form: &SpmmForm,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &Tensor<T>,
+    ) -> Result<RawSpmm> {
+        let a: &SparseTensor<T> = match find(operands, &form.sparse)? {
+            Operand::Sparse(a) => a,
+            other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
+        };
+        let same = a.format() == form.format && a.runs().is_some_and(|r| launch.fits(r));
+        let (true, Some(arrays)) = (same, a.device()) else {
+            return Err(Error::Operand {
+                name: form.sparse.clone(),
+                reason: "has not the pattern, the format or the context that was planned".into(),
+            });
+        };
+        let (b, ldb) = device_tensor(operands, &form.dense)?;
+        let bias = match &form.bias {
+            Some((name, _)) => device_tensor(operands, name)?.0,
+            None => 0,
+        };
+        let c = out.address().ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
+        let mut alpha = 1.0;
+        for factor in &form.scalars {
+            alpha *= scalar_value(operands, factor)?;
+        }
+        let (columns, values) = (arrays.columns.address(), arrays.values.address());
+        Ok(RawSpmm { columns, values, b, ldb, c, ldc: out.leading(), bias, alpha })
+    }
+
+    fn run_cpu(&self, operands: &[(&str, Operand<'_, T>)], out: &mut Tensor<T>) -> Result<()> {
+        let mut bound = cpu::Operands::new();
+        for (name, operand) in operands {
+            match operand {
+                Operand::Sparse(a) => {
+                    bound.sparse(&self.indirect, a.host())?;
+                }
+                Operand::HostSparse(a) => {
+                    bound.sparse(&self.indirect, a)?;
+                }
+                Operand::Dense(_) if *name == self.einsum.out.tensor => {}
+                Operand::Dense(d) => {
+                    let values = d.host().ok_or_else(|| elsewhere(name))?;
+                    bound.strided(name, d.shape(), &d.strides(), values)?;
+                }
+                Operand::HostDense(d) => {
+                    bound.dense(name, d);
+                }
+                Operand::Index(shape, data) => {
+                    bound.index(name, shape, data)?;
+                }
+                Operand::Scalar(x) => {
+                    bound.scalar(name, *x);
+                }
+            }
+        }
+        let (shape, leading) = (out.shape().to_vec(), out.leading());
+        let values = out.host_mut().ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
+        let output = cpu::Output::with_row_stride(&shape, leading, values)?;
+        cpu::run(&self.indirect, &bound, output)
+    }
+}
+
+fn elsewhere(name: &str) -> Error {
+    Error::Operand { name: name.into(), reason: "lies in another context than the plan".into() }
+}
+
+fn device_tensor<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str) -> Result<(u64, usize)> {
+    match find(operands, name)? {
+        Operand::Dense(d) => Ok((d.address().ok_or_else(|| elsewhere(name))?, d.leading())),
+        other => Err(wrong(name, "an uploaded dense tensor", other)),
+    }
+}
+
+fn scalar_value<T: Scalar>(operands: &[(&str, Operand<'_, T>)], factor: &Factor) -> Result<f64> {
+    match factor {
+        Factor::Literal(x) => Ok(*x),
+        Factor::Name(name) => match find(operands, name)? {
+            Operand::Scalar(x) => Ok(*x),
+            other => Err(wrong(name, "a number", other)),
+        },
+    }
+}
+
+/// The sparse operand among the factors.
+fn sparse_among<'o, T: Scalar>(
+    einsum: &Einsum,
+    operands: &'o [(&str, Operand<'_, T>)],
+) -> Result<Option<(&'o str, einsparse_formats::Format)>> {
+    let mut found = None;
+    for (name, operand) in operands {
+        let format = match operand {
+            Operand::Sparse(s) => s.format(),
+            Operand::HostSparse(s) => s.format(),
+            _ => continue,
+        };
+        if let Some((first, _)) = found.replace((*name, format)) {
+            return Err(Error::Operand {
+                name: name.to_string(),
+                reason: format!("is sparse, and so is `{first}`: one sparse operand in `{einsum}`"),
+            });
+        }
+    }
+    Ok(found)
+}
+
+impl<T: Scalar> fmt::Display for Plan<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.exec {
+            Exec::Cpu => write!(f, "cpu: parallel executor on {}", self.context),
+            Exec::Spmm(launch, _) => {
+                let row = launch.row();
+                write!(f, "{}: zeros = {:?}, {}", row.name, row.zeros, launch.describe())
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The choice of a kernel: every row of the table for this element type is either a candidate with a
+//! predicted cost, or refused with a reason.
+
+use std::fmt;
+
+use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::{Exec, Operand, Options, Precision, ZerosRule, find};
+use crate::context::Context;
+use crate::cost::{Cost, Machine, Work, predict};
+use crate::einsum::Mode;
+use crate::error::{Error, Refusal, Result};
+use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm};
+use crate::launch::{Extents, SpmmLaunch};
+use crate::registry::{Scalar, block_of, refuses};
+
+/// A kernel that can run this, and what it is predicted to cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Name in the table.
+    pub name: &'static str,
+    /// The prediction.
+    pub cost: Cost,
+    /// What it does with implicit zeros.
+    pub zeros: Zeros,
+}
+
+/// Candidates, cheapest first, and refusals.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Choice {
+    /// Cheapest first; the first is taken.
+    pub candidates: Vec<Candidate>,
+    /// Rows that cannot run this, and why.
+    pub refused: Vec<Refusal>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, c) in self.candidates.iter().enumerate() {
+            let mark = if i == 0 { "->" } else { "  " };
+            writeln!(f, "{mark} {:24} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
+        }
+        for r in &self.refused {
+            writeln!(f, "   {:24} refused: {}", r.name, r.reason)?;
+        }
+        Ok(())
+    }
+}
+
+/// An SpMM with the operands' properties that decide which kernels may run it.
+struct Problem {
+    form: SpmmForm,
+    work: Work,
+    dtype: Dtype,
+    alignment: usize,
+    b_alignment: usize,
+}
+
+/// Largest power of two, at most 16, that divides every number.
+fn alignment_of(numbers: &[usize]) -> usize {
+    numbers.iter().fold(16, |a, &x| if x == 0 { a } else { a.min(1 << x.trailing_zeros().min(4)) })
+}
+
+pub(super) fn choose<T: Scalar>(
+    context: &Context,
+    indirect: &IndirectEinsum,
+    operands: &[(&str, Operand<'_, T>)],
+    out_shape: &[usize],
+    options: &Options,
+) -> Result<(Exec, Choice)> {
+    let Some(device) = context.device() else {
+        // The choice is still worked out, so that `explain` can show it without a GPU.
+        let choice = problem(indirect, operands, out_shape, options)?
+            .map(|p| candidates(&p, &Machine::H200, options))
+            .unwrap_or_default();
+        return Ok((Exec::Cpu, choice));
+    };
+    let refuse = |tried| Error::NoKernel { indirect: indirect.to_string(), tried };
+    let Some(problem) = problem(indirect, operands, out_shape, options)? else {
+        let reason = "the table holds sparse x dense products C[m,n] (=|+=) A[m,k] * B[k,n] with A in row order; \
+                      Context::cpu() runs every expression";
+        return Err(refuse(vec![Refusal { name: "spmm, block".into(), reason: reason.into() }]));
+    };
+    let choice = candidates(&problem, device.machine(), options);
+    let row = choice.candidates.first().and_then(|c| kernels().iter().find(|r| r.name == c.name));
+    let Some(row) = row else { return Err(refuse(choice.refused)) };
+    let Operand::Sparse(a) = find(operands, &problem.form.sparse)? else {
+        return Err(Error::Operand {
+            name: problem.form.sparse.clone(),
+            reason: "upload it to the context before planning".into(),
+        });
+    };
+    let runs = a.runs().ok_or_else(|| refuse(vec![]))?;
+    let extents = Extents { m: problem.work.m, k: problem.work.k, n: problem.work.n };
+    let launch = SpmmLaunch::new(device, row, problem.form.clone(), extents, runs)?;
+    Ok((Exec::Spmm(Box::new(launch), problem.form), choice))
+}
+
+fn problem<T: Scalar>(
+    indirect: &IndirectEinsum,
+    operands: &[(&str, Operand<'_, T>)],
+    out_shape: &[usize],
+    options: &Options,
+) -> Result<Option<Problem>> {
+    let Some(form) = indirect.as_spmm() else { return Ok(None) };
+    let host = match find(operands, &form.sparse)? {
+        Operand::Sparse(a) => a.host(),
+        Operand::HostSparse(a) => a,
+        _ => return Ok(None),
+    };
+    let runs = match find(operands, &form.sparse)? {
+        Operand::Sparse(a) => a.runs().cloned(),
+        _ => crate::worklist::Runs::of(host).map(Into::into),
+    };
+    let Some(runs) = runs else { return Ok(None) };
+    let leading = |name: &str, width: usize| match operands.iter().find(|(n, _)| *n == name) {
+        Some((_, Operand::Dense(d))) => d.leading(),
+        _ => width,
+    };
+    let (m, k, n) = (out_shape[0], host.shape()[1], out_shape[1]);
+    let (ldb, ldc) = (leading(&form.dense, n), leading(&form.output, n));
+    let block = block_of(&host.format());
+    let work = Work {
+        m,
+        k,
+        n,
+        entries: runs.total * (block.0 * block.1) as u64,
+        index_slots: host.slots() as u64 / (block.0 * block.1).max(1) as u64,
+        longest: u64::from(runs.longest),
+        block,
+        accumulate: form.mode == Mode::Accumulate,
+    };
+    let given = options.alignment.unwrap_or(16).max(1);
+    let columns_bias = form.bias.as_ref().is_some_and(|(_, axis)| *axis == BiasAxis::Cols);
+    let _ = columns_bias; // a bias of columns is n long; its address is checked when a run binds it
+    Ok(Some(Problem {
+        form,
+        work,
+        dtype: T::DTYPE,
+        alignment: alignment_of(&[n, ldb, ldc, given]),
+        b_alignment: alignment_of(&[ldb, given]),
+    }))
+}
+
+fn candidates(problem: &Problem, machine: &Machine, options: &Options) -> Choice {
+    let mut choice = Choice::default();
+    for row in kernels() {
+        let computes = match (problem.dtype, options.precision) {
+            (Dtype::F32, Precision::Tf32) => [Dtype::F32, Dtype::Tf32],
+            (dtype, _) => [dtype, dtype],
+        };
+        let same_memory = row.dtype == problem.dtype || (row.dtype == Dtype::Tf32 && problem.dtype == Dtype::F32);
+        if !same_memory {
+            continue;
+        }
+        match refusal(row, problem, options, &computes) {
+            Some(reason) => choice.refused.push(Refusal { name: row.name.into(), reason }),
+            None => choice.candidates.push(Candidate {
+                name: row.name,
+                cost: predict(row, &problem.work, machine),
+                zeros: row.zeros,
+            }),
+        }
+    }
+    choice.candidates.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+    choice
+}
+
+fn refusal(row: &Row, problem: &Problem, options: &Options, computes: &[Dtype]) -> Option<String> {
+    if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
+        return Some(format!("the plan asks for {wanted}"));
+    }
+    if !computes.contains(&row.dtype) {
+        return Some("rounds to TF32, and the plan asks for full precision".into());
+    }
+    if let Some(reason) = refuses(row.walk, &problem.form.format) {
+        return Some(reason);
+    }
+    let block = (row.block as usize, row.block as usize);
+    if row.walk == WalkKind::Block && block != problem.work.block {
+        let (bm, bk) = problem.work.block;
+        return Some(format!("is for {0} x {0} blocks, the operand has {bm} x {bk}", row.block));
+    }
+    if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
+        return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
+    }
+    let (what, alignment) = match row.walk {
+        WalkKind::Block => ("rows of B", problem.b_alignment),
+        _ => ("rows of B and C and their length", problem.alignment),
+    };
+    if !alignment.is_multiple_of(row.vector as usize) {
+        return Some(format!("moves {} elements at once, {what} are aligned to {alignment}", row.vector));
+    }
+    None
+}

@@ -1,0 +1,62 @@
+//! The table of kernels as the host sees it. Nothing here names a kernel: `kernels-gpu/table.rs` does.
+
+pub use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
+pub use einsparse_kernels::table::{FAMILIES, Row, kernels};
+
+use einsparse_formats::{Element, Format};
+use half::{bf16, f16};
+
+/// An element type that kernels exist for.
+pub trait Scalar: Element {
+    /// Its name in the table, computed without TF32.
+    const DTYPE: Dtype;
+}
+
+impl Scalar for f32 {
+    const DTYPE: Dtype = Dtype::F32;
+}
+impl Scalar for f64 {
+    const DTYPE: Dtype = Dtype::F64;
+}
+impl Scalar for f16 {
+    const DTYPE: Dtype = Dtype::F16;
+}
+impl Scalar for bf16 {
+    const DTYPE: Dtype = Dtype::Bf16;
+}
+
+/// The row of the table with this name.
+pub fn find(name: &str) -> Option<&'static Row> {
+    kernels().iter().find(|row| row.name == name)
+}
+
+/// Why a walk cannot read a format, or `None` if it can.
+pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
+    let grouped = |axis: usize| (axis != 0).then(|| format!("walks rows, but {format} groups axis {axis}"));
+    match (walk, format) {
+        (WalkKind::Csr, Format::Coo | Format::Csr | Format::Ell) => None,
+        (WalkKind::Csr, Format::GroupCoo { axis, .. }) => grouped(*axis),
+        (WalkKind::GroupCoo, Format::GroupCoo { axis, group }) => match group {
+            Some(g) if g % 4 == 0 => grouped(*axis),
+            g => Some(format!("wants a group divisible by 4, not {}", g.unwrap_or(0))),
+        },
+        (WalkKind::Block, Format::Bsr { .. } | Format::BlockCoo { .. } | Format::BlockGroupCoo { .. }) => None,
+        (walk, format) => Some(format!("walks {}, the operand is {format}", describe(walk))),
+    }
+}
+
+fn describe(walk: WalkKind) -> &'static str {
+    match walk {
+        WalkKind::Csr => "entries in row order",
+        WalkKind::GroupCoo => "aligned groups of entries in row order",
+        WalkKind::Block => "dense blocks in block row order",
+    }
+}
+
+/// Block extents of a format, `(1, 1)` for formats of single entries.
+pub fn block_of(format: &Format) -> (usize, usize) {
+    match format {
+        Format::Bsr { block } | Format::BlockCoo { block } | Format::BlockGroupCoo { block, .. } => *block,
+        _ => (1, 1),
+    }
+}

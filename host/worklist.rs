@@ -1,0 +1,196 @@
+//! The work list of a pattern: which row (or piece of a row) each segment of lanes, or thread block,
+//! takes. Long rows are cut for balance; rows are ordered by length so that neighbours finish together
+//! (row swizzle, Sputnik, arXiv 2006.10901, section 5.1.3).
+
+use einsparse_formats::{AnySparse, Element, PAD};
+use einsparse_kernels::abi::{Item, Slot, WHOLE_ROW};
+use rayon::prelude::*;
+
+/// Where the entries (blocks) of each row (block row) lie: first slot and count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// For every row `(start, len)` in slots of the index arrays.
+    pub rows: Vec<(u32, u32)>,
+    /// Sum of the lengths.
+    pub total: u64,
+    /// The longest.
+    pub longest: u32,
+}
+
+impl Runs {
+    fn new(rows: Vec<(u32, u32)>) -> Self {
+        let (total, longest) = rows
+            .par_iter()
+            .map(|&(_, len)| (u64::from(len), len))
+            .reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1.max(b.1)));
+        Runs { rows, total, longest }
+    }
+
+    /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
+    /// on another axis than 0, tensors of another order than 2).
+    pub fn of<T: Element>(matrix: &AnySparse<T>) -> Option<Runs> {
+        if matrix.shape().len() != 2 {
+            return None;
+        }
+        let rows = matrix.shape()[0];
+        let runs = match matrix {
+            AnySparse::Csr(a) => from_offsets(a.pattern().offsets()),
+            AnySparse::Bsr(a) => from_offsets(a.pattern().offsets()),
+            AnySparse::Coo(a) => from_sorted(&a.pattern().coords()[0], rows, 1, |_| 1),
+            AnySparse::Ell(a) => {
+                let width = a.pattern().width();
+                let columns = a.pattern().columns();
+                (0..rows)
+                    .into_par_iter()
+                    .map(|r| ((r * width) as u32, filled(&columns[r * width..][..width])))
+                    .collect()
+            }
+            AnySparse::GroupCoo(a) if a.pattern().axis() == 0 => {
+                let (g, columns) = (a.pattern().group(), &a.pattern().others()[0]);
+                from_sorted(a.pattern().group_index(), rows, g as u32, |p| filled(&columns[p * g..][..g]))
+            }
+            AnySparse::BlockCoo(a) => {
+                from_sorted(a.pattern().block_rows(), rows.div_ceil(a.pattern().block().0), 1, |_| 1)
+            }
+            AnySparse::BlockGroupCoo(a) => {
+                let (g, columns) = (a.pattern().group(), a.pattern().block_cols());
+                let block_rows = rows.div_ceil(a.pattern().block().0);
+                from_sorted(a.pattern().block_rows(), block_rows, g as u32, |p| filled(&columns[p * g..][..g]))
+            }
+            AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
+        };
+        Some(Runs::new(runs))
+    }
+}
+
+/// Slots in front of the first padding.
+fn filled(slots: &[u32]) -> u32 {
+    slots.partition_point(|&s| s != PAD) as u32
+}
+
+fn from_offsets(offsets: &[u32]) -> Vec<(u32, u32)> {
+    offsets.par_windows(2).map(|w| (w[0], w[1] - w[0])).collect()
+}
+
+/// Runs of ascending row indices, `each` slots apart; only the last one of a row may be short.
+fn from_sorted(index: &[u32], rows: usize, each: u32, len: impl Fn(usize) -> u32 + Sync) -> Vec<(u32, u32)> {
+    (0..rows as u32)
+        .into_par_iter()
+        .map_init(
+            || 0usize,
+            |hint, row| {
+                // Rows come in order inside a split, so the search starts where the last one ended.
+                if index.get(*hint).is_none_or(|&r| r > row) {
+                    *hint = 0;
+                }
+                let first = *hint + index[*hint..].partition_point(|&r| r < row);
+                let end = first + index[first..].partition_point(|&r| r == row);
+                *hint = end.min(index.len().saturating_sub(1));
+                match end - first {
+                    0 => (0, 0),
+                    n => (first as u32 * each, (n as u32 - 1) * each + len(end - 1)),
+                }
+            },
+        )
+        .collect()
+}
+
+/// Items and slots, ready for upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkList {
+    /// Longest pieces first.
+    pub items: Vec<Item>,
+    /// One for each piece of a row that was cut.
+    pub slots: Vec<Slot>,
+    /// Rows that were cut.
+    pub counters: u32,
+}
+
+impl WorkList {
+    /// Cuts rows longer than `limit` into equal pieces and orders the pieces by length class.
+    pub fn new(runs: &Runs, limit: u32) -> Self {
+        let limit = limit.max(1);
+        let mut slots = Vec::new();
+        let mut counters = 0;
+        let mut classes: [Vec<Item>; 33] = std::array::from_fn(|_| Vec::new());
+        for (row, &(start, len)) in runs.rows.iter().enumerate() {
+            let row = row as u32;
+            if len <= limit {
+                classes[class(len)].push(Item { row, start, len, slot: WHOLE_ROW });
+                continue;
+            }
+            let count = len.div_ceil(limit);
+            // A multiple of eight keeps the pieces of aligned walks aligned.
+            let piece = len.div_ceil(count).next_multiple_of(8);
+            let count = len.div_ceil(piece);
+            let first = slots.len() as u32;
+            for i in 0..count {
+                let at = i * piece;
+                let item = Item { row, start: start + at, len: piece.min(len - at), slot: first + i };
+                classes[class(item.len)].push(item);
+                slots.push(Slot { counter: counters, first, count, reserved: 0 });
+            }
+            counters += 1;
+        }
+        let items = classes.iter().rev().flatten().copied().collect();
+        WorkList { items, slots, counters }
+    }
+
+    /// Bytes this takes on the device, without accumulators.
+    pub fn bytes(&self) -> u64 {
+        (size_of_val(&self.items[..]) + size_of_val(&self.slots[..])) as u64 + u64::from(self.counters) * 4
+    }
+}
+
+/// Length class: 0, then powers of two. Within a class rows keep their order and so their locality.
+fn class(len: u32) -> usize {
+    (32 - len.leading_zeros()) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(lens: &[u32]) -> Runs {
+        let mut at = 0;
+        Runs::new(
+            lens.iter()
+                .map(|&l| {
+                    at += l;
+                    (at - l, l)
+                })
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn every_entry_is_in_exactly_one_item() {
+        let runs = runs(&[3, 0, 1000, 17, 64, 65, 0, 1]);
+        for limit in [1, 7, 8, 64, 5000] {
+            let list = WorkList::new(&runs, limit);
+            let mut seen = vec![0u32; runs.total as usize];
+            for item in &list.items {
+                let (start, len) = runs.rows[item.row as usize];
+                assert!(item.start >= start && item.start + item.len <= start + len || len == 0);
+                seen[item.start as usize..][..item.len as usize].iter_mut().for_each(|s| *s += 1);
+                assert_eq!(item.slot == WHOLE_ROW, item.len == len, "{item:?}");
+            }
+            assert!(seen.iter().all(|&s| s == 1), "limit {limit}");
+            assert!((0..8).all(|r| list.items.iter().any(|i| i.row == r)), "an empty row is written too");
+            assert!(list.items.is_sorted_by_key(|i| std::cmp::Reverse(class(i.len))));
+        }
+    }
+
+    #[test]
+    fn slots_of_a_row_are_neighbours_in_entry_order() {
+        let list = WorkList::new(&runs(&[100, 900, 20]), 64);
+        for item in list.items.iter().filter(|i| i.slot != WHOLE_ROW) {
+            let slot = list.slots[item.slot as usize];
+            let others = list.items.iter().filter(|o| o.row == item.row);
+            assert_eq!(others.count() as u32, slot.count);
+            let before = list.items.iter().filter(|o| o.row == item.row && o.start < item.start);
+            assert_eq!(before.count() as u32, item.slot - slot.first);
+        }
+        assert_eq!(list.counters, 2);
+    }
+}
