@@ -74,8 +74,21 @@ fn compiled(out: &Path) -> Result<Vec<Module>, String> {
         }
         Err(missing) => {
             println!("cargo::warning=built without GPU kernels: {missing}");
+            watch_components();
             Ok(Vec::new())
         }
+    }
+}
+
+/// `rustup component add rust-src` changes this file of the active toolchain.
+fn watch_components() {
+    let rustc = env::var_os("RUSTC").map(PathBuf::from).unwrap_or_default();
+    let components = rustc
+        .ancestors()
+        .nth(2)
+        .map(|root| root.join("lib/rustlib/components"));
+    if let Some(components) = components.filter(|path| path.is_file()) {
+        println!("cargo::rerun-if-changed={}", components.display());
     }
 }
 

@@ -61,40 +61,38 @@ pub fn bundle() -> Result<()> {
 
 /// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle.
 fn executables() -> Result<BTreeMap<String, PathBuf>> {
+    let mut build = cargo(["build", "--release", "--package", "einsparse"]);
+    build.args([
+        "--tests",
+        "--benches",
+        "--bins",
+        "--message-format=json-render-diagnostics",
+    ]);
+    let output = build
+        .env("EINSPARSE_REQUIRE_PTX", "1")
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("building the bundle failed ({})", output.status).into());
+    }
     let mut found = BTreeMap::new();
-    for targets in ["--tests", "--benches", "--bins"] {
-        let mut build = cargo(["build", "--release", "--package", "einsparse", targets]);
-        build
-            .arg("--message-format=json-render-diagnostics")
-            .env("EINSPARSE_REQUIRE_PTX", "1");
-        let output = build.stderr(Stdio::inherit()).output()?;
-        if !output.status.success() {
-            return Err(format!("building {targets} failed ({})", output.status).into());
-        }
-        for message in String::from_utf8(output.stdout)?.lines() {
-            let Some(executable) = json_string(message, "executable") else {
-                continue;
-            };
-            let Some((_, target)) = message.split_once("\"target\":{") else {
-                continue;
-            };
-            let target = target.split('}').next().unwrap_or(target);
-            let name = json_string(target, "name").ok_or("cargo names no target")?;
-            let place = match targets {
-                _ if target.contains("[\"bench\"]") => format!("bench-{name}"),
-                "--tests" if message.contains("\"test\":true") => {
-                    let kind = if target.contains("[\"bin\"]") {
-                        "command-"
-                    } else {
-                        ""
-                    };
-                    format!("tests/{kind}{name}")
-                }
-                "--bins" => name,
-                _ => continue,
-            };
-            found.insert(place, PathBuf::from(executable));
-        }
+    for message in String::from_utf8(output.stdout)?.lines() {
+        let Some(executable) = json_string(message, "executable") else {
+            continue;
+        };
+        let Some((_, target)) = message.split_once("\"target\":{") else {
+            continue;
+        };
+        let target = target.split('}').next().unwrap_or(target);
+        let name = json_string(target, "name").ok_or("cargo names no target")?;
+        let of_kind = |kind: &str| target.contains(&format!("\"kind\":[\"{kind}\"]"));
+        let place = match message.contains("\"test\":true}") {
+            _ if of_kind("bench") => format!("bench-{name}"),
+            true if of_kind("bin") => format!("tests/command-{name}"),
+            true => format!("tests/{name}"),
+            false => name,
+        };
+        found.insert(place, PathBuf::from(executable));
     }
     Ok(found)
 }

@@ -27,9 +27,8 @@ pub fn target_dir() -> Result<PathBuf> {
     let metadata = String::from_utf8(output.stdout)?;
     let folder = json_string(&metadata, "build_directory")
         .or_else(|| json_string(&metadata, "target_directory"));
-    Ok(PathBuf::from(
-        folder.ok_or("`cargo metadata` names no build folder")?,
-    ))
+    let folder = PathBuf::from(folder.ok_or("`cargo metadata` names no build folder")?);
+    Ok(einsparse_compile::target_dir(&folder).unwrap_or(folder))
 }
 
 /// The last string member `name` in one line of JSON.

@@ -57,3 +57,32 @@ fn note_installed(target_dir: &Path, what: &str) -> Result<(), Error> {
     lines.push(what);
     cache::write(&path, (lines.join("\n") + "\n").as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{cache, target_dir};
+
+    #[test]
+    fn build_folder_of_an_out_dir() {
+        let folder = std::env::temp_dir().join(format!("einsparse-compile-{}", std::process::id()));
+        let out = folder.join("target/debug/build/einsparse-0/out");
+        assert_eq!(target_dir(&out), Some(folder.join("target")));
+        cache::write(&folder.join("target/CACHEDIR.TAG"), b"").unwrap();
+        let cross = folder.join("target/nvptx64-nvidia-cuda/release/build/einsparse-0/out");
+        assert_eq!(target_dir(&cross), Some(folder.join("target")));
+        cache::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
+    fn hashes_keep_parts_apart() {
+        let hash = |parts: &[&str]| {
+            parts
+                .iter()
+                .fold(cache::Hash::new(), |hash, part| hash.add(part))
+                .hex()
+        };
+        assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
+        assert_eq!(hash(&["ab"]), hash(&["ab"]));
+        assert_eq!(hash(&[]), "6c62272e07bb014262b821756295c58d");
+    }
+}

@@ -35,14 +35,17 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
-    /// Looks at the active toolchain, `EINSPARSE_TOOLCHAIN` (a folder `toolchain/rust` of another
-    /// build folder), `target_dir` and /usr/bin, in this order.
+    /// Looks at `EINSPARSE_TOOLCHAIN` (the folder `toolchain/rust` of another build folder), the active
+    /// toolchain, `target_dir` and /usr/bin, in this order.
     pub fn find(target_dir: &Path) -> Result<Toolchain, MissingToolchain> {
         let active = env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
-        let mut places = vec![(active, Origin::Active)];
         let named =
             env::var_os("EINSPARSE_TOOLCHAIN").map(|folder| Path::new(&folder).join("rustc"));
-        places.extend(named.map(|rustc| (rustc, Origin::Named)));
+        let mut places: Vec<_> = named
+            .map(|rustc| (rustc, Origin::Named))
+            .into_iter()
+            .collect();
+        places.push((active, Origin::Active));
         places.push((installed(target_dir).join("rustc"), Origin::Installed));
         places.push((PathBuf::from("/usr/bin/rustc"), Origin::System));
         let mut tried = Vec::new();
