@@ -236,14 +236,30 @@ fn descends(axes: &[&[u32]], a: usize, b: usize) -> Option<usize> {
 
 /// Entries in strictly ascending lexicographic order. All axes have the same length.
 pub(crate) fn lexicographic(names: &[&'static str], axes: &[&[u32]]) -> Result<(), FormatError> {
-    let len = axes[0].len();
+    const STEP: usize = 4096;
+    let steps = axes[0].len().saturating_sub(1).div_ceil(STEP);
+    let bad = |p: usize| {
+        let axis = descends(axes, p - 1, p)?;
+        Some(order(names[axis], p, axes[axis][p - 1], axes[axis][p]))
+    };
     first(
-        (1..len)
+        (0..steps)
             .into_par_iter()
-            .with_min_len(CHUNK)
-            .find_map_first(|p| {
-                let axis = descends(axes, p - 1, p)?;
-                Some(order(names[axis], p, axes[axis][p - 1], axes[axis][p]))
+            .with_min_len(16)
+            .find_map_first(|step| {
+                let start = step * STEP;
+                // Axis by axis from the last, without branches, so that it vectorises.
+                let mut ascends = [false; STEP];
+                let mut len = 0;
+                for data in axes.iter().rev() {
+                    let part = &data[start..data.len().min(start + STEP + 1)];
+                    len = part.len() - 1;
+                    for (yes, (a, b)) in ascends.iter_mut().zip(part.iter().zip(&part[1..])) {
+                        *yes = (a < b) | ((a == b) & *yes);
+                    }
+                }
+                let at = ascends[..len].iter().position(|&yes| !yes)?;
+                bad(start + at + 1)
             }),
     )
 }

@@ -105,7 +105,7 @@ impl RowStats {
     ///
     /// g* balances gathers against scatters for rows of any length (arXiv 2510.17505), but does not see divisibility:
     /// rows of 16 entries want 16, not 4. So g* and its neighbouring powers of two are counted exactly, and where a
-    /// neighbour wins, the powers of two beyond it for as long as the count falls. 1 without entries.
+    /// neighbour wins, the powers of two beyond it for as long as the count falls. Between equals the larger. 1 without entries.
     pub fn group(&self) -> usize {
         if self.non_empty == 0 {
             return 1;
@@ -130,7 +130,7 @@ impl RowStats {
                     break;
                 }
                 last = now;
-                if now < cost {
+                if now < cost || (now == cost && g > best) {
                     (best, cost) = (g, now);
                 }
             }

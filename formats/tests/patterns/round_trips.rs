@@ -1,1 +1,229 @@
-//! round_trips.
+//! Properties over all formats: every pair there and back, the same dense tensor, valid arrays.
+
+use einsparse_formats::proptest as strategy;
+use einsparse_formats::{
+    AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern, CscPattern, Csr,
+    CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, Pattern, convert, f16,
+    reference,
+};
+use proptest::prelude::*;
+
+/// Every format of a matrix, with these parameters.
+fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 9] {
+    [
+        Format::Coo,
+        Format::Csr,
+        Format::Csc,
+        Format::Ell,
+        Format::Bsr { block },
+        Format::GroupCoo { axis: 0, group },
+        Format::GroupCoo { axis: 1, group },
+        Format::BlockCoo { block },
+        Format::BlockGroupCoo { block, group },
+    ]
+}
+
+/// The checked constructor accepts what a converter made unchecked, and agrees with it.
+fn assert_valid<T: Element>(any: &AnySparse<T>) {
+    match any {
+        AnySparse::Coo(a) => {
+            let p = a.pattern();
+            assert_eq!(
+                &CooPattern::new(p.shape().to_vec(), p.coords().to_vec()).unwrap(),
+                &**p
+            );
+        }
+        AnySparse::Csr(a) => {
+            let p = a.pattern();
+            let (offsets, columns) = (p.offsets().to_vec(), p.columns().to_vec());
+            assert_eq!(
+                &CsrPattern::new(p.rows(), p.cols(), offsets, columns).unwrap(),
+                &**p
+            );
+        }
+        AnySparse::Csc(a) => {
+            let p = a.pattern();
+            let (offsets, rows) = (p.offsets().to_vec(), p.rows_idx().to_vec());
+            assert_eq!(
+                &CscPattern::new(p.rows(), p.cols(), offsets, rows).unwrap(),
+                &**p
+            );
+        }
+        AnySparse::Bsr(a) => {
+            let p = a.pattern();
+            let (offsets, columns) = (p.offsets().to_vec(), p.columns().to_vec());
+            let new = BsrPattern::new(p.rows(), p.cols(), p.block(), offsets, columns);
+            assert_eq!(&new.unwrap(), &**p);
+        }
+        AnySparse::Ell(a) => {
+            let p = a.pattern();
+            let new = EllPattern::new(p.rows(), p.cols(), p.width(), p.columns().to_vec());
+            assert_eq!(&new.unwrap(), &**p);
+        }
+        AnySparse::GroupCoo(a) => {
+            let p = a.pattern();
+            let (index, others) = (p.group_index().to_vec(), p.others().to_vec());
+            let shape = p.shape().to_vec();
+            let new = GroupCooPattern::new(shape, p.axis(), p.group(), index, others);
+            assert_eq!(&new.unwrap(), &**p);
+        }
+        AnySparse::BlockCoo(a) => {
+            let p = a.pattern();
+            let (rows, cols) = (p.block_rows().to_vec(), p.block_cols().to_vec());
+            let new = BlockCooPattern::new(p.rows(), p.cols(), p.block(), rows, cols);
+            assert_eq!(&new.unwrap(), &**p);
+        }
+        AnySparse::BlockGroupCoo(a) => {
+            let p = a.pattern();
+            let (rows, cols) = (p.block_rows().to_vec(), p.block_cols().to_vec());
+            let new =
+                BlockGroupCooPattern::new(p.rows(), p.cols(), p.block(), p.group(), rows, cols);
+            assert_eq!(&new.unwrap(), &**p);
+        }
+    }
+    assert_eq!(any.value_shape().iter().product::<usize>(), any.slots());
+    for array in any.arrays() {
+        assert_eq!(array.shape.iter().product::<usize>(), array.data.len());
+    }
+}
+
+/// Dense from the entries, without a converter.
+fn plain_dense<T: Element>(any: &AnySparse<T>) -> Dense<T> {
+    let entries = any.entries();
+    let at = |index: &[usize]| entries.get(index).map_or(T::ZERO, |&v| T::from_f64(v));
+    Dense::from_fn(any.shape(), at).unwrap()
+}
+
+fn assert_all_pairs<T: Element>(a: &Csr<T>, block: (usize, usize), group: Option<usize>) {
+    let start = AnySparse::from(a.clone());
+    let dense = plain_dense(&start);
+    for from in formats(block, group) {
+        let there = start.convert(from).unwrap();
+        assert_valid(&there);
+        assert_eq!(plain_dense(&there), dense, "{from}");
+        assert_eq!(there.to_dense().unwrap(), dense, "{from}");
+        for to in formats(block, group) {
+            let on = there.convert(to).unwrap();
+            assert_valid(&on);
+            assert_eq!(on, start.convert(to).unwrap(), "{from} to {to}");
+        }
+        assert_eq!(there.convert(Format::Csr).unwrap(), start, "{from}");
+    }
+    assert_eq!(&convert::dense_to_csr(&dense).unwrap(), a);
+}
+
+fn group() -> impl Strategy<Value = Option<usize>> {
+    prop_oneof![Just(None), (1usize..9).prop_map(Some)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn matrices(a in strategy::csr::<f32>(24), block in strategy::block(9), group in group()) {
+        assert_all_pairs(&a, block, group);
+    }
+
+    #[test]
+    fn matrices_of_halves(a in strategy::csr::<f16>(12), block in strategy::block(5)) {
+        assert_all_pairs(&a, block, None);
+    }
+
+    #[test]
+    fn tensors(
+        a in (2usize..5).prop_flat_map(|order| strategy::coo::<f64>(order, 9)),
+        group in group(),
+    ) {
+        let order = a.shape().len();
+        let start = AnySparse::from(a);
+        let dense = plain_dense(&start);
+        for axis in 0..order {
+            let grouped = start.convert(Format::GroupCoo { axis, group }).unwrap();
+            assert_valid(&grouped);
+            prop_assert_eq!(plain_dense(&grouped), dense.clone());
+            prop_assert_eq!(grouped.to_dense().unwrap(), dense.clone());
+            prop_assert_eq!(grouped.convert(Format::Coo).unwrap(), start.clone());
+            for other in 0..order {
+                let format = Format::GroupCoo { axis: other, group: Some(3) };
+                prop_assert_eq!(grouped.convert(format).unwrap(), start.convert(format).unwrap());
+            }
+        }
+        prop_assert_eq!(AnySparse::from(convert::dense_to_coo(&dense).unwrap()), start);
+    }
+
+    #[test]
+    fn entries_in_any_order(a in strategy::coo::<f32>(3, 6), seed in any::<u64>()) {
+        let mut order: Vec<usize> = (0..a.nnz()).collect();
+        order.sort_by_key(|&p| (p as u64).wrapping_add(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let coords = a.pattern().coords().iter();
+        let coords = coords.map(|axis| order.iter().map(|&p| axis[p]).collect()).collect();
+        let values = order.iter().map(|&p| a.values()[p]).collect();
+        prop_assert_eq!(Coo::from_entries(a.shape().to_vec(), coords, values).unwrap(), a);
+    }
+
+    #[test]
+    fn the_references_agree(a in strategy::csr::<f64>(8), block in strategy::block(4)) {
+        let b = Dense::from_fn([a.shape()[1], 3], |i| (i[0] * 3 + i[1]) as f64 - 5.0).unwrap();
+        let extents = [a.shape()[0], a.shape()[1], 3];
+        let a = AnySparse::from(a);
+        let entries = a.entries();
+        let factors = [
+            (&[0, 1][..], reference::Factor::Sparse(&entries)),
+            (&[1, 2][..], reference::Factor::Dense(&b)),
+        ];
+        let truth = reference::einsum(&extents, &[0, 2], &factors).unwrap();
+        for format in formats(block, None) {
+            prop_assert_eq!(&reference::spmm(&a.convert(format).unwrap(), &b).unwrap(), &truth);
+        }
+    }
+}
+
+#[test]
+fn many_rows_in_many_tasks() {
+    // Enough entries for several tasks, rows from empty to full, ragged against every block.
+    let (rows, cols) = (1031, 517);
+    let (mut offsets, mut columns) = (vec![0], Vec::new());
+    for r in 0..rows as u32 {
+        let step = [1, 3, 0, 7, 50][r as usize % 5];
+        if step > 0 {
+            columns.extend((r % step..cols as u32).step_by(step as usize));
+        }
+        offsets.push(columns.len() as u32);
+    }
+    let values = (0..columns.len()).map(|i| (i % 9) as f32 + 1.0).collect();
+    let a = Csr::new(
+        CsrPattern::new(rows, cols, offsets, columns).unwrap(),
+        values,
+    )
+    .unwrap();
+    assert!(a.nnz() > 100_000);
+    let start = AnySparse::from(a);
+    for format in formats((16, 32), Some(4))
+        .into_iter()
+        .chain(formats((7, 5), None))
+    {
+        let there = start.convert(format).unwrap();
+        assert_valid(&there);
+        assert_eq!(there.convert(Format::Csr).unwrap(), start, "{format}");
+        assert_eq!(
+            there.to_dense().unwrap(),
+            start.to_dense().unwrap(),
+            "{format}"
+        );
+    }
+}
+
+#[test]
+fn hypersparse_tensors_do_not_pay_for_their_extents() {
+    let n = u32::MAX as usize;
+    let coords = vec![vec![0, 0, u32::MAX - 1], vec![5, 9, u32::MAX - 1]];
+    let a = Coo::new(
+        CooPattern::new(vec![n, n], coords).unwrap(),
+        vec![1.0f32, 2.0, 3.0],
+    )
+    .unwrap();
+    for axis in 0..2 {
+        let grouped = convert::coo_to_group_coo(&a, axis, None).unwrap();
+        assert_eq!(convert::group_coo_to_coo(&grouped).unwrap(), a);
+    }
+}
