@@ -42,6 +42,12 @@ impl Values {
         self.exact[p % PERIOD]
     }
 
+    /// The first `count` values of A, as the host holds them.
+    pub fn entries<T: bytemuck::Pod>(&self, count: usize) -> Vec<T> {
+        let table: Vec<T> = bytemuck::pod_collect_to_vec(&self.bytes);
+        table.iter().copied().cycle().take(count).collect()
+    }
+
     /// Element `i` of B, row-major.
     pub fn b(&self, i: usize) -> f64 {
         self.exact[(i + B_START) % PERIOD]

@@ -49,6 +49,9 @@ pub struct Arguments {
     /// Fewer workloads and runs: a look, not a record
     #[arg(long)]
     quick: bool,
+    /// Of ours only what the plan takes, no forced variants
+    #[arg(long)]
+    pub auto: bool,
     /// Show the selected workloads and stop
     #[arg(long)]
     list: bool,

@@ -1,31 +1,304 @@
-//! Ours: what the plan takes (`auto`) and every variant that can be forced.
+//! Ours: what the plan takes (`auto`) and every variant that can be forced, on the bench's own B and C.
+//!
+//! `auto` gets the operand in CSR, block problems in BlockGroupCOO; `auto@<format>` is the plan's choice for
+//! another format. Bringing A into its format is not part of any time.
 
 use crate::case::{Case, Engine, Prepared};
-use crate::device::{Gpu, Result};
-use crate::problems::Dtype;
+use crate::device::{Buffer, Result};
+use crate::problems::{Dtype, Problem};
+use einsparse::driver::RawStream;
+use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
+use einsparse::kernels::abi::{WalkKind, Zeros};
+use einsparse::registry::{Scalar, find};
+use einsparse::{Context, Error, Options, Plan, Precision, RawSpmm, SparseTensor};
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::rc::Rc;
+use std::time::Instant;
+
+const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 
 /// The engine under test.
-pub struct Einsparse;
+pub struct Einsparse {
+    context: Context,
+    auto_only: bool,
+    /// Tensors of the current workload and element type, by format: patterns of millions of entries are not
+    /// converted for each variant again.
+    stored: RefCell<Vec<(String, Rc<dyn Any>)>>,
+}
 
-/// Opens ours on the bench's stream.
-pub fn open(_gpu: &Gpu, _quick: bool) -> Result<Einsparse> {
-    Err("not built yet".into())
+/// A in one format: the tensor that is planned with, and the addresses that kernels read.
+struct Stored<T> {
+    tensor: SparseTensor<T>,
+    columns: u64,
+    values: u64,
+    _own: Vec<Buffer>,
+}
+
+macro_rules! by_dtype {
+    ($dtype:expr, $element:ident => $body:expr) => {
+        match $dtype {
+            Dtype::F32 | Dtype::Tf32 => {
+                type $element = f32;
+                $body
+            }
+            Dtype::F64 => {
+                type $element = f64;
+                $body
+            }
+            Dtype::F16 => {
+                type $element = f16;
+                $body
+            }
+            Dtype::Bf16 => {
+                type $element = bf16;
+                $body
+            }
+        }
+    };
+}
+
+/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out.
+pub fn open(auto_only: bool) -> Result<Einsparse> {
+    let context = Context::cuda(0).map_err(text)?;
+    let stored = RefCell::default();
+    Ok(Einsparse {
+        context,
+        auto_only,
+        stored,
+    })
+}
+
+/// The format in which a case's operand comes.
+fn natural(problem: &Problem) -> Format {
+    problem.block.map_or(Format::Csr, blocks)
+}
+
+fn blocks(edge: usize) -> Format {
+    Format::BlockGroupCoo {
+        block: (edge, edge),
+        group: None,
+    }
+}
+
+const GROUPS: Format = Format::GroupCoo {
+    axis: 0,
+    group: None,
+};
+
+impl Einsparse {
+    fn options(&self, case: &Case<'_>, variant: Option<&str>) -> Options {
+        let tf32 = case.dtype() == Dtype::Tf32;
+        Options {
+            precision: if tf32 {
+                Precision::Tf32
+            } else {
+                Precision::Full
+            },
+            variant: variant.map(str::to_owned),
+            ..Options::default()
+        }
+    }
+
+    /// A in `format`, from the store or converted and uploaded.
+    fn tensor<T: Scalar>(&self, case: &Case<'_>, format: Format) -> Result<Rc<Stored<T>>> {
+        let base = format!("{} {} ", case.problem.workload, case.dtype());
+        let key = format!("{base}{format}");
+        let mut all = self.stored.borrow_mut();
+        all.retain(|(key, _)| key.starts_with(&base));
+        let known = all.iter().find(|(known, _)| *known == key);
+        if let Some(known) = known.and_then(|(_, stored)| Rc::clone(stored).downcast().ok()) {
+            return Ok(known);
+        }
+        let stored = Rc::new(self.store::<T>(case, format)?);
+        all.push((key, Rc::clone(&stored) as Rc<dyn Any>));
+        Ok(stored)
+    }
+
+    fn store<T: Scalar>(&self, case: &Case<'_>, format: Format) -> Result<Stored<T>> {
+        let (_, _, nnz) = case.problem.extents();
+        let pattern = case.problem.pattern.clone();
+        let csr = Csr::new(pattern, case.values.entries::<T>(nnz)).map_err(text)?;
+        let csr = AnySparse::from(csr);
+        if format == Format::Csr {
+            return Ok(Stored {
+                tensor: self.context.upload(csr).map_err(text)?,
+                columns: case.operands.columns.ptr,
+                values: case.operands.values.ptr,
+                _own: Vec::new(),
+            });
+        }
+        let tensor = self.context.upload(convert(&csr, format)?).map_err(text)?;
+        let arrays = tensor.host().arrays();
+        let columns = arrays
+            .iter()
+            .find(|a| a.role == Role::Coordinate { axis: 1 })
+            .ok_or_else(|| format!("{format} has no column indices"))?;
+        let columns = Buffer::from_slice(columns.data)?;
+        let values = Buffer::from_slice(tensor.host().values())?;
+        Ok(Stored {
+            columns: columns.ptr,
+            values: values.ptr,
+            _own: vec![columns, values],
+            tensor,
+        })
+    }
+
+    fn plan<T: Scalar>(
+        &self,
+        case: &Case<'_>,
+        a: &SparseTensor<T>,
+        variant: Option<&str>,
+    ) -> std::result::Result<Plan<T>, Error> {
+        let (_, k, _) = case.problem.extents();
+        // Only the shape of B is planned with.
+        let b = Dense::<T>::zeros(vec![k, case.n])?;
+        let operands = [("A", a.into()), ("B", (&b).into())];
+        self.context
+            .plan(SPMM, &operands, &self.options(case, variant))
+    }
+
+    /// Names of the rows of the table that take the case in one of its formats; `Err` = none does, and why.
+    fn candidates<T: Scalar>(&self, case: &Case<'_>) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let formats = match case.problem.block {
+            Some(edge) => vec![blocks(edge)],
+            None => vec![Format::Csr, GROUPS],
+        };
+        for format in formats {
+            let a = self.tensor::<T>(case, format)?;
+            let plan = match self.plan(case, &a.tensor, None) {
+                Ok(plan) => plan,
+                Err(Error::NoKernel { .. }) => continue,
+                Err(other) => return Err(other.to_string()),
+            };
+            let new = plan.choice().candidates.iter().map(|c| c.name.to_owned());
+            names.extend(new.filter(|name| format == format_of(name, case.problem)));
+        }
+        Ok(names)
+    }
+
+    fn prepared<'a, T: Scalar>(&self, case: &Case<'a>, variant: &str) -> Result<Prepared<'a>> {
+        let (forced, format) = match variant.split_once('@') {
+            Some((_, format)) if format.starts_with("bsr") => {
+                let edge = case.problem.block.unwrap_or(1);
+                (
+                    None,
+                    Format::Bsr {
+                        block: (edge, edge),
+                    },
+                )
+            }
+            Some(_) => (None, GROUPS),
+            None if variant == "auto" => (None, natural(case.problem)),
+            None => (Some(variant), format_of(variant, case.problem)),
+        };
+        let stored = self.tensor::<T>(case, format)?;
+        let start = Instant::now();
+        let plan = self.plan(case, &stored.tensor, forced).map_err(text)?;
+        self.context.synchronize().map_err(text)?;
+        let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
+        let taken = plan.choice().candidates.first();
+        let zeros = match taken.map(|c| c.zeros) {
+            Some(Zeros::Dense) => "dense",
+            _ => "strict",
+        };
+        let note = format!("{} on {}", plan.variant(), stored.tensor.format());
+        let prepared_bytes = plan.workspace_bytes();
+        let raw = RawSpmm {
+            columns: stored.columns,
+            values: stored.values,
+            b: case.operands.b.ptr,
+            ldb: case.n,
+            c: case.operands.c.ptr,
+            ldc: case.n,
+            bias: 0,
+            alpha: 1.0,
+        };
+        let stream = case.gpu.stream.cast();
+        let run = move || {
+            let _alive = &stored;
+            // SAFETY: A, B and C have the planned shapes, type and pattern and outlive the closure, which owns A;
+            // the stream belongs to the primary context that both sides share.
+            unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }.map_err(text)
+        };
+        Ok(Prepared {
+            run: Box::new(run),
+            prepare_ms,
+            prepared_bytes,
+            zeros,
+            note,
+        })
+    }
+}
+
+/// CSR in another format; groups are made at least 4 wide, which the kernels want.
+fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>> {
+    let converted = csr.convert(format).map_err(text)?;
+    match converted.format() {
+        Format::GroupCoo {
+            axis,
+            group: Some(g),
+        } if g % 4 != 0 => {
+            let group = Some(g.next_multiple_of(4));
+            csr.convert(Format::GroupCoo { axis, group }).map_err(text)
+        }
+        _ => Ok(converted),
+    }
+}
+
+/// The format that a forced row of the table is measured on.
+fn format_of(variant: &str, problem: &Problem) -> Format {
+    match find(variant).map(|row| row.walk) {
+        Some(WalkKind::GroupCoo) => GROUPS,
+        _ => natural(problem),
+    }
 }
 
 impl Engine for Einsparse {
     fn name(&self) -> &'static str {
         "einsparse"
     }
-    fn variants(&self, _case: &Case<'_>) -> Vec<String> {
-        Vec::new()
+
+    fn variants(&self, case: &Case<'_>) -> Vec<String> {
+        let mut all = vec!["auto".to_owned()];
+        if self.auto_only {
+            return all;
+        }
+        let other = if case.problem.block.is_some() {
+            "bsr"
+        } else {
+            "groupcoo"
+        };
+        match by_dtype!(case.dtype(), T => self.candidates::<T>(case)) {
+            Ok(names) if names.is_empty() => {
+                let (workload, dtype) = (&case.problem.workload, case.dtype());
+                println!("einsparse has no kernel for {workload} {dtype}");
+                return Vec::new();
+            }
+            Ok(names) => {
+                all.push(format!("auto@{other}"));
+                all.extend(names);
+            }
+            Err(reason) => println!("einsparse on {}: {reason}", case.problem.workload),
+        }
+        all
     }
-    fn prepare<'a>(&'a self, _case: &Case<'a>, variant: &str) -> Result<Prepared<'a>> {
-        Err(format!("no variant {variant}"))
+
+    fn prepare<'a>(&'a self, case: &Case<'a>, variant: &str) -> Result<Prepared<'a>> {
+        by_dtype!(case.dtype(), T => self.prepared::<T>(case, variant))
     }
+
     fn best_only(&self) -> bool {
         false
     }
+
     fn tolerance(&self, _dtype: Dtype) -> Option<f64> {
         None
     }
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
 }

@@ -84,7 +84,7 @@ pub fn run(
 
 fn open(gpu: &Gpu, arguments: &Arguments) -> Engines {
     let mut all: Vec<Box<dyn Engine>> = Vec::new();
-    match ours::open(gpu, arguments.quick) {
+    match ours::open(arguments.auto || arguments.quick) {
         Ok(engine) => all.push(Box::new(engine)),
         Err(reason) => println!("engine einsparse left out: {reason}"),
     }

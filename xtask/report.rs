@@ -260,7 +260,7 @@ fn choice(text: &mut String, rows: &[Row]) -> std::fmt::Result {
             .or_insert((None, f64::INFINITY));
         if row.variant == "auto" {
             case.0 = Some(row.ms);
-        } else {
+        } else if !row.variant.starts_with("auto@") {
             case.1 = case.1.min(row.ms);
         }
     }
