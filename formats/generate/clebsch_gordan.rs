@@ -13,6 +13,14 @@ const LIMIT: usize = 10;
 /// in this basis are imaginary; their imaginary parts are given, which are as equivariant. Without entries
 /// unless `|l1 - l2| <= l3 <= l1 + l2`.
 ///
+/// ```
+/// // Two vectors couple to a scalar by their dot product, over the root of 3.
+/// let dot = einsparse_formats::generate::clebsch_gordan::<f64>(1, 1, 0)?;
+/// assert_eq!(dot.shape(), [3, 3, 1]);
+/// assert!(dot.values().iter().all(|value| (value.abs() - 3_f64.sqrt().recip()).abs() < 1e-12));
+/// # Ok::<(), einsparse_formats::FormatError>(())
+/// ```
+///
 /// # Errors
 /// [`FormatError::Overflow`] for a degree over 10.
 pub fn clebsch_gordan<T: Element>(l1: usize, l2: usize, l3: usize) -> Result<Coo<T>, FormatError> {

@@ -12,6 +12,13 @@ const ENDS: [u32; 3] = [37_356, 37_356 + 12_452, 37_356 + 2 * 12_452];
 /// A directed graph of `2^scale` vertices and `edge_factor * 2^scale` drawn edges, of which equal ones are merged.
 /// Vertices are not renumbered: the heavy rows come first.
 ///
+/// ```
+/// let graph = einsparse_formats::generate::rmat(10, 8, 1)?;
+/// assert_eq!(graph.rows(), 1024);
+/// assert!(graph.columns().len() <= 8 * 1024);
+/// # Ok::<(), einsparse_formats::FormatError>(())
+/// ```
+///
 /// # Errors
 /// [`FormatError::Overflow`] for a scale over 31 or past 2^32 - 1 drawn edges.
 pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Result<CsrPattern, FormatError> {

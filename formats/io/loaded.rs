@@ -1,7 +1,7 @@
 //! What a file held: a sparse matrix in the format nearest to the file, or a dense one.
 
 use super::entries::coo_from_entries;
-use crate::{AnySparse, Csr, Dense, Element, FormatError};
+use crate::{AnySparse, Csr, Dense, Element, FormatError, check};
 
 /// A matrix as its file had it.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +68,8 @@ fn nonzeros<T: Element>(dense: &Dense<T>) -> Result<AnySparse<T>, FormatError> {
             reason,
         });
     };
+    check::fits("rows", rows as u128)?;
+    check::fits("columns", cols as u128)?;
     let entries = dense
         .values()
         .iter()

@@ -31,9 +31,20 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Reads a file by its extension: `.mtx`, `.smtx` (all values one), `.npz` or `.npy`.
 ///
+/// ```
+/// use einsparse_formats::{generate, io};
+///
+/// let path = std::env::temp_dir().join("einsparse-read-any.npz");
+/// let poisson = generate::poisson2d::<f32>(8, 8)?;
+/// io::write_npz(&path, &poisson)?;
+/// assert_eq!(io::read_any::<f32>(&path)?.to_csr()?, poisson);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), einsparse_formats::FormatError>(())
+/// ```
+///
 /// # Errors
-/// [`FormatError::Io`] for a file that cannot be opened or does not hold what its extension says,
-/// [`FormatError::Unsupported`] for another extension.
+/// [`FormatError::Io`] for a file that cannot be opened or does not hold what its extension says, and for another
+/// extension.
 pub fn read_any<T: Element>(path: impl AsRef<Path>) -> Result<Loaded<T>, FormatError> {
     read_any_with(path, &mut |_, _| {})
 }
@@ -47,36 +58,34 @@ pub fn read_any_with<T: Element>(
     progress: Progress<'_>,
 ) -> Result<Loaded<T>, FormatError> {
     let path = path.as_ref();
-    match extension(path).as_str() {
-        "mtx" => Ok(read_matrix_market_with(path, progress)?.matrix),
-        "smtx" => {
-            let name = path.display().to_string();
-            let pattern = read_smtx_from(&bytes::read(path, progress)?, &name)?;
-            progress(1, 1);
-            let ones = vec![T::ONE; pattern.columns().len()];
-            Ok(Loaded::Sparse(AnySparse::Csr(Csr::new(pattern, ones)?)))
-        }
-        "npz" => {
-            let name = path.display().to_string();
-            let sparse = read_npz_from(&bytes::read(path, progress)?, &name)?;
-            progress(1, 1);
-            Ok(Loaded::Sparse(sparse))
-        }
-        "npy" => {
-            let name = path.display().to_string();
-            let dense = read_npy_from(&bytes::read(path, progress)?, &name)?;
-            progress(1, 1);
-            Ok(Loaded::Dense(dense))
-        }
-        _ => Err(unknown_extension(path)),
+    let name = path.display().to_string();
+    let kind = extension(path);
+    if kind == "mtx" {
+        return Ok(read_matrix_market_with(path, progress)?.matrix);
     }
+    if !["smtx", "npz", "npy"].contains(&kind.as_str()) {
+        return Err(unknown_extension(path));
+    }
+    let bytes = bytes::read(path, progress)?;
+    let loaded = match kind.as_str() {
+        "smtx" => {
+            let pattern = read_smtx_from(&bytes, &name)?;
+            let ones = vec![T::ONE; pattern.columns().len()];
+            Loaded::Sparse(AnySparse::Csr(Csr::new(pattern, ones)?))
+        }
+        "npz" => Loaded::Sparse(read_npz_from(&bytes, &name)?),
+        _ => Loaded::Dense(read_npy_from(&bytes, &name)?),
+    };
+    let total = 2 * bytes.len() as u64;
+    progress(total, total);
+    Ok(loaded)
 }
 
 /// Writes a matrix by the extension of the path: `.mtx`, `.smtx` (the pattern alone), `.npz` or `.npy`. Formats that
 /// the file cannot hold are written as CSR; a dense matrix in `.smtx` or `.npz` is written as its nonzeros.
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be written, [`FormatError::Unsupported`] for another extension.
+/// [`FormatError::Io`] when the file cannot be written, and for another extension; what the conversion refuses.
 pub fn write_any<T: Element>(
     path: impl AsRef<Path>,
     matrix: &Loaded<T>,

@@ -118,7 +118,7 @@ impl Array {
             data,
         };
         if fortran && array.shape.len() > 1 {
-            array.to_row_major();
+            array.reorder_rows();
         }
         Ok(array)
     }
@@ -128,7 +128,7 @@ impl Array {
         self.shape.iter().product()
     }
 
-    fn to_row_major(&mut self) {
+    fn reorder_rows(&mut self) {
         let mut data = vec![0; self.data.len()];
         let mut index = vec![0; self.shape.len()];
         for from in self.data.chunks_exact(self.size) {
@@ -303,7 +303,7 @@ fn parse_type(text: &str) -> Result<(Kind, usize, bool), String> {
         Kind::Float => matches!(size, 2 | 4 | 8),
         Kind::Signed | Kind::Unsigned => matches!(size, 1 | 2 | 4 | 8),
         Kind::Bool => size == 1,
-        Kind::Bytes | Kind::Unicode => size <= 64,
+        Kind::Bytes | Kind::Unicode => (1..=64).contains(&size),
     };
     let size = if kind == Kind::Unicode {
         4 * size

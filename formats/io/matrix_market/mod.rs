@@ -60,6 +60,18 @@ pub fn read_matrix_market_with<T: Element>(
 
 /// [`read_matrix_market`] from memory; `name` stands for the file in messages.
 ///
+/// ```
+/// use einsparse_formats::io::read_matrix_market_from;
+///
+/// let text = "%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 1 4\n2 1 -1\n";
+/// let read = read_matrix_market_from::<f32>(text.as_bytes(), "here")?;
+/// assert_eq!(read.matrix.into_dense()?.values(), [4.0, -1.0, -1.0, 0.0]);
+///
+/// let error = read_matrix_market_from::<f32>(&text.as_bytes()[..60], "here").unwrap_err();
+/// assert_eq!(error.to_string(), "here:3: end of the file after 1 of 2 entries");
+/// # Ok::<(), einsparse_formats::FormatError>(())
+/// ```
+///
 /// # Errors
 /// As [`read_matrix_market`].
 pub fn read_matrix_market_from<T: Element>(

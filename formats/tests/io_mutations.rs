@@ -1,0 +1,101 @@
+//! Readers never panic: every file here is a sound one with a few bytes changed, cut out or put in.
+
+use einsparse_formats::generate;
+use einsparse_formats::io::*;
+use einsparse_formats::{AnySparse, Csr, FormatError, Pattern};
+use std::path::Path;
+
+/// A small generator of its own, so that this test depends on nothing it tests.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % bound
+    }
+}
+
+fn mutate(sound: &[u8], numbers: &mut Numbers) -> Vec<u8> {
+    const LIKELY: &[u8] = b"0123456789 -.\n\r\t%eEnai(),'<|\0\xff";
+    let mut bytes = sound.to_vec();
+    for _ in 0..1 + numbers.below(3) {
+        let at = numbers.below(bytes.len());
+        let byte = if numbers.below(4) == 0 {
+            numbers.below(256) as u8
+        } else {
+            LIKELY[numbers.below(LIKELY.len())]
+        };
+        match numbers.below(5) {
+            0 | 1 => bytes[at] = byte,
+            2 => bytes.insert(at, byte),
+            3 if bytes.len() > 1 => drop(bytes.remove(at)),
+            _ => bytes.truncate(at + 1),
+        }
+    }
+    bytes
+}
+
+/// Reads `rounds` broken files: each a matrix or an error that names the file, in one line.
+fn check<R>(sound: &[u8], rounds: usize, read: impl Fn(&[u8]) -> Result<R, FormatError>) {
+    let mut numbers = Numbers(rounds as u64);
+    let mut refused = 0;
+    for _ in 0..rounds {
+        let bytes = mutate(sound, &mut numbers);
+        if let Err(error) = read(&bytes) {
+            refused += 1;
+            let text = error.to_string();
+            assert!(!text.contains('\n') && text.len() < 400, "{text}");
+            assert!(
+                matches!(error, FormatError::Io { .. }),
+                "{error:?}\n{}",
+                String::from_utf8_lossy(&bytes)
+            );
+        }
+    }
+    assert!(refused > rounds / 4, "only {refused} of {rounds} refused");
+}
+
+fn scratch(name: &str, write: impl Fn(&Path) -> Result<(), FormatError>) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    write(&path).unwrap();
+    std::fs::read(path).unwrap()
+}
+
+#[test]
+fn broken_text_is_refused_or_read() {
+    for symmetry in ["general", "symmetric", "skew-symmetric"] {
+        let text = format!(
+            "%%MatrixMarket matrix coordinate real {symmetry}\n% x\n4 4 3\n2 1 1.5\n3 1 -2\n4 3 8\n"
+        );
+        check(text.as_bytes(), 4000, |bytes| {
+            read_matrix_market_from::<f32>(bytes, "file")
+        });
+        let text = format!("%%MatrixMarket matrix array integer {symmetry}\n2 2\n1\n");
+        check(text.as_bytes(), 4000, |bytes| {
+            read_matrix_market_from::<f64>(bytes, "file")
+        });
+    }
+    check(b"4, 5, 6\n0 2 3 5 6 \n0 3 2 1 4 0 \n", 10_000, |bytes| {
+        read_smtx_from(bytes, "file")
+    });
+}
+
+#[test]
+fn broken_archives_are_refused_or_read() {
+    let pattern = generate::uniform(4, 6, 0.4, 1).unwrap();
+    let values = generate::random_values::<f32>(pattern.nnz(), 2);
+    let any = AnySparse::Csr(Csr::new(pattern, values).unwrap());
+    let loaded = |format: &str| Loaded::Sparse(any.convert(format.parse().unwrap()).unwrap());
+    for format in ["csr", "csc", "coo", "bsr:2x2"] {
+        let sound = scratch("sound.npz", |path| write_any(path, &loaded(format)));
+        check(&sound, 3000, |bytes| {
+            read_npz_from::<f32>(bytes, "file").and_then(|read| read.to_csr())
+        });
+    }
+    let dense = any.to_dense().unwrap();
+    let sound = scratch("sound.npy", |path| write_npy(path, &dense));
+    check(&sound, 5000, |bytes| read_npy_from::<f32>(bytes, "file"));
+}
