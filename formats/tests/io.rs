@@ -5,6 +5,7 @@ use einsparse_formats::io::*;
 use einsparse_formats::{AnySparse, Csr, CsrPattern, Element, FormatError, Pattern, f16};
 use std::{
     collections::BTreeSet,
+    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -16,7 +17,13 @@ fn data(folder: &str) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path);
     }
-    eprintln!("skipped: no {} (set EINSPARSE_DATA)", path.display());
+    // Straight to the stream: the harness swallows what the print macros say.
+    writeln!(
+        std::io::stderr(),
+        "skipped: no {} (set EINSPARSE_DATA)",
+        path.display()
+    )
+    .ok();
     None
 }
 
@@ -227,7 +234,9 @@ const SIZES: [(&str, [usize; 4]); 20] = [
 
 #[test]
 fn real_files_have_their_published_sizes() {
-    let (Some(_), Some(_), Some(root)) = (data("matrix-market"), data("graphs"), data("")) else {
+    let Some(root) =
+        data("matrix-market").and_then(|folder| folder.parent().map(Path::to_path_buf))
+    else {
         return;
     };
     for (file, [rows, cols, entries, nnz]) in SIZES {
