@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What of the data the GPU suite and the benches read.
-const DATA: [&str; 5] = [
+const DATA: [&str; 4] = ["dlmc", "graphs", "matrix-market", "malformed"];
     "dlmc",
     "graphs",
     "matrix-market",
@@ -83,10 +83,13 @@ fn executables() -> Result<BTreeMap<String, PathBuf>> {
         let Some((_, target)) = message.split_once("\"target\":{") else {
             continue;
         };
+        let (target, profile) = target
+            .split_once("\"profile\":{")
+            .ok_or("cargo names no profile")?;
         let target = target.split('}').next().unwrap_or(target);
         let name = json_string(target, "name").ok_or("cargo names no target")?;
         let of_kind = |kind: &str| target.contains(&format!("\"kind\":[\"{kind}\"]"));
-        let place = match message.contains("\"test\":true}") {
+        let place = match profile.contains("\"test\":true") {
             _ if of_kind("bench") => format!("bench-{name}"),
             true if of_kind("bin") => format!("tests/command-{name}"),
             true => format!("tests/{name}"),
