@@ -11,12 +11,6 @@ use std::process::{Command, Stdio};
 
 /// What of the data the GPU suite and the benches read.
 const DATA: [&str; 4] = ["dlmc", "graphs", "matrix-market", "malformed"];
-    "dlmc",
-    "graphs",
-    "matrix-market",
-    "malformed",
-    "point-cloud",
-];
 
 /// Bundles have to fit through narrow doors.
 const LARGEST: u64 = 60 << 20;
