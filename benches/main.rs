@@ -136,20 +136,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let workloads = selected(arguments);
     if arguments.list {
-        for workload in &workloads {
-            let dtypes: Vec<String> = arguments
-                .dtypes(workload)
-                .iter()
-                .map(Dtype::to_string)
-                .collect();
-            let ns = arguments.ns(workload);
-            println!(
-                "{:10} {:60} n {ns:?} {}",
-                workload.op,
-                workload.name,
-                dtypes.join(" ")
-            );
-        }
+        show(arguments, &workloads);
         return Ok(true);
     }
     let gpu = Gpu::open();
@@ -157,33 +144,62 @@ fn run(arguments: &Arguments) -> Result<bool> {
         .as_ref()
         .map_or(("none", ""), |g| (g.name.as_str(), g.driver.as_str()));
     let mut recorder = Recorder::create(arguments.out.as_deref(), name, driver)?;
-    if arguments.wants_op("convert") {
-        host_ops::convert(&mut recorder)?;
-    }
-    if arguments.wants_op("read") {
-        host_ops::read(&mut recorder)?;
+    let mut complete = true;
+    for (op, measure) in [
+        ("convert", host_ops::convert as HostOp),
+        ("read", host_ops::read),
+    ] {
+        complete &= !arguments.wants_op(op) || done(op, measure(&mut recorder));
     }
     let first = arguments.wants_op("first_result");
     if workloads.is_empty() && !first {
-        return Ok(true);
+        return Ok(complete);
     }
     let gpu = match &gpu {
         Ok(gpu) => gpu,
         Err(reason) => {
             println!("no GPU, operations on it skipped: {reason}");
-            return Ok(std::env::var("EINSPARSE_REQUIRE_GPU").as_deref() != Ok("1"));
+            let required = std::env::var("EINSPARSE_REQUIRE_GPU").is_ok_and(|v| v == "1");
+            return Ok(complete && !required);
         }
     };
     println!("{} with driver {}", gpu.name, gpu.driver);
     if first {
-        host_ops::first_result(&mut recorder)?;
+        complete &= done("first_result", host_ops::first_result(&mut recorder));
     }
     if workloads.is_empty() {
-        return Ok(true);
+        return Ok(complete);
     }
     let tally = sweep::run(gpu, arguments, &workloads, &mut recorder)?;
     println!("{} cases, {} faults of ours", tally.cases, tally.faults);
-    Ok(tally.faults == 0)
+    Ok(complete && tally.faults == 0)
+}
+
+fn show(arguments: &Arguments, workloads: &[Workload]) {
+    for workload in workloads {
+        let dtypes: Vec<String> = arguments
+            .dtypes(workload)
+            .iter()
+            .map(Dtype::to_string)
+            .collect();
+        let ns = arguments.ns(workload);
+        println!(
+            "{:10} {:60} n {ns:?} {}",
+            workload.op,
+            workload.name,
+            dtypes.join(" ")
+        );
+    }
+}
+
+type HostOp = fn(&mut Recorder) -> Result<()>;
+
+/// Says why an operation has no row; the others go on.
+fn done(op: &str, outcome: Result<()>) -> bool {
+    if let Err(reason) = &outcome {
+        println!("{op} failed: {reason}");
+    }
+    outcome.is_ok()
 }
 
 /// The tables, cut down to what was asked for. Real data comes from EINSPARSE_DATA, else `data/`.

@@ -213,7 +213,7 @@ fn dlmc(data: &Path, all: &mut Vec<Workload>) {
     }
     files.sort();
     for (i, path) in files.into_iter().enumerate() {
-        let inside = path.strip_prefix(&root).unwrap_or(&path).with_extension("");
+        let inside = path.strip_prefix(&root).unwrap_or(&path);
         let name = format!("dlmc/{}", inside.display());
         all.push(spmm(name, Source::Dlmc(path), DLMC_NS, SPMM, i % 5 == 0));
     }

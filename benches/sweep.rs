@@ -12,7 +12,6 @@ use crate::record::{Limits, Recorder, Row};
 use crate::timing::{Effort, Times, measure};
 
 /// What a sweep counted.
-#[derive(Default)]
 pub struct Tally {
     /// Cases measured.
     pub cases: usize,
@@ -25,6 +24,8 @@ struct Engines {
     all: Vec<Box<dyn Engine>>,
     tf32: Option<CuBlas>,
     strict: Option<CuBlas>,
+    /// Ours did not open although there is a GPU.
+    ours_missing: bool,
 }
 
 /// Runs the tables.
@@ -57,7 +58,10 @@ pub fn run(
         limits,
         engines: engines.all,
         recorder,
-        tally: Tally::default(),
+        tally: Tally {
+            cases: 0,
+            faults: usize::from(engines.ours_missing),
+        },
     };
     let mut tables: Vec<Values> = Vec::new();
     for workload in workloads {
@@ -84,9 +88,13 @@ pub fn run(
 
 fn open(gpu: &Gpu, arguments: &Arguments) -> Engines {
     let mut all: Vec<Box<dyn Engine>> = Vec::new();
+    let mut ours_missing = false;
     match ours::open(arguments.auto || arguments.quick) {
         Ok(engine) => all.push(Box::new(engine)),
-        Err(reason) => println!("engine einsparse left out: {reason}"),
+        Err(reason) => {
+            println!("engine einsparse left out: {reason}");
+            ours_missing = arguments.wants_engine("einsparse");
+        }
     }
     for default in [false, true] {
         match CuSparse::open(gpu, default) {
@@ -111,6 +119,7 @@ fn open(gpu: &Gpu, arguments: &Arguments) -> Engines {
         all,
         strict: dense(false),
         tf32: dense(true),
+        ours_missing,
     }
 }
 
