@@ -75,6 +75,9 @@ impl CsrPattern {
     }
 
     /// Positions of the entries of one row.
+    ///
+    /// # Panics
+    /// If there is no such row.
     pub fn row(&self, row: usize) -> std::ops::Range<usize> {
         self.offsets[row] as usize..self.offsets[row + 1] as usize
     }

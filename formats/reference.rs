@@ -1,4 +1,4 @@
-//! The truth the tests compare with: naive, in f64, straight from the definition.
+//! The truth the tests compare with: naive, in f64.
 
 use crate::{AnySparse, Dense, Element, Entries, FormatError};
 
@@ -53,8 +53,7 @@ pub fn spmm<T: Element>(a: &AnySparse<T>, b: &Dense<T>) -> Result<Dense<f64>, Fo
     let mut c = Dense::zeros([a.shape()[0], n])?;
     for (index, value) in a.entries() {
         for j in 0..n {
-            let term = value * b.values()[index[1] * n + j].to_f64();
-            c.values_mut()[index[0] * n + j] += term;
+            c.values_mut()[index[0] * n + j] += value * b.values()[index[1] * n + j].to_f64();
         }
     }
     Ok(c)

@@ -3,7 +3,8 @@
 use rayon::prelude::*;
 
 use crate::convert::block_row_counts;
-use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern};
+use crate::group_coo::check_axis;
+use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, check};
 
 /// How the entries are spread over the rows (or over the coordinates of an axis, or blocks over block rows).
 #[derive(Clone, Debug, PartialEq)]
@@ -88,8 +89,9 @@ impl RowStats {
         ))
     }
 
-    /// Groups of `group` entries: the sum of ceil(entries / group) over the rows.
+    /// Groups of `group` entries (0 counts as 1): the sum of ceil(entries / group) over the rows.
     pub fn groups(&self, group: usize) -> u128 {
+        let group = group.max(1);
         let each = |&(len, rows): &(usize, usize)| len.div_ceil(group) as u128 * rows as u128;
         self.histogram.iter().map(each).sum()
     }
@@ -174,16 +176,7 @@ impl Slots {
 /// # Errors
 /// If a block or group size is 0, or the grouped axis is not of a matrix.
 pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
-    use crate::{check, group_coo::check_axis};
     let (rows, nnz) = (csr.rows() as u128, csr.nnz() as u128);
-    let grouped = |stats: &RowStats, group: Option<usize>| {
-        let group = group.unwrap_or_else(|| stats.group());
-        check::positive("group", group).map(|()| (group, stats.groups(group)))
-    };
-    let blocks = |block: (usize, usize)| {
-        let area = block.0 as u128 * block.1 as u128;
-        RowStats::of_block_rows(csr, block).map(|stats| (stats, area))
-    };
     let (format, index, values) = match format {
         Format::Coo => (format, 2 * nnz, nnz),
         Format::Csr => (format, rows + 1 + nnz, nnz),
@@ -194,11 +187,12 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         }
         Format::GroupCoo { axis, group } => {
             check_axis(csr.shape(), axis)?;
-            let (group, groups) = match axis {
-                0 => grouped(&RowStats::of_rows(csr), group)?,
-                _ => grouped(&column_stats(csr), group)?,
+            let stats = if axis == 0 {
+                RowStats::of_rows(csr)
+            } else {
+                column_stats(csr)
             };
-            let slots = groups * group as u128;
+            let (group, groups, slots) = grouped(&stats, group)?;
             (
                 Format::GroupCoo {
                     axis,
@@ -208,30 +202,24 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
                 slots,
             )
         }
-        Format::Bsr { block } => {
-            let (stats, area) = blocks(block)?;
-            (
-                format,
-                stats.rows as u128 + 1 + stats.nnz as u128,
-                stats.nnz as u128 * area,
-            )
-        }
-        Format::BlockCoo { block } => {
-            let (stats, area) = blocks(block)?;
-            (format, 2 * stats.nnz as u128, stats.nnz as u128 * area)
+        Format::Bsr { block } | Format::BlockCoo { block } => {
+            let stats = RowStats::of_block_rows(csr, block)?;
+            let blocks = stats.nnz as u128;
+            let bsr = matches!(format, Format::Bsr { .. });
+            let index = if bsr {
+                stats.rows as u128 + 1 + blocks
+            } else {
+                2 * blocks
+            };
+            (format, index, blocks * area(block))
         }
         Format::BlockGroupCoo { block, group } => {
-            let (stats, area) = blocks(block)?;
-            let (group, groups) = grouped(&stats, group)?;
-            let slots = groups * group as u128;
-            (
-                Format::BlockGroupCoo {
-                    block,
-                    group: Some(group),
-                },
-                groups + slots,
-                slots * area,
-            )
+            let (group, groups, slots) = grouped(&RowStats::of_block_rows(csr, block)?, group)?;
+            let format = Format::BlockGroupCoo {
+                block,
+                group: Some(group),
+            };
+            (format, groups + slots, slots * area(block))
         }
     };
     Ok(Slots {
@@ -240,6 +228,18 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         values,
         padding: values - nnz,
     })
+}
+
+fn area(block: (usize, usize)) -> u128 {
+    block.0 as u128 * block.1 as u128
+}
+
+/// The group size, given or chosen, the groups, and their slots.
+fn grouped(stats: &RowStats, group: Option<usize>) -> Result<(usize, u128, u128), FormatError> {
+    let group = group.unwrap_or_else(|| stats.group());
+    check::positive("group", group)?;
+    let groups = stats.groups(group);
+    Ok((group, groups, groups * group as u128))
 }
 
 /// Entries over the columns.
