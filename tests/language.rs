@@ -1,20 +1,15 @@
-//! The language: parsing, printing, checks, and the rewrite held by golden files.
+//! The language: parsing, printing and checks; its rewrites are in `language/rewrites.rs`.
+
+mod rewrites;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use einsparse::Error;
 use einsparse::einsum::{Access, Einsum, Epilogue, IndexExpr, Mode, Scalar};
-use einsparse::formats::Format;
-use einsparse::indirect::{BiasAxis, rewrite, rewrite_dense};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Einsum {
     Einsum::parse(text).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn format(text: &str) -> Format {
-    text.parse().unwrap()
 }
 
 #[test]
@@ -142,7 +137,8 @@ fn check_finds_extents() {
 
 #[test]
 fn check_errors_name_both_sides() {
-    let cases: &[(&str, &[(&str, &[usize])], &[&str])] = &[
+    type Operand = (&'static str, &'static [usize]);
+    let cases: &[(&str, &[Operand], &[&str])] = &[
         (
             "C[m,n] = A[m,k] * B[k,n]",
             &[("A", &[2, 3]), ("B", &[4, 5])],
@@ -211,252 +207,6 @@ fn canonical_forgets_index_names() {
     assert_eq!(a, b);
     assert_eq!(a.text, "C[i0,i1] = A[i0,i2] * B[i2,i1] + bias[i0]");
     assert_ne!(a, parse("C[m,n] = A[k,m] * B[k,n] + bias[m]").canonical());
-}
-
-const MATRIX: &[&str] = &[
-    "coo",
-    "csr",
-    "csc",
-    "ell",
-    "groupcoo",
-    "groupcoo@1",
-    "bsr:32x32",
-    "blockcoo:16x16",
-    "blockgroupcoo:32x16",
-];
-const TENSOR3: &[&str] = &["coo", "groupcoo", "groupcoo@1", "groupcoo@2"];
-const GOLDEN: &[(&str, &str, &str, &[&str])] = &[
-    ("spmm", "C[m,n] = A[m,k] * B[k,n]", "A", MATRIX),
-    ("spmm_accumulate", "C[m,n] += A[m,k] * B[k,n]", "A", MATRIX),
-    ("spmm_transposed", "C[m,n] = A[k,m] * B[k,n]", "A", MATRIX),
-    (
-        "spmm_output_transposed",
-        "C[n,m] = A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-    ),
-    (
-        "spmm_second_factor",
-        "C[m,n] = A[m,k] * B[k,n]",
-        "B",
-        MATRIX,
-    ),
-    (
-        "spmm_bias_relu",
-        "C[m,n] = relu(A[m,k] * B[k,n] + bias[m])",
-        "A",
-        MATRIX,
-    ),
-    (
-        "spmm_bias_columns",
-        "C[m,n] = A[m,k] * B[k,n] + bias[n]",
-        "A",
-        MATRIX,
-    ),
-    (
-        "spmm_scaled",
-        "C[m,n] = 0.5 * A[m,k] * alpha * B[k,n]",
-        "A",
-        MATRIX,
-    ),
-    (
-        "spmm_diagonal_scaled",
-        "C[m,n] = D[m] * A[m,k] * E[k] * B[k,n]",
-        "A",
-        MATRIX,
-    ),
-    ("spmm_batched", "C[b,m,n] = A[m,k] * B[b,k,n]", "A", MATRIX),
-    ("spmv", "y[m] = A[m,k] * x[k]", "A", MATRIX),
-    (
-        "spmv_long_names",
-        "y[row] = Adj[row,col] * x[col]",
-        "Adj",
-        MATRIX,
-    ),
-    (
-        "spmv_names_taken",
-        "y[u] = A[u,v] * x[v] * z[p] * w[q]",
-        "A",
-        MATRIX,
-    ),
-    (
-        "array_names_taken",
-        "C[m,n] = A[m,k] * AK[k,n] * AV[m] * AP[n]",
-        "A",
-        MATRIX,
-    ),
-    ("case_of_indices", "y[m] = A[m,M] * x[M]", "A", MATRIX),
-    ("sddmm", "D[m,n] = S[m,n] * X[m,k] * Y[n,k]", "S", MATRIX),
-    ("row_sums", "r[m] = A[m,k]", "A", MATRIX),
-    ("column_sums", "r[k] = A[m,k]", "A", MATRIX),
-    ("total", "s = A[m,k]", "A", MATRIX),
-    ("bilinear", "s = x[m] * A[m,k] * y[k]", "A", MATRIX),
-    ("diagonal", "d[i] = A[i,i]", "A", MATRIX),
-    ("densify", "C[m,k] = A[m,k]", "A", MATRIX),
-    ("gathered_rows", "C[m,n] = A[m,k] * B[X[k],n]", "A", MATRIX),
-    (
-        "scattered_rows",
-        "C[X[m],n] += A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-    ),
-    ("outer_product", "C[m,k,n] = A[m,k] * x[n]", "A", MATRIX),
-    (
-        "mttkrp",
-        "M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
-        "T",
-        TENSOR3,
-    ),
-    (
-        "mttkrp_second",
-        "M[j,r] = T[i,j,k] * B[i,r] * C[k,r]",
-        "T",
-        TENSOR3,
-    ),
-    ("ttm", "Y[i,j,r] = T[i,j,k] * U[k,r]", "T", TENSOR3),
-    (
-        "tensor_product",
-        "Out[b,k,w] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,u,w]",
-        "CG",
-        TENSOR3,
-    ),
-    ("vector", "s = x[i] * y[i]", "x", &["coo"]),
-];
-
-/// One file for each expression, one line for each format; `EINSPARSE_BLESS=1` writes them anew.
-#[test]
-fn golden() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let bless = std::env::var_os("EINSPARSE_BLESS").is_some();
-    for &(name, text, operand, formats) in GOLDEN {
-        let e = parse(text);
-        let mut shown = format!("{e}\n");
-        for f in formats {
-            let indirect =
-                rewrite(&e, operand, &format(f)).unwrap_or_else(|e| panic!("{name} {f}: {e}"));
-            shown += &format!("{operand} {f:20} {indirect}\n");
-        }
-        let path = folder.join(format!("{name}.txt"));
-        if bless {
-            std::fs::write(&path, &shown).unwrap();
-        }
-        let wanted =
-            std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        assert_eq!(shown, wanted.replace("\r\n", "\n"), "{}", path.display());
-    }
-}
-
-/// The notation of the paper, written out here and not in a file that a run may overwrite.
-#[test]
-fn notation_of_the_paper() {
-    let e = parse("C[m,n] = A[m,k] * B[k,n]");
-    for (f, text) in [
-        ("coo", "C[AM[p],n] += AV[p] * B[AK[p],n]"),
-        ("csr", "C[m,n] += AV[p] * B[AK[p],n], AP[m] <= p < AP[m+1]"),
-        ("csc", "C[AM[p],n] += AV[p] * B[k,n], AP[k] <= p < AP[k+1]"),
-        ("ell", "C[m,n] += AV[m,q] * B[AK[m,q],n]"),
-        ("groupcoo:8", "C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"),
-        (
-            "blockcoo:4x4",
-            "C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]",
-        ),
-        (
-            "blockgroupcoo:4x4",
-            "C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]",
-        ),
-        (
-            "bsr:4x4",
-            "C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]",
-        ),
-    ] {
-        assert_eq!(rewrite(&e, "A", &format(f)).unwrap().to_string(), text);
-    }
-    let hand = parse("C[AM[p],n] += AV[p,q] * B[AK[p,q],n]");
-    assert_eq!(rewrite_dense(&hand).unwrap().to_string(), hand.to_string());
-}
-
-#[test]
-fn rewrite_refuses_with_a_reason() {
-    for (text, operand, f, word) in [
-        ("C[m,n] = A[m,k] * B[k,n]", "X", "csr", "not named"),
-        ("C[m,n] = A[m,k] * A[k,n]", "A", "csr", "2 times"),
-        ("C[m,n] = A[m,k] * B[k,n]", "C", "csr", "not a factor"),
-        (
-            "C[m,n] = A[m,k] * B[k,n] + b[m]",
-            "b",
-            "coo",
-            "not a factor",
-        ),
-        (
-            "C[m,n] = A[X[m],k] * B[k,n] * D[m]",
-            "A",
-            "csr",
-            "through `X[m]`",
-        ),
-        (
-            "M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
-            "T",
-            "csr",
-            "order 3, and csr wants 2",
-        ),
-        (
-            "M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
-            "T",
-            "groupcoo@3",
-            "order 3",
-        ),
-        ("s = x[i]", "x", "groupcoo", "at least 2"),
-        ("s = x[]", "x", "coo", "at least 1"),
-    ] {
-        let shown = rewrite(&parse(text), operand, &format(f))
-            .unwrap_err()
-            .to_string();
-        assert!(shown.contains(word), "{text}: {shown}");
-    }
-}
-
-#[test]
-fn spmm_is_told_by_structure() {
-    for f in MATRIX {
-        let is = |text: &str, operand: &str| {
-            rewrite(&parse(text), operand, &format(f))
-                .unwrap()
-                .as_spmm()
-        };
-        let form = is("Y[r,c] += relu(2 * a * X[j,c] * S[r,j] + b[c])", "S").unwrap();
-        assert_eq!(
-            (
-                form.sparse.as_str(),
-                form.dense.as_str(),
-                form.output.as_str()
-            ),
-            ("S", "X", "Y")
-        );
-        assert_eq!(form.bias, Some(("b".into(), BiasAxis::Cols)));
-        assert_eq!(
-            (form.relu, form.mode, form.scalars.len(), form.format),
-            (true, Mode::Accumulate, 2, format(f))
-        );
-        for (text, operand) in [
-            ("C[m,n] = A[k,m] * B[k,n]", "A"),
-            ("C[n,m] = A[m,k] * B[k,n]", "A"),
-            ("C[m,n] = A[m,k] * B[n,k]", "A"),
-            ("C[m,n] = A[m,k] * B[k,n]", "B"),
-            ("C[m,n] = A[m,k] * B[k,n] * D[m]", "A"),
-            ("C[m,n] = A[m,n] * B[m,n]", "A"),
-            ("C[m,n] = A[m,k] * B[k,n] + b[m,n]", "A"),
-            ("C[m,n] = A[m,k] * B[X[k],n]", "A"),
-            ("y[m] = A[m,k] * x[k]", "A"),
-        ] {
-            assert_eq!(is(text, operand), None, "{text} {f}");
-        }
-    }
-    assert_eq!(
-        rewrite_dense(&parse("C[m,n] = A[m,k] * B[k,n]"))
-            .unwrap()
-            .as_spmm(),
-        None
-    );
 }
 
 fn access(depth: u32) -> BoxedStrategy<Access> {

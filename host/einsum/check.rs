@@ -75,14 +75,14 @@ impl Einsum {
         }
         let out = self.out.tensor.as_str();
         for scalar in &self.scalars {
-            if let Scalar::Name(n) = scalar {
-                if n == out || tensors.contains(&n.as_str()) {
-                    let reason = "is a scalar in one place and has indices in another".into();
-                    return Err(Error::Operand {
-                        name: n.clone(),
-                        reason,
-                    });
-                }
+            if let Scalar::Name(n) = scalar
+                && (n == out || tensors.contains(&n.as_str()))
+            {
+                let reason = "is a scalar in one place and has indices in another".into();
+                return Err(Error::Operand {
+                    name: n.clone(),
+                    reason,
+                });
             }
         }
         if tensors.contains(&out) {

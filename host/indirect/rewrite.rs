@@ -91,14 +91,16 @@ fn find(e: &Einsum, operand: &str) -> Result<usize> {
 
 fn plain_indices(e: &Einsum, factor: usize) -> Result<Vec<&str>> {
     let access = &e.factors[factor];
-    let name = |index| match index {
-        &IndexExpr::Name(ref n) => Ok(n.as_str()),
-        IndexExpr::Access(a) => {
-            let reason = format!("is sparse, and cannot be read through `{a}` in `{access}`");
-            Err(operand_error(&access.tensor, reason))
-        }
-    };
-    access.indices.iter().map(name).collect()
+    let indices = access.indices.iter();
+    indices
+        .map(|index| match index {
+            IndexExpr::Name(n) => Ok(n.as_str()),
+            IndexExpr::Access(a) => {
+                let reason = format!("is sparse, and cannot be read through `{a}` in `{access}`");
+                Err(operand_error(&access.tensor, reason))
+            }
+        })
+        .collect()
 }
 
 fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {

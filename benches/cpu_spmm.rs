@@ -1,0 +1,118 @@
+//! The CPU executor's SpMM against sprs' CSR x dense, one process, the same matrices: `cargo bench --bench cpu_spmm`.
+//! Threads as `RAYON_NUM_THREADS` says; sprs has one for this product.
+
+use std::path::PathBuf;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use einsparse::cpu::{self, Operands, Output};
+use einsparse::einsum::Einsum;
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, generate, io};
+use einsparse::indirect::rewrite;
+use sprs::CsMat;
+
+const COLUMNS: usize = 128;
+
+/// Name and pattern; the real ones only where the data is.
+fn problems() -> Vec<(String, CsrPattern)> {
+    let mut list = Vec::new();
+    if let Ok(pattern) = generate::uniform(4096, 4096, 0.05, 1) {
+        list.push(("uniform-4096x4096-d0.05".to_owned(), pattern));
+    }
+    let data = std::env::var_os("EINSPARSE_DATA").map_or(PathBuf::from("data"), PathBuf::from);
+    let mut found = Vec::new();
+    smtx_files(&data.join("dlmc"), &mut found);
+    found.sort();
+    let read = found
+        .iter()
+        .filter_map(|path| Some((path, io::read_smtx(path).ok()?)));
+    if let Some((path, pattern)) = read.max_by_key(|(_, pattern)| pattern.columns().len()) {
+        let name = path.strip_prefix(&data).unwrap_or(path);
+        list.push((name.display().to_string(), pattern));
+    }
+    let graph = io::read_matrix_market::<f32>(data.join("graphs/ca-CondMat.mtx"));
+    match graph.and_then(|g| g.matrix.to_csr()) {
+        Ok(csr) => list.push(("ca-CondMat".to_owned(), CsrPattern::clone(csr.pattern()))),
+        Err(error) => eprintln!("no real inputs: {error}"),
+    }
+    list
+}
+
+fn smtx_files(folder: &std::path::Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            smtx_files(&path, found);
+        } else if path.extension().is_some_and(|e| e == "smtx") {
+            found.push(path);
+        }
+    }
+}
+
+fn spmm(criterion: &mut Criterion) {
+    let e: Einsum = "C[m,n] = A[m,k] * B[k,n]".parse().expect("an Einsum");
+    for (name, pattern) in problems() {
+        let (rows, cols, nnz) = (pattern.rows(), pattern.cols(), pattern.columns().len());
+        let values = generate::random_values::<f32>(nnz, 2);
+        let csr = Csr::new(pattern, values).expect("one value for each entry");
+        let b = Dense::new(
+            [cols, COLUMNS],
+            generate::random_values::<f32>(cols * COLUMNS, 3),
+        )
+        .expect("B");
+        let mut out = vec![0.0f32; rows * COLUMNS];
+        let mut group = criterion.benchmark_group(&name);
+        group
+            .throughput(Throughput::Elements(2 * (nnz * COLUMNS) as u64))
+            .sample_size(20);
+        let theirs: CsMat<f32> = CsMat::new(
+            (rows, cols),
+            csr.pattern()
+                .offsets()
+                .iter()
+                .map(|&o| o as usize)
+                .collect(),
+            csr.pattern()
+                .columns()
+                .iter()
+                .map(|&c| c as usize)
+                .collect(),
+            csr.values().to_vec(),
+        );
+        group.bench_function("sprs csr_mulacc", |bench| {
+            bench.iter(|| {
+                out.fill(0.0);
+                let shape = (rows, COLUMNS);
+                let b = ndarray::ArrayView2::from_shape((cols, COLUMNS), b.values()).expect("B");
+                let c = ndarray::ArrayViewMut2::from_shape(shape, out.as_mut_slice()).expect("C");
+                sprs::prod::csr_mulacc_dense_rowmaj(theirs.view(), b, c);
+            });
+        });
+        let any = AnySparse::Csr(csr);
+        for format in [
+            "csr",
+            "coo",
+            "groupcoo",
+            "csc",
+            "bsr:4x4",
+            "blockgroupcoo:16x16",
+        ] {
+            let format: Format = format.parse().expect("a format");
+            let Ok(tensor) = any.convert(format) else {
+                continue;
+            };
+            let e = rewrite(&e, "A", &tensor.format()).expect("SpMM");
+            let mut operands = Operands::new();
+            operands.sparse(&e, &tensor).expect("A").dense("B", &b);
+            group.bench_function(BenchmarkId::new("einsparse", format), |bench| {
+                bench.iter(|| {
+                    let c = Output::new(&[rows, COLUMNS], &mut out).expect("C");
+                    cpu::run(&e, &operands, c).expect("a run");
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, spmm);
+criterion_main!(benches);

@@ -1,0 +1,336 @@
+//! Names to numbers: extents of the loops, views of the operands, index arrays checked once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use einsparse_formats::{Accumulator, Element, Format, PAD};
+use rayon::prelude::*;
+
+use super::expr::Expr;
+use super::operands::{Operands, View, operand, row_major};
+use crate::einsum::Scalar;
+use crate::error::{Error, Result};
+use crate::indirect::{Access, Index, IndirectEinsum};
+
+/// The loop variable of a compressed axis, told by the position of the entry.
+pub(super) struct Owner<'e> {
+    over: &'e str,
+    index: &'e str,
+    rows: usize,
+    of_entry: Vec<u32>,
+}
+
+/// `offsets[x] <= p < offsets[x+1]` turned round: x of every p.
+///
+/// With it a compressed axis is one more gather or scatter, and the loops are rectangular.
+pub(super) fn owners<'e, T: Element>(
+    e: &'e IndirectEinsum,
+    operands: &Operands<'_, T>,
+) -> Result<Vec<Owner<'e>>> {
+    let of_range = |range: &'e crate::indirect::Range| {
+        let view = operands.index_array(&range.offsets)?;
+        let data = view.data;
+        let ascending = data.first() == Some(&0) && data.windows(2).all(|w| w[0] <= w[1]);
+        if view.shape.len() != 1 || !ascending {
+            let reason = "must be one-dimensional, start at 0 and ascend".into();
+            return Err(operand(&range.offsets, reason));
+        }
+        let mut of_entry = vec![0u32; data[data.len() - 1] as usize];
+        for (row, w) in data.windows(2).enumerate() {
+            of_entry[w[0] as usize..w[1] as usize].fill(row as u32);
+        }
+        Ok(Owner {
+            over: &range.over,
+            index: &range.index,
+            rows: data.len() - 1,
+            of_entry,
+        })
+    };
+    e.ranges.iter().map(of_range).collect()
+}
+
+/// One axis of one operand.
+#[derive(Clone, Debug)]
+pub(super) struct Axis<'a> {
+    pub expr: Expr<'a>,
+    pub extent: usize,
+    pub stride: usize,
+}
+
+/// An indirect Einsum with its operands.
+pub(super) struct Bound<'a, T: Element> {
+    pub extents: Vec<usize>,
+    pub out: Vec<Axis<'a>>,
+    pub factors: Vec<Factor<'a, T>>,
+    /// Places that must exist for a term to count, beyond those the factors and the output read.
+    pub guards: Vec<Expr<'a>>,
+    pub equalities: Vec<(Expr<'a>, Expr<'a>)>,
+    pub scalar: T::Acc,
+    /// The values of a block format, whose zeros fill the block up and are no entries.
+    pub filled: Option<usize>,
+}
+
+pub(super) struct Factor<'a, T> {
+    pub axes: Vec<Axis<'a>>,
+    pub values: &'a [T],
+}
+
+/// Product of the scalar factors.
+pub(super) fn scalar<T: Element>(scalars: &[Scalar], operands: &Operands<'_, T>) -> Result<T::Acc> {
+    let mut product = 1.0;
+    for s in scalars {
+        product *= match s {
+            Scalar::Literal(v) => *v,
+            Scalar::Name(n) => match operands.scalars.get(n) {
+                Some(v) => *v,
+                None => return Err(operand(n, "is a scalar and was not given".into())),
+            },
+        };
+    }
+    Ok(T::Acc::from_f64(product))
+}
+
+pub(super) fn bind<'a, T: Element>(
+    e: &'a IndirectEinsum,
+    operands: &Operands<'a, T>,
+    owners: &'a [Owner<'a>],
+    out_shape: &[usize],
+    out_strides: &[usize],
+) -> Result<Bound<'a, T>> {
+    let mut binder = Binder {
+        operands,
+        owners,
+        names: BTreeMap::new(),
+        extents: Vec::new(),
+        checked: BTreeSet::new(),
+    };
+    for owner in owners {
+        binder.extent(owner.index, owner.of_entry.len(), || "its offsets".into())?;
+    }
+    let mut factors = Vec::new();
+    for access in &e.factors {
+        let View {
+            shape,
+            strides,
+            values,
+        } = operands.tensor(&access.tensor)?;
+        factors.push(Factor {
+            axes: binder.axes(access, shape, strides)?,
+            values,
+        });
+    }
+    let out = binder.axes(&e.out, out_shape, out_strides)?;
+    let (guards, equalities) = binder.guards(e)?;
+    let scalar = scalar(&e.scalars, operands)?;
+    let filled = e
+        .sparse
+        .as_ref()
+        .filter(|s| is_blocked(&s.format))
+        .map(|s| s.factor);
+    Ok(Bound {
+        extents: binder.extents,
+        out,
+        factors,
+        guards,
+        equalities,
+        scalar,
+        filled,
+    })
+}
+
+fn is_blocked(format: &Format) -> bool {
+    matches!(
+        format,
+        Format::Bsr { .. } | Format::BlockCoo { .. } | Format::BlockGroupCoo { .. }
+    )
+}
+
+struct Binder<'a, 'o, T> {
+    operands: &'o Operands<'a, T>,
+    owners: &'a [Owner<'a>],
+    names: BTreeMap<&'a str, (usize, String)>,
+    extents: Vec<usize>,
+    /// Index arrays (by address) and bounds already looked through.
+    checked: BTreeSet<(usize, usize)>,
+}
+
+impl<'a, T: Element> Binder<'a, '_, T> {
+    fn axes(
+        &mut self,
+        access: &'a Access,
+        shape: &[usize],
+        strides: &[usize],
+    ) -> Result<Vec<Axis<'a>>> {
+        if access.indices.len() != shape.len() {
+            return Err(Error::Shape {
+                index: access.tensor.clone(),
+                left: format!("`{access}` has {} indices", access.indices.len()),
+                right: format!("the operand has {} axes, {shape:?}", shape.len()),
+            });
+        }
+        let mut axes = Vec::new();
+        for (axis, index) in access.indices.iter().enumerate() {
+            let extent = shape[axis];
+            let expr = self.expr(index, extent, &|| format!("axis {axis} of `{access}`"))?;
+            axes.push(Axis {
+                expr,
+                extent,
+                stride: strides[axis],
+            });
+        }
+        Ok(axes)
+    }
+
+    /// Number of the loop variable `name`, which runs over `extent`.
+    fn extent(
+        &mut self,
+        name: &'a str,
+        extent: usize,
+        place: impl Fn() -> String,
+    ) -> Result<usize> {
+        let Some((var, first)) = self.names.get(name) else {
+            let var = self.extents.len();
+            self.names.insert(name, (var, place()));
+            self.extents.push(extent);
+            return Ok(var);
+        };
+        if self.extents[*var] != extent {
+            return Err(Error::Shape {
+                index: name.to_owned(),
+                left: format!("{} in {first}", self.extents[*var]),
+                right: format!("{extent} in {}", place()),
+            });
+        }
+        Ok(*var)
+    }
+
+    /// `index` along an axis of `bound` elements.
+    fn expr(
+        &mut self,
+        index: &'a Index,
+        bound: usize,
+        place: &dyn Fn() -> String,
+    ) -> Result<Expr<'a>> {
+        match index {
+            Index::Name(n) => {
+                let Some(owner) = self.owners.iter().find(|o| o.over == n) else {
+                    return Ok(Expr::Var(self.extent(n, bound, place)?));
+                };
+                if owner.rows != bound {
+                    return Err(Error::Shape {
+                        index: n.clone(),
+                        left: format!("{} in its offsets", owner.rows),
+                        right: format!("{bound} in {}", place()),
+                    });
+                }
+                let var = self.extent(owner.index, owner.of_entry.len(), place)?;
+                Ok(Expr::Slot {
+                    array: &owner.of_entry,
+                    var,
+                })
+            }
+            Index::Access(access) => self.load(access, bound),
+            Index::Split {
+                outer,
+                inner,
+                extent,
+            } => {
+                let outer = Box::new(self.expr(outer, bound.div_ceil(*extent), place)?);
+                let inner = self.extent(inner, *extent, place)?;
+                Ok(Expr::Split {
+                    outer,
+                    inner,
+                    block: *extent,
+                    bound,
+                })
+            }
+        }
+    }
+
+    fn load(&mut self, access: &'a Access, bound: usize) -> Result<Expr<'a>> {
+        let view = self.operands.index_array(&access.tensor)?;
+        let array = view.data;
+        if self.checked.insert((array.as_ptr() as usize, bound)) {
+            check_slots(&access.tensor, array, bound)?;
+        }
+        let axes = self.axes(access, &view.shape, &row_major(&view.shape))?;
+        if let [
+            Axis {
+                expr: Expr::Var(var),
+                ..
+            },
+        ] = axes.as_slice()
+        {
+            return Ok(Expr::Slot { array, var: *var });
+        }
+        let args = axes.into_iter().map(|a| (a.expr, a.stride)).collect();
+        Ok(Expr::Load { array, args })
+    }
+
+    #[expect(
+        clippy::type_complexity,
+        reason = "two lists, named where they are taken apart"
+    )]
+    fn guards(
+        &mut self,
+        e: &'a IndirectEinsum,
+    ) -> Result<(Vec<Expr<'a>>, Vec<(Expr<'a>, Expr<'a>)>)> {
+        let (mut guards, mut equalities) = (Vec::new(), Vec::new());
+        let Some(sparse) = &e.sparse else {
+            return Ok((guards, equalities));
+        };
+        let Some((_, tensor)) = self
+            .operands
+            .sparse
+            .as_ref()
+            .filter(|(n, _)| *n == sparse.name)
+        else {
+            return Err(operand(&sparse.name, "is sparse and was not given".into()));
+        };
+        let mut bound_of = BTreeMap::new();
+        for (axis, place) in sparse.coordinates.iter().enumerate() {
+            let bound = tensor.shape()[axis];
+            let expr = self.expr(place, bound, &|| {
+                format!("axis {axis} of `{}`", sparse.name)
+            })?;
+            bound_of.insert(axis, bound);
+            let read = |a: &Access| a.indices.contains(place);
+            if !matches!(expr, Expr::Var(_)) && !e.factors.iter().any(read) && !read(&e.out) {
+                guards.push(expr);
+            }
+        }
+        for (left, right) in &e.equalities {
+            let mut side = |index: &'a Index| {
+                let axis = sparse.coordinates.iter().position(|c| c == index);
+                let bound = axis.map_or(usize::MAX, |a| bound_of[&a]);
+                self.expr(index, bound, &|| {
+                    format!("the diagonal of `{}`", sparse.name)
+                })
+            };
+            equalities.push((side(left)?, side(right)?));
+        }
+        Ok((guards, equalities))
+    }
+}
+
+/// Every slot below `bound` or PAD: after this no index leads out of an operand.
+fn check_slots(name: &str, array: &[u32], bound: usize) -> Result<()> {
+    let bad = array
+        .par_chunks(1 << 14)
+        .enumerate()
+        .filter_map(|(chunk, slots)| {
+            let at = slots
+                .iter()
+                .position(|&v| v != PAD && v as usize >= bound)?;
+            Some((chunk << 14) + at)
+        })
+        .min();
+    match bad {
+        None => Ok(()),
+        Some(position) => Err(Error::InvalidIndex {
+            array: name.to_owned(),
+            position,
+            value: u64::from(array[position]),
+            bound: bound as u64,
+        }),
+    }
+}

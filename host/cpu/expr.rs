@@ -1,0 +1,81 @@
+//! Index expressions with names resolved to numbers, evaluated in the loops.
+
+use einsparse_formats::PAD;
+
+/// The value of an index in terms of the loop variables; `None` where the term is dropped.
+#[derive(Clone, Debug)]
+pub(super) enum Expr<'a> {
+    Var(usize),
+    /// One-dimensional index array at a loop variable: the common case of `Load`.
+    Slot {
+        array: &'a [u32],
+        var: usize,
+    },
+    Load {
+        array: &'a [u32],
+        args: Vec<(Expr<'a>, usize)>,
+    },
+    Split {
+        outer: Box<Expr<'a>>,
+        inner: usize,
+        block: usize,
+        bound: usize,
+    },
+}
+
+impl Expr<'_> {
+    #[inline]
+    pub fn eval(&self, vars: &[usize]) -> Option<usize> {
+        match self {
+            Expr::Var(v) => Some(vars[*v]),
+            Expr::Slot { array, var } => unpad(array[vars[*var]]),
+            Expr::Load { array, args } => {
+                let mut at = 0;
+                for (arg, stride) in args {
+                    at += arg.eval(vars)? * stride;
+                }
+                unpad(array[at])
+            }
+            Expr::Split {
+                outer,
+                inner,
+                block,
+                bound,
+            } => {
+                let at = outer.eval(vars)? * block + vars[*inner];
+                (at < *bound).then_some(at)
+            }
+        }
+    }
+
+    pub fn for_each_var(&self, visit: &mut impl FnMut(usize)) {
+        match self {
+            Expr::Var(v) => visit(*v),
+            Expr::Slot { var, .. } => visit(*var),
+            Expr::Load { args, .. } => args.iter().for_each(|(arg, _)| arg.for_each_var(visit)),
+            Expr::Split { outer, inner, .. } => {
+                outer.for_each_var(visit);
+                visit(*inner);
+            }
+        }
+    }
+
+    pub fn vars(&self) -> Vec<usize> {
+        let mut vars = Vec::new();
+        self.for_each_var(&mut |v| vars.push(v));
+        vars
+    }
+
+    pub fn gathers(&self) -> bool {
+        match self {
+            Expr::Var(_) => false,
+            Expr::Slot { .. } | Expr::Load { .. } => true,
+            Expr::Split { outer, .. } => outer.gathers(),
+        }
+    }
+}
+
+#[inline]
+fn unpad(slot: u32) -> Option<usize> {
+    (slot != PAD).then_some(slot as usize)
+}

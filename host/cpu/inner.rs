@@ -1,0 +1,99 @@
+//! The innermost loop: straight runs over the operands that the compiler turns into vector code.
+
+use einsparse_formats::{Accumulator, Element};
+
+/// A factor's elements along the innermost loop.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a, T> {
+    pub values: &'a [T],
+    pub stride: usize,
+}
+
+impl<'a, T: Element> Run<'a, T> {
+    fn unit(&self, len: usize) -> Option<&'a [T]> {
+        if self.stride == 1 {
+            self.values.get(..len)
+        } else {
+            None
+        }
+    }
+}
+
+/// `tile[i] += s * product of runs[i]`.
+pub(super) fn add_products<T: Element>(tile: &mut [T::Acc], s: T::Acc, runs: &[Run<'_, T>]) {
+    let len = tile.len();
+    match runs {
+        [x] => {
+            if let Some(x) = x.unit(len) {
+                for (t, x) in tile.iter_mut().zip(x) {
+                    *t += s * x.to_acc();
+                }
+                return;
+            }
+        }
+        [x, y] => {
+            if let (Some(x), Some(y)) = (x.unit(len), y.unit(len)) {
+                for ((t, x), y) in tile.iter_mut().zip(x).zip(y) {
+                    *t += s * x.to_acc() * y.to_acc();
+                }
+                return;
+            }
+        }
+        _ => {}
+    }
+    for (i, t) in tile.iter_mut().enumerate() {
+        *t += product(s, runs, i);
+    }
+}
+
+#[inline]
+fn product<T: Element>(s: T::Acc, runs: &[Run<'_, T>], i: usize) -> T::Acc {
+    runs.iter().fold(s, |product, run| {
+        product * run.values[i * run.stride].to_acc()
+    })
+}
+
+/// Partial sums of a dot product: their number is part of the result's rounding, so it is fixed.
+const LANES: usize = 16;
+
+/// Sum over `len` terms of `s * product of runs[i]`, in an order that depends on `len` alone.
+pub(super) fn dot<T: Element>(len: usize, s: T::Acc, runs: &[Run<'_, T>]) -> T::Acc {
+    let mut lanes = [T::Acc::ZERO; LANES];
+    let whole = len - len % LANES;
+    match runs {
+        [x, y] if x.stride == 1 && y.stride == 1 => {
+            let pairs = x.values[..whole]
+                .chunks_exact(LANES)
+                .zip(y.values.chunks_exact(LANES));
+            for (x, y) in pairs {
+                for (lane, sum) in lanes.iter_mut().enumerate() {
+                    *sum += s * x[lane].to_acc() * y[lane].to_acc();
+                }
+            }
+        }
+        [x] if x.stride == 1 => {
+            for x in x.values[..whole].chunks_exact(LANES) {
+                for (lane, sum) in lanes.iter_mut().enumerate() {
+                    *sum += s * x[lane].to_acc();
+                }
+            }
+        }
+        _ => {
+            for i in 0..whole {
+                lanes[i % LANES] += product(s, runs, i);
+            }
+        }
+    }
+    for i in whole..len {
+        lanes[i % LANES] += product(s, runs, i);
+    }
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for lane in 0..width {
+            let upper = lanes[lane + width];
+            lanes[lane] += upper;
+        }
+    }
+    lanes[0]
+}

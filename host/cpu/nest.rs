@@ -1,0 +1,367 @@
+//! The general loop nest over a bound indirect Einsum.
+//!
+//! A unit of work is one place of the scatter x one value of the plain output loops x one tile of the innermost loop.
+//! It sums all its terms in a tile of accumulators and hands the tile over once.
+
+use std::ops::Range;
+
+use einsparse_formats::{Accumulator, Element};
+use rayon::prelude::*;
+
+use super::bind::Bound;
+use super::expr::Expr;
+use super::inner::{self, Run};
+use super::levels::{Inner, Level, choose_inner, is_var, levels};
+use super::operands::volume;
+use super::order::{Order, order, scattered, set_vars};
+use crate::error::Result;
+
+/// Elements of the innermost loop in one unit: the tile stays in L1.
+const TILE: usize = 2048;
+/// A unit with more than this share of all the work is cut into parts.
+const SHARE: u64 = 64;
+/// No part is smaller than this many terms.
+const PART: u64 = 1 << 15;
+/// Work items handed to the thread pool, about.
+const ITEMS: usize = 512;
+
+pub(super) struct Nest<'b, 'a, T: Element> {
+    bound: &'b Bound<'a, T>,
+    order: Order,
+    /// Plain output loops outside the scatter.
+    outer: Vec<usize>,
+    /// Reductions inside the scatter's terms.
+    reductions: Vec<usize>,
+    inner: Option<Inner>,
+    /// 0: the outer loops are set; 1: the term too; then one for each reduction.
+    levels: Vec<Level<'b, 'a>>,
+    /// Factors that the innermost loop moves along, with their strides, and those that it does not.
+    moving: Vec<(usize, usize)>,
+    fixed: Vec<usize>,
+}
+
+/// Loop variables and addresses of one thread.
+struct State<A> {
+    vars: Vec<usize>,
+    /// Address of each factor at each level.
+    at: Vec<usize>,
+    tile: Vec<A>,
+}
+
+impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
+    pub fn new(bound: &'b Bound<'a, T>) -> Result<Self> {
+        let mut walked = scattered(bound);
+        let inner = choose_inner(bound, &walked);
+        let is_inner = |v: usize| inner.as_ref().is_some_and(|i| i.var == v);
+        let out_vars: Vec<usize> = bound.out.iter().flat_map(|a| a.expr.vars()).collect();
+        let free = |v: &usize| !walked.contains(v) && !is_inner(*v);
+        let (outer, mut reductions): (Vec<usize>, Vec<usize>) = (0..bound.extents.len())
+            .filter(free)
+            .partition(|v| out_vars.contains(v));
+        if walked.is_empty() && !reductions.is_empty() {
+            walked.push(reductions.remove(0));
+        }
+        let mut level_of = vec![0; bound.extents.len()];
+        walked.iter().for_each(|&v| level_of[v] = 1);
+        reductions
+            .iter()
+            .enumerate()
+            .for_each(|(i, &v)| level_of[v] = 2 + i);
+        let levels = levels(bound, &level_of, 2 + reductions.len(), &is_inner);
+        let stride = |f: usize| -> usize {
+            let along = bound.factors[f]
+                .axes
+                .iter()
+                .filter(|a| is_var(&a.expr, &is_inner));
+            along.map(|a| a.stride).sum()
+        };
+        let reads = |f: &usize| {
+            bound.factors[*f]
+                .axes
+                .iter()
+                .any(|a| is_var(&a.expr, &is_inner))
+        };
+        let (moving, fixed): (Vec<usize>, Vec<usize>) =
+            (0..bound.factors.len()).partition(|f| reads(f));
+        let moving = moving.into_iter().map(|f| (f, stride(f))).collect();
+        let order = order(bound, walked)?;
+        Ok(Nest {
+            bound,
+            order,
+            outer,
+            reductions,
+            inner,
+            levels,
+            moving,
+            fixed,
+        })
+    }
+
+    fn inner_extent(&self) -> usize {
+        self.inner.as_ref().map_or(1, |i| self.bound.extents[i.var])
+    }
+
+    /// Runs everything; `store(element, sum)` is called once at most for each element of the output.
+    pub fn run(&self, store: impl Fn(usize, T::Acc) + Sync) {
+        let extents = &self.bound.extents;
+        let outer = volume(self.outer.iter().map(|&v| extents[v]));
+        let length = self.inner_extent();
+        let tiles = match &self.inner {
+            Some(Inner { out: Some(_), .. }) => length.div_ceil(TILE),
+            _ => 1,
+        };
+        let units = outer * tiles;
+        if units == 0 || self.order.runs() == 0 {
+            return;
+        }
+        let rest = volume(self.reductions.iter().map(|&v| extents[v]));
+        let per_term = (rest as u64).saturating_mul(length.min(TILE) as u64).max(1);
+        let terms = u64::from(self.order.starts[self.order.runs()]);
+        let total = terms.saturating_mul(per_term).saturating_mul(units as u64);
+        let limit = (total / SHARE).max(PART);
+        let groups = self.groups();
+        let cuts = ITEMS.div_ceil(groups.len()).min(units);
+        (0..groups.len() * cuts).into_par_iter().for_each(|item| {
+            let (group, cut) = (item / cuts, item % cuts);
+            let mut state = self.state();
+            for run in groups[group].clone() {
+                for unit in units * cut / cuts..units * (cut + 1) / cuts {
+                    self.unit(
+                        &mut state,
+                        run,
+                        unit / tiles,
+                        unit % tiles,
+                        per_term,
+                        limit,
+                        &store,
+                    );
+                }
+            }
+        });
+    }
+
+    /// Runs in groups of about the same number of terms.
+    fn groups(&self) -> Vec<Range<usize>> {
+        let starts = &self.order.starts;
+        let runs = self.order.runs();
+        let target = (starts[runs] as usize).div_ceil(ITEMS).max(1);
+        let mut groups = Vec::new();
+        let mut first = 0;
+        for run in 0..runs {
+            if (starts[run + 1] - starts[first]) as usize >= target || run + 1 == runs {
+                groups.push(first..run + 1);
+                first = run + 1;
+            }
+        }
+        groups
+    }
+
+    fn state(&self) -> State<T::Acc> {
+        State {
+            vars: vec![0; self.bound.extents.len()],
+            at: vec![0; self.levels.len() * self.bound.factors.len()],
+            tile: Vec::new(),
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one unit is named by three numbers"
+    )]
+    fn unit(
+        &self,
+        state: &mut State<T::Acc>,
+        run: usize,
+        outer: usize,
+        tile: usize,
+        per_term: u64,
+        limit: u64,
+        store: &(impl Fn(usize, T::Acc) + Sync),
+    ) {
+        let terms = self.order.starts[run] as usize..self.order.starts[run + 1] as usize;
+        set_vars(&self.outer, &self.bound.extents, outer, &mut state.vars);
+        set_vars(
+            &self.order.vars,
+            &self.bound.extents,
+            self.order.term(terms.start),
+            &mut state.vars,
+        );
+        let length = self.inner_extent();
+        let summed = !matches!(&self.inner, Some(Inner { out: Some(_), .. }));
+        let along = if summed {
+            0..length
+        } else {
+            tile * TILE..length.min((tile + 1) * TILE)
+        };
+        let Some(place) = self.out_place(&state.vars, &along) else {
+            return;
+        };
+        let width = if summed { 1 } else { along.len() };
+        let work = (terms.len() as u64).saturating_mul(per_term);
+        let parts = work.div_ceil(limit).max(1) as usize;
+        state.tile.clear();
+        state.tile.resize(width, T::Acc::ZERO);
+        if parts == 1 {
+            self.sum(state, terms, along);
+        } else {
+            self.sum_parts(state, terms, along, summed, parts);
+        }
+        let step = self.inner.as_ref().and_then(|i| i.out).unwrap_or(0);
+        for (i, &sum) in state.tile.iter().enumerate() {
+            store(place + i * step, sum);
+        }
+    }
+
+    /// One long unit, cut into parts by its size alone and added up in their order.
+    fn sum_parts(
+        &self,
+        state: &mut State<T::Acc>,
+        terms: Range<usize>,
+        along: Range<usize>,
+        summed: bool,
+        parts: usize,
+    ) {
+        let by_terms = terms.len() >= parts || !summed;
+        let cut = |r: &Range<usize>, i: usize| {
+            r.start + r.len() * i / parts..r.start + r.len() * (i + 1) / parts
+        };
+        let (vars, width) = (&state.vars, state.tile.len());
+        let tiles: Vec<Vec<T::Acc>> = (0..parts)
+            .into_par_iter()
+            .map(|i| {
+                let mut part = State {
+                    vars: vars.clone(),
+                    tile: vec![T::Acc::ZERO; width],
+                    ..self.state()
+                };
+                match by_terms {
+                    true => self.sum(&mut part, cut(&terms, i), along.clone()),
+                    false => self.sum(&mut part, terms.clone(), cut(&along, i)),
+                }
+                part.tile
+            })
+            .collect();
+        for tile in tiles {
+            state
+                .tile
+                .iter_mut()
+                .zip(tile)
+                .for_each(|(sum, part)| *sum += part);
+        }
+    }
+
+    /// Where the tile lies in the output; `None` past the edge of a partial block.
+    fn out_place(&self, vars: &[usize], along: &Range<usize>) -> Option<usize> {
+        let mut place = 0;
+        for axis in &self.bound.out {
+            let at = match (&axis.expr, &self.inner) {
+                (Expr::Var(v), Some(inner)) if *v == inner.var => along.start,
+                (expr, _) => expr.eval(vars)?,
+            };
+            place += at * axis.stride;
+        }
+        Some(place)
+    }
+
+    /// Adds all terms of a unit to its tile.
+    fn sum(&self, state: &mut State<T::Acc>, terms: Range<usize>, along: Range<usize>) {
+        if !self.enter(state, 0) {
+            return;
+        }
+        for term in terms {
+            set_vars(
+                &self.order.vars,
+                &self.bound.extents,
+                self.order.term(term),
+                &mut state.vars,
+            );
+            if self.enter(state, 1) {
+                self.reduce(state, 2, &along);
+            }
+        }
+    }
+
+    fn reduce(&self, state: &mut State<T::Acc>, level: usize, along: &Range<usize>) {
+        let Some(&var) = self.reductions.get(level - 2) else {
+            return self.innermost(state, along);
+        };
+        for value in 0..self.bound.extents[var] {
+            state.vars[var] = value;
+            if self.enter(state, level) {
+                self.reduce(state, level + 1, along);
+            }
+        }
+    }
+
+    /// Addresses at `level` from those at the level before; false if the term is dropped.
+    fn enter(&self, state: &mut State<T::Acc>, level: usize) -> bool {
+        let n = self.bound.factors.len();
+        let State { vars, at, .. } = state;
+        match level {
+            0 => at[..n].fill(0),
+            _ => at.copy_within((level - 1) * n..level * n, level * n),
+        }
+        let Level {
+            steps,
+            guards,
+            equalities,
+        } = &self.levels[level];
+        for step in steps {
+            let Some(value) = step.expr.eval(vars) else {
+                return false;
+            };
+            at[level * n + step.factor] += value * step.stride;
+        }
+        guards.iter().all(|g| g.eval(vars).is_some())
+            && equalities.iter().all(|(l, r)| {
+                let left = l.eval(vars);
+                left.is_some() && left == r.eval(vars)
+            })
+    }
+
+    fn innermost(&self, state: &mut State<T::Acc>, along: &Range<usize>) {
+        let n = self.bound.factors.len();
+        let at = &state.at[(self.levels.len() - 1) * n..];
+        let factors = &self.bound.factors;
+        if self
+            .bound
+            .filled
+            .is_some_and(|f| factors[f].values[at[f]] == T::ZERO)
+        {
+            return;
+        }
+        let s = self.fixed.iter().fold(self.bound.scalar, |s, &f| {
+            s * factors[f].values[at[f]].to_acc()
+        });
+        let Some(inner) = &self.inner else {
+            state.tile[0] += s;
+            return;
+        };
+        if along.is_empty() {
+            return;
+        }
+        let run = |&(f, stride): &(usize, usize)| Run {
+            values: &factors[f].values[at[f] + along.start * stride..],
+            stride,
+        };
+        let mut few = [Run {
+            values: &[],
+            stride: 1,
+        }; 4];
+        let many: Vec<Run<'_, T>>;
+        let runs = if self.moving.len() <= few.len() {
+            self.moving
+                .iter()
+                .zip(&mut few)
+                .for_each(|(m, slot)| *slot = run(m));
+            &few[..self.moving.len()]
+        } else {
+            many = self.moving.iter().map(run).collect();
+            &many
+        };
+        match inner.out {
+            Some(_) => inner::add_products(&mut state.tile, s, runs),
+            None => state.tile[0] += inner::dot(along.len(), s, runs),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Which terms meet in one output element: the terms of the scattered loops, sorted by where they write.
+//!
+//! Sorting by place makes each place the work of one thread: no races, and sums in one fixed order.
+
+use rayon::prelude::*;
+
+use super::bind::Bound;
+use super::expr::Expr;
+use super::operands::{operand, volume};
+use crate::error::{Error, Result};
+use einsparse_formats::Element;
+
+/// The key of a term that is dropped.
+const DROPPED: u64 = u64::MAX;
+
+/// The terms of the loops that decide where a scatter writes, in runs that write to one place.
+pub(super) struct Order {
+    /// Loop variables that are scattered by, or the one reduction that is walked first.
+    pub vars: Vec<usize>,
+    /// Terms (numbered row-major over `vars`) run after run; `None` for 0, 1, 2, ...
+    pub terms: Option<Vec<u32>>,
+    /// Where each run starts in `terms`, and the end of the last.
+    pub starts: Vec<u32>,
+}
+
+impl Order {
+    pub fn runs(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The term at a place of the order.
+    pub fn term(&self, at: usize) -> usize {
+        self.terms.as_ref().map_or(at, |t| t[at] as usize)
+    }
+}
+
+/// The loop variables that decide where a scatter writes: closed under "shares an output axis with".
+pub(super) fn scattered<T: Element>(bound: &Bound<'_, T>) -> Vec<usize> {
+    let mut vars: Vec<usize> = Vec::new();
+    loop {
+        let before = vars.len();
+        for axis in &bound.out {
+            let new = match key_expr(&axis.expr, &vars) {
+                Some(expr) => expr.vars(),
+                None => continue,
+            };
+            vars.extend(new);
+            vars.sort_unstable();
+            vars.dedup();
+        }
+        if vars.len() == before {
+            return vars;
+        }
+    }
+}
+
+/// The part of an output axis that the scattered variables decide; `None` if they have no part in it.
+fn key_expr<'e, 'a>(expr: &'e Expr<'a>, vars: &[usize]) -> Option<&'e Expr<'a>> {
+    match expr {
+        Expr::Split { outer, inner, .. } if !vars.contains(inner) => {
+            let shared = outer.vars().iter().any(|v| vars.contains(v));
+            (outer.gathers() || shared).then_some(outer)
+        }
+        _ => (expr.gathers() || expr.vars().iter().any(|v| vars.contains(v))).then_some(expr),
+    }
+}
+
+/// Sorts the terms over `vars` by their place in the output.
+pub(super) fn order<T: Element>(bound: &Bound<'_, T>, vars: Vec<usize>) -> Result<Order> {
+    let count = volume(vars.iter().map(|&v| bound.extents[v])) as u128;
+    if count >= u128::from(u32::MAX) {
+        let (what, limit) = ("terms of a scatter".into(), u128::from(u32::MAX) - 1);
+        return Err(Error::Overflow {
+            what,
+            value: count,
+            limit,
+        });
+    }
+    let count = count as usize;
+    let parts = key_parts(bound, &vars)?;
+    if parts.is_empty() {
+        let starts = if count == 0 {
+            vec![0]
+        } else {
+            vec![0, count as u32]
+        };
+        return Ok(Order {
+            vars,
+            terms: None,
+            starts,
+        });
+    }
+    let keys = keys(bound, &vars, &parts, count);
+    if keys.is_sorted() && keys.last() != Some(&DROPPED) {
+        let starts = starts(count, |at| keys[at]);
+        return Ok(Order {
+            vars,
+            terms: None,
+            starts,
+        });
+    }
+    let places: u64 = parts.iter().map(|(_, extent)| *extent).product();
+    let terms = if places <= 4 * count as u64 + (1 << 16) {
+        sort_counting(&keys, places as usize)
+    } else {
+        sort_pairs(&keys)
+    };
+    let starts = starts(terms.len(), |at| keys[terms[at] as usize]);
+    Ok(Order {
+        vars,
+        terms: Some(terms),
+        starts,
+    })
+}
+
+/// The scattered parts of the output's axes with the number of their places.
+fn key_parts<'e, 'a, T: Element>(
+    bound: &'e Bound<'a, T>,
+    vars: &[usize],
+) -> Result<Vec<(&'e Expr<'a>, u64)>> {
+    let mut parts = Vec::new();
+    let mut places = 1u64;
+    for axis in &bound.out {
+        let Some(expr) = key_expr(&axis.expr, vars) else {
+            continue;
+        };
+        let extent = match &axis.expr {
+            Expr::Split { block, .. } if !std::ptr::eq(expr, &axis.expr) => {
+                axis.extent.div_ceil(*block)
+            }
+            _ => axis.extent,
+        };
+        // The walked reduction of a plain output is no key: `key_expr` has seen no scatter in this axis.
+        places = places
+            .checked_mul(extent as u64)
+            .filter(|p| *p < DROPPED)
+            .ok_or_else(|| {
+                operand(
+                    "output",
+                    format!("has more than {DROPPED} places to scatter to"),
+                )
+            })?;
+        parts.push((expr, extent as u64));
+    }
+    Ok(parts)
+}
+
+/// Splits a term's number into the loop variables.
+pub(super) fn set_vars(vars: &[usize], extents: &[usize], mut term: usize, at: &mut [usize]) {
+    if let [var] = *vars {
+        at[var] = term;
+        return;
+    }
+    for &var in vars.iter().rev() {
+        at[var] = term % extents[var];
+        term /= extents[var];
+    }
+}
+
+fn keys<T: Element>(
+    bound: &Bound<'_, T>,
+    vars: &[usize],
+    parts: &[(&Expr<'_>, u64)],
+    count: usize,
+) -> Vec<u64> {
+    const CHUNK: usize = 1 << 13;
+    let mut keys = vec![0u64; count];
+    keys.par_chunks_mut(CHUNK)
+        .enumerate()
+        .for_each(|(chunk, keys)| {
+            let mut at = vec![0; bound.extents.len()];
+            for (i, key) in keys.iter_mut().enumerate() {
+                set_vars(vars, &bound.extents, chunk * CHUNK + i, &mut at);
+                let place = parts.iter().try_fold(0u64, |key, (expr, extent)| {
+                    Some(key * extent + expr.eval(&at)? as u64)
+                });
+                *key = place.unwrap_or(DROPPED);
+            }
+        });
+    keys
+}
+
+fn starts(count: usize, key: impl Fn(usize) -> u64) -> Vec<u32> {
+    let mut starts: Vec<u32> = Vec::new();
+    for at in 0..count {
+        if at == 0 || key(at) != key(at - 1) {
+            starts.push(at as u32);
+        }
+    }
+    starts.push(count as u32);
+    starts
+}
+
+fn sort_counting(keys: &[u64], places: usize) -> Vec<u32> {
+    let mut next = vec![0u32; places + 1];
+    for &key in keys.iter().filter(|k| **k != DROPPED) {
+        next[key as usize + 1] += 1;
+    }
+    for place in 1..=places {
+        next[place] += next[place - 1];
+    }
+    let mut terms = vec![0u32; next[places] as usize];
+    for (term, &key) in keys.iter().enumerate().filter(|(_, k)| **k != DROPPED) {
+        let at = &mut next[key as usize];
+        terms[*at as usize] = term as u32;
+        *at += 1;
+    }
+    terms
+}
+
+fn sort_pairs(keys: &[u64]) -> Vec<u32> {
+    let mut terms: Vec<u32> = (0..keys.len() as u32)
+        .into_par_iter()
+        .filter(|&term| keys[term as usize] != DROPPED)
+        .collect();
+    terms.par_sort_unstable_by_key(|&term| (keys[term as usize], term));
+    terms
+}

@@ -1,0 +1,186 @@
+//! The loops of the SpMM fast path: tiles of columns, rows of a piece, entries of a row.
+//!
+//! Each output element sums its entries in ascending order, whatever the tile or the instruction set, without fused
+//! multiply-add: the machine does not show in the bits.
+
+use std::ops::Range;
+
+use einsparse_formats::{Accumulator, Element};
+
+use super::rows::Rows;
+use super::spmm::Finish;
+
+/// One SpMM in accumulators.
+pub(super) struct Task<'t, A> {
+    pub rows: &'t Rows<'t>,
+    pub values: &'t [A],
+    /// Rows and columns of a block; (1, 1) for single entries.
+    pub block: (usize, usize),
+    /// Rows and columns of the sparse matrix.
+    pub shape: (usize, usize),
+    pub scale: A,
+    pub b: &'t [A],
+    pub b_stride: usize,
+    pub columns: usize,
+    pub finish: &'t Finish<A>,
+}
+
+/// Rows of a block that are summed together: each element of the dense operand is loaded once for all of them.
+const PANEL: usize = 4;
+
+/// One piece: (block) rows `piece`, whose output is `out`, rows `pitch` apart.
+pub(super) fn row_tiles<T: Element>(
+    task: &Task<'_, T::Acc>,
+    piece: Range<usize>,
+    pitch: usize,
+    out: &mut [T],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has AVX-512F, as the line above asked it.
+        return unsafe { row_tiles_avx512(task, piece, pitch, out) };
+    } else if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2, as the line above asked it.
+        return unsafe { row_tiles_avx2(task, piece, pitch, out) };
+    }
+    tiles(task, &piece, pitch, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn row_tiles_avx512<T: Element>(
+    task: &Task<'_, T::Acc>,
+    piece: Range<usize>,
+    pitch: usize,
+    out: &mut [T],
+) {
+    tiles(task, &piece, pitch, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn row_tiles_avx2<T: Element>(
+    task: &Task<'_, T::Acc>,
+    piece: Range<usize>,
+    pitch: usize,
+    out: &mut [T],
+) {
+    tiles(task, &piece, pitch, out);
+}
+
+#[inline(always)]
+fn tiles<T: Element>(task: &Task<'_, T::Acc>, piece: &Range<usize>, pitch: usize, out: &mut [T]) {
+    let mut col = 0;
+    macro_rules! widths {
+        ($($width:literal)*) => {
+            $(while task.columns - col >= $width {
+                match task.block {
+                    (1, 1) => entry_tile::<T, $width>(task, piece, col, pitch, out),
+                    _ => block_tile::<T, $width>(task, piece, col, pitch, out),
+                }
+                col += $width;
+            })*
+        };
+    }
+    if task.block == (1, 1) {
+        widths!(64);
+    }
+    widths!(32 16 8 4 2 1);
+}
+
+/// Columns `col..col + W` of the rows of a piece, entry by entry.
+#[inline(always)]
+fn entry_tile<T: Element, const W: usize>(
+    task: &Task<'_, T::Acc>,
+    piece: &Range<usize>,
+    col: usize,
+    pitch: usize,
+    out: &mut [T],
+) {
+    for row in piece.clone() {
+        let (start, end) = task.rows.spans[row];
+        let slots = start as usize..end as usize;
+        let entries = task.rows.columns[slots.clone()]
+            .iter()
+            .zip(&task.values[slots]);
+        let mut sums = [T::Acc::ZERO; W];
+        for (&column, &value) in entries {
+            let from = column as usize * task.b_stride + col;
+            add(&mut sums, task.scale * value, &task.b[from..from + W]);
+        }
+        let at = (row - piece.start) * pitch + col;
+        task.finish.store(row, col, &sums, &mut out[at..at + W]);
+    }
+}
+
+#[inline(always)]
+fn add<A: Accumulator, const W: usize>(sums: &mut [A; W], a: A, b: &[A]) {
+    for (sum, &b) in sums.iter_mut().zip(b) {
+        *sum += a * b;
+    }
+}
+
+/// Columns `col..col + W` of the block rows of a piece.
+#[inline(always)]
+fn block_tile<T: Element, const W: usize>(
+    task: &Task<'_, T::Acc>,
+    piece: &Range<usize>,
+    col: usize,
+    pitch: usize,
+    out: &mut [T],
+) {
+    let bm = task.block.0;
+    for block_row in piece.clone() {
+        let rows = bm.min(task.shape.0 - block_row * bm);
+        let out = &mut out[(block_row - piece.start) * bm * pitch..];
+        let mut row = 0;
+        while rows - row >= PANEL {
+            panel::<T, PANEL, W>(task, block_row, row, col, pitch, out);
+            row += PANEL;
+        }
+        while row < rows {
+            panel::<T, 1, W>(task, block_row, row, col, pitch, out);
+            row += 1;
+        }
+    }
+}
+
+/// `R` rows of one block row.
+#[inline(always)]
+fn panel<T: Element, const R: usize, const W: usize>(
+    task: &Task<'_, T::Acc>,
+    block_row: usize,
+    row: usize,
+    col: usize,
+    pitch: usize,
+    out: &mut [T],
+) {
+    let (bm, bk) = task.block;
+    let (start, end) = task.rows.spans[block_row];
+    let mut sums = [[T::Acc::ZERO; W]; R];
+    for slot in start as usize..end as usize {
+        let first = task.rows.columns[slot] as usize * bk;
+        let values = &task.values[slot * bm * bk + row * bk..][..R * bk];
+        // The part of an edge block outside the matrix is no entry.
+        for k in 0..bk.min(task.shape.1 - first) {
+            let from = (first + k) * task.b_stride + col;
+            let b = &task.b[from..from + W];
+            let a: [T::Acc; R] = std::array::from_fn(|r| values[r * bk + k]);
+            // Zeros fill a block up; they are no entries, and B may hold a NaN there.
+            if a.iter().all(|a| *a != T::Acc::ZERO) {
+                for r in 0..R {
+                    add(&mut sums[r], task.scale * a[r], b);
+                }
+            } else {
+                for r in (0..R).filter(|r| a[*r] != T::Acc::ZERO) {
+                    add(&mut sums[r], task.scale * a[r], b);
+                }
+            }
+        }
+    }
+    for (r, sums) in sums.iter().enumerate() {
+        let at = (row + r) * pitch + col;
+        task.finish
+            .store(block_row * bm + row + r, col, sums, &mut out[at..at + W]);
+    }
+}

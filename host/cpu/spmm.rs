@@ -1,0 +1,185 @@
+//! The fast path for sparse matrix x dense matrix.
+//!
+//! Rows in pieces of equal work over the threads; in a piece one tile of columns after the other, so that the slice
+//! of the dense operand stays in L2; the sums of a row (or of four rows of a block) in registers.
+
+use std::any::TypeId;
+use std::borrow::Cow;
+
+use einsparse_formats::{Accumulator, Element, bf16, f16};
+use half::slice::HalfFloatSliceExt;
+use rayon::prelude::*;
+
+use super::epilogue::relu;
+use super::operands::{Operands, Output, View};
+use super::panel::{Task, row_tiles};
+use super::rows::Rows;
+use super::{bind, operands};
+use crate::einsum::Mode;
+use crate::error::Result;
+use crate::formats::Format;
+use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm};
+
+/// What happens to the sums of one row.
+pub(super) struct Finish<A> {
+    rows_bias: Option<Vec<A>>,
+    cols_bias: Option<Vec<A>>,
+    relu: bool,
+    mode: Mode,
+}
+
+impl<A: Accumulator> Finish<A> {
+    /// Stores `sums` to `out`, the elements of row `row` from column `col` on.
+    #[inline(always)]
+    pub fn store<T: Element<Acc = A>>(&self, row: usize, col: usize, sums: &[A], out: &mut [T]) {
+        for (i, (slot, &sum)) in out.iter_mut().zip(sums).enumerate() {
+            let mut v = sum;
+            if let Some(bias) = &self.rows_bias {
+                v += bias[row];
+            }
+            if let Some(bias) = &self.cols_bias {
+                v += bias[col + i];
+            }
+            if self.relu {
+                v = relu(v);
+            }
+            *slot = T::from_acc(match self.mode {
+                Mode::Assign => v,
+                Mode::Accumulate => slot.to_acc() + v,
+            });
+        }
+    }
+}
+
+/// Runs the SpMM; false if this path has no way for it, or something does not fit (the general nest says what).
+pub(super) fn run<T: Element>(
+    form: &SpmmForm,
+    e: &IndirectEinsum,
+    operands: &Operands<'_, T>,
+    out: &mut Output<'_, T>,
+) -> Result<bool> {
+    let (Some((name, tensor)), Some(dense)) = (&operands.sparse, operands.tensors.get(&form.dense))
+    else {
+        return Ok(false);
+    };
+    let fits = *name == form.sparse
+        && matches!((tensor.shape(), dense.shape.as_slice(), out.shape.as_slice()),
+            ([m, k], [bk, n], [cm, cn]) if m == cm && k == bk && n == cn)
+        && dense.strides[1] == 1
+        && out.shape.iter().all(|&n| n > 0);
+    let scale = bind::scalar(&e.scalars, operands)?;
+    let finish = finish(form, operands, out);
+    let (true, Some(finish), Some(rows)) = (fits, finish, Rows::new(tensor)) else {
+        return Ok(false);
+    };
+    let (columns, pitch) = (out.shape[1], out.strides[0]);
+    let (b, b_stride) = widen_dense(dense);
+    let block = match tensor.format() {
+        Format::Bsr { block } | Format::BlockCoo { block } => block,
+        Format::BlockGroupCoo { block, .. } => block,
+        _ => (1, 1),
+    };
+    let task = Task {
+        rows: &rows,
+        values: &widen(tensor.values()),
+        block,
+        shape: (tensor.shape()[0], tensor.shape()[1]),
+        scale,
+        b: &b,
+        b_stride,
+        columns,
+        finish: &finish,
+    };
+    let pieces = split(&rows, block.0, pitch, out.values);
+    pieces
+        .into_par_iter()
+        .for_each(|(piece, values)| row_tiles(&task, piece, pitch, values));
+    Ok(true)
+}
+
+/// The output's rows of each piece.
+fn split<'o, T>(
+    rows: &Rows<'_>,
+    block: usize,
+    pitch: usize,
+    mut values: &'o mut [T],
+) -> Vec<(std::ops::Range<usize>, &'o mut [T])> {
+    let take = |piece: std::ops::Range<usize>| {
+        let end = (piece.len() * block * pitch).min(values.len());
+        let (head, tail) = std::mem::take(&mut values).split_at_mut(end);
+        values = tail;
+        (piece, head)
+    };
+    rows.pieces().into_iter().map(take).collect()
+}
+
+fn finish<T: Element>(
+    form: &SpmmForm,
+    operands: &Operands<'_, T>,
+    out: &Output<'_, T>,
+) -> Option<Finish<T::Acc>> {
+    let mut finish = Finish {
+        rows_bias: None,
+        cols_bias: None,
+        relu: form.relu,
+        mode: form.mode,
+    };
+    if let Some((name, axis)) = &form.bias {
+        let View {
+            shape,
+            strides,
+            values,
+        } = operands.tensors.get(name)?;
+        let extent = out.shape.get(usize::from(*axis == BiasAxis::Cols))?;
+        if shape.as_slice() != [*extent] {
+            return None;
+        }
+        let wide = (0..*extent)
+            .map(|i| values[i * strides[0]].to_acc())
+            .collect();
+        match axis {
+            BiasAxis::Rows => finish.rows_bias = Some(wide),
+            BiasAxis::Cols => finish.cols_bias = Some(wide),
+        }
+    }
+    Some(finish)
+}
+
+/// The dense operand in accumulators: half types are widened once, as each row is read for many entries.
+fn widen_dense<'a, T: Element>(dense: &View<'a, T>) -> (Cow<'a, [T::Acc]>, usize) {
+    let (rows, columns, stride) = (dense.shape[0], dense.shape[1], dense.strides[0]);
+    let contiguous = operands::row_major(&dense.shape) == dense.strides;
+    if TypeId::of::<T>() == TypeId::of::<T::Acc>() || contiguous {
+        return (widen(dense.values), stride);
+    }
+    let mut wide = vec![T::Acc::ZERO; rows * columns];
+    wide.par_chunks_mut(columns)
+        .enumerate()
+        .for_each(|(r, row)| widen_into(&dense.values[r * stride..r * stride + columns], row));
+    (Cow::Owned(wide), columns)
+}
+
+fn widen<T: Element>(values: &[T]) -> Cow<'_, [T::Acc]> {
+    if TypeId::of::<T>() == TypeId::of::<T::Acc>() {
+        return Cow::Borrowed(bytemuck::cast_slice(values));
+    }
+    const CHUNK: usize = 1 << 14;
+    let mut wide = vec![T::Acc::ZERO; values.len()];
+    let chunks = wide.par_chunks_mut(CHUNK).zip(values.par_chunks(CHUNK));
+    chunks.for_each(|(wide, values)| widen_into(values, wide));
+    Cow::Owned(wide)
+}
+
+/// `half` converts slices with the vector instructions of the machine, single elements one by one.
+fn widen_into<T: Element>(values: &[T], wide: &mut [T::Acc]) {
+    if TypeId::of::<T>() == TypeId::of::<f16>() {
+        bytemuck::cast_slice::<T, f16>(values).convert_to_f32_slice(bytemuck::cast_slice_mut(wide));
+    } else if TypeId::of::<T>() == TypeId::of::<bf16>() {
+        bytemuck::cast_slice::<T, bf16>(values)
+            .convert_to_f32_slice(bytemuck::cast_slice_mut(wide));
+    } else {
+        wide.iter_mut()
+            .zip(values)
+            .for_each(|(w, v)| *w = v.to_acc());
+    }
+}

@@ -1,0 +1,317 @@
+//! The CPU executor against the naive reference: every format, expression, mode and element type, exactly.
+
+mod contract;
+mod gathers;
+mod problem;
+
+use einsparse::einsum::Mode;
+use einsparse::formats::{AnySparse, Csr, Element, Format, bf16, f16, proptest as strategies};
+use proptest::prelude::*;
+
+use problem::{Problem, integers};
+
+const MATRIX: &[&str] = &[
+    "coo",
+    "csr",
+    "csc",
+    "ell",
+    "groupcoo:1",
+    "groupcoo:4",
+    "groupcoo",
+    "groupcoo:3@1",
+    "bsr:2x3",
+    "bsr:4x4",
+    "blockcoo:3x2",
+    "blockgroupcoo:3x2:2",
+    "blockgroupcoo:5x4",
+];
+const TENSOR3: &[&str] = &["coo", "groupcoo:2", "groupcoo:4@1", "groupcoo@2"];
+
+/// Expression, its sparse operand, formats, extents of the indices.
+type Case = (
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    &'static [(&'static str, usize)],
+);
+const CASES: &[Case] = &[
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 13), ("k", 11), ("n", 17)],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 9), ("k", 7), ("n", 101)],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 1), ("k", 1), ("n", 1)],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 0), ("k", 5), ("n", 4)],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 5), ("k", 0), ("n", 4)],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 5), ("k", 4), ("n", 0)],
+    ),
+    (
+        "C[m,n] = relu(2 * A[m,k] * B[k,n] + b[m])",
+        "A",
+        MATRIX,
+        &[("m", 13), ("k", 11), ("n", 9)],
+    ),
+    (
+        "C[m,n] = relu(A[m,k] * B[k,n] + b[n])",
+        "A",
+        MATRIX,
+        &[("m", 13), ("k", 11), ("n", 9)],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[k,n] + b[m,n]",
+        "A",
+        MATRIX,
+        &[("m", 6), ("k", 5), ("n", 9)],
+    ),
+    (
+        "C[m,n] = A[k,m] * B[k,n] + b[m]",
+        "A",
+        MATRIX,
+        &[("m", 13), ("k", 11), ("n", 9)],
+    ),
+    (
+        "C[n,m] = A[m,k] * B[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 13), ("k", 11), ("n", 9)],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[n,k]",
+        "A",
+        MATRIX,
+        &[("m", 13), ("k", 11), ("n", 9)],
+    ),
+    (
+        "C[m,n] = D[m,k] * A[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 6), ("k", 11), ("n", 12)],
+    ),
+    (
+        "C[b,m,n] = A[m,k] * B[b,k,n]",
+        "A",
+        MATRIX,
+        &[("b", 3), ("m", 7), ("k", 5), ("n", 9)],
+    ),
+    (
+        "C[m,n] = D[m] * A[m,k] * E[k] * B[k,n]",
+        "A",
+        MATRIX,
+        &[("m", 7), ("k", 5), ("n", 9)],
+    ),
+    (
+        "D[m,n] = S[m,n] * X[m,k] * Y[n,k]",
+        "S",
+        MATRIX,
+        &[("m", 13), ("n", 11), ("k", 37)],
+    ),
+    (
+        "D[m,n] = S[m,n] * X[m,k] * Y[k,n]",
+        "S",
+        MATRIX,
+        &[("m", 13), ("n", 11), ("k", 3)],
+    ),
+    ("C[m,k] = A[m,k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
+    (
+        "C[k,m] = relu(A[m,k])",
+        "A",
+        MATRIX,
+        &[("m", 13), ("k", 11)],
+    ),
+    ("y[m] = A[m,k] * x[k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
+    ("r[m] = A[m,k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
+    ("r[k] = A[m,k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
+    (
+        "s = x[m] * A[m,k] * y[k]",
+        "A",
+        MATRIX,
+        &[("m", 13), ("k", 11)],
+    ),
+    ("s = 3 * A[m,k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
+    ("d[i] = A[i,i]", "A", MATRIX, &[("i", 13)]),
+    ("s = A[i,i] * x[i]", "A", MATRIX, &[("i", 13)]),
+    ("D[m,m] = A[m,k]", "A", MATRIX, &[("m", 7), ("k", 11)]),
+    (
+        "C[m,k,n] = A[m,k] * x[n]",
+        "A",
+        MATRIX,
+        &[("m", 5), ("k", 4), ("n", 6)],
+    ),
+    (
+        "M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
+        "T",
+        TENSOR3,
+        &[("i", 7), ("j", 5), ("k", 6), ("r", 9)],
+    ),
+    (
+        "M[j,r] = T[i,j,k] * B[i,r] * C[k,r]",
+        "T",
+        TENSOR3,
+        &[("i", 7), ("j", 5), ("k", 6), ("r", 9)],
+    ),
+    (
+        "Y[i,j,r] = T[i,j,k] * U[k,r]",
+        "T",
+        TENSOR3,
+        &[("i", 7), ("j", 5), ("k", 6), ("r", 3)],
+    ),
+    (
+        "O[b,k,w] = G[i,j,k] * X[b,i,u] * Y[b,j] * W[b,u,w]",
+        "G",
+        TENSOR3,
+        &[("b", 2), ("i", 3), ("j", 4), ("k", 5), ("u", 3), ("w", 6)],
+    ),
+    (
+        "y[j] = T[i,j,i] * x[i]",
+        "T",
+        TENSOR3,
+        &[("i", 6), ("j", 7)],
+    ),
+    ("s = x[i] * y[i]", "x", &["coo"], &[("i", 40)]),
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        "",
+        &[""],
+        &[("m", 13), ("k", 11), ("n", 9)],
+    ),
+    (
+        "C[m,n] = A[k,m] * B[n,k] + b[n]",
+        "",
+        &[""],
+        &[("m", 13), ("k", 11), ("n", 9)],
+    ),
+    ("t = A[i,i]", "", &[""], &[("i", 13)]),
+    ("y[n] = relu(a[n] * b[n] * c[n])", "", &[""], &[("n", 5000)]),
+    ("s = a[n] * b[n]", "", &[""], &[("n", 300)]),
+    (
+        "C[a,b,c,d] = x[a] * y[b] * z[c] * w[d]",
+        "",
+        &[""],
+        &[("a", 2), ("b", 3), ("c", 4), ("d", 5)],
+    ),
+];
+
+fn every_case<T: Element>() {
+    for (i, (text, operand, formats, extents)) in CASES.iter().enumerate() {
+        for mode in [Mode::Assign, Mode::Accumulate] {
+            for format in *formats {
+                let mut p = Problem::<T>::new(text, mode, operand, extents, i as u64);
+                if !format.is_empty() {
+                    p.convert(format.parse().unwrap());
+                }
+                p.assert_exact(&format!("{text} {mode} {format} {}", T::NAME));
+            }
+        }
+    }
+}
+
+#[test]
+fn exact_f32() {
+    every_case::<f32>();
+}
+
+#[test]
+fn exact_f64() {
+    every_case::<f64>();
+}
+
+#[test]
+fn exact_f16() {
+    every_case::<f16>();
+}
+
+#[test]
+fn exact_bf16() {
+    // The sums of these cases fit in bf16's 8 bits only where they are short.
+    for n in [1, 2, 3, 8, 33] {
+        for format in MATRIX {
+            for mode in [Mode::Assign, Mode::Accumulate] {
+                let extents = [("m", 13), ("k", 11), ("n", n)];
+                let mut p =
+                    Problem::<bf16>::new("C[m,n] = A[m,k] * B[k,n]", mode, "A", &extents, n as u64);
+                p.convert(format.parse().unwrap());
+                p.assert_exact(&format!("{mode} {format}"));
+            }
+        }
+    }
+}
+
+fn any_format() -> impl Strategy<Value = Format> {
+    let block = || strategies::block(5);
+    let group = || prop::option::of(1usize..6);
+    prop_oneof![
+        prop_oneof![
+            Just(Format::Coo),
+            Just(Format::Csr),
+            Just(Format::Csc),
+            Just(Format::Ell)
+        ],
+        (0usize..2, group()).prop_map(|(axis, group)| Format::GroupCoo { axis, group }),
+        block().prop_map(|block| Format::Bsr { block }),
+        block().prop_map(|block| Format::BlockCoo { block }),
+        (block(), group()).prop_map(|(block, group)| Format::BlockGroupCoo { block, group }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_format_gives_the_same(
+        csr in strategies::csr::<f32>(24),
+        format in any_format(),
+        n in prop_oneof![0usize..5, 60usize..70],
+        accumulate: bool,
+        text in prop::sample::select(vec![
+            "C[m,n] = A[m,k] * B[k,n]", "C[m,n] = relu(A[m,k] * B[k,n] + b[n])", "C[m,n] = B[k,n] * A[m,k] + b[m]",
+            "C[k,n] = A[m,k] * B[m,n]", "C[m,k] = A[m,k] * B[m,n] * D[k,n]", "r[m] = A[m,k]", "s = A[m,k]",
+        ]),
+    ) {
+        let any = AnySparse::Csr(Csr::clone(&csr));
+        let mode = if accumulate { Mode::Accumulate } else { Mode::Assign };
+        let mut extents = vec![("m", csr.shape()[0]), ("k", csr.shape()[1])];
+        if text.contains('n') {
+            extents.push(("n", n));
+        }
+        let mut p = Problem::<f32>::new(text, mode, "A", &extents, 1);
+        p.sparse = Some(("A".into(), any.convert(format).unwrap()));
+        p.assert_exact(&format!("{format}"));
+    }
+
+    #[test]
+    fn tensors_of_any_order(order in 1usize..5, seed: u64, axis in 0usize..4, group in prop::option::of(1usize..5)) {
+        let letters = ["i", "j", "k", "l"];
+        let extents: Vec<(&str, usize)> = letters[..order].iter().enumerate().map(|(a, n)| (*n, 2 + a)).collect();
+        let text = format!("y[{}] = T[{}] * x[{}]", letters[order - 1], letters[..order].join(","), letters[0]);
+        let mut p = Problem::<f64>::new(&text, Mode::Assign, "T", &extents, seed % 1000);
+        p.assert_exact("coo");
+        if order > 1 {
+            p.convert(Format::GroupCoo { axis: axis % order, group });
+            p.assert_exact("groupcoo");
+        }
+    }
+}
