@@ -1,4 +1,7 @@
 //! The one integration binary; its modules are named after those of the library.
 
+mod cpu;
 mod downstream;
+mod gpu;
 mod language;
+mod support;

@@ -1,0 +1,6 @@
+//! The kernels on a GPU: every row of the table, exact on integers; random values within their bound;
+//! the rule of zeros; determinism, graphs, raw addresses; real matrices. Skipped loudly without a GPU; what can
+//! run on the CPU executor does so too, which tests the expectations.
+
+mod cases;
+mod rows;

@@ -1,0 +1,93 @@
+//! Shapes that every row of the table must meet: nothing, one, a tile less or more, ragged, cut rows.
+
+use crate::support::{Rng, fill_blocks, small, spread};
+use einsparse::formats::CsrPattern;
+
+/// A pattern and the widths it is run with.
+pub struct Shape {
+    pub class: &'static str,
+    pub pattern: CsrPattern,
+    pub widths: Vec<usize>,
+}
+
+pub const ZERO_ROWS: &str = "zero rows";
+pub const ZERO_COLUMNS: &str = "zero columns of A";
+pub const ONE: &str = "one by one";
+pub const NO_ENTRIES: &str = "no entries";
+pub const LADDER: &str = "rows of every length";
+pub const RAGGED: &str = "a tile less, a tile, a tile more";
+pub const CUT: &str = "one row with everything";
+
+pub const CLASSES: [&str; 7] = [ZERO_ROWS, ZERO_COLUMNS, ONE, NO_ENTRIES, LADDER, RAGGED, CUT];
+
+/// Widths that meet odd n, tile edges of every row, and multiples of each vector beside them.
+const WIDTHS: [usize; 43] = [
+    0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 4, 12, 24, 28, 30, 34, 36, 40, 56, 60, 62, 66, 68, 72,
+    120, 124, 126, 130, 132, 136, 248, 252, 260, 264,
+];
+const FEW: [usize; 6] = [1, 8, 33, 64, 129, 256];
+const VERY_FEW: [usize; 4] = [0, 8, 33, 256];
+
+fn all_widths() -> Vec<usize> {
+    if small() { vec![0, 1, 8, 33, 64, 256] } else { WIDTHS.to_vec() }
+}
+
+fn few() -> Vec<usize> {
+    if small() { vec![8, 33, 64] } else { FEW.to_vec() }
+}
+
+/// Patterns of single entries.
+pub fn entries() -> Vec<Shape> {
+    let shape = |class, lens: &[usize], cols, widths: &[usize]| Shape {
+        class,
+        pattern: spread(lens, cols),
+        widths: widths.to_vec(),
+    };
+    let mut shapes = vec![
+        shape(ZERO_ROWS, &[], 5, &VERY_FEW),
+        shape(ZERO_COLUMNS, &[0; 5], 0, &VERY_FEW),
+        shape(ONE, &[1], 1, &few()),
+        shape(NO_ENTRIES, &[0; 9], 7, &few()),
+        // 71 is prime: every length from 0 to 70 once, neighbours differ.
+        shape(LADDER, &std::array::from_fn::<_, 71, _>(|r| r * 37 % 71), 70, &all_widths()),
+    ];
+    let mut rng = Rng(9);
+    for rows in [3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33] {
+        let lens: Vec<usize> = (0..rows).map(|_| (rng.word() % 12).saturating_sub(2) as usize).collect();
+        shapes.push(shape(RAGGED, &lens, 23, &few()));
+    }
+    let long = if small() { 1500 } else { 5000 };
+    shapes.push(shape(CUT, &[0, 1, long, 0, 3], long, &few()));
+    shapes.push(shape(CUT, &[long, 3, long - 201, 0, 300], long, &VERY_FEW));
+    shapes
+}
+
+/// Patterns that fill blocks, some cut by the edge of the matrix.
+pub fn blocks(block: usize) -> Vec<Shape> {
+    let shape = |class, lens: &[usize], cols: usize, cut: [usize; 2], widths: &[usize]| {
+        let blocks = spread(lens, cols);
+        let (rows, cols) = ((lens.len() * block).saturating_sub(cut[0]), (cols * block).saturating_sub(cut[1]));
+        Shape { class, pattern: fill_blocks(&blocks, block, rows, cols), widths: widths.to_vec() }
+    };
+    // Past the depth of the copy pipeline; then past the length at which a block row is cut.
+    let longest = match block {
+        16 => 14,
+        32 => 9,
+        _ => 5,
+    };
+    let everything = 1200 / block;
+    let ladder: Vec<usize> = (0..=longest).collect();
+    let mut shapes = vec![
+        shape(ZERO_ROWS, &[], 2, [0, 0], &VERY_FEW),
+        shape(ZERO_COLUMNS, &[0, 0], 0, [0, 0], &VERY_FEW),
+        shape(ONE, &[1], 1, [block - 1, block - 1], &few()),
+        shape(NO_ENTRIES, &[0; 3], 2, [0, 1], &few()),
+        shape(LADDER, &ladder, longest, [5, 3], &all_widths()),
+    ];
+    for rows in [block - 1, block, block + 1] {
+        let lens = vec![2; rows.div_ceil(block)];
+        shapes.push(shape(RAGGED, &lens, 2, [lens.len() * block - rows, 0], &few()));
+    }
+    shapes.push(shape(CUT, &[0, everything, 1], everything, [1, 1], &few()));
+    shapes
+}

@@ -1,0 +1,341 @@
+//! What the tests share: the GPU or a loud skip, problems with exact integer values and their
+//! product, expressions over them with the expected outcome, comparison that names the first fault.
+
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format};
+use einsparse::registry::Scalar;
+use einsparse::{Context, Operand, Tensor};
+use rayon::prelude::*;
+
+/// Columns of the widest B.
+pub const WIDEST: usize = 264;
+/// What stands between the rows of strided outputs, and in guard bands.
+pub const GUARD: f64 = 77.0;
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|v| v == "1")
+}
+
+/// While a stream is captured no other thread may synchronise the context: capturing tests write, others read.
+static CAPTURE: RwLock<()> = RwLock::new(());
+
+/// The GPU a test works on.
+pub struct Gpu(Context, Turn);
+
+/// Held until the test ends.
+#[allow(dead_code)]
+enum Turn {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+impl Deref for Gpu {
+    type Target = Context;
+    fn deref(&self) -> &Context {
+        &self.0
+    }
+}
+
+/// The first GPU. Without one: a line on stderr and `None`, or a panic under EINSPARSE_REQUIRE_GPU=1.
+pub fn gpu() -> Option<Gpu> {
+    let turn = Turn::Shared(CAPTURE.read().unwrap_or_else(PoisonError::into_inner));
+    Some(Gpu(open()?, turn))
+}
+
+/// As [`gpu`], while no other test uses it.
+pub fn gpu_alone() -> Option<Gpu> {
+    let turn = Turn::Alone(CAPTURE.write().unwrap_or_else(PoisonError::into_inner));
+    Some(Gpu(open()?, turn))
+}
+
+fn open() -> Option<Context> {
+    match Context::cuda(0) {
+        Ok(context) => Some(context),
+        Err(reason) if is_set("EINSPARSE_REQUIRE_GPU") => panic!("EINSPARSE_REQUIRE_GPU=1, but {reason}"),
+        Err(reason) => {
+            skipped("no GPU", reason);
+            None
+        }
+    }
+}
+
+/// Says on the terminal, past the capture of the test harness, that a test did not run.
+pub fn skipped(what: &str, reason: impl std::fmt::Display) {
+    use std::io::Write;
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    // Nothing is lost when stderr is closed.
+    let _ = writeln!(std::io::stderr(), "{test}: skipped: {what} ({reason})");
+}
+
+/// EINSPARSE_TEST_SMALL=1: fewer sizes, for compute-sanitizer.
+pub fn small() -> bool {
+    is_set("EINSPARSE_TEST_SMALL")
+}
+
+/// The folder of real matrices: EINSPARSE_DATA, else `data/` in the project. Absent: one line, `None`.
+pub fn data() -> Option<PathBuf> {
+    let named = std::env::var_os("EINSPARSE_DATA").map(PathBuf::from);
+    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("data"));
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    skipped("real matrices, generated ones instead", format_args!("no folder {}", folder.display()));
+    None
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in -1..1.
+    pub fn unit(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+
+    /// An integer from -2 to 2. Products and sums of 2^20 of them are exact in every accumulator.
+    pub fn integer(&mut self) -> f64 {
+        (self.word() >> 33) as f64 % 5.0 - 2.0
+    }
+
+    pub fn integers<T: Scalar>(&mut self, n: usize) -> Vec<T> {
+        (0..n).map(|_| T::from_f64(self.integer())).collect()
+    }
+
+    pub fn units<T: Scalar>(&mut self, n: usize) -> Vec<T> {
+        (0..n).map(|_| T::from_f64(self.unit())).collect()
+    }
+}
+
+/// A pattern with `lens[r]` columns in row r, spread evenly.
+pub fn spread(lens: &[usize], cols: usize) -> CsrPattern {
+    let mut offsets = vec![0];
+    let mut columns = Vec::new();
+    for &len in lens {
+        assert!(len <= cols);
+        columns.extend((0..len).map(|i| (i * cols / len) as u32));
+        offsets.push(columns.len() as u32);
+    }
+    CsrPattern::new(lens.len(), cols, offsets, columns).unwrap()
+}
+
+/// The pattern whose entries fill the `block` x `block` blocks that `blocks` names, cut to the shape.
+pub fn fill_blocks(blocks: &CsrPattern, block: usize, rows: usize, cols: usize) -> CsrPattern {
+    let mut offsets = vec![0];
+    let mut columns = Vec::new();
+    for row in 0..rows {
+        for &b in &blocks.columns()[blocks.row(row / block)] {
+            let first = b as usize * block;
+            columns.extend((first..(first + block).min(cols)).map(|c| c as u32));
+        }
+        offsets.push(columns.len() as u32);
+    }
+    CsrPattern::new(rows, cols, offsets, columns).unwrap()
+}
+
+/// A matrix A, a wide B, and their exact product; narrower B are its first columns.
+pub struct Problem<T> {
+    pub a: Csr<T>,
+    /// k x [`WIDEST`]
+    pub b: Vec<T>,
+    /// m x [`WIDEST`]
+    pub product: Vec<f64>,
+    pub bias_rows: Dense<T>,
+    bias_columns: Vec<T>,
+    /// m x [`WIDEST`]: what the output of `+=` holds before.
+    start: Vec<T>,
+}
+
+impl<T: Scalar> Problem<T> {
+    /// Integers on a pattern.
+    pub fn integers(pattern: CsrPattern, seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        let values = rng.integers(pattern.columns().len());
+        let b = rng.integers(pattern.cols() * WIDEST);
+        Self::new(Csr::new(pattern, values).unwrap(), b, rng)
+    }
+
+    pub fn new(a: Csr<T>, b: Vec<T>, mut rng: Rng) -> Self {
+        let m = a.shape()[0];
+        let product = product(&a, &b, WIDEST, |x| x);
+        let bias_rows = Dense::new([m], rng.integers(m)).unwrap();
+        let (bias_columns, start) = (rng.integers(WIDEST), rng.integers(m * WIDEST));
+        Problem { a, b, product, bias_rows, bias_columns, start }
+    }
+
+    pub fn m(&self) -> usize {
+        self.a.shape()[0]
+    }
+
+    pub fn k(&self) -> usize {
+        self.a.shape()[1]
+    }
+
+    pub fn sparse(&self, format: &str) -> AnySparse<T> {
+        let format: Format = format.parse().unwrap();
+        AnySparse::from(self.a.clone()).convert(format).unwrap_or_else(|e| panic!("{format}: {e}"))
+    }
+
+    /// The first `n` columns of B.
+    pub fn b(&self, n: usize) -> Dense<T> {
+        Dense::from_fn([self.k(), n], |i| self.b[i[0] * WIDEST + i[1]]).unwrap()
+    }
+
+    pub fn bias_columns(&self, n: usize) -> Dense<T> {
+        Dense::new([n], self.bias_columns[..n].to_vec()).unwrap()
+    }
+
+    /// The output before a run: NaN for `=`, integers for `+=`.
+    pub fn start(&self, x: &Expression, n: usize) -> Dense<T> {
+        let nan = T::from_f64(f64::NAN);
+        Dense::from_fn([self.m(), n], |i| if x.accumulate { self.start[i[0] * WIDEST + i[1]] } else { nan }).unwrap()
+    }
+
+    /// What the output must hold at (row, column): exact, rounded once.
+    pub fn expected(&self, x: &Expression, row: usize, column: usize) -> T {
+        let at = row * WIDEST + column;
+        let mut value = x.alpha() * self.product[at];
+        value += match x.bias {
+            Bias::None => 0.0,
+            Bias::Rows => self.bias_rows.values()[row].to_f64(),
+            Bias::Columns => self.bias_columns[column].to_f64(),
+        };
+        if x.relu && value < 0.0 {
+            value = 0.0;
+        }
+        if x.accumulate {
+            value += self.start[at].to_f64();
+        }
+        T::from_f64(value)
+    }
+}
+
+/// Row by row in f64: `map` is applied to every term.
+pub fn product<T: Scalar>(a: &Csr<T>, b: &[T], n: usize, map: impl Fn(f64) -> f64 + Sync) -> Vec<f64> {
+    let pattern = a.pattern();
+    let mut out = vec![0.0; pattern.rows() * n];
+    if n == 0 {
+        return out;
+    }
+    let wide: Vec<f64> = b.iter().map(|x| x.to_f64()).collect();
+    out.par_chunks_mut(n).enumerate().for_each(|(row, out)| {
+        for p in pattern.row(row) {
+            let (value, k) = (a.values()[p].to_f64(), pattern.columns()[p] as usize);
+            for (o, b) in out.iter_mut().zip(&wide[k * n..][..n]) {
+                *o += map(value * b);
+            }
+        }
+    });
+    out
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bias {
+    None,
+    Rows,
+    Columns,
+}
+
+/// `C[m,n] (= | +=) relu(literal * s * A[m,k] * B[k,n] + bias)`
+#[derive(Clone, Copy, Debug)]
+pub struct Expression {
+    pub accumulate: bool,
+    pub bias: Bias,
+    pub relu: bool,
+    pub literal: Option<i32>,
+    pub named: Option<f64>,
+}
+
+impl Expression {
+    pub const PLAIN: Expression =
+        Expression { accumulate: false, bias: Bias::None, relu: false, literal: None, named: None };
+
+    /// Every epilogue and factor, each with `=` and then with `+=`.
+    pub fn all() -> Vec<Expression> {
+        let epilogues = [
+            (Bias::None, false, None, None),
+            (Bias::Rows, false, None, None),
+            (Bias::Columns, false, None, None),
+            (Bias::None, true, None, None),
+            (Bias::Rows, true, None, Some(0.5)),
+            (Bias::Columns, true, Some(-3), None),
+            (Bias::None, false, Some(-3), None),
+            (Bias::None, false, None, Some(0.5)),
+            (Bias::Rows, false, Some(3), Some(-0.5)),
+        ];
+        let both = |(bias, relu, literal, named)| {
+            [false, true].map(|accumulate| Expression { accumulate, bias, relu, literal, named })
+        };
+        epilogues.into_iter().flat_map(both).collect()
+    }
+
+    pub fn alpha(&self) -> f64 {
+        f64::from(self.literal.unwrap_or(1)) * self.named.unwrap_or(1.0)
+    }
+
+    pub fn text(&self) -> String {
+        let literal = self.literal.map_or(String::new(), |x| format!("{x} * "));
+        let named = self.named.map_or("", |_| "s * ");
+        let bias = match self.bias {
+            Bias::None => "",
+            Bias::Rows => " + bias[m]",
+            Bias::Columns => " + bias[n]",
+        };
+        let inner = format!("{literal}{named}A[m,k] * B[k,n]{bias}");
+        let right = if self.relu { format!("relu({inner})") } else { inner };
+        format!("C[m,n] {} {right}", if self.accumulate { "+=" } else { "=" })
+    }
+
+    /// Adds what this expression needs beside A and B.
+    pub fn operands<'a, T: Scalar>(&self, operands: &mut Vec<(&'static str, Operand<'a, T>)>, biases: [&'a Tensor<T>; 2]) {
+        match self.bias {
+            Bias::None => {}
+            Bias::Rows => operands.push(("bias", biases[0].into())),
+            Bias::Columns => operands.push(("bias", biases[1].into())),
+        }
+        operands.extend(self.named.map(|s| ("s", s.into())));
+    }
+}
+
+/// Equality of every element, and guards between the rows; the message names place and values.
+pub fn assert_matrix<T: Scalar>(
+    what: &dyn Debug,
+    found: &[T],
+    (rows, columns, leading): (usize, usize, usize),
+    expected: impl Fn(usize, usize) -> T,
+) {
+    assert_eq!(found.len(), rows * leading, "{what:?}: length");
+    let wrong = |i: &usize| {
+        let (r, c) = (i / leading, i % leading);
+        found[*i] != if c < columns { expected(r, c) } else { T::from_f64(GUARD) }
+    };
+    let Some(first) = (0..found.len()).find(wrong) else { return };
+    let count = (0..found.len()).filter(wrong).count();
+    let (r, c) = (first / leading, first % leading);
+    if c >= columns {
+        panic!("{what:?}: {count} of {} wrong, the gap behind row {r} was written: {}", found.len(), found[first]);
+    }
+    panic!("{what:?}: {count} of {} wrong, first C[{r},{c}] = {}, expected {}", found.len(), found[first], expected(r, c));
+}
+
+/// Calls `$body` once for each element type, with `$T` bound to it.
+#[macro_export]
+macro_rules! each_dtype {
+    ($T:ident => $body:expr) => {{
+        { type $T = f32; $body }
+        { type $T = f64; $body }
+        { type $T = einsparse::formats::f16; $body }
+        { type $T = einsparse::formats::bf16; $body }
+    }};
+}
