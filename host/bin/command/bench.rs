@@ -1,0 +1,135 @@
+//! `einsparse bench`: a look at every format and variant for one expression.
+
+use einsparse::formats::Format;
+use einsparse::formats::stats::slots;
+use einsparse::{Context, Options, Scalar};
+
+use super::bind::{self, Bound};
+use super::problem::{FormatChoice, Problem, Typed, for_dtype};
+use super::time::{self, Shown};
+use super::{Result, select};
+
+/// Median time of every format and variant. `cargo bench --bench gpu` is the full harness, with the peers.
+#[derive(clap::Args)]
+pub struct Bench {
+    #[command(flatten)]
+    problem: Problem,
+    /// Runs for each median
+    #[arg(long, default_value_t = 50)]
+    repeat: usize,
+}
+
+/// Formats that store more values than this for each entry are left out.
+const MOST_PADDING: f64 = 32.0;
+
+impl Bench {
+    /// Prints the table.
+    pub fn execute(&self) -> Result<()> {
+        for_dtype!(self.problem.dtype, T => self.typed::<T>())
+    }
+
+    fn typed<T: Scalar>(&self) -> Result<()> {
+        let options = self.problem.options()?;
+        let (typed, _) = self.problem.load::<T>()?;
+        let context = self.problem.device.open()?;
+        say!(
+            "{} on {context}, {}, median of {} warm runs",
+            typed.einsum,
+            T::NAME,
+            self.repeat.max(1)
+        );
+        say!(
+            "{:26} {:22} {:>12} {:>12} {:>10}",
+            "variant",
+            "format",
+            "predicted",
+            "measured",
+            "GFLOP/s"
+        );
+        let entries = bind::stored(&typed)
+            .filter(|s| s.shape().len() == 2)
+            .map(|s| s.nnz());
+        for format in self.formats(&typed)? {
+            let stored = bind::convert(typed.clone(), format)?;
+            if let Err(error) = self.format(&stored, entries, &context, &options) {
+                let shown = bind::stored(&stored)
+                    .map(|s| s.format().to_string())
+                    .unwrap_or_default();
+                say!("{:26} {shown:22} {}", "-", super::readable(&*error));
+            }
+        }
+        say!(
+            "a look only: `cargo bench --bench gpu` measures whole tables against cuSPARSE and cuBLAS"
+        );
+        Ok(())
+    }
+
+    fn formats<T: Scalar>(&self, typed: &Typed<T>) -> Result<Vec<Option<Format>>> {
+        match (self.problem.format, typed.sparse()) {
+            (_, None) => Ok(vec![None]),
+            (FormatChoice::Given(format), _) => Ok(vec![Some(format)]),
+            (FormatChoice::Auto, Some((_, sparse))) if sparse.shape().len() != 2 => {
+                Ok(vec![Some(sparse.format())])
+            }
+            (FormatChoice::Auto, Some((_, sparse))) => {
+                let csr = sparse.to_csr()?;
+                let mut all = Vec::new();
+                for format in select::formats() {
+                    let slots = slots(csr.pattern(), format)?;
+                    let repeated = all.contains(&Some(slots.format));
+                    if slots.ratio() <= MOST_PADDING && !repeated {
+                        all.push(Some(slots.format));
+                    }
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    /// One format with each of its kernels. `entries` counts what the operand came with: zeros in blocks are no work.
+    fn format<T: Scalar>(
+        &self,
+        typed: &Typed<T>,
+        entries: Option<usize>,
+        context: &Context,
+        options: &Options,
+    ) -> Result<()> {
+        let bound = Bound::new(context, typed)?;
+        let expression = &self.problem.expression;
+        let (plan, _) = bind::plan(context, expression, &bound, options)?;
+        let names = plan
+            .choice()
+            .candidates
+            .iter()
+            .map(|c| (Some(c.name), Some(c.cost.us)));
+        let variants: Vec<_> = if context.is_cuda() {
+            names.collect()
+        } else {
+            vec![(None, None)]
+        };
+        for (name, predicted) in variants {
+            let options = Options {
+                variant: name.map(str::to_string),
+                ..options.clone()
+            };
+            let (plan, _) = bind::plan(context, expression, &bound, &options)?;
+            let mut out = bound.output(context, &plan, typed)?;
+            let median = time::median(context, &plan, &bound.operands(), &mut out, self.repeat)?;
+            let stored = bind::stored(typed);
+            let n = plan.out_shape().last().copied().unwrap_or(1);
+            let flops = entries.map(|entries| 2.0 * entries as f64 * n as f64);
+            say!(
+                "{:26} {:22} {:>12} {:>12} {:>10}",
+                plan.variant(),
+                stored.map(|s| s.format().to_string()).unwrap_or_default(),
+                predicted.map_or("-".to_string(), |us| format!("{us:.1} us")),
+                Shown(median).to_string(),
+                flops.map_or("-".to_string(), |f| format!(
+                    "{:.1}",
+                    f / median.as_secs_f64() * 1e-9
+                ))
+            );
+        }
+        Ok(())
+    }
+}

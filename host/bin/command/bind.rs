@@ -1,0 +1,177 @@
+//! Operands in a context: the sparse one converted to its format, everything uploaded, the plan made.
+
+use std::time::Duration;
+
+use einsparse::einsum::Mode;
+use einsparse::formats::{AnySparse, Format};
+use einsparse::indirect::rewrite;
+use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor, Tensor};
+
+use super::Result;
+use super::problem::{Data, FormatChoice, Typed};
+use super::select::{Offer, offers};
+use super::time::timed;
+
+/// The format taken and why.
+pub struct Selected {
+    /// The format; `None` without a sparse operand.
+    pub format: Option<Format>,
+    /// One line.
+    pub why: String,
+    /// What the choice was made from, cheapest first; empty if there was none.
+    pub offers: Vec<Offer>,
+}
+
+/// Decides on the format of the sparse operand. `by_cost` even on the CPU, with the figures of an H200.
+pub fn select<T: Scalar>(
+    typed: &Typed<T>,
+    choice: FormatChoice,
+    context: &Context,
+    options: &Options,
+    by_cost: bool,
+) -> Result<Selected> {
+    let simply = |format, why: &str| {
+        Ok(Selected {
+            format,
+            why: why.into(),
+            offers: Vec::new(),
+        })
+    };
+    let Some((name, sparse)) = typed.sparse() else {
+        return simply(None, "no operand is sparse");
+    };
+    if let FormatChoice::Given(format) = choice {
+        return simply(Some(format), "as asked");
+    }
+    if sparse.shape().len() != 2 {
+        return simply(
+            Some(sparse.format()),
+            "as it came: kernels exist for matrices",
+        );
+    }
+    let form = rewrite(&typed.einsum, name, &Format::Csr)?.as_spmm();
+    let width = form
+        .as_ref()
+        .and_then(|form| match typed.get(&form.dense)? {
+            Data::Dense(b) => b.shape().get(1).copied(),
+            _ => None,
+        });
+    let Some(n) = width else {
+        return simply(
+            Some(Format::Csr),
+            "not sparse x dense in row order: no kernel to choose for",
+        );
+    };
+    if !context.is_cuda() && !by_cost {
+        return simply(Some(Format::Csr), "rows in order suit the CPU");
+    }
+    let accumulate = typed.einsum.mode == Mode::Accumulate;
+    let csr = sparse.to_csr()?;
+    let offers = offers::<T>(csr.pattern(), n, accumulate, options, &context.machine())?;
+    let best = offers.first().filter(|offer| offer.kernel.is_some());
+    let format = best.map_or(Format::Csr, |offer| offer.slots.format);
+    let why = match best.and_then(|offer| offer.kernel) {
+        Some((kernel, cost, _)) => format!("cheapest by prediction: {kernel}, {:.1} us", cost.us),
+        None => "no kernel under these options".to_string(),
+    };
+    Ok(Selected {
+        format: Some(format),
+        why,
+        offers,
+    })
+}
+
+/// The sparse operand in another format.
+pub fn convert<T: Scalar>(mut typed: Typed<T>, format: Option<Format>) -> Result<Typed<T>> {
+    for (_, data) in &mut typed.operands {
+        if let (Data::Sparse(sparse), Some(format)) = (data, format)
+            && sparse.format() != format
+        {
+            *sparse = sparse.convert(format)?;
+        }
+    }
+    Ok(typed)
+}
+
+/// The sparse operand, if there is one.
+pub fn stored<T: Scalar>(typed: &Typed<T>) -> Option<&AnySparse<T>> {
+    typed.sparse().map(|(_, sparse)| sparse)
+}
+
+/// One operand in the context.
+enum Uploaded<'a, T: Scalar> {
+    Sparse(SparseTensor<T>),
+    Dense(Tensor<T>),
+    Index(&'a [usize], &'a [u32]),
+    Number(f64),
+}
+
+/// Operands in a context.
+pub struct Bound<'a, T: Scalar>(Vec<(&'a str, Uploaded<'a, T>)>);
+
+impl<'a, T: Scalar> Bound<'a, T> {
+    /// Uploads everything.
+    pub fn new(context: &Context, typed: &'a Typed<T>) -> Result<Self> {
+        let upload = |(name, data): &'a (String, Data<T>)| {
+            let uploaded = match data {
+                Data::Sparse(sparse) => Uploaded::Sparse(context.upload(sparse.clone())?),
+                Data::Dense(dense) => Uploaded::Dense(context.upload_dense(dense)?),
+                Data::Index(shape, data) => Uploaded::Index(shape, data),
+                Data::Number(x) => Uploaded::Number(*x),
+            };
+            Ok((name.as_str(), uploaded))
+        };
+        Ok(Bound(
+            typed.operands.iter().map(upload).collect::<Result<_>>()?,
+        ))
+    }
+
+    /// As plans take them.
+    pub fn operands(&self) -> Vec<(&str, Operand<'_, T>)> {
+        self.0
+            .iter()
+            .map(|(name, uploaded)| {
+                let operand = match uploaded {
+                    Uploaded::Sparse(sparse) => Operand::Sparse(sparse),
+                    Uploaded::Dense(dense) => Operand::Dense(dense),
+                    Uploaded::Index(shape, data) => Operand::Index(shape, data),
+                    Uploaded::Number(x) => Operand::Scalar(*x),
+                };
+                (*name, operand)
+            })
+            .collect()
+    }
+
+    /// An output for the plan; for `+=` it starts as the operand of its name.
+    pub fn output(&self, context: &Context, plan: &Plan<T>, typed: &Typed<T>) -> Result<Tensor<T>> {
+        let mut out = context.zeros(plan.out_shape())?;
+        if plan.einsum().mode == Mode::Accumulate {
+            let name = &plan.einsum().out.tensor;
+            match typed.get(name) {
+                Some(Data::Dense(start)) => out.write(start)?,
+                _ => {
+                    return Err(format!(
+                        "`+=` adds to `{name}`: give it, for example {name}=zeros:{}",
+                        plan.out_shape()
+                            .iter()
+                            .map(ToString::to_string)
+                            .collect::<Vec<_>>()
+                            .join("x")
+                    )
+                    .into());
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// A plan and how long making it took.
+pub fn plan<T: Scalar>(
+    context: &Context,
+    expression: &str,
+    bound: &Bound<'_, T>,
+    options: &Options,
+) -> Result<(Plan<T>, Duration)> {
+    timed(|| Ok(context.plan(expression, &bound.operands(), options)?))
+}

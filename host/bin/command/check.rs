@@ -1,0 +1,179 @@
+//! `--check`: every element of the result against f64, with the bound that rounding allows:
+//! `|err| <= u_out |c| + 4 u_acc sqrt(K) sum |a||b|`, where K is the number of terms.
+
+use std::fmt;
+
+use einsparse::Scalar;
+use einsparse::cpu::{self, Output};
+use einsparse::einsum::{Einsum, Mode, Scalar as Factor};
+use einsparse::formats::{Dense, Format};
+use einsparse::indirect::{rewrite, rewrite_dense};
+use einsparse::registry::Dtype;
+
+use super::Result;
+use super::problem::{Data, Typed};
+
+/// What the comparison found.
+pub struct Check {
+    /// Elements compared.
+    pub elements: usize,
+    /// The largest error and its place.
+    pub error: f64,
+    /// The bound at that place.
+    pub bound: f64,
+    /// The largest error in units of its bound.
+    pub worst: f64,
+    /// Elements past their bound.
+    pub past: usize,
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "max |err| {:.2e} (bound there {:.2e}), worst {:.3} of its bound, {} of {} elements past it",
+            self.error, self.bound, self.worst, self.past, self.elements
+        )
+    }
+}
+
+/// Unit roundoffs of output and accumulator, the smallest step of the output, its largest value.
+fn units(dtype: Dtype) -> (f64, f64, f64, f64) {
+    let two = |e: i32| f64::powi(2.0, e);
+    match dtype {
+        Dtype::F64 => (two(-53), two(-53), 0.0, f64::MAX),
+        Dtype::F32 | Dtype::Tf32 => (two(-24), two(-24), two(-149), f64::from(f32::MAX)),
+        Dtype::F16 => (two(-11), two(-24), two(-24), 65_504.0),
+        Dtype::Bf16 => (two(-8), two(-24), two(-133), 3.389_531_389_251_535_5e38),
+    }
+}
+
+/// Compares a result with the expression evaluated in f64 by the plain loop nest, over the operands in CSR.
+pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, tf32: bool) -> Result<Check> {
+    let wide = widen(typed, |x| x)?;
+    let exact = evaluate(&wide, result.shape())?;
+    let sums = evaluate(&widen(typed, f64::abs)?, result.shape())?;
+    let (u_out, u_acc, step, largest) = units(T::DTYPE);
+    let u_in = if tf32 { f64::powi(2.0, -10) } else { 0.0 };
+    let terms = terms(typed)? as f64;
+    let mut found = Check {
+        elements: exact.len(),
+        error: 0.0,
+        bound: 0.0,
+        worst: 0.0,
+        past: 0,
+    };
+    for ((&c, &reference), &sum) in result.values().iter().zip(&exact).zip(&sums) {
+        let c = c.to_f64();
+        // The same NaN or infinity; also the infinity that a sum past the largest value rounds to.
+        let bound = u_out * reference.abs() + (4.0 * u_acc * terms.sqrt() + u_in) * sum + step;
+        let rounds_away =
+            reference.abs() + bound >= largest && c == f64::INFINITY.copysign(reference);
+        if c == reference || (c.is_nan() && reference.is_nan()) || rounds_away {
+            continue;
+        }
+        let error = (c - reference).abs();
+        let share = if error.is_nan() {
+            f64::INFINITY
+        } else {
+            error / bound
+        };
+        found.past += usize::from(share > 1.0 || share.is_nan());
+        found.worst = found.worst.max(share);
+        if error > found.error || error.is_nan() {
+            (found.error, found.bound) = (error, bound);
+        }
+    }
+    Ok(found)
+}
+
+/// Terms of one sum: the product of the extents that are summed over, at most the entries of the sparse operand.
+fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
+    let shapes = typed.operands.iter().map(|(name, data)| {
+        let shape = match data {
+            Data::Sparse(sparse) => sparse.shape().to_vec(),
+            Data::Dense(dense) => dense.shape().to_vec(),
+            Data::Index(shape, _) => shape.clone(),
+            Data::Number(_) => Vec::new(),
+        };
+        (name.clone(), shape)
+    });
+    let extents = typed.einsum.check(&shapes.collect())?;
+    let mut free = Vec::new();
+    typed.einsum.out.indices.iter().for_each(|index| {
+        if let einsparse::einsum::IndexExpr::Name(name) = index {
+            free.push(name.as_str());
+        }
+    });
+    let summed = typed
+        .einsum
+        .index_names()
+        .into_iter()
+        .filter(|name| !free.contains(name));
+    let product = summed
+        .filter_map(|name| extents.get(name))
+        .map(|n| n as u128)
+        .product::<u128>();
+    Ok(match typed.sparse() {
+        Some((_, sparse)) => product.min(sparse.nnz() as u128),
+        None => product,
+    })
+}
+
+/// The same problem in f64, every number (those in the text too) mapped.
+fn widen<T: Scalar>(typed: &Typed<T>, map: fn(f64) -> f64) -> Result<Typed<f64>> {
+    let wide = |(name, data): &(String, Data<T>)| {
+        let data = match data {
+            Data::Sparse(sparse) => {
+                let sparse = sparse.map_values(|x| map(x.to_f64()));
+                Data::Sparse(if sparse.shape().len() == 2 {
+                    sparse.to_csr()?.into()
+                } else {
+                    sparse
+                })
+            }
+            Data::Dense(dense) => Data::Dense(dense.map(|x| map(x.to_f64()))),
+            Data::Index(shape, data) => Data::Index(shape.clone(), data.clone()),
+            Data::Number(x) => Data::Number(map(*x)),
+        };
+        Ok((name.clone(), data))
+    };
+    let literal = |factor: &Factor| match factor {
+        Factor::Literal(x) => Factor::Literal(map(*x)),
+        name => name.clone(),
+    };
+    let scalars = typed.einsum.scalars.iter().map(literal).collect();
+    let einsum = Einsum {
+        scalars,
+        ..typed.einsum.clone()
+    };
+    Ok(Typed {
+        einsum,
+        operands: typed.operands.iter().map(wide).collect::<Result<_>>()?,
+    })
+}
+
+fn evaluate(typed: &Typed<f64>, shape: &[usize]) -> Result<Vec<f64>> {
+    let format = typed.sparse().map(|(name, sparse)| (name, sparse.format()));
+    let indirect = match format {
+        Some((name, format)) => rewrite(&typed.einsum, name, &format as &Format)?,
+        None => rewrite_dense(&typed.einsum)?,
+    };
+    let out = &typed.einsum.out.tensor;
+    let mut operands = cpu::Operands::new();
+    for (name, data) in &typed.operands {
+        match data {
+            Data::Sparse(sparse) => operands.sparse(&indirect, sparse)?,
+            Data::Dense(_) if name == out => &mut operands,
+            Data::Dense(dense) => operands.dense(name, dense),
+            Data::Index(shape, data) => operands.index(name, shape, data)?,
+            Data::Number(x) => operands.scalar(name, *x),
+        };
+    }
+    let mut values = match (typed.einsum.mode, typed.get(out)) {
+        (Mode::Accumulate, Some(Data::Dense(start))) => start.values().to_vec(),
+        _ => Dense::<f64>::zeros(shape)?.into_values(),
+    };
+    cpu::run_nest(&indirect, &operands, Output::new(shape, &mut values)?)?;
+    Ok(values)
+}

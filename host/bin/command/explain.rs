@@ -1,0 +1,175 @@
+//! `einsparse explain`: how an Einsum becomes a kernel, and why other kernels were not taken.
+
+use einsparse::cost::Machine;
+use einsparse::einsum::Einsum;
+use einsparse::formats::Format;
+use einsparse::indirect::rewrite;
+use einsparse::{Context, Error, Plan, Scalar};
+
+use super::Result;
+use super::bind::{self, Bound, Selected};
+use super::problem::{Place, Problem, for_dtype};
+use super::run::{describe, print_chain};
+
+/// Print how an Einsum becomes a kernel. Without operands: its form in every format.
+#[derive(clap::Args)]
+pub struct Explain {
+    #[command(flatten)]
+    problem: Problem,
+    /// List each refused kernel, not only the reasons
+    #[arg(long)]
+    all: bool,
+}
+
+impl Explain {
+    /// Prints it.
+    pub fn execute(&self) -> Result<()> {
+        if self.problem.operands.is_empty() {
+            return every_format(&self.problem.expression);
+        }
+        for_dtype!(self.problem.dtype, T => self.typed::<T>())
+    }
+
+    fn typed<T: Scalar>(&self) -> Result<()> {
+        let options = self.problem.options()?;
+        let (typed, _) = self.problem.load::<T>()?;
+        let context = match self.problem.device {
+            // What a GPU would do is the question, so the CPU is no answer worth a line.
+            Place::Auto => Context::cuda(0).unwrap_or_else(|_| Context::cpu()),
+            place => place.open()?,
+        };
+        let selected = bind::select(&typed, self.problem.format, &context, &options, true)?;
+        let typed = bind::convert(typed, selected.format)?;
+        let bound = Bound::new(&context, &typed)?;
+        match bind::plan(&context, &self.problem.expression, &bound, &options) {
+            Ok((plan, _)) => {
+                print_chain(&plan, &typed, &selected, &context);
+                print_offers(&selected);
+                self.print_choice(&plan, &context);
+                Ok(())
+            }
+            Err(error) => match error.downcast_ref::<Error>() {
+                Some(Error::NoKernel { indirect, tried }) => {
+                    say!("Einsum   {}", typed.einsum);
+                    typed
+                        .operands
+                        .iter()
+                        .for_each(|(name, data)| say!("   {name:5} {}", describe(data)));
+                    say!("Indirect {indirect}");
+                    say!("Plan     none: no kernel on {context} takes this; --device cpu does");
+                    tried
+                        .iter()
+                        .for_each(|r| say!("   {:24} refused: {}", r.name, r.reason));
+                    Ok(())
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn print_choice<T: Scalar>(&self, plan: &Plan<T>, context: &Context) {
+        let choice = plan.choice();
+        if choice.candidates.is_empty() && choice.refused.is_empty() {
+            say!("Kernels  none are for this form; the CPU executor runs it");
+            return;
+        }
+        let whose = if context.is_cuda() {
+            "of this GPU"
+        } else {
+            "of an H200, there is no GPU here"
+        };
+        let m = if context.is_cuda() {
+            context.machine()
+        } else {
+            Machine::H200
+        };
+        say!(
+            "Kernels  predicted with the figures {whose}: HBM {:.2} TB/s, L2 {:.1} TB/s, {} multiprocessors",
+            m.hbm * 1e-12,
+            m.l2 * 1e-12,
+            m.multiprocessors
+        );
+        if choice.candidates.is_empty() {
+            say!("   no kernel takes this");
+        }
+        for (i, c) in choice.candidates.iter().enumerate() {
+            let mark = if i == 0 { "->" } else { "  " };
+            say!("{mark} {:26} {}, zeros = {:?}", c.name, c.cost, c.zeros);
+        }
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for refusal in &choice.refused {
+            match reasons
+                .iter_mut()
+                .find(|(reason, _)| *reason == refusal.reason)
+            {
+                Some((_, names)) => names.push(&refusal.name),
+                None => reasons.push((&refusal.reason, vec![&refusal.name])),
+            }
+        }
+        for (reason, names) in reasons {
+            let named = match (self.all, names.as_slice()) {
+                (false, [first, .., last]) if names.len() > 3 => {
+                    format!("{first} .. {last} ({})", names.len())
+                }
+                _ => names.join(", "),
+            };
+            say!("   refused: {reason}: {named}");
+        }
+    }
+}
+
+/// The formats a choice was made from.
+pub fn print_offers(selected: &Selected) {
+    if !selected.offers.is_empty() {
+        say!("Formats  by the cost of their cheapest kernel");
+    }
+    for (i, offer) in selected.offers.iter().enumerate() {
+        let mark = if i == 0 && offer.kernel.is_some() {
+            "->"
+        } else {
+            "  "
+        };
+        say!("{mark} {offer}");
+    }
+}
+
+/// The indirect form with each factor sparse, in every format that it takes.
+fn every_format(expression: &str) -> Result<()> {
+    let einsum = Einsum::parse(expression)?;
+    say!("Einsum   {einsum}");
+    let block = (32, 32);
+    let formats = [
+        Format::Coo,
+        Format::Csr,
+        Format::Csc,
+        Format::Ell,
+        Format::GroupCoo {
+            axis: 0,
+            group: None,
+        },
+        Format::Bsr { block },
+        Format::BlockCoo { block },
+        Format::BlockGroupCoo { block, group: None },
+    ];
+    let mut names: Vec<&str> = einsum
+        .factors
+        .iter()
+        .map(|factor| factor.tensor.as_str())
+        .collect();
+    names.dedup();
+    for name in names {
+        say!("Indirect with {name} sparse:");
+        for format in formats {
+            match rewrite(&einsum, name, &format) {
+                Ok(indirect) => say!("   {:20} {indirect}", format.to_string()),
+                Err(error) => say!(
+                    "   {:20} {}",
+                    format.to_string(),
+                    error.to_string().replace('\n', " ")
+                ),
+            }
+        }
+    }
+    say!("Give operands (NAME=SOURCE, see --help) for a plan");
+    Ok(())
+}

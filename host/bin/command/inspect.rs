@@ -1,0 +1,163 @@
+//! `einsparse inspect`: what a matrix is like, and what each format makes of it.
+
+use std::path::PathBuf;
+
+use einsparse::formats::stats::{RowStats, slots};
+use einsparse::formats::{CsrPattern, Format, Pattern};
+
+use super::{Result, load, spy};
+
+/// Sizes, row histogram, padding in each format, fill of blocks.
+#[derive(clap::Args)]
+pub struct Inspect {
+    /// .mtx, .smtx, .npz or .npy
+    file: PathBuf,
+    /// Write a spy plot here (.png or .svg)
+    #[arg(long)]
+    spy: Option<PathBuf>,
+}
+
+impl Inspect {
+    /// Prints it.
+    pub fn execute(&self) -> Result<()> {
+        let loaded = load::file(&self.file)?;
+        if loaded.shape().len() != 2 {
+            say!("{}: dense array {:?}", self.file.display(), loaded.shape());
+            return Ok(());
+        }
+        let csr = loaded.to_csr()?;
+        let pattern = csr.pattern();
+        let stats = RowStats::of_rows(pattern);
+        let area = pattern.rows() as f64 * pattern.cols() as f64;
+        let density = if area > 0.0 {
+            stats.nnz as f64 / area
+        } else {
+            0.0
+        };
+        say!("{}", self.file.display());
+        say!(
+            "size     {} x {}, {} entries, density {density:.3e}",
+            pattern.rows(),
+            pattern.cols(),
+            stats.nnz
+        );
+        values(csr.values());
+        say!(
+            "rows     {} of {} non-empty, {} to {} entries, mean {:.2}, standard deviation {:.2}",
+            stats.non_empty,
+            stats.rows,
+            stats.min,
+            stats.max,
+            stats.mean,
+            stats.std
+        );
+        histogram(&stats);
+        padding(pattern)?;
+        blocks(pattern)?;
+        if let Some(path) = &self.spy {
+            spy::plot(pattern, path)?;
+            say!("spy      {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+fn values(values: &[f64]) {
+    let finite = || values.iter().copied().filter(|x| x.is_finite());
+    let zeros = values.iter().filter(|x| **x == 0.0).count();
+    let past_half = finite().filter(|x| x.abs() >= 65_520.0).count();
+    let odd = values.len() - finite().count();
+    let (low, high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| {
+        (l.min(x), h.max(x))
+    });
+    if low <= high {
+        say!(
+            "values   {low:e} to {high:e}; {zeros} stored zeros, {odd} NaN or infinite, {past_half} past the range of f16"
+        );
+    }
+}
+
+/// Rows by length, in powers of two.
+fn histogram(stats: &RowStats) {
+    let mut bins = [0usize; 65];
+    for &(len, rows) in &stats.histogram {
+        bins[(usize::BITS - len.leading_zeros()) as usize] += rows;
+    }
+    let most = bins.iter().copied().max().unwrap_or(0).max(1);
+    for (bin, &rows) in bins.iter().enumerate().filter(|(_, rows)| **rows > 0) {
+        let range = match bin {
+            0 => "0".to_string(),
+            1 => "1".to_string(),
+            _ => format!("{} to {}", 1u64 << (bin - 1), (1u128 << bin) - 1),
+        };
+        say!(
+            "   {range:>20} {rows:>9} {}",
+            "#".repeat((rows * 40).div_ceil(most))
+        );
+    }
+}
+
+/// Slots and bytes of each format.
+fn padding(pattern: &CsrPattern) -> Result<()> {
+    let grouped = |group| Format::GroupCoo { axis: 0, group };
+    let block = (32, 32);
+    let formats = [
+        Format::Csr,
+        Format::Coo,
+        Format::Csc,
+        Format::Ell,
+        grouped(None),
+        grouped(Some(4)),
+        grouped(Some(8)),
+        Format::Bsr { block },
+        Format::BlockCoo { block },
+        Format::BlockGroupCoo { block, group: None },
+    ];
+    say!(
+        "formats  {:22} {:>12} {:>12} {:>14} {:>12}",
+        "",
+        "index slots",
+        "value slots",
+        "values/entry",
+        "bytes (f32)"
+    );
+    for format in formats {
+        match slots(pattern, format) {
+            Ok(s) => say!(
+                "         {:22} {:>12} {:>12} {:>14.2} {:>12}",
+                s.format.to_string(),
+                s.index,
+                s.values,
+                s.ratio(),
+                s.bytes(4)
+            ),
+            Err(error) => say!("         {:22} {error}", format.to_string()),
+        }
+    }
+    Ok(())
+}
+
+/// How full the blocks are that hold anything.
+fn blocks(pattern: &CsrPattern) -> Result<()> {
+    for side in [16, 32, 64] {
+        let stats = RowStats::of_block_rows(pattern, (side, side))?;
+        let fill = match stats.nnz {
+            0 => 0.0,
+            blocks => pattern.nnz() as f64 / (blocks * side * side) as f64,
+        };
+        let grid = stats.rows as f64 * pattern.cols().div_ceil(side) as f64;
+        say!(
+            "blocks   {side} x {side}: {} blocks, {:.1} % full, {:.1} % of the grid, {} to {} in a block row",
+            stats.nnz,
+            100.0 * fill,
+            if grid > 0.0 {
+                100.0 * stats.nnz as f64 / grid
+            } else {
+                0.0
+            },
+            stats.min,
+            stats.max
+        );
+    }
+    Ok(())
+}

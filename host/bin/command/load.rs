@@ -1,0 +1,202 @@
+//! Operands in f64, read from files (with a progress bar where that takes a while) or made up.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use einsparse::einsum::{Access, Einsum, IndexExpr};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, generate, io};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Result;
+use super::operand::{self, Extent, Fill, Generator, Reading, Source};
+
+/// Bytes from which a file gets a progress bar.
+const LARGE: u64 = 16 << 20;
+
+/// What an operand holds, before it is rounded to the element type.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A sparse tensor.
+    Sparse(AnySparse<f64>),
+    /// A dense tensor.
+    Dense(Dense<f64>),
+    /// A number.
+    Number(f64),
+}
+
+impl Value {
+    /// Extents; none for a number.
+    pub fn shape(&self) -> &[usize] {
+        match self {
+            Value::Sparse(sparse) => sparse.shape(),
+            Value::Dense(dense) => dense.shape(),
+            Value::Number(_) => &[],
+        }
+    }
+}
+
+/// Reads a file with a progress bar on standard error if it is large.
+pub fn file(path: &Path) -> Result<io::Loaded<f64>> {
+    let length = std::fs::metadata(path).map_or(0, |m| m.len());
+    if length < LARGE {
+        return Ok(io::read_any(path)?);
+    }
+    let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {eta}")
+        .map_err(|e| e.to_string())?;
+    let bar = ProgressBar::new(2 * length).with_style(style);
+    bar.set_message(path.display().to_string());
+    let loaded = io::read_any_with(path, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    Ok(loaded?)
+}
+
+/// A sparse pattern with seeded normal values, or the values the generator gives.
+fn generated(generator: &Generator, seed: u64) -> Result<AnySparse<f64>> {
+    let valued = |pattern: CsrPattern| -> Result<AnySparse<f64>> {
+        let values = generate::random_values(pattern.columns().len(), seed);
+        Ok(Csr::new(pattern, values)?.into())
+    };
+    match *generator {
+        Generator::Uniform([rows, cols], density) => {
+            valued(generate::uniform(rows, cols, density, seed)?)
+        }
+        Generator::Pruned([rows, cols], density) => {
+            // Half the mean, as in the Transformer layers of the Deep Learning Matrix Collection.
+            let spread = 0.5 * density * cols as f64;
+            valued(generate::pruned(rows, cols, density, spread, 0.0, seed)?)
+        }
+        Generator::Blocks([rows, cols], [bm, bk], density) => {
+            let pattern = generate::blocks(rows, cols, (bm, bk), density, seed)?;
+            let slots = pattern.columns().len() * bm * bk;
+            let blocks =
+                einsparse::formats::Bsr::new(pattern, generate::random_values(slots, seed))?;
+            // Edge blocks reach past the shape; what lies there is dropped on the way through CSR.
+            Ok(AnySparse::from(blocks).to_csr()?.into())
+        }
+        Generator::Rmat(scale, edges) => valued(generate::rmat(scale, edges, seed)?),
+        Generator::Banded(rows, entries) => valued(generate::banded(rows, entries)?),
+        Generator::Poisson2d([nx, ny]) => Ok(generate::poisson2d(nx, ny)?.into()),
+        Generator::ClebschGordan([l1, l2, l3]) => Ok(generate::clebsch_gordan(l1, l2, l3)?.into()),
+        Generator::Karate => {
+            let pattern = generate::karate();
+            let ones = vec![1.0; pattern.columns().len()];
+            Ok(Csr::new(pattern, ones)?.into())
+        }
+    }
+}
+
+/// A dense operand made up. The shape is checked for memory before values are drawn.
+fn dense(fill: Fill, shape: Vec<usize>, seed: u64) -> Result<Dense<f64>> {
+    let zeros = Dense::zeros(shape.clone())?;
+    Ok(match fill {
+        Fill::Constant(0.0) => zeros,
+        Fill::Constant(x) => zeros.map(|_: f64| x),
+        Fill::Random => Dense::new(shape, generate::random_values(zeros.len(), seed))?,
+    })
+}
+
+fn value(source: &Source, shape: Option<Vec<usize>>, seed: u64) -> Result<Value> {
+    Ok(match (source, shape) {
+        (Source::File(path, reading), _) => match (file(path)?, reading) {
+            (loaded, Reading::Dense) => Value::Dense(loaded.into_dense()?),
+            (loaded, Reading::Sparse) => Value::Sparse(loaded.into_sparse()?),
+            (io::Loaded::Sparse(sparse), Reading::Natural) => Value::Sparse(sparse),
+            (io::Loaded::Dense(dense), Reading::Natural) => Value::Dense(dense),
+        },
+        (Source::Dense(fill, _), Some(shape)) => Value::Dense(dense(*fill, shape, seed)?),
+        (Source::Dense(..), None) => return Err("an extent is not known".into()),
+        (Source::Sparse(generator), _) => Value::Sparse(generated(generator, seed)?),
+        (Source::Number(x), _) => Value::Number(*x),
+        (Source::List(values), _) => Value::Dense(Dense::new(vec![values.len()], values.clone())?),
+    })
+}
+
+/// Loads every operand; what needs extents of others comes last.
+pub fn operands(einsum: &Einsum, texts: &[String], seed: u64) -> Result<Vec<(String, Value)>> {
+    let mut loaded: BTreeMap<usize, (String, Value)> = BTreeMap::new();
+    let mut waiting = Vec::new();
+    for (at, text) in texts.iter().enumerate() {
+        let (name, source) = operand::parse(text)?;
+        let twice = |n: &String| *n == name;
+        if loaded.values().map(|(n, _)| n).any(twice)
+            || waiting.iter().map(|(_, n, _)| n).any(twice)
+        {
+            return Err(format!("operand `{name}` is given twice").into());
+        }
+        match source {
+            Source::Dense(_, ref extents) if extents.contains(&Extent::Inferred) => {
+                waiting.push((at, name, source))
+            }
+            _ => {
+                let shape = known(&source, |_| None);
+                let value = value(&source, shape, seed + at as u64)?;
+                loaded.insert(at, (name, value));
+            }
+        }
+    }
+    let mut extents = BTreeMap::new();
+    for (name, value) in loaded.values() {
+        note(einsum, name, value.shape(), &mut extents);
+    }
+    for (at, name, source) in waiting {
+        let index = |axis: usize| accesses(einsum, &name).find_map(|a| name_at(a, axis));
+        let shape = known(&source, |axis| extents.get(index(axis)?).copied());
+        let shape = shape
+            .ok_or_else(|| format!("operand `{name}`: no other operand tells its extent `_`"))?;
+        let value = value(&source, Some(shape), seed + at as u64)?;
+        loaded.insert(at, (name, value));
+    }
+    Ok(loaded.into_values().collect())
+}
+
+/// The shape of a dense source, unknown extents from `infer`.
+fn known(source: &Source, infer: impl Fn(usize) -> Option<usize>) -> Option<Vec<usize>> {
+    let Source::Dense(_, extents) = source else {
+        return None;
+    };
+    let one = |(axis, extent): (usize, &Extent)| match extent {
+        Extent::Known(n) => Some(*n),
+        Extent::Inferred => infer(axis),
+    };
+    extents.iter().enumerate().map(one).collect()
+}
+
+fn accesses<'a>(einsum: &'a Einsum, name: &'a str) -> impl Iterator<Item = &'a Access> {
+    einsum
+        .right()
+        .chain([&einsum.out])
+        .filter(move |access| access.tensor == name)
+}
+
+fn name_at(access: &Access, axis: usize) -> Option<&str> {
+    match access.indices.get(axis)? {
+        IndexExpr::Name(name) => Some(name),
+        IndexExpr::Access(_) => None,
+    }
+}
+
+/// Notes the extents that an operand's shape gives to index names. Disagreements are found later.
+fn note<'a>(
+    einsum: &'a Einsum,
+    name: &str,
+    shape: &[usize],
+    extents: &mut BTreeMap<&'a str, usize>,
+) {
+    let mut visit = |access: &'a Access| {
+        if access.tensor != name {
+            return;
+        }
+        for (axis, &extent) in shape.iter().enumerate() {
+            if let Some(index) = name_at(access, axis) {
+                extents.entry(index).or_insert(extent);
+            }
+        }
+    };
+    einsum.out.for_each_access(&mut visit);
+    einsum
+        .right()
+        .for_each(|access| access.for_each_access(&mut visit));
+}

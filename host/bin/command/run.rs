@@ -1,0 +1,214 @@
+//! `einsparse run`: from files to C, with the chain and the time of each step.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use einsparse::formats::Dense;
+use einsparse::formats::io::{Loaded, write_any};
+use einsparse::{Context, Error, Options, Plan, Scalar};
+
+use super::bind::{self, Bound, Selected};
+use super::problem::{FormatChoice, Place, Problem, Typed, for_dtype};
+use super::time::{self, Shown, timed};
+use super::{Result, check};
+
+/// Run an Einsum over operands from files or made up.
+#[derive(clap::Args)]
+pub struct Run {
+    #[command(flatten)]
+    problem: Problem,
+    /// Compare every element with f64, and fail if one is past the bound of rounding
+    #[arg(long)]
+    check: bool,
+    /// Write C here (.npy, .mtx; .npz and .smtx take its nonzeros)
+    #[arg(long)]
+    save: Option<PathBuf>,
+    /// Warm runs for the median
+    #[arg(long, default_value_t = 20)]
+    repeat: usize,
+}
+
+/// A run that is asked for, without where its operands came from.
+pub struct Job<'a> {
+    /// The expression.
+    pub expression: &'a str,
+    /// Which format.
+    pub format: FormatChoice,
+    /// What the plan may do.
+    pub options: Options,
+    /// May the CPU take what no kernel runs?
+    pub may_fall_back: bool,
+    /// Compare with f64.
+    pub check: bool,
+    /// Warm runs.
+    pub repeat: usize,
+    /// Time that reading took, already spent.
+    pub read: Duration,
+}
+
+impl Run {
+    /// Runs it.
+    pub fn execute(&self) -> Result<()> {
+        for_dtype!(self.problem.dtype, T => self.typed::<T>())
+    }
+
+    fn typed<T: Scalar>(&self) -> Result<()> {
+        let problem = &self.problem;
+        let options = problem.options()?;
+        let (typed, read) = problem.load::<T>()?;
+        let context = problem.device.open()?;
+        let job = Job {
+            expression: &problem.expression,
+            format: problem.format,
+            options,
+            may_fall_back: problem.device == Place::Auto,
+            check: self.check,
+            repeat: self.repeat,
+            read,
+        };
+        let result = job.run(&context, &typed)?;
+        if let Some(path) = &self.save {
+            write_any(path, &Loaded::Dense(result))?;
+            say!("saved    {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+impl Job<'_> {
+    /// Runs it on the context; on the CPU where no kernel takes it and that is allowed.
+    pub fn run<T: Scalar>(&self, context: &Context, typed: &Typed<T>) -> Result<Dense<T>> {
+        match self.run_on(context, typed) {
+            Err(error) if self.may_fall_back && context.is_cuda() && is_no_kernel(&*error) => {
+                say!("no kernel for this yet (`einsparse explain` says why): on the CPU");
+                self.run_on(&Context::cpu(), typed)
+            }
+            result => result,
+        }
+    }
+
+    fn run_on<T: Scalar>(&self, context: &Context, typed: &Typed<T>) -> Result<Dense<T>> {
+        let selected = bind::select(typed, self.format, context, &self.options, false)?;
+        let (stored, convert) = timed(|| bind::convert(typed.clone(), selected.format))?;
+        let (bound, upload) = timed(|| Bound::new(context, &stored))?;
+        let (plan, planning) = bind::plan(context, self.expression, &bound, &self.options)?;
+        print_chain(&plan, &stored, &selected, context);
+        let mut out = bound.output(context, &plan, &stored)?;
+        let stream = context.stream()?;
+        let operands = bound.operands();
+        let first = time::once(&plan, &operands, &mut out, &stream)?;
+        let result = out.to_dense()?;
+        say!(
+            "time     read {}, convert {}, upload {}, plan {}, first run {}",
+            Shown(self.read),
+            Shown(convert),
+            Shown(upload),
+            Shown(planning),
+            Shown(first)
+        );
+        if self.repeat > 0 {
+            let median = time::median(context, &plan, &operands, &mut out, self.repeat)?;
+            say!(
+                "median   {} of {} runs{}",
+                Shown(median),
+                self.repeat,
+                rate(typed, &result, median)
+            );
+        }
+        say!("C        {:?}, {}", result.shape(), glance(&result));
+        if self.check {
+            // Against the operands as they came, so that the conversion is checked too.
+            let found = check::check(
+                typed,
+                &result,
+                self.options.precision == einsparse::Precision::Tf32,
+            )?;
+            say!("check    {found}");
+            if found.past > 0 {
+                return Err(format!("check failed: {found}").into());
+            }
+        }
+        Ok(result)
+    }
+}
+
+fn is_no_kernel(error: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(error.downcast_ref::<Error>(), Some(Error::NoKernel { .. }))
+}
+
+/// The chain Einsum -> IndirectEinsum -> Plan.
+pub fn print_chain<T: Scalar>(
+    plan: &Plan<T>,
+    typed: &Typed<T>,
+    selected: &Selected,
+    context: &Context,
+) {
+    say!("Einsum   {}", plan.einsum());
+    for (name, data) in &typed.operands {
+        say!("   {name:5} {}", describe(data));
+    }
+    if let Some(format) = bind::stored(typed).map(|sparse| sparse.format()) {
+        say!("   format {format}: {}", selected.why);
+    }
+    say!("Indirect {}", plan.indirect());
+    say!("Plan     {plan}");
+    if plan.workspace_bytes() > 0 {
+        say!("   workspace {} bytes", plan.workspace_bytes());
+    }
+    if context.is_cuda() {
+        say!("   on {context}");
+    }
+}
+
+/// What an operand is.
+pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
+    use super::problem::Data;
+    match data {
+        Data::Sparse(sparse) => {
+            format!(
+                "{} {} {:?}, {} entries, {} slots",
+                T::NAME,
+                sparse.format(),
+                sparse.shape(),
+                sparse.nnz(),
+                sparse.slots()
+            )
+        }
+        Data::Dense(dense) => format!("{} dense {:?}", T::NAME, dense.shape()),
+        Data::Index(shape, _) => format!("index array {shape:?}"),
+        Data::Number(x) => format!("{x}"),
+    }
+}
+
+/// Useful arithmetic per second (zeros in blocks are no work) for sparse x dense; nothing for other expressions.
+fn rate<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, median: Duration) -> String {
+    let (Some(sparse), &[_, n]) = (bind::stored(typed), result.shape()) else {
+        return String::new();
+    };
+    if typed.einsum.factors.len() != 2 || sparse.shape().len() != 2 || median.is_zero() {
+        return String::new();
+    }
+    let flops = 2.0 * sparse.nnz() as f64 * n as f64;
+    format!(", {:.1} GFLOP/s", flops / median.as_secs_f64() * 1e-9)
+}
+
+/// The first elements and the norm.
+fn glance<T: Scalar>(result: &Dense<T>) -> String {
+    let first: Vec<String> = result
+        .values()
+        .iter()
+        .take(4)
+        .map(|x| format!("{:.4}", x.to_f64()))
+        .collect();
+    let dots = if result.values().len() > 4 {
+        ", ..."
+    } else {
+        ""
+    };
+    let square: f64 = result
+        .values()
+        .iter()
+        .map(|x| x.to_f64() * x.to_f64())
+        .sum();
+    format!("norm {:.6e}, [{}{dots}]", square.sqrt(), first.join(", "))
+}

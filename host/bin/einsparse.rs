@@ -1,0 +1,7 @@
+//! The command `einsparse`; see `einsparse --help`.
+
+mod command;
+
+fn main() -> std::process::ExitCode {
+    command::main()
+}
