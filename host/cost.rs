@@ -110,10 +110,20 @@ impl fmt::Display for Cost {
     }
 }
 
-/// An empty kernel between two events.
-const LAUNCH_US: f64 = 3.0;
-/// One dependent round trip to L2.
-const GATHER_LATENCY_US: f64 = 0.6;
+/// An empty kernel between two events, warm.
+const LAUNCH_US: f64 = 1.5;
+/// One burst of gathers, from address to arithmetic.
+const BURST_US: f64 = 0.45;
+/// What every work item costs in dependent loads and stores: item, entries, first gather, result.
+const ITEM_US: f64 = 1.5;
+/// Adding the parts of a shared item.
+const JOIN_US: f64 = 0.4;
+/// Share of the issue slots that the gather loop reaches.
+const ISSUE_SHARE: f64 = 0.35;
+/// `mma.sync` rate that the block body reaches on 64 x 64 blocks, as a share of the ceiling.
+const MMA_SHARE: f64 = 0.65;
+/// Filling and draining the pipeline of one block-family thread block.
+const TILE_US: f64 = 3.5;
 
 /// Predicts one variant.
 pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -129,31 +139,38 @@ fn sum(work: &Work, machine: &Machine, dtype: Dtype, gather_us: f64, compute_us:
     Cost { us, hbm_us, gather_us, compute_us, latency_us }
 }
 
+/// Bytes per second at which rows of B arrive: from L1 where rows of A that run side by side share them, from
+/// L2, or from HBM where B does not fit.
 fn gather_rate(work: &Work, machine: &Machine, dtype: Dtype) -> f64 {
     let b = (work.k * work.n * dtype.bytes()) as f64;
-    // Half of L2 serves B; what does not fit comes from HBM.
+    // A part of L2 serves B; A and C stream through the rest.
     let hit = (0.6 * machine.l2_bytes as f64 / b.max(1.0)).min(1.0);
-    1.0 / (hit / machine.l2 + (1.0 - hit) / machine.hbm)
+    let density = work.entries as f64 / (work.m as f64 * work.k as f64).max(1.0);
+    let near = machine.l2 * (1.0 + 0.6 * (density / 0.05).min(1.0));
+    1.0 / (hit / near + (1.0 - hit) / machine.hbm)
 }
 
 fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    let lanes = f64::from(row.threads / row.items);
+    let lanes = f64::from(row.threads / (row.items * row.parts));
     let vector = f64::from(row.vector);
     let repeat = f64::from(row.columns) / lanes / vector;
     let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
     let element = row.dtype.bytes() as f64;
     let sectors = (work.n as f64 * element / 32.0).ceil() * 32.0;
     let gather_us = work.entries as f64 * sectors / gather_rate(work, machine, row.dtype) * 1e6;
-    // Per entry and tile: address and predicate, broadcast of the entry, loads, conversions, FMAs.
-    let broadcast = if row.walk == WalkKind::Csr { 2.5 } else { 1.0 };
+    // Per entry and tile: address, predicate and entry; per vector of B: load, predicate, conversions, FMAs.
     let convert = if element < 4.0 { vector } else { 0.0 };
-    let per_entry = 4.0 + broadcast + repeat * (2.0 + vector + convert);
+    let per_entry = 5.0 + repeat * (2.0 + vector + convert);
     let instructions = work.entries as f64 * tiles * per_entry * lanes / 32.0;
-    let compute_us = instructions / (machine.issue * 0.7) * 1e6;
-    let segments = f64::from(machine.multiprocessors * row.min_blocks * row.items);
-    let waves = (work.m as f64 * tiles / segments).ceil().max(1.0);
-    let per_row = (work.entries as f64 / work.m.max(1) as f64 / 8.0).ceil() + 3.0;
-    sum(work, machine, row.dtype, gather_us, compute_us, waves.min(4.0) * per_row * GATHER_LATENCY_US)
+    let compute_us = instructions / (machine.issue * ISSUE_SHARE) * 1e6;
+    let step = f64::from(row.burst * row.parts);
+    let limit = row_limit(row, work.entries, work.n, machine);
+    let fixed = ITEM_US + if row.parts > 1 { JOIN_US } else { 0.0 };
+    let longest = fixed + (work.longest.min(u64::from(limit)) as f64 / step).ceil() * BURST_US;
+    let mean = fixed + (work.entries as f64 / work.m.max(1) as f64 / step + 0.5) * BURST_US;
+    let items = f64::from(machine.multiprocessors * row.min_blocks * row.items);
+    let waves = work.m as f64 * tiles / items;
+    sum(work, machine, row.dtype, gather_us, compute_us, longest.max(waves * mean))
 }
 
 fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -163,24 +180,26 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let blocks = work.entries as f64 / (block * block);
     let padded = tiles * f64::from(row.columns);
     let bytes = blocks * tiles * (block * block + block * f64::from(row.columns)) * element;
-    let gather_us = bytes / gather_rate(work, machine, row.dtype) * 1e6;
-    let rate = machine.mma * if row.dtype == Dtype::Tf32 { 0.5 } else { 1.0 };
+    let gather_us = bytes / machine.l2 * 1e6;
+    let tf32 = if row.dtype == Dtype::Tf32 { 0.33 } else { 1.0 };
     // Fewer than 64 rows of a block leave the mma pipe waiting for B's fragments.
-    let shape = (block / 64.0).sqrt().min(1.0) * if row.vector == 1 { 0.25 } else { 1.0 };
-    let compute_us = 2.0 * blocks * block * block * padded / (rate * shape) * 1e6;
+    let shape = (block / 64.0).sqrt().min(1.0) * if row.vector == 1 { 0.3 } else { 1.0 };
+    let arithmetic_us = 2.0 * blocks * block * block * padded / (machine.mma * MMA_SHARE * shape * tf32) * 1e6;
     let slots = f64::from(machine.multiprocessors * row.min_blocks);
     let rows = (work.m as f64 / block).ceil();
-    let waves = (rows * tiles / slots).ceil().max(1.0);
-    let stages = (blocks / rows.max(1.0) * block * element / 128.0).ceil() + 2.0;
-    sum(work, machine, row.dtype, gather_us, compute_us, waves.min(4.0) * stages * 0.35)
+    let fill_us = (rows * tiles / slots).max(1.0) * TILE_US;
+    sum(work, machine, row.dtype, gather_us, arithmetic_us + fill_us, fill_us)
 }
 
-/// Longest piece of a row before it is cut, in entries (blocks): four times the mean load of a
-/// resident segment of lanes, at least what amortises a carry.
+/// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident
+/// item, at least what amortises a carry, at most what one chain of gathers should take.
 pub fn row_limit(row: &Row, total: u64, n: usize, machine: &Machine) -> u32 {
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
     let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items);
     let mean = (total * tiles).div_ceil(resident.max(1));
-    let least = if row.walk == WalkKind::Block { 512 / u64::from(row.block.max(1)) } else { 256 };
-    u32::try_from((4 * mean).max(least)).unwrap_or(u32::MAX)
+    let (least, most) = match row.walk {
+        WalkKind::Block => (512 / u64::from(row.block.max(1)), u64::MAX),
+        _ => (128 * u64::from(row.parts), 512 * u64::from(row.parts)),
+    };
+    (2 * mean).clamp(least, most) as u32
 }

@@ -11,10 +11,11 @@ use crate::module::{MODULES, Modules};
 /// One GPU that a [`Context`](crate::Context) works on.
 #[derive(Debug)]
 pub struct Device {
-    context: Arc<PrimaryContext>,
     machine: Machine,
-    modules: Modules,
+    // Fields drop in this order: what lives in the context goes before it.
     copies: OwnedStream,
+    modules: Modules,
+    context: Arc<PrimaryContext>,
 }
 
 impl Device {
@@ -64,6 +65,17 @@ impl Device {
     /// Copies to new device memory; returns when the copy is done.
     pub(crate) fn upload<T: bytemuck::Pod>(&self, data: &[T]) -> Result<DeviceMemory> {
         DeviceMemory::from_slice(&self.context, data, self.copies.raw())
+    }
+
+    /// Copies to new device memory with room for `room` more elements behind, which are zero: kernels load whole
+    /// vectors.
+    pub(crate) fn upload_padded<T: bytemuck::Pod>(&self, data: &[T], room: usize) -> Result<DeviceMemory> {
+        let memory = DeviceMemory::alloc(&self.context, size_of_val(data) + room * size_of::<T>())?;
+        let behind = memory.address() + size_of_val(data) as u64;
+        // SAFETY: the range is the end of the allocation, which outlives the wait in `write`.
+        unsafe { memset_d8_async(behind, 0, room * size_of::<T>(), self.copies.raw())? };
+        memory.write(data, self.copies.raw())?;
+        Ok(memory)
     }
 
     /// New device memory of zero bytes.

@@ -19,9 +19,10 @@ use crate::worklist::{Runs, WorkList};
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RawSpmm {
-    /// Index array of A: the column (block column) of each slot, u32.
+    /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
+    /// end.
     pub columns: u64,
-    /// Values of A, one for each slot.
+    /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
     pub values: u64,
     /// B, `[k, n]`, row-major.
     pub b: u64,
@@ -200,10 +201,16 @@ impl SpmmLaunch {
             Some(BiasAxis::Rows) => FLAG_BIAS_ROWS,
             Some(BiasAxis::Cols) => FLAG_BIAS_COLUMNS,
         };
+        for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
+            if address % 16 != 0 {
+                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
+                return Err(Error::Operand { name: name.into(), reason });
+            }
+        }
         let column_bias = if bias_axis == Some(BiasAxis::Cols) { raw.bias } else { 0 };
         if self.row.walk == WalkKind::Block {
             let pair = 2 * element as u64;
-            if n % 2 == 0 && raw.ldc.is_multiple_of(2) && raw.c % pair == 0 && column_bias % pair == 0 {
+            if n % 2 == 0 && raw.ldc.is_multiple_of(2) && raw.c.is_multiple_of(pair) && column_bias.is_multiple_of(pair) {
                 flags |= FLAG_PAIRS;
             }
             self.aligned("B", raw.b, raw.ldb)?;
@@ -236,7 +243,7 @@ impl SpmmLaunch {
 
     fn aligned(&self, name: &str, address: u64, leading: usize) -> Result<()> {
         let bytes = u64::from(self.row.vector) * self.row.dtype.bytes() as u64;
-        if address % bytes == 0 && leading.is_multiple_of(self.row.vector as usize) {
+        if address.is_multiple_of(bytes) && leading.is_multiple_of(self.row.vector as usize) {
             return Ok(());
         }
         Err(Error::Operand {

@@ -168,6 +168,9 @@ pub struct SparseTensor<T> {
     device: Option<DeviceArrays>,
 }
 
+/// Entries that kernels load at once: both arrays are readable that far past their end.
+pub(crate) const VECTOR_ENTRIES: usize = 8;
+
 /// What kernels read of a sparse matrix.
 #[derive(Debug)]
 pub(crate) struct DeviceArrays {
@@ -184,8 +187,8 @@ impl<T: Scalar> SparseTensor<T> {
             Some(device) => {
                 let arrays = tensor.arrays();
                 let columns = arrays.iter().find(|a| a.role == Role::Coordinate { axis: 1 });
-                let columns = device.upload(columns.map_or(&[PAD][..], |a| a.data))?;
-                let values = device.upload(tensor.values())?;
+                let columns = device.upload_padded(columns.map_or(&[PAD][..], |a| a.data), VECTOR_ENTRIES)?;
+                let values = device.upload_padded(tensor.values(), VECTOR_ENTRIES)?;
                 Some(DeviceArrays { columns, values, device: Arc::clone(device) })
             }
         };

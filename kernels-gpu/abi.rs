@@ -115,6 +115,10 @@ pub trait Tile {
     const COLUMNS: u32;
     /// Work items that one thread block takes.
     const ITEMS: u32;
+    /// Segments of lanes that share a work item.
+    const PARTS: u32;
+    /// Entries that a segment has in flight.
+    const BURST: u32;
     /// Rows (and columns) of a block of A; 1 for unstructured walks.
     const BLOCK: u32;
     /// Dynamic shared memory in bytes for elements of the given type.
@@ -124,21 +128,23 @@ pub trait Tile {
     fn vector(dtype: Dtype) -> u32;
 }
 
-/// Sub-warp tile of the SpMM family: `LANES` lanes share one work item, each owns `REP` vectors of
-/// `VEC` columns; `UNROLL` rows of B are in flight.
+/// Sub-warp tile of the SpMM family: `SPLIT` segments of `LANES` lanes share one work item; a lane owns
+/// `REP` vectors of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight.
 #[derive(Clone, Copy, Debug)]
-pub struct SubWarp<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>;
+pub struct SubWarp<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32>;
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> Tile
-    for SubWarp<LANES, VEC, REP, UNROLL>
+impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32> Tile
+    for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
 {
     const THREADS: u32 = 128;
     const MIN_BLOCKS: u32 = 5;
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
-    const ITEMS: u32 = Self::THREADS / LANES;
+    const ITEMS: u32 = Self::THREADS / (LANES * SPLIT);
+    const PARTS: u32 = SPLIT;
+    const BURST: u32 = UNROLL as u32;
     const BLOCK: u32 = 1;
-    fn shared_bytes(_: Dtype) -> u32 {
-        0
+    fn shared_bytes(dtype: Dtype) -> u32 {
+        if SPLIT == 1 { 0 } else { Self::THREADS * (VEC * REP * dtype.acc_bytes()) as u32 }
     }
     fn vector(_: Dtype) -> u32 {
         VEC as u32
@@ -184,6 +190,8 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Tile
     const MIN_BLOCKS: u32 = 3;
     const COLUMNS: u32 = BLOCK_COLUMNS as u32;
     const ITEMS: u32 = 1;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 1;
     const BLOCK: u32 = B as u32;
     fn shared_bytes(dtype: Dtype) -> u32 {
         (STAGES * Self::stage_bytes(dtype)) as u32

@@ -7,51 +7,75 @@ macro_rules! for_each_kernel {
     ($m:ident) => {
         $m! {
             spmm "spmm" {
-                spmm_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8>;
-                spmm_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8>;
-                spmm_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8>;
-                spmm_csr_f32_n256: Csr, F32, SubWarp<32, 4, 2, 4>;
-                spmm_csr_f32_any8: Csr, F32, SubWarp<8, 1, 1, 8>;
-                spmm_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8>;
-                spmm_csr_f32_any128: Csr, F32, SubWarp<32, 1, 4, 4>;
-                spmm_group_coo_f32_n32: GroupCoo, F32, SubWarp<8, 4, 1, 8>;
-                spmm_group_coo_f32_n64: GroupCoo, F32, SubWarp<16, 4, 1, 8>;
-                spmm_group_coo_f32_n128: GroupCoo, F32, SubWarp<32, 4, 1, 8>;
-                spmm_group_coo_f32_n256: GroupCoo, F32, SubWarp<32, 4, 2, 4>;
-                spmm_group_coo_f32_any32: GroupCoo, F32, SubWarp<32, 1, 1, 8>;
+                spmm_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8, 1>;
+                spmm_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8, 1>;
+                spmm_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8, 1>;
+                spmm_csr_f32_n256: Csr, F32, SubWarp<32, 4, 2, 4, 1>;
+                spmm_csr_f32_n32_s4: Csr, F32, SubWarp<8, 4, 1, 8, 4>;
+                spmm_csr_f32_n64_s4: Csr, F32, SubWarp<16, 4, 1, 8, 4>;
+                spmm_csr_f32_n128_s2: Csr, F32, SubWarp<32, 4, 1, 8, 2>;
+                spmm_csr_f32_n128_s4: Csr, F32, SubWarp<32, 4, 1, 8, 4>;
+                spmm_csr_f32_n256_s4: Csr, F32, SubWarp<32, 4, 2, 4, 4>;
+                spmm_csr_f32_any8: Csr, F32, SubWarp<8, 1, 1, 8, 1>;
+                spmm_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8, 1>;
+                spmm_csr_f32_any128: Csr, F32, SubWarp<32, 1, 4, 4, 1>;
+                spmm_group_coo_f32_n32: GroupCoo, F32, SubWarp<8, 4, 1, 8, 1>;
+                spmm_group_coo_f32_n64: GroupCoo, F32, SubWarp<16, 4, 1, 8, 1>;
+                spmm_group_coo_f32_n128: GroupCoo, F32, SubWarp<32, 4, 1, 8, 1>;
+                spmm_group_coo_f32_n256: GroupCoo, F32, SubWarp<32, 4, 2, 4, 1>;
+                spmm_group_coo_f32_n32_s4: GroupCoo, F32, SubWarp<8, 4, 1, 8, 4>;
+                spmm_group_coo_f32_n64_s4: GroupCoo, F32, SubWarp<16, 4, 1, 8, 4>;
+                spmm_group_coo_f32_n128_s2: GroupCoo, F32, SubWarp<32, 4, 1, 8, 2>;
+                spmm_group_coo_f32_n128_s4: GroupCoo, F32, SubWarp<32, 4, 1, 8, 4>;
+                spmm_group_coo_f32_n256_s4: GroupCoo, F32, SubWarp<32, 4, 2, 4, 4>;
+                spmm_group_coo_f32_any32: GroupCoo, F32, SubWarp<32, 1, 1, 8, 1>;
 
-                spmm_csr_f64_n32: Csr, F64, SubWarp<16, 2, 1, 4>;
-                spmm_csr_f64_n64: Csr, F64, SubWarp<32, 2, 1, 4>;
-                spmm_csr_f64_n128: Csr, F64, SubWarp<32, 2, 2, 4>;
-                spmm_csr_f64_any8: Csr, F64, SubWarp<8, 1, 1, 8>;
-                spmm_csr_f64_any32: Csr, F64, SubWarp<32, 1, 1, 8>;
-                spmm_csr_f64_any128: Csr, F64, SubWarp<32, 1, 4, 4>;
-                spmm_group_coo_f64_n64: GroupCoo, F64, SubWarp<32, 2, 1, 4>;
-                spmm_group_coo_f64_any32: GroupCoo, F64, SubWarp<32, 1, 1, 8>;
+                spmm_csr_f64_n32: Csr, F64, SubWarp<16, 2, 1, 4, 1>;
+                spmm_csr_f64_n64: Csr, F64, SubWarp<32, 2, 1, 4, 1>;
+                spmm_csr_f64_n64_s4: Csr, F64, SubWarp<32, 2, 1, 4, 4>;
+                spmm_csr_f64_n128: Csr, F64, SubWarp<32, 2, 2, 4, 1>;
+                spmm_csr_f64_any8: Csr, F64, SubWarp<8, 1, 1, 8, 1>;
+                spmm_csr_f64_any32: Csr, F64, SubWarp<32, 1, 1, 8, 1>;
+                spmm_csr_f64_any128: Csr, F64, SubWarp<32, 1, 4, 4, 1>;
+                spmm_group_coo_f64_n64: GroupCoo, F64, SubWarp<32, 2, 1, 4, 1>;
+                spmm_group_coo_f64_n64_s4: GroupCoo, F64, SubWarp<32, 2, 1, 4, 4>;
+                spmm_group_coo_f64_any32: GroupCoo, F64, SubWarp<32, 1, 1, 8, 1>;
 
-                spmm_csr_f16_n32: Csr, F16, SubWarp<4, 8, 1, 4>;
-                spmm_csr_f16_n64: Csr, F16, SubWarp<8, 8, 1, 8>;
-                spmm_csr_f16_n128: Csr, F16, SubWarp<16, 8, 1, 8>;
-                spmm_csr_f16_n256: Csr, F16, SubWarp<32, 8, 1, 8>;
-                spmm_csr_f16_any8: Csr, F16, SubWarp<8, 1, 1, 8>;
-                spmm_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8>;
-                spmm_csr_f16_any128: Csr, F16, SubWarp<32, 1, 4, 4>;
-                spmm_group_coo_f16_n64: GroupCoo, F16, SubWarp<8, 8, 1, 8>;
-                spmm_group_coo_f16_n128: GroupCoo, F16, SubWarp<16, 8, 1, 8>;
-                spmm_group_coo_f16_n256: GroupCoo, F16, SubWarp<32, 8, 1, 8>;
-                spmm_group_coo_f16_any32: GroupCoo, F16, SubWarp<32, 1, 1, 8>;
+                spmm_csr_f16_n32: Csr, F16, SubWarp<4, 8, 1, 8, 1>;
+                spmm_csr_f16_n64: Csr, F16, SubWarp<8, 8, 1, 8, 1>;
+                spmm_csr_f16_n128: Csr, F16, SubWarp<16, 8, 1, 8, 1>;
+                spmm_csr_f16_n256: Csr, F16, SubWarp<32, 8, 1, 8, 1>;
+                spmm_csr_f16_n64_s4: Csr, F16, SubWarp<8, 8, 1, 8, 4>;
+                spmm_csr_f16_n128_s4: Csr, F16, SubWarp<16, 8, 1, 8, 4>;
+                spmm_csr_f16_n256_s4: Csr, F16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_csr_f16_any8: Csr, F16, SubWarp<8, 1, 1, 8, 1>;
+                spmm_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8, 1>;
+                spmm_csr_f16_any128: Csr, F16, SubWarp<32, 1, 4, 4, 1>;
+                spmm_group_coo_f16_n64: GroupCoo, F16, SubWarp<8, 8, 1, 8, 1>;
+                spmm_group_coo_f16_n128: GroupCoo, F16, SubWarp<16, 8, 1, 8, 1>;
+                spmm_group_coo_f16_n256: GroupCoo, F16, SubWarp<32, 8, 1, 8, 1>;
+                spmm_group_coo_f16_n64_s4: GroupCoo, F16, SubWarp<8, 8, 1, 8, 4>;
+                spmm_group_coo_f16_n128_s4: GroupCoo, F16, SubWarp<16, 8, 1, 8, 4>;
+                spmm_group_coo_f16_n256_s4: GroupCoo, F16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_group_coo_f16_any32: GroupCoo, F16, SubWarp<32, 1, 1, 8, 1>;
 
-                spmm_csr_bf16_n32: Csr, Bf16, SubWarp<4, 8, 1, 4>;
-                spmm_csr_bf16_n64: Csr, Bf16, SubWarp<8, 8, 1, 8>;
-                spmm_csr_bf16_n128: Csr, Bf16, SubWarp<16, 8, 1, 8>;
-                spmm_csr_bf16_n256: Csr, Bf16, SubWarp<32, 8, 1, 8>;
-                spmm_csr_bf16_any8: Csr, Bf16, SubWarp<8, 1, 1, 8>;
-                spmm_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8>;
-                spmm_csr_bf16_any128: Csr, Bf16, SubWarp<32, 1, 4, 4>;
-                spmm_group_coo_bf16_n64: GroupCoo, Bf16, SubWarp<8, 8, 1, 8>;
-                spmm_group_coo_bf16_n128: GroupCoo, Bf16, SubWarp<16, 8, 1, 8>;
-                spmm_group_coo_bf16_n256: GroupCoo, Bf16, SubWarp<32, 8, 1, 8>;
-                spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8>;
+                spmm_csr_bf16_n32: Csr, Bf16, SubWarp<4, 8, 1, 8, 1>;
+                spmm_csr_bf16_n64: Csr, Bf16, SubWarp<8, 8, 1, 8, 1>;
+                spmm_csr_bf16_n128: Csr, Bf16, SubWarp<16, 8, 1, 8, 1>;
+                spmm_csr_bf16_n256: Csr, Bf16, SubWarp<32, 8, 1, 8, 1>;
+                spmm_csr_bf16_n64_s4: Csr, Bf16, SubWarp<8, 8, 1, 8, 4>;
+                spmm_csr_bf16_n128_s4: Csr, Bf16, SubWarp<16, 8, 1, 8, 4>;
+                spmm_csr_bf16_n256_s4: Csr, Bf16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_csr_bf16_any8: Csr, Bf16, SubWarp<8, 1, 1, 8, 1>;
+                spmm_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
+                spmm_csr_bf16_any128: Csr, Bf16, SubWarp<32, 1, 4, 4, 1>;
+                spmm_group_coo_bf16_n64: GroupCoo, Bf16, SubWarp<8, 8, 1, 8, 1>;
+                spmm_group_coo_bf16_n128: GroupCoo, Bf16, SubWarp<16, 8, 1, 8, 1>;
+                spmm_group_coo_bf16_n256: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 1>;
+                spmm_group_coo_bf16_n64_s4: GroupCoo, Bf16, SubWarp<8, 8, 1, 8, 4>;
+                spmm_group_coo_bf16_n128_s4: GroupCoo, Bf16, SubWarp<16, 8, 1, 8, 4>;
+                spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
             block "block" {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
@@ -99,6 +123,10 @@ pub struct Row {
     pub columns: u32,
     /// Work items per thread block.
     pub items: u32,
+    /// Segments of lanes that share a work item.
+    pub parts: u32,
+    /// Entries that a segment has in flight.
+    pub burst: u32,
     /// Block rows of A; 1 for unstructured walks.
     pub block: u32,
     /// Elements per access to B and C.
@@ -126,6 +154,8 @@ macro_rules! rows {
                 min_blocks: <$tile as Tile>::MIN_BLOCKS,
                 columns: <$tile as Tile>::COLUMNS,
                 items: <$tile as Tile>::ITEMS,
+                parts: <$tile as Tile>::PARTS,
+                burst: <$tile as Tile>::BURST,
                 block: <$tile as Tile>::BLOCK,
                 vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),
                 shared_bytes: <$tile as Tile>::shared_bytes(<$elem as ElemInfo>::DTYPE),

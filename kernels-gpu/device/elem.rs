@@ -1,6 +1,6 @@
 //! Arithmetic of the element types: raw vectors from memory, accumulators, rounding on store.
 
-use super::ptx::{global, matrix};
+use super::ptx::{copy, global, matrix};
 use crate::abi::*;
 
 /// Up to 16 bytes as they lie in memory. Decoded as late as possible: loads in flight stay packed.
@@ -67,6 +67,23 @@ pub trait Elem: ElemInfo {
     fn store_acc(addr: u64, a: Self::Acc) {
         let w = Self::words(a);
         if Self::ACC_BYTES == 8 { global::store_v2(addr, w) } else { global::store_b32(addr, w[0]) }
+    }
+
+    /// Stores one accumulator to shared memory.
+    #[inline(always)]
+    fn store_shared(to: u32, a: Self::Acc) {
+        let [lo, hi] = Self::words(a);
+        copy::store_shared_b32(to, lo);
+        if Self::ACC_BYTES == 8 {
+            copy::store_shared_b32(to + 4, hi);
+        }
+    }
+
+    /// Loads one accumulator from shared memory.
+    #[inline(always)]
+    fn load_shared(from: u32) -> Self::Acc {
+        let hi = if Self::ACC_BYTES == 8 { copy::load_shared_b32(from + 4) } else { 0 };
+        Self::from_words([copy::load_shared_b32(from), hi])
     }
 
     /// Loads one accumulator that another thread block stored in this launch.

@@ -1,12 +1,13 @@
-//! SpMM on CUDA cores: a segment of lanes takes one work item (a row or a piece of it), gathers rows
-//! of B, several in flight, and keeps its columns of C in registers. Sub-warp tiling and row swizzle
-//! as in Sputnik (arXiv 2006.10901, section 5); rows split over items are carried, not added by atomics.
+//! SpMM on CUDA cores: `SPLIT` segments of lanes share one work item (a row or a piece of it), gather
+//! rows of B, several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned
+//! loads and row swizzle as in Sputnik (arXiv 2006.10901, section 5); rows cut over items are carried,
+//! not added by atomics.
 
 use super::elem::Elem;
 use super::epilogue::{finish, row_bias};
 use super::gpu;
-use super::ptx::{global, warp};
-use super::walk::Walk;
+use super::ptx::{copy, global, warp};
+use super::walk::{Batch, Walk};
 use crate::abi::*;
 
 /// The body, generic over walk and element; the tile is the implementor.
@@ -19,21 +20,29 @@ pub trait Body: Tile {
 /// Accumulators of one lane.
 type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> Body
-    for SubWarp<LANES, VEC, REP, UNROLL>
+impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32> Body
+    for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
 {
     #[inline(always)]
     unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams) {
         let lane = gpu::thread() % LANES;
-        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
-        if index >= p.item_count {
+        let part = gpu::thread() / LANES % SPLIT;
+        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / (LANES * SPLIT);
+        let inside = index < p.item_count;
+        // With one part nobody waits for anybody; else every thread must reach the barrier.
+        if SPLIT == 1 && !inside {
             return;
         }
-        let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
-        let [row, start, len, slot] = global::load_v4_stream(p.items + index as u64 * 16, true);
+        let [row, start, len, slot] = global::load_v4_stream(p.items + index as u64 * 16, inside);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
-        let mut acc = gather::<W, E, LANES, VEC, REP, UNROLL>(p, start, len, lane, column, members);
-        if slot != WHOLE_ROW && !carry::<E, LANES, VEC, REP>(p, slot, lane, column, members, &mut acc) {
+        let mut acc = gather::<W, E, LANES, VEC, REP, UNROLL, SPLIT>(p, start, len, part, column);
+        if SPLIT > 1 {
+            join::<E, LANES, VEC, REP, SPLIT>(part, &mut acc);
+            if part > 0 || !inside {
+                return;
+            }
+        }
+        if slot != WHOLE_ROW && !carry::<E, LANES, VEC, REP>(p, slot, lane, column, &mut acc) {
             return;
         }
         let bias = row_bias::<E>(p, row);
@@ -43,82 +52,104 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> 
     }
 }
 
-/// Sum over the item's entries of value x row of B, in entry order.
+/// Sum over the item's entries of value x row of B, in entry order: this part takes bursts `part`,
+/// `part + SPLIT`, ...
 #[inline(always)]
-fn gather<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>(
+fn gather<
+    W: Walk,
+    E: Elem,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const SPLIT: u32,
+>(
     p: &SpmmParams,
     start: u32,
     len: u32,
-    lane: u32,
+    part: u32,
     column: u32,
-    members: u32,
 ) -> Acc<E, VEC, REP> {
     let mut acc = [[E::ZERO; VEC]; REP];
     let b = p.b + column as u64 * E::BYTES as u64;
-    let step = W::batch_len::<LANES, UNROLL>();
-    let mut next = W::fetch::<E, LANES, UNROLL>(p.columns, p.values, start, len, lane);
-    let mut done = 0;
-    while done < len {
+    let lead = W::lead(start);
+    let (base, end) = (start as u64 - lead as u64, lead + len);
+    let fetch = |at: u32| {
+        let second = UNROLL > 4 && at + 4 < end;
+        Batch::load::<E>(p.columns, p.values, base + at as u64, at < end, second)
+    };
+    let mut at = part * UNROLL as u32;
+    let mut next = fetch(at);
+    while at < end {
         let batch = next;
-        let ahead = if len - done > step { len - done - step } else { 0 };
-        next = W::fetch::<E, LANES, UNROLL>(p.columns, p.values, start + done + step, ahead, lane);
-        let mut j = 0;
-        loop {
-            burst::<W, E, LANES, VEC, REP, UNROLL>(p, &batch, (b, column), j, (len - done, members), &mut acc);
-            j += UNROLL as u32;
-            // The walk's batch is one burst: `j` stays a constant and the batch in registers.
-            if W::ONE_BURST || j >= step || done + j >= len {
-                break;
-            }
-        }
-        done += step;
+        next = fetch(at + UNROLL as u32 * SPLIT);
+        let mut raw = [[[0u32; 4]; REP]; UNROLL];
+        let mut value = [E::ZERO; UNROLL];
+        unroll!(u < UNROLL, {
+            let (col, v) = batch.entry::<E>(u);
+            let exists = at + (u as u32) >= lead && at + (u as u32) < end;
+            value[u] = if exists { v } else { E::ZERO };
+            let from = b + col as u64 * p.ldb_bytes as u64;
+            unroll!(r < REP, {
+                let shift = r as u32 * LANES * VEC as u32;
+                let ok = exists && column + shift < p.n;
+                raw[u][r] = E::load::<VEC>(from + (shift * E::BYTES) as u64, ok);
+            });
+        });
+        unroll!(u < UNROLL, {
+            unroll!(r < REP, {
+                unroll!(i < VEC, {
+                    acc[r][i] = E::fma(value[u], E::get(&raw[u][r], i), acc[r][i]);
+                });
+            });
+        });
+        at += UNROLL as u32 * SPLIT;
     }
     acc
 }
 
-/// Gathers entries `j..j + UNROLL` of a batch: first all loads, then the arithmetic.
+/// Adds the parts of an item in part 0, in order, through shared memory.
 #[inline(always)]
-fn burst<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>(
-    p: &SpmmParams,
-    batch: &W::Batch<E>,
-    (b, column): (u64, u32),
-    j: u32,
-    (left, members): (u32, u32),
+fn join<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const SPLIT: u32>(
+    part: u32,
     acc: &mut Acc<E, VEC, REP>,
 ) {
-    let mut raw = [[[0u32; 4]; REP]; UNROLL];
-    let mut value = [E::ZERO; UNROLL];
-    unroll!(u < UNROLL, {
-        let (col, v) = W::entry::<E, LANES>(batch, j + u as u32, members);
-        let exists = j + (u as u32) < left;
-        value[u] = if exists { v } else { E::ZERO };
-        let from = b + col as u64 * p.ldb_bytes as u64;
+    // Words of one thread lie a block apart: neighbours fall into different banks.
+    let thread = |part: u32, i: u32| {
+        let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT) + part * LANES + gpu::thread() % LANES;
+        copy::arena() + (i * SubWarp::<LANES, VEC, REP, 1, SPLIT>::THREADS + t) * E::ACC_BYTES
+    };
+    if part > 0 {
         unroll!(r < REP, {
-            let shift = r as u32 * LANES * VEC as u32;
-            let ok = exists && column + shift < p.n;
-            raw[u][r] = E::load::<VEC>(from + (shift * E::BYTES) as u64, ok);
+            unroll!(i < VEC, { E::store_shared(thread(part, (r * VEC + i) as u32), acc[r][i]) });
         });
-    });
-    unroll!(u < UNROLL, {
-        unroll!(r < REP, {
-            unroll!(i < VEC, {
-                acc[r][i] = E::fma(value[u], E::get(&raw[u][r], i), acc[r][i]);
+    }
+    gpu::sync_threads();
+    if part == 0 {
+        let mut other = 1;
+        while other < SPLIT {
+            unroll!(r < REP, {
+                unroll!(i < VEC, {
+                    let more = E::load_shared(thread(other, (r * VEC + i) as u32));
+                    acc[r][i] = E::add(acc[r][i], more);
+                });
             });
-        });
-    });
+            other += 1;
+        }
+    }
 }
 
-/// Leaves the partial sum of a split row. True for the segment that arrives last: its accumulators
-/// then hold the row's sum, added in slot order.
+/// Leaves the partial sum of a cut row. True for the segment that arrives last: its accumulators then
+/// hold the row's sum, added in slot order.
 #[inline(always)]
 fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SpmmParams,
     slot: u32,
     lane: u32,
     column: u32,
-    members: u32,
     acc: &mut Acc<E, VEC, REP>,
 ) -> bool {
+    let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
     let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
     let at = |s: u32, r: usize, i: usize| {
         let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;

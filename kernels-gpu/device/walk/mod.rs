@@ -1,31 +1,65 @@
-//! How a kernel fetches entries of the sparse operand: one format per file.
+//! How a kernel fetches entries of the sparse operand: one format per file. Every lane of a segment
+//! reads the same entries by vector loads (a broadcast), so no shuffle stands between an entry's
+//! column and the gather that needs it.
 
 mod csr;
 mod group_coo;
 
-use super::elem::Elem;
+use super::elem::{Elem, Raw};
+use super::ptx::global;
 use crate::abi::WalkInfo;
 
-/// A walk over the entries of one row, shared by a segment of `LANES` lanes.
+/// A walk over the entries of one row.
 pub trait Walk: WalkInfo {
-    /// A batch is exactly `UNROLL` entries.
-    const ONE_BURST: bool;
-    /// Entries held by the segment after one fetch.
-    type Batch<E: Elem>: Copy;
+    /// Entries between the aligned place where the loads of a row begin and its first entry.
+    fn lead(start: u32) -> u32;
+}
 
-    /// Entries that one fetch takes.
-    fn batch_len<const LANES: u32, const UNROLL: usize>() -> u32;
+/// Up to eight entries: columns, and values as they lie in memory (f64 fills all four vectors).
+#[derive(Clone, Copy)]
+pub struct Batch {
+    columns: [Raw; 2],
+    values: [Raw; 4],
+}
 
-    /// Fetches entries `start..` of which `left` exist; the rest of the batch is undefined and must
-    /// not be used.
-    fn fetch<E: Elem, const LANES: u32, const UNROLL: usize>(
-        columns: u64,
-        values: u64,
-        start: u32,
-        left: u32,
-        lane: u32,
-    ) -> Self::Batch<E>;
+impl Batch {
+    /// Loads entries `at..at + 4` where `first`, `at + 4..at + 8` where `second`; the others are zero. `at` is a
+    /// multiple of four.
+    #[inline(always)]
+    pub fn load<E: Elem>(columns: u64, values: u64, at: u64, first: bool, second: bool) -> Batch {
+        let [v0, v1] = quad::<E>(values, at, first);
+        let [v2, v3] = quad::<E>(values, at + 4, second);
+        Batch {
+            columns: [
+                global::load_v4_stream(columns + at * 4, first),
+                global::load_v4_stream(columns + at * 4 + 16, second),
+            ],
+            values: [v0, v1, v2, v3],
+        }
+    }
 
-    /// Column and value of entry `i` of a batch. Every lane of the segment calls it together.
-    fn entry<E: Elem, const LANES: u32>(batch: &Self::Batch<E>, i: u32, members: u32) -> (u32, E::Acc);
+    /// Column and value of entry `i` of the batch; `i` is a constant after unrolling.
+    #[inline(always)]
+    pub fn entry<E: Elem>(&self, i: usize) -> (u32, E::Acc) {
+        let (half, j) = (i / 4 & 1, i & 3);
+        let value = match E::BYTES {
+            8 => E::get(&self.values[(half * 2 + j / 2) & 3], j % 2),
+            _ => E::get(&self.values[half * 2], j),
+        };
+        (self.columns[half][j], value)
+    }
+}
+
+/// Values of four entries.
+#[inline(always)]
+fn quad<E: Elem>(values: u64, at: u64, ok: bool) -> [Raw; 2] {
+    let from = values + at * E::BYTES as u64;
+    match E::BYTES {
+        8 => [global::load_v4_stream(from, ok), global::load_v4_stream(from + 16, ok)],
+        4 => [global::load_v4_stream(from, ok), [0; 4]],
+        _ => {
+            let [a, b] = global::load_v2(from, ok);
+            [[a, b, 0, 0], [0; 4]]
+        }
+    }
 }
