@@ -1,0 +1,56 @@
+//! Raw device addresses and a raw stream, as other CUDA crates hold them. Needs a GPU; without one it says so.
+
+use einsparse::driver::{DeviceMemory, OwnedStream};
+use einsparse::formats::{Csr, Dense, generate, reference};
+use einsparse::{Context, Options, RawSpmm};
+
+fn main() -> einsparse::Result<()> {
+    let ctx = Context::new();
+    let Some(device) = ctx.device() else {
+        println!("skipped: no GPU (`einsparse doctor` says what is missing)");
+        return Ok(());
+    };
+    let pattern = generate::uniform(256, 128, 0.1, 1)?;
+    let values = generate::small_integers::<f32>(pattern.columns().len(), 2);
+    let a = Csr::new(pattern, values)?;
+    let b = Dense::new(vec![128, 64], generate::small_integers::<f32>(128 * 64, 3))?;
+
+    // The plan knows pattern, shapes and alignment; here the operands give them.
+    let (planned_a, planned_b) = (ctx.upload(a.clone())?, ctx.upload_dense(&b)?);
+    let operands = [("A", (&planned_a).into()), ("B", (&planned_b).into())];
+    let plan = ctx.plan::<f32>("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())?;
+
+    // Memory and stream of someone else: any allocation in the device's primary context will do.
+    device.context().set_current()?;
+    let stream = OwnedStream::new()?;
+    let context = device.context();
+    let columns = DeviceMemory::from_slice(context, a.pattern().columns(), stream.raw())?;
+    let values = DeviceMemory::from_slice(context, a.values(), stream.raw())?;
+    let rhs = DeviceMemory::from_slice(context, b.values(), stream.raw())?;
+    let out = DeviceMemory::alloc(context, 256 * 64 * 4)?;
+    let raw = RawSpmm {
+        columns: columns.address(),
+        values: values.address(),
+        b: rhs.address(),
+        ldb: 64,
+        c: out.address(),
+        ldc: 64,
+        bias: 0,
+        alpha: 1.0,
+    };
+    // SAFETY: the addresses hold operands of the planned shapes, type and pattern in the primary context of the
+    // plan's GPU, and live until the synchronisation below.
+    unsafe { plan.run_raw(&raw, stream.raw())? };
+    stream.raw().synchronize()?;
+
+    let mut c = vec![0.0f32; 256 * 64];
+    out.read(&mut c, stream.raw())?;
+    let exact = reference::spmm(&a.into(), &b)?;
+    assert!(
+        c.iter()
+            .zip(exact.values())
+            .all(|(c, e)| f64::from(*c) == *e)
+    );
+    println!("{}: exact on raw pointers", plan.variant());
+    Ok(())
+}
