@@ -3,4 +3,9 @@
 //! run on the CPU executor does so too, which tests the expectations.
 
 mod cases;
+mod driver;
+mod files;
+mod numbers;
 mod rows;
+mod runs;
+mod zeros;

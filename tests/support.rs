@@ -24,7 +24,10 @@ fn is_set(name: &str) -> bool {
 static CAPTURE: RwLock<()> = RwLock::new(());
 
 /// The GPU a test works on.
-pub struct Gpu(Context, Turn);
+pub struct Gpu {
+    context: Context,
+    _turn: Turn,
+}
 
 /// Held until the test ends.
 #[allow(dead_code)]
@@ -36,20 +39,20 @@ enum Turn {
 impl Deref for Gpu {
     type Target = Context;
     fn deref(&self) -> &Context {
-        &self.0
+        &self.context
     }
 }
 
 /// The first GPU. Without one: a line on stderr and `None`, or a panic under EINSPARSE_REQUIRE_GPU=1.
 pub fn gpu() -> Option<Gpu> {
-    let turn = Turn::Shared(CAPTURE.read().unwrap_or_else(PoisonError::into_inner));
-    Some(Gpu(open()?, turn))
+    let _turn = Turn::Shared(CAPTURE.read().unwrap_or_else(PoisonError::into_inner));
+    Some(Gpu { context: open()?, _turn })
 }
 
 /// As [`gpu`], while no other test uses it.
 pub fn gpu_alone() -> Option<Gpu> {
-    let turn = Turn::Alone(CAPTURE.write().unwrap_or_else(PoisonError::into_inner));
-    Some(Gpu(open()?, turn))
+    let _turn = Turn::Alone(CAPTURE.write().unwrap_or_else(PoisonError::into_inner));
+    Some(Gpu { context: open()?, _turn })
 }
 
 fn open() -> Option<Context> {
@@ -258,9 +261,6 @@ pub struct Expression {
 }
 
 impl Expression {
-    pub const PLAIN: Expression =
-        Expression { accumulate: false, bias: Bias::None, relu: false, literal: None, named: None };
-
     /// Every epilogue and factor, each with `=` and then with `+=`.
     pub fn all() -> Vec<Expression> {
         let epilogues = [
@@ -329,13 +329,3 @@ pub fn assert_matrix<T: Scalar>(
     panic!("{what:?}: {count} of {} wrong, first C[{r},{c}] = {}, expected {}", found.len(), found[first], expected(r, c));
 }
 
-/// Calls `$body` once for each element type, with `$T` bound to it.
-#[macro_export]
-macro_rules! each_dtype {
-    ($T:ident => $body:expr) => {{
-        { type $T = f32; $body }
-        { type $T = f64; $body }
-        { type $T = einsparse::formats::f16; $body }
-        { type $T = einsparse::formats::bf16; $body }
-    }};
-}

@@ -1,7 +1,10 @@
 //! Shapes that every row of the table must meet: nothing, one, a tile less or more, ragged, cut rows.
 
-use crate::support::{Rng, fill_blocks, small, spread};
+use std::collections::BTreeSet;
+
+use crate::support::{Rng, WIDEST, fill_blocks, small, spread};
 use einsparse::formats::CsrPattern;
+use einsparse::registry::kernels;
 
 /// A pattern and the widths it is run with.
 pub struct Shape {
@@ -20,16 +23,23 @@ pub const CUT: &str = "one row with everything";
 
 pub const CLASSES: [&str; 7] = [ZERO_ROWS, ZERO_COLUMNS, ONE, NO_ENTRIES, LADDER, RAGGED, CUT];
 
-/// Widths that meet odd n, tile edges of every row, and multiples of each vector beside them.
-const WIDTHS: [usize; 43] = [
-    0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 4, 12, 24, 28, 30, 34, 36, 40, 56, 60, 62, 66, 68, 72,
-    120, 124, 126, 130, 132, 136, 248, 252, 260, 264,
-];
+/// Odd widths and those at powers of two; tile edges of the table come to them.
+const WIDTHS: [usize; 20] =
+    [0, 1, 2, 3, 4, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257];
 const FEW: [usize; 6] = [1, 8, 33, 64, 129, 256];
 const VERY_FEW: [usize; 4] = [0, 8, 33, 256];
 
 fn all_widths() -> Vec<usize> {
-    if small() { vec![0, 1, 8, 33, 64, 256] } else { WIDTHS.to_vec() }
+    if small() {
+        return vec![0, 1, 8, 33, 64, 256];
+    }
+    let mut widths = BTreeSet::from(WIDTHS);
+    for row in kernels() {
+        let (tile, step) = (row.columns as usize, row.vector as usize);
+        widths.extend([tile - step, tile, tile + step]);
+    }
+    assert!(widths.last().is_some_and(|&w| w <= WIDEST), "a tile is wider than the problems of the suite");
+    widths.into_iter().collect()
 }
 
 fn few() -> Vec<usize> {
@@ -52,7 +62,9 @@ pub fn entries() -> Vec<Shape> {
         shape(LADDER, &std::array::from_fn::<_, 71, _>(|r| r * 37 % 71), 70, &all_widths()),
     ];
     let mut rng = Rng(9);
-    for rows in [3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33] {
+    let items = kernels().iter().map(|row| row.items as usize);
+    let edges: BTreeSet<usize> = items.flat_map(|i| [i - 1, i, i + 1]).collect();
+    for rows in edges.into_iter().filter(|&rows| rows > 0) {
         let lens: Vec<usize> = (0..rows).map(|_| (rng.word() % 12).saturating_sub(2) as usize).collect();
         shapes.push(shape(RAGGED, &lens, 23, &few()));
     }

@@ -1,0 +1,175 @@
+//! Random values: every row within the error bound of its element type, and a bound that catches a
+//! dropped entry.
+
+use super::rows::{force, formats};
+use crate::support::{Rng, gpu, product, small, spread};
+use einsparse::formats::{AnySparse, Csr, Dense, Element, bf16, f16};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, kernels};
+use einsparse::{Context, Options};
+
+/// `|err| <= output |c| + (4 accumulator sqrt(K) + operand) sum |a||b| + floor`, in units of roundoff.
+#[derive(Clone, Copy)]
+struct Bound {
+    output: f64,
+    accumulator: f64,
+    /// Rounding of the operands themselves: TF32 keeps ten bits of both.
+    operand: f64,
+    /// Half the spacing of subnormal outputs.
+    floor: f64,
+}
+
+impl Bound {
+    fn of(dtype: Dtype) -> Bound {
+        let bits = |b: i32| f64::powi(2.0, -b);
+        let (output, floor) = match dtype {
+            Dtype::F64 => (bits(53), bits(1075)),
+            Dtype::F32 | Dtype::Tf32 => (bits(24), bits(150)),
+            Dtype::F16 => (bits(11), bits(25)),
+            Dtype::Bf16 => (bits(8), bits(134)),
+        };
+        let accumulator = bits(if dtype == Dtype::F64 { 53 } else { 24 });
+        let operand = if dtype == Dtype::Tf32 { 2.0 * bits(11) + bits(22) } else { 0.0 };
+        Bound { output, accumulator, operand, floor }
+    }
+
+    fn at(&self, value: f64, magnitude: f64, terms: usize) -> f64 {
+        let sum = 4.0 * self.accumulator * (terms as f64).sqrt() + self.operand;
+        self.output * value.abs() + sum * magnitude + self.floor
+    }
+}
+
+/// A times B with the truth and what its error is measured by.
+struct Random<T> {
+    a: Csr<T>,
+    b: Dense<T>,
+    truth: Vec<f64>,
+    magnitude: Vec<f64>,
+}
+
+impl<T: Scalar> Random<T> {
+    fn new(lens: &[usize], cols: usize, n: usize, seed: u64) -> Self {
+        let pattern = spread(lens, cols);
+        let mut rng = Rng(seed);
+        let a = Csr::new(pattern.clone(), rng.units(pattern.columns().len())).unwrap();
+        let b = Dense::new([cols, n], rng.units(cols * n)).unwrap();
+        let truth = product(&a, b.values(), n, |x| x);
+        let magnitude = product(&a, b.values(), n, f64::abs);
+        Random { a, b, truth, magnitude }
+    }
+
+    /// The first element past the bound.
+    fn fault(&self, bound: Bound, c: &[T]) -> Option<String> {
+        let n = self.b.shape()[1];
+        assert_eq!(c.len(), self.truth.len());
+        c.iter().enumerate().find_map(|(i, found)| {
+            let terms = self.a.pattern().row(i / n).len();
+            let error = (found.to_f64() - self.truth[i]).abs();
+            let most = bound.at(self.truth[i], self.magnitude[i], terms);
+            // Not `error > most`: NaN is a fault too.
+            let within = error <= most;
+            let (row, column) = (i / n, i % n);
+            (!within).then(|| format!("C[{row},{column}] = {found}, truth {}, error {error:e} > {most:e}", self.truth[i]))
+        })
+    }
+
+    fn run(&self, context: &Context, a: AnySparse<T>, options: &Options) -> Vec<T> {
+        let a = context.upload(a).unwrap();
+        let b = context.upload_dense(&self.b).unwrap();
+        let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let plan = context.plan("C[m,n] = A[m,k] * B[k,n]", &operands, options).unwrap();
+        let mut c = context.zeros(plan.out_shape()).unwrap();
+        let stream = context.stream().unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        c.to_dense().unwrap().into_values()
+    }
+}
+
+/// Row lengths for a walk: short rows, then ones that are cut.
+fn lens(row: &Row) -> (Vec<usize>, usize) {
+    match row.walk {
+        WalkKind::Block => (vec![row.block as usize * 3; row.block as usize], row.block as usize * 3),
+        _ if small() => ((0..60).chain([700]).collect(), 700),
+        _ => ((0..100).chain([4000, 3001]).collect(), 4000),
+    }
+}
+
+fn rows_within_the_bound<T: Scalar>(context: &Context, dtype: Dtype) {
+    for row in kernels().iter().filter(|row| row.dtype == dtype) {
+        let (lens, cols) = lens(row);
+        let random = Random::<T>::new(&lens, cols, 64, 3);
+        for format in formats(row) {
+            let a = AnySparse::from(random.a.clone()).convert(format.parse().unwrap()).unwrap();
+            let c = random.run(context, a, &force(row));
+            if let Some(fault) = random.fault(Bound::of(dtype), &c) {
+                panic!("{} on {format}: {fault}", row.name);
+            }
+        }
+    }
+}
+
+fn every_dtype(context: &Context) {
+    rows_within_the_bound::<f32>(context, Dtype::F32);
+    rows_within_the_bound::<f32>(context, Dtype::Tf32);
+    rows_within_the_bound::<f64>(context, Dtype::F64);
+    rows_within_the_bound::<f16>(context, Dtype::F16);
+    rows_within_the_bound::<bf16>(context, Dtype::Bf16);
+}
+
+#[test]
+fn random_values_stay_within_the_bound_on_the_gpu() {
+    if let Some(gpu) = gpu() {
+        every_dtype(&gpu);
+    }
+}
+
+#[test]
+fn random_values_stay_within_the_bound_on_the_cpu() {
+    every_dtype(&Context::cpu());
+}
+
+/// An executor that loses one entry of a row is found out by the same bound, in every element type.
+#[test]
+fn the_bound_catches_a_dropped_entry() {
+    fn drops<T: Scalar>(dtype: Dtype) {
+        let lens = [1, 7, 64, 200];
+        let random = Random::<T>::new(&lens, 200, 64, 11);
+        for row in 0..lens.len() {
+            let mut lame = random.a.clone();
+            let entry = lame.pattern().row(row).start + lens[row] / 2;
+            lame.values_mut()[entry] = T::ZERO;
+            let c = random.run(&Context::cpu(), lame.into(), &Options::default());
+            let fault = random.fault(Bound::of(dtype), &c);
+            assert!(fault.is_some_and(|f| f.starts_with(&format!("C[{row},"))), "{dtype:?}, row {row}");
+        }
+    }
+    drops::<f32>(Dtype::F32);
+    drops::<f32>(Dtype::Tf32);
+    drops::<f64>(Dtype::F64);
+    drops::<f16>(Dtype::F16);
+    drops::<bf16>(Dtype::Bf16);
+}
+
+/// TF32 is the format the kernel says: operands with ten bits of mantissa are exact, the next bit is not.
+#[test]
+fn tf32_rounds_to_ten_bits_and_only_when_asked() {
+    let Some(gpu) = gpu() else { return };
+    let row = kernels().iter().find(|row| row.dtype == Dtype::Tf32).unwrap();
+    let (block, format) = (row.block as usize, formats(row).swap_remove(0));
+    let pattern = spread(&vec![block; block], block);
+    let one_product = |value: f32| {
+        // One on A's diagonal, the value in B.
+        let diagonal = |p: usize| if p % (block + 1) == 0 { 1.0 } else { 0.0 };
+        let a = Csr::new(pattern.clone(), (0..block * block).map(diagonal).collect()).unwrap();
+        let b = Dense::new([block, 64], vec![value; block * 64]).unwrap();
+        let random = Random { a: a.clone(), b, truth: Vec::new(), magnitude: Vec::new() };
+        let a = AnySparse::from(a).convert(format.parse().unwrap()).unwrap();
+        random.run(&gpu, a, &force(row))
+    };
+    let unit = f32::powi(2.0, -10);
+    for (value, rounded) in [(1.0 + unit, 1.0 + unit), (1.0 + 0.75 * unit, 1.0 + unit), (1.0 + 0.25 * unit, 1.0), (1.0 + 0.5 * unit, 1.0 + unit)] {
+        // cvt.rna: ties away from zero.
+        assert!(one_product(value).iter().all(|&c| c == rounded), "{value} must become {rounded}");
+    }
+    assert_eq!(f32::ONE, 1.0);
+}

@@ -1,0 +1,263 @@
+//! How a plan runs: the same bits every time and on every stream, captured in a graph, on raw addresses
+//! between guard bands, on misaligned ones.
+
+use super::rows::{force, formats, rows_cut};
+use crate::support::{GUARD, Problem, Rng, WIDEST, assert_matrix, fill_blocks, gpu, gpu_alone, spread};
+use einsparse::driver::{DeviceMemory, Graph};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Role, bf16, f16};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, kernels};
+use einsparse::{Context, Error, Operand, Options, RawSpmm};
+
+const N: usize = 64;
+const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
+
+/// Short rows, and two that every row of the table cuts.
+fn cut_rows(row: &Row) -> CsrPattern {
+    match row.walk {
+        WalkKind::Block => {
+            let (block, long) = (row.block as usize, 1200 / row.block as usize);
+            fill_blocks(&spread(&[1, long, 0, long - 3], long), block, block * 4 - 1, block * long - 1)
+        }
+        _ => spread(&(0..50).chain([6000, 17, 5001]).collect::<Vec<_>>(), 6000),
+    }
+}
+
+/// Calls `$check::<T>(arguments, row)` for every row of the table with its element type.
+macro_rules! each_row {
+    ($check:ident($($argument:expr),*)) => {
+        for row in kernels() {
+            match row.dtype {
+                Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument,)* row),
+                Dtype::F64 => $check::<f64>($($argument,)* row),
+                Dtype::F16 => $check::<f16>($($argument,)* row),
+                Dtype::Bf16 => $check::<bf16>($($argument,)* row),
+            }
+        }
+    };
+}
+
+/// Twenty runs, on two streams that nothing orders but the plan.
+fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
+    let pattern = cut_rows(row);
+    let mut rng = Rng(21);
+    let a = Csr::new(pattern.clone(), rng.units::<T>(pattern.columns().len())).unwrap();
+    let a = AnySparse::from(a).convert(formats(row)[0].parse().unwrap()).unwrap();
+    let b = Dense::new([pattern.cols(), N], rng.units::<T>(pattern.cols() * N)).unwrap();
+    let (a, b) = (context.upload(a).unwrap(), context.upload_dense(&b).unwrap());
+    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let plan = context.plan(TEXT, &operands, &force(row)).unwrap();
+    if context.is_cuda() {
+        assert_eq!(rows_cut(&plan), Some(2), "{plan}");
+    }
+    let streams = [context.stream().unwrap(), context.stream().unwrap()];
+    let mut outs: Vec<_> = (0..20).map(|_| context.zeros::<T>(plan.out_shape()).unwrap()).collect();
+    for (i, out) in outs.iter_mut().enumerate() {
+        plan.run(&operands, out, &streams[i / 3 % 2]).unwrap();
+    }
+    context.synchronize().unwrap();
+    let bytes = |i: usize| bytemuck::cast_slice::<T, u8>(&outs[i].to_storage().unwrap()).to_vec();
+    let first = bytes(0);
+    assert!(first.iter().any(|&b| b != 0));
+    for i in 1..outs.len() {
+        assert!(bytes(i) == first, "{}: run {i} gave other bits than run 0", row.name);
+    }
+}
+
+#[test]
+fn twenty_runs_give_the_same_bits_on_the_gpu() {
+    if let Some(gpu) = gpu() {
+        each_row!(same_bits(&gpu));
+    }
+}
+
+#[test]
+fn twenty_runs_give_the_same_bits_on_the_cpu() {
+    let cpu = Context::cpu();
+    for name in ["spmm_csr_f32_n32", "block_f16_b32"] {
+        let Some(row) = kernels().iter().find(|row| row.name == name) else { continue };
+        same_bits::<f32>(&cpu, kernels().iter().find(|r| r.walk == row.walk && r.dtype == Dtype::F32).unwrap_or(row));
+    }
+}
+
+/// A plan whose stream is gone still runs on the next.
+#[test]
+fn a_plan_outlives_its_streams() {
+    let Some(gpu) = gpu() else { return };
+    let row = kernels().iter().find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr).unwrap();
+    let problem = Problem::<f32>::integers(cut_rows(row), 4);
+    let (a, b) = (gpu.upload(problem.sparse("csr")).unwrap(), gpu.upload_dense(&problem.b(N)).unwrap());
+    let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let plan = gpu.plan(TEXT, &operands, &force(row)).unwrap();
+    for _ in 0..4 {
+        let mut c = gpu.zeros(plan.out_shape()).unwrap();
+        let stream = gpu.stream().unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        drop(stream);
+        let found = c.to_storage().unwrap();
+        assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| problem.product[r * WIDEST + c] as f32);
+    }
+}
+
+/// Captured once after a plain run on another stream; replayed with new values.
+fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
+    let pattern = cut_rows(row);
+    let problems = [1, 2, 3].map(|seed| {
+        let mut problem = Problem::<T>::integers(pattern.clone(), seed);
+        // All multiply the same B.
+        problem.b = Rng(8).integers(problem.b.len());
+        Problem::new(problem.a, problem.b, Rng(9))
+    });
+    let format = formats(row).swap_remove(0);
+    let mut a = context.upload(problems[0].sparse(&format)).unwrap();
+    let b = context.upload_dense(&problems[0].b(N)).unwrap();
+    let mut c = context.zeros([pattern.rows(), N].as_slice()).unwrap();
+    let (other, stream) = (context.stream().unwrap(), context.stream().unwrap());
+    let (plan, graph) = {
+        let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+        let plan = context.plan(TEXT, &operands, &force(row)).unwrap();
+        plan.run(&operands, &mut c, &other).unwrap();
+        context.synchronize().unwrap();
+        let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut c, &stream));
+        (plan, graph.unwrap_or_else(|e| panic!("{}: {e}", row.name)))
+    };
+    let mut graph = graph.instantiate().unwrap();
+    for (i, problem) in problems.iter().enumerate() {
+        a.set_values(problem.sparse(&format).values()).unwrap();
+        c.write(&Dense::new([problem.m(), N], vec![T::from_f64(f64::NAN); problem.m() * N]).unwrap()).unwrap();
+        // SAFETY: operands, output and plan live past the wait below.
+        unsafe { graph.launch(stream.raw()) }.unwrap();
+        stream.synchronize().unwrap();
+        let found = c.to_storage().unwrap();
+        let expected = |r: usize, c: usize| T::from_f64(problem.product[r * WIDEST + c]);
+        assert_matrix(&(row.name, "replay", i), &found, (problem.m(), N, N), expected);
+    }
+    // And the plan still runs outside of the graph, on the stream from before.
+    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    plan.run(&operands, &mut c, &other).unwrap();
+    context.synchronize().unwrap();
+}
+
+#[test]
+fn a_captured_run_is_replayed_with_new_values() {
+    if let Some(gpu) = gpu_alone() {
+        each_row!(replayed(&gpu));
+    }
+}
+
+/// Elements between guard bands on the device, `shift` elements past an aligned place.
+struct Banded {
+    memory: DeviceMemory,
+    address: u64,
+}
+
+/// Elements of a band; 16-byte aligned in every element type.
+const BAND: usize = 64;
+
+fn banded<T: bytemuck::Pod>(context: &Context, values: &[T], guard: T, shift: usize) -> Banded {
+    let mut all = vec![guard; values.len() + 2 * BAND + shift];
+    all[BAND + shift..][..values.len()].copy_from_slice(values);
+    let device = context.device().unwrap();
+    let stream = context.stream().unwrap();
+    let memory = DeviceMemory::from_slice(device.context(), &all, stream.raw()).unwrap();
+    let address = memory.address() + ((BAND + shift) * size_of::<T>()) as u64;
+    Banded { memory, address }
+}
+
+/// Runs on raw addresses: bands of NaN around what is read, of a known number around what is written.
+fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
+    let problem = Problem::<T>::integers(cut_rows(row), 6);
+    let nan = T::from_f64(f64::NAN);
+    let stream = context.stream().unwrap();
+    for name in formats(row) {
+        let host = problem.sparse(&name);
+        let arrays = host.arrays();
+        let columns = arrays.iter().find(|a| a.role == Role::Coordinate { axis: 1 }).unwrap().data;
+        let columns = banded(context, columns, u32::MAX - 1, 0);
+        let values = banded(context, host.values(), nan, 0);
+        let (b, bias) = (problem.b(N), problem.bias_columns(N));
+        let (b_raw, bias_raw) = (banded(context, b.values(), nan, 0), banded(context, bias.values(), nan, 0));
+        let c = banded(context, &vec![nan; problem.m() * N], T::from_f64(GUARD), 0);
+        let (a, b) = (context.upload(host).unwrap(), context.upload_dense(&b).unwrap());
+        let bias = context.upload_dense(&bias).unwrap();
+        let operands: [(&str, Operand<'_, T>); 3] = [("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
+        let plan = context.plan("C[m,n] = 2 * A[m,k] * B[k,n] + bias[n]", &operands, &force(row)).unwrap();
+        let raw = RawSpmm {
+            columns: columns.address,
+            values: values.address,
+            b: b_raw.address,
+            ldb: N,
+            c: c.address,
+            ldc: N,
+            bias: bias_raw.address,
+            alpha: 2.0,
+        };
+        // SAFETY: operands of the planned shapes, in the plan's context, alive past the wait below.
+        unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
+        stream.synchronize().unwrap();
+        let mut found = vec![T::ZERO; c.memory.bytes() / size_of::<T>()];
+        c.memory.read(&mut found, stream.raw()).unwrap();
+        let (before, rest) = found.split_at(BAND);
+        let (inside, behind) = rest.split_at(problem.m() * N);
+        let untouched = |band: &[T]| band.iter().all(|&x| x == T::from_f64(GUARD));
+        assert!(untouched(before) && untouched(behind), "{} on {name} wrote past C", row.name);
+        let expected = |r: usize, c: usize| T::from_f64(2.0 * problem.product[r * WIDEST + c] + bias_value(&problem, c));
+        assert_matrix(&(row.name, name, "raw"), inside, (problem.m(), N, N), expected);
+    }
+}
+
+fn bias_value<T: Scalar>(problem: &Problem<T>, column: usize) -> f64 {
+    problem.bias_columns(N).values()[column].to_f64()
+}
+
+#[test]
+fn raw_addresses_between_guard_bands() {
+    if let Some(gpu) = gpu() {
+        each_row!(between_bands(&gpu));
+    }
+}
+
+/// Addresses one element off: an error that says what to do, and a plan that can.
+#[test]
+fn misaligned_addresses_are_refused_or_planned_for() {
+    let Some(gpu) = gpu() else { return };
+    for dtype in [Dtype::F32, Dtype::Tf32] {
+        let vector = |row: &&Row| row.dtype == dtype && row.vector == 4;
+        let row = kernels().iter().find(vector).unwrap();
+        let problem = Problem::<f32>::integers(cut_rows(row), 6);
+        let format = formats(row).swap_remove(0);
+        let (a, b) = (gpu.upload(problem.sparse(&format)).unwrap(), gpu.upload_dense(&problem.b(N)).unwrap());
+        let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+        let host = problem.sparse(&format);
+        let arrays = host.arrays();
+        let columns = arrays.iter().find(|a| a.role == Role::Coordinate { axis: 1 }).unwrap().data;
+        let (columns, values) = (banded(&gpu, columns, 0, 0), banded(&gpu, host.values(), f32::NAN, 0));
+        let b_off = banded(&gpu, problem.b(N).values(), f32::NAN, 1);
+        let c_off = banded(&gpu, &vec![f32::NAN; problem.m() * N], 0.0, 1);
+        let raw = RawSpmm {
+            columns: columns.address,
+            values: values.address,
+            b: b_off.address,
+            ldb: N,
+            c: c_off.address,
+            ldc: N,
+            bias: 0,
+            alpha: 1.0,
+        };
+        let stream = gpu.stream().unwrap();
+        let aligned = gpu.plan(TEXT, &operands, &force(row)).unwrap();
+        // SAFETY: refused before anything is launched; and all is alive past the end of the block.
+        let refused = unsafe { aligned.run_raw(&raw, stream.raw()) };
+        let Err(Error::Operand { name, reason }) = &refused else { panic!("{refused:?}") };
+        assert_eq!(name, "B");
+        assert!(reason.contains("Options::alignment") && reason.contains("16 bytes"), "{reason}");
+        let options = Options { variant: None, alignment: Some(1), ..force(row) };
+        let any = gpu.plan(TEXT, &operands, &options).unwrap();
+        // SAFETY: as above, waited for below.
+        unsafe { any.run_raw(&raw, stream.raw()) }.unwrap();
+        stream.synchronize().unwrap();
+        let mut found = vec![0.0; c_off.memory.bytes() / 4];
+        c_off.memory.read(&mut found, stream.raw()).unwrap();
+        let inside = &found[BAND + 1..][..problem.m() * N];
+        assert_matrix(&any.variant(), inside, (problem.m(), N, N), |r, c| problem.product[r * WIDEST + c] as f32);
+    }
+}
