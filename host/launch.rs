@@ -62,8 +62,8 @@ pub(crate) struct SpmmLaunch {
     cut_rows: u32,
     grid: [u32; 3],
     partial_columns: u32,
-    /// Stream of the last run: partial sums of cut rows are one workspace, so runs on another stream wait.
-    last: Mutex<usize>,
+    /// End of the last run: partial sums of cut rows are one workspace, so the next run waits for it.
+    done: Mutex<Event>,
 }
 
 /// Largest grid in y.
@@ -117,7 +117,7 @@ impl SpmmLaunch {
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns,
-            last: Mutex::new(usize::MAX),
+            done: Mutex::new(Event::for_order()?),
         })
     }
 
@@ -157,8 +157,12 @@ impl SpmmLaunch {
     pub(crate) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let params = self.params(raw)?;
         self.function.context().set_current()?;
-        if self.cut_rows > 0 {
-            self.wait_for_last(stream)?;
+        // A graph keeps its own order: what a captured run shares with others is the caller's to order.
+        let shared = self.cut_rows > 0 && !stream.is_capturing()?;
+        // Held over the launch, so that no other run comes between it and its event.
+        let done = shared.then(|| self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(done) = &done {
+            stream.wait(done)?;
         }
         let config = LaunchConfig {
             grid: self.grid,
@@ -169,20 +173,8 @@ impl SpmmLaunch {
         };
         // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
         // owned by self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
-    }
-
-    fn wait_for_last(&self, stream: RawStream<'_>) -> Result<()> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = stream.as_raw() as usize;
-        if *last != usize::MAX && *last != now {
-            let event = Event::new()?;
-            // SAFETY: a stream that is gone is refused by the driver, not followed.
-            event.record(unsafe { RawStream::from_raw(*last as *mut _) })?;
-            stream.wait(&event)?;
-        }
-        *last = now;
-        Ok(())
+        unsafe { self.function.launch(&config, stream, &params)? };
+        done.map_or(Ok(()), |done| done.record(stream))
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {

@@ -185,8 +185,8 @@ impl<T: Scalar> Plan<T> {
     }
 
     /// Runs on `stream` into `out`. On a GPU nothing is allocated and nothing waited for; the call can be captured
-    /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums: runs on different streams wait
-    /// for each other.
+    /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums: its runs wait for each other, on
+    /// whatever stream; a replay of a captured run must not overlap another run of the same plan.
     ///
     /// # Errors
     /// Operands of another shape or pattern than planned; output untouched.
