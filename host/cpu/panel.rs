@@ -28,6 +28,10 @@ pub(super) struct Task<'t, A> {
 /// Rows of a block that are summed together: each element of the dense operand is loaded once for all of them.
 const PANEL: usize = 4;
 
+/// Below this mean number of entries a row is finished before the next one starts; above it a tile of columns is, so
+/// that the rows of a piece find its slice of the dense operand in L2.
+const SHORT_ROW: usize = 24;
+
 /// One piece: (block) rows `piece`, whose output is `out`, rows `pitch` apart.
 pub(super) fn row_tiles<T: Element>(
     task: &Task<'_, T::Acc>,
@@ -43,7 +47,7 @@ pub(super) fn row_tiles<T: Element>(
         // SAFETY: the processor has AVX2, as the line above asked it.
         return unsafe { row_tiles_avx2(task, piece, pitch, out) };
     }
-    tiles(task, &piece, pitch, out);
+    in_order::<T, 32>(task, piece, pitch, out);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -54,7 +58,7 @@ fn row_tiles_avx512<T: Element>(
     pitch: usize,
     out: &mut [T],
 ) {
-    tiles(task, &piece, pitch, out);
+    in_order::<T, 128>(task, piece, pitch, out);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -65,27 +69,58 @@ fn row_tiles_avx2<T: Element>(
     pitch: usize,
     out: &mut [T],
 ) {
-    tiles(task, &piece, pitch, out);
+    in_order::<T, 64>(task, piece, pitch, out);
 }
 
 #[inline(always)]
-fn tiles<T: Element>(task: &Task<'_, T::Acc>, piece: &Range<usize>, pitch: usize, out: &mut [T]) {
+fn in_order<T: Element, const WIDEST: usize>(
+    task: &Task<'_, T::Acc>,
+    piece: Range<usize>,
+    pitch: usize,
+    out: &mut [T],
+) {
+    let slots = match &task.rows.spans[piece.clone()] {
+        [(start, _), .., (_, end)] => (end - start) as usize,
+        _ => 0,
+    };
+    if task.block != (1, 1) || slots >= SHORT_ROW * piece.len() {
+        return tiles::<T, WIDEST>(task, &piece, pitch, out);
+    }
+    for (i, row) in piece.enumerate() {
+        tiles::<T, WIDEST>(task, &(row..row + 1), pitch, &mut out[i * pitch..]);
+    }
+}
+
+/// Tiles of columns, the widest first; `WIDEST` is what the registers of the instruction set hold.
+#[inline(always)]
+fn tiles<T: Element, const WIDEST: usize>(
+    task: &Task<'_, T::Acc>,
+    piece: &Range<usize>,
+    pitch: usize,
+    out: &mut [T],
+) {
     let mut col = 0;
-    macro_rules! widths {
-        ($($width:literal)*) => {
-            $(while task.columns - col >= $width {
-                match task.block {
-                    (1, 1) => entry_tile::<T, $width>(task, piece, col, pitch, out),
-                    _ => block_tile::<T, $width>(task, piece, col, pitch, out),
-                }
-                col += $width;
-            })*
-        };
-    }
     if task.block == (1, 1) {
-        widths!(64);
+        macro_rules! widths {
+            ($($width:literal)*) => {
+                $(while $width <= WIDEST && task.columns - col >= $width {
+                    entry_tile::<T, $width>(task, piece, col, pitch, out);
+                    col += $width;
+                })*
+            };
+        }
+        widths!(128 64 32 16 8 4 2 1);
+    } else {
+        macro_rules! widths {
+            ($($width:literal)*) => {
+                $(while 2 * $width <= WIDEST && task.columns - col >= $width {
+                    block_tile::<T, $width>(task, piece, col, pitch, out);
+                    col += $width;
+                })*
+            };
+        }
+        widths!(64 32 16 8 4 2 1);
     }
-    widths!(32 16 8 4 2 1);
 }
 
 /// Columns `col..col + W` of the rows of a piece, entry by entry.
@@ -109,7 +144,7 @@ fn entry_tile<T: Element, const W: usize>(
             add(&mut sums, task.scale * value, &task.b[from..from + W]);
         }
         let at = (row - piece.start) * pitch + col;
-        task.finish.store(row, col, &sums, &mut out[at..at + W]);
+        task.finish.store(row, col, sums, &mut out[at..at + W]);
     }
 }
 
@@ -167,18 +202,14 @@ fn panel<T: Element, const R: usize, const W: usize>(
             let b = &task.b[from..from + W];
             let a: [T::Acc; R] = std::array::from_fn(|r| values[r * bk + k]);
             // Zeros fill a block up; they are no entries, and B may hold a NaN there.
-            if a.iter().all(|a| *a != T::Acc::ZERO) {
-                for r in 0..R {
-                    add(&mut sums[r], task.scale * a[r], b);
-                }
-            } else {
-                for r in (0..R).filter(|r| a[*r] != T::Acc::ZERO) {
+            for r in 0..R {
+                if a[r] != T::Acc::ZERO {
                     add(&mut sums[r], task.scale * a[r], b);
                 }
             }
         }
     }
-    for (r, sums) in sums.iter().enumerate() {
+    for (r, sums) in sums.into_iter().enumerate() {
         let at = (row + r) * pitch + col;
         task.finish
             .store(block_row * bm + row + r, col, sums, &mut out[at..at + W]);

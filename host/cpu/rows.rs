@@ -1,5 +1,7 @@
 //! The entries (or blocks) of each row as one run of slots: what all row-ordered formats have in common.
 
+use std::borrow::Cow;
+
 use einsparse_formats::{AnySparse, Element, PAD, Role};
 use rayon::prelude::*;
 
@@ -29,28 +31,27 @@ impl<'a> Rows<'a> {
         let array = |role: Role| arrays.iter().find(|a| a.role == role).map(|a| a.data);
         let columns = array(Role::Coordinate { axis: 1 })?;
         let rows = tensor.shape().first()?.div_ceil(block);
-        let offsets = array(Role::Offsets { axis: 0 });
-        let names = array(Role::Coordinate { axis: 0 });
-        let span = |row: usize| match (offsets, names) {
-            (Some(offsets), _) => (offsets[row] as usize, offsets[row + 1] as usize),
-            (None, Some(names)) => named(names, columns.len(), row),
-            (None, None) => (columns.len() / rows * row, columns.len() / rows * (row + 1)),
+        let starts = match (
+            array(Role::Offsets { axis: 0 }),
+            array(Role::Coordinate { axis: 0 }),
+        ) {
+            (Some(offsets), _) => Cow::Borrowed(offsets),
+            (None, Some(names)) => Cow::Owned(starts(names, columns.len(), rows)),
+            (None, None) => {
+                let width = columns.len() / rows.max(1);
+                Cow::Owned((0..=rows).map(|row| (row * width) as u32).collect())
+            }
         };
-        let trimmed = |row| {
-            let (start, end) = span(row);
+        let span = |row: &[u32]| {
             // Padding stands at the end of a row, and PAD is greater than any column.
-            let last = columns[start..end]
-                .iter()
-                .rev()
-                .take_while(|c| **c == PAD)
-                .count();
-            (start as u32, (end - last) as u32)
+            let slots = &columns[row[0] as usize..row[1] as usize];
+            let len = match slots.last() {
+                Some(&PAD) => slots.partition_point(|&c| c != PAD) as u32,
+                _ => slots.len() as u32,
+            };
+            (row[0], row[0] + len)
         };
-        let spans = (0..rows)
-            .into_par_iter()
-            .with_min_len(1024)
-            .map(trimmed)
-            .collect();
+        let spans = starts.par_windows(2).with_min_len(1024).map(span).collect();
         Some(Rows { spans, columns })
     }
 
@@ -73,13 +74,15 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Slots of `row` where each entry, or each group, names its row in ascending order.
-fn named(names: &[u32], slots: usize, row: usize) -> (usize, usize) {
-    if names.is_empty() {
-        return (0, 0);
+/// First slot of each row where each entry, or each group, names its row in ascending order.
+fn starts(names: &[u32], slots: usize, rows: usize) -> Vec<u32> {
+    let group = slots / names.len().max(1);
+    let mut starts = Vec::with_capacity(rows + 1);
+    for (at, &row) in names.iter().enumerate() {
+        while starts.len() <= row as usize {
+            starts.push((at * group) as u32);
+        }
     }
-    let group = slots / names.len();
-    let start = names.partition_point(|&n| (n as usize) < row);
-    let end = start + names[start..].partition_point(|&n| n as usize == row);
-    (start * group, end * group)
+    starts.resize(rows + 1, slots as u32);
+    starts
 }

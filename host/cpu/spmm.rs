@@ -6,7 +6,7 @@
 use std::any::TypeId;
 use std::borrow::Cow;
 
-use einsparse_formats::{Accumulator, Element, bf16, f16};
+use einsparse_formats::{Accumulator, AnySparse, Element, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
@@ -29,25 +29,35 @@ pub(super) struct Finish<A> {
 }
 
 impl<A: Accumulator> Finish<A> {
-    /// Stores `sums` to `out`, the elements of row `row` from column `col` on.
+    /// Stores the sums of row `row`, columns `col..col + W`, to `out`.
     #[inline(always)]
-    pub fn store<T: Element<Acc = A>>(&self, row: usize, col: usize, sums: &[A], out: &mut [T]) {
-        for (i, (slot, &sum)) in out.iter_mut().zip(sums).enumerate() {
-            let mut v = sum;
-            if let Some(bias) = &self.rows_bias {
-                v += bias[row];
-            }
-            if let Some(bias) = &self.cols_bias {
-                v += bias[col + i];
-            }
-            if self.relu {
-                v = relu(v);
-            }
-            *slot = T::from_acc(match self.mode {
-                Mode::Assign => v,
-                Mode::Accumulate => slot.to_acc() + v,
-            });
+    pub fn store<T: Element<Acc = A>, const W: usize>(
+        &self,
+        row: usize,
+        col: usize,
+        mut sums: [A; W],
+        out: &mut [T],
+    ) {
+        // One loop for each part: a branch in the loop would keep it from vector code.
+        if let Some(bias) = &self.rows_bias {
+            sums.iter_mut().for_each(|v| *v += bias[row]);
         }
+        if let Some(bias) = &self.cols_bias {
+            sums.iter_mut()
+                .zip(&bias[col..col + W])
+                .for_each(|(v, b)| *v += *b);
+        }
+        if self.relu {
+            sums.iter_mut().for_each(|v| *v = relu(*v));
+        }
+        if self.mode == Mode::Accumulate {
+            sums.iter_mut()
+                .zip(&*out)
+                .for_each(|(v, o)| *v = o.to_acc() + *v);
+        }
+        out.iter_mut()
+            .zip(sums)
+            .for_each(|(slot, v)| *slot = T::from_acc(v));
     }
 }
 
@@ -68,6 +78,12 @@ pub(super) fn run<T: Element>(
         && dense.strides[1] == 1
         && out.shape.iter().all(|&n| n > 0);
     let scale = bind::scalar(&e.scalars, operands)?;
+    let by_row = match tensor.format() {
+        // Sorting the entries by row costs less than adding them up in any other order.
+        Format::Csc if fits => Cow::Owned(AnySparse::Csr(tensor.to_csr()?)),
+        _ => Cow::Borrowed(*tensor),
+    };
+    let tensor = by_row.as_ref();
     let finish = finish(form, operands, out);
     let (true, Some(finish), Some(rows)) = (fits, finish, Rows::new(tensor)) else {
         return Ok(false);
