@@ -98,7 +98,12 @@ fn dense(fill: Fill, shape: Vec<usize>, seed: u64) -> Result<Dense<f64>> {
     })
 }
 
-fn value(source: &Source, shape: Option<Vec<usize>>, seed: u64) -> Result<Value> {
+/// A source's value. The error names the operand.
+fn value(name: &str, source: &Source, shape: Option<Vec<usize>>, seed: u64) -> Result<Value> {
+    read(source, shape, seed).map_err(|error| format!("operand `{name}`: {error}").into())
+}
+
+fn read(source: &Source, shape: Option<Vec<usize>>, seed: u64) -> Result<Value> {
     Ok(match (source, shape) {
         (Source::File(path, reading), _) => match (file(path)?, reading) {
             (loaded, Reading::Dense) => Value::Dense(loaded.into_dense()?),
@@ -132,7 +137,7 @@ pub fn operands(einsum: &Einsum, texts: &[String], seed: u64) -> Result<Vec<(Str
             }
             _ => {
                 let shape = known(&source, |_| None);
-                let value = value(&source, shape, seed + at as u64)?;
+                let value = value(&name, &source, shape, seed.wrapping_add(at as u64))?;
                 loaded.insert(at, (name, value));
             }
         }
@@ -146,7 +151,7 @@ pub fn operands(einsum: &Einsum, texts: &[String], seed: u64) -> Result<Vec<(Str
         let shape = known(&source, |axis| extents.get(index(axis)?).copied());
         let shape = shape
             .ok_or_else(|| format!("operand `{name}`: no other operand tells its extent `_`"))?;
-        let value = value(&source, Some(shape), seed + at as u64)?;
+        let value = value(&name, &source, Some(shape), seed.wrapping_add(at as u64))?;
         loaded.insert(at, (name, value));
     }
     Ok(loaded.into_values().collect())

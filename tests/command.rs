@@ -1,0 +1,421 @@
+//! The built command: every sub-command on small inputs, and errors as one readable line with exit code 1.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+use einsparse::formats::{Csr, CsrPattern, Dense, io};
+
+/// The command: where cargo built it, else beside the folder of this program (a bundle for a GPU machine).
+fn program() -> PathBuf {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_einsparse"));
+    let here = env::current_exe().unwrap_or_default();
+    let bundled = here
+        .ancestors()
+        .nth(2)
+        .map(|folder| folder.join("einsparse"));
+    bundled
+        .filter(|bundled| !built.is_file() && bundled.is_file())
+        .unwrap_or(built)
+}
+
+/// A folder of its own for each test.
+fn folder(test: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let root = match target.is_dir() {
+        true => target.join("command"),
+        false => env::temp_dir().join(format!("einsparse-command-{}", std::process::id())),
+    };
+    let path = root.join(test);
+    fs::create_dir_all(&path).expect("a folder for temporary files");
+    path
+}
+
+fn run(arguments: &[&str]) -> Output {
+    let command = Command::new(program()).args(arguments).output();
+    command.expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// Runs on the CPU and returns what was printed.
+fn works(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}\n{out}\n{error}");
+    out
+}
+
+/// The one line of an error.
+fn fails(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}\n{error}");
+    let line = error
+        .strip_prefix("error: ")
+        .unwrap_or_else(|| panic!("{arguments:?}: {error}"));
+    let one = line
+        .strip_suffix('\n')
+        .filter(|line| !line.contains('\n') && line.len() > 10);
+    one.unwrap_or_else(|| panic!("{arguments:?}: not one line: {error}"))
+        .to_string()
+}
+
+const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
+
+/// [ 1 0 2 ; 0 0 0 ; 0 3 0 ] in a file.
+fn small(folder: &Path) -> String {
+    let pattern = CsrPattern::new(3, 3, vec![0, 2, 2, 3], vec![0, 2, 1]).expect("a pattern");
+    let matrix = Csr::new(pattern, vec![1.0f32, 2.0, 3.0]).expect("a matrix");
+    let path = folder.join("small.mtx");
+    io::write_matrix_market(&path, &matrix).expect("a file");
+    path.display().to_string()
+}
+
+#[test]
+fn run_reads_multiplies_checks_and_saves() {
+    let folder = folder("run");
+    let (a, b, c) = (small(&folder), folder.join("b.npy"), folder.join("c.npy"));
+    let dense = Dense::new([3, 2], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).expect("a matrix");
+    io::write_npy(&b, &dense).expect("a file");
+    let operands = [format!("A={a}"), format!("B={}", b.display())];
+    let formats = "auto csr coo csc ell groupcoo groupcoo:2 groupcoo:2@1 bsr:2x2 blockcoo:2x2 blockgroupcoo:2x2:2";
+    for format in formats.split(' ') {
+        for dtype in ["f32", "f64", "f16", "bf16"] {
+            let file = c.display().to_string();
+            let options = [
+                "--device", "cpu", "--check", "--format", format, "--dtype", dtype, "--save", &file,
+            ];
+            let out = works(&[&["run", SPMM, &operands[0], &operands[1]], &options[..]].concat());
+            assert!(
+                ["Einsum", "Indirect", "Plan", "0 of 6 elements past"]
+                    .iter()
+                    .all(|w| out.contains(w)),
+                "{out}"
+            );
+            let c = io::read_npy::<f32>(&c).expect("the saved output");
+            assert_eq!(
+                c.values(),
+                &[11.0, 14.0, 0.0, 0.0, 9.0, 12.0],
+                "{format} {dtype}"
+            );
+        }
+    }
+}
+
+#[test]
+fn run_takes_what_the_grammar_of_operands_offers() {
+    let sources = [
+        "uniform:40x30:0.2",
+        "pruned:40x30:0.2",
+        "blocks:40x30:16x16:0.5",
+        "rmat:5",
+        "rmat:5:4",
+        "banded:30:5",
+        "poisson2d:6x5",
+        "karate",
+        "random:9x8",
+    ];
+    for source in sources {
+        let a = format!("A={source}");
+        let out = works(&[
+            "run",
+            SPMM,
+            &a,
+            "B=random:_x17",
+            "--device",
+            "cpu",
+            "--check",
+            "--repeat",
+            "1",
+        ]);
+        assert!(
+            out.contains("past it") && out.contains("17]"),
+            "{source}: {out}"
+        );
+    }
+    let bias = "C[m,n] += relu(-2 * x * A[m,k] * B[k,n] + bias[n])";
+    let operands = [
+        "C=random:8x9",
+        "x=0.5",
+        "A=uniform:8x7:0.5",
+        "B=random:_x_",
+        "bias=random:9",
+    ];
+    works(
+        &[
+            &["run", bias],
+            &operands[..],
+            &["--check", "--device", "cpu"],
+        ]
+        .concat(),
+    );
+    let by_hand = "C[R[p],n] += V[p] * B[K[p],n]";
+    let operands = [
+        "C=zeros:3x2",
+        "R=list:0,0,2",
+        "K=list:0,2,1",
+        "V=list:1,2,3",
+        "B=ones:3x2",
+    ];
+    let out = works(
+        &[
+            &["run", by_hand],
+            &operands[..],
+            &["--check", "--device", "cpu"],
+        ]
+        .concat(),
+    );
+    assert!(out.contains("[3.0000, 3.0000, 0.0000, 0.0000"), "{out}");
+    let tensor = "out[i,j,k] = T[i,j,k] * x[k]";
+    works(&[
+        "run",
+        tensor,
+        "T=clebsch-gordan:1x1x2",
+        "x=random:_",
+        "--check",
+        "--device",
+        "cpu",
+    ]);
+}
+
+#[test]
+fn explain_prints_the_chain_and_why() {
+    let out = works(&[
+        "explain",
+        SPMM,
+        "A=blocks:128x128:32x32:0.3",
+        "B=random:_x64",
+        "--dtype",
+        "f16",
+    ]);
+    for word in [
+        "Einsum",
+        "Indirect",
+        "Plan",
+        "Formats",
+        "->",
+        "block_f16_b32",
+        "refused",
+    ] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+    let strict = works(&[
+        "explain",
+        SPMM,
+        "A=blocks:128x128:32x32:0.3",
+        "B=random:_x64",
+        "--strict-zeros",
+    ]);
+    assert!(
+        strict.contains("Strict") && !strict.contains("zeros = Dense"),
+        "{strict}"
+    );
+    let forms = works(&["explain", SPMM]);
+    assert!(
+        forms.contains("C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"),
+        "{forms}"
+    );
+}
+
+#[test]
+fn convert_and_inspect() {
+    let folder = folder("convert");
+    let a = small(&folder);
+    let place = |name: &str| folder.join(name).display().to_string();
+    let (npz, smtx, back) = (place("a.npz"), place("a.smtx"), place("back.mtx"));
+    assert!(
+        works(&["convert", &a, &npz, "--format", "bsr:2x2", "--dtype", "f32"]).contains("bsr:2x2")
+    );
+    works(&["convert", &npz, &back]);
+    works(&["convert", &a, &smtx]);
+    let matrix = |file: &str| {
+        io::read_any::<f32>(file)
+            .and_then(|m| m.to_csr())
+            .expect(file)
+    };
+    assert_eq!(matrix(&a), matrix(&back));
+    assert_eq!(matrix(&a).pattern(), matrix(&smtx).pattern());
+    for plot in ["spy.png", "spy.svg"] {
+        let out = works(&["inspect", &a, "--spy", &place(plot)]);
+        for word in ["3 x 3", "2 of 3 non-empty", "groupcoo", "64 x 64"] {
+            assert!(out.contains(word), "{word}: {out}");
+        }
+        assert!(fs::metadata(place(plot)).expect("the plot").len() > 100);
+    }
+    assert!(fails(&["inspect", &a, "--spy", &place("spy.gif")]).contains(".png"));
+    assert!(fails(&["convert", &a, &place("a.txt")]).contains("extension"));
+    assert!(fails(&["convert", &a, &npz, "--format", "bsr"]).contains("block size"));
+}
+
+#[test]
+fn doctor_demo_bench_and_kernels() {
+    assert!(works(&["doctor"]).contains("result"));
+    assert!(works(&["demo", "--columns", "32"]).contains("all results are within the bounds"));
+    let folder = folder("demo");
+    let demo = works(&["demo", &small(&folder), "--device", "cpu"]);
+    assert!(demo.contains("[3, 128]"), "{demo}");
+    let bench = works(&[
+        "bench",
+        SPMM,
+        "A=uniform:64x64:0.2",
+        "B=random:_x32",
+        "--repeat",
+        "2",
+        "--device",
+        "cpu",
+    ]);
+    assert!(
+        bench.contains("groupcoo") && bench.contains("cargo bench"),
+        "{bench}"
+    );
+    assert!(works(&["kernels", "block_f16"]).contains("block_f16_b64_any"));
+    assert!(works(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
+    assert!(works(&["--help"]).contains("doctor"));
+}
+
+#[test]
+fn values_past_the_range_are_counted() {
+    let folder = folder("overflow");
+    let path = folder.join("large.mtx");
+    let values = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1e5\n2 2 7.0\n";
+    fs::write(&path, values).expect("a file");
+    let a = format!("A={}", path.display());
+    let output = run(&[
+        "run",
+        SPMM,
+        &a,
+        "B=ones:2x2",
+        "--dtype",
+        "f16",
+        "--device",
+        "cpu",
+    ]);
+    let warning = text(&output.stderr);
+    assert!(
+        output.status.success() && warning.lines().count() == 1,
+        "{warning}"
+    );
+    assert!(
+        warning.contains("1 values of `A`") && warning.contains("f16"),
+        "{warning}"
+    );
+}
+
+#[test]
+fn errors_are_one_line() {
+    let a = "A=uniform:4x5:0.5";
+    let cases: &[(&[&str], &str)] = &[
+        (&["run", SPMM, a], "`B`"),
+        (&["run", SPMM, a, "B=random:6x3"], "`k`"),
+        (&["run", SPMM, a, "B=random:5x3", "D=2"], "`D`"),
+        (&["run", SPMM, a, a, "B=random:5x3"], "twice"),
+        (&["run", SPMM, a, "B"], "NAME=SOURCE"),
+        (&["run", SPMM, a, "B=nothing"], "B"),
+        (&["run", SPMM, a, "B=nowhere.npy"], "nowhere.npy"),
+        (&["run", SPMM, a, "B=random:5y3"], "5y3"),
+        (&["run", SPMM, a, "B=random:_x_"], "`B`"),
+        (
+            &["run", SPMM, a, "B=random:4294967295x4294967295x4294967295"],
+            "B",
+        ),
+        (&["run", SPMM, "A=uniform:4x5:7", "B=random:_x3"], "density"),
+        (&["run", SPMM, a, "B=uniform:5x3:0.5"], "sparse"),
+        (
+            &["run", "C[m,n] += A[m,k] * B[k,n]", a, "B=random:5x3"],
+            "C",
+        ),
+        (&["run", SPMM, a, "B=random:5x3", "--format", "abc"], "abc"),
+        (&["run", SPMM, a, "B=random:5x3", "--variant", "abc"], "abc"),
+        (&["run", SPMM, a, "B=random:5x3", "--device", "abc"], "abc"),
+        (
+            &["run", SPMM, a, "B=random:5x3", "--device", "4000"],
+            "CUDA",
+        ),
+        (
+            &["run", SPMM, a, "B=random:5x3", "--tf32", "--dtype", "f16"],
+            "--tf32",
+        ),
+        (
+            &["run", SPMM, a, "B=random:5x3", "--save", "/nowhere/c.npy"],
+            "/nowhere/c.npy",
+        ),
+        (
+            &[
+                "run",
+                "C[R[p],n] += V[p] * B[p,n]",
+                "C=zeros:2x2",
+                "R=list:0.5",
+                "V=list:1",
+                "B=ones:1x2",
+            ],
+            "0.5",
+        ),
+        (
+            &[
+                "run",
+                "C[R[p],n] += V[p] * B[p,n]",
+                "C=zeros:2x2",
+                "R=list:7",
+                "V=list:1",
+                "B=ones:1x2",
+            ],
+            "7",
+        ),
+        (&["inspect", "nowhere.mtx"], "nowhere.mtx"),
+        (&["demo", "nowhere.mtx"], "nowhere.mtx"),
+        (&["frobnicate"], "frobnicate"),
+        (&["run"], "EXPRESSION"),
+        (&["run", SPMM, "--frobnicate"], "--frobnicate"),
+    ];
+    for (arguments, word) in cases {
+        let error = fails(arguments);
+        assert!(error.contains(word), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn a_parse_error_keeps_its_caret() {
+    let output = run(&["run", "C[m,n = A[m,k]"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines[1..3], ["C[m,n = A[m,k]", "      ^"], "{error}");
+}
+
+/// Every file of the malformed set: read, or refused with one line that names it. Its README says which.
+#[test]
+fn malformed_files_are_refused_in_one_line() {
+    let Some(data) = env::var_os("EINSPARSE_DATA") else {
+        eprintln!("skipped: EINSPARSE_DATA is not set");
+        return;
+    };
+    let folder = Path::new(&data).join("malformed");
+    let table = fs::read_to_string(folder.join("README.md")).expect("the table of malformed files");
+    let mut seen = 0;
+    for row in table.lines() {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let (file, should) = match cells[..] {
+            [_, file, _, should, ..] if folder.join(file).is_file() => (file, should),
+            _ => continue,
+        };
+        seen += 1;
+        let path = folder.join(file).display().to_string();
+        match should {
+            "accept" => {
+                works(&["inspect", &path]);
+            }
+            "error" => {
+                let error = fails(&["inspect", &path]);
+                assert!(error.contains(file), "{file}: {error}");
+            }
+            _ => assert!(
+                matches!(run(&["inspect", &path]).status.code(), Some(0 | 1)),
+                "{file}"
+            ),
+        }
+    }
+    assert!(seen > 50, "{seen} files of the table");
+}
