@@ -1,5 +1,6 @@
 //! The one integration binary; its modules are named after those of the library.
 
+mod command;
 mod cpu;
 mod downstream;
 mod gpu;
