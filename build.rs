@@ -2,6 +2,8 @@
 //! EINSPARSE_PTX. Without a device toolchain the library is built for the CPU only, with one warning.
 
 use einsparse_compile::{Error, Module, Ptxas, Spec, Toolchain, compile, stamp, target_dir};
+use flate2::{Compression, write::ZlibEncoder};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
@@ -122,7 +124,8 @@ fn modules_in(folder: &Path) -> io::Result<Vec<Module>> {
     Ok(modules)
 }
 
-/// Copies the modules beside `modules.rs`, the table that host/module.rs includes.
+/// Lays the modules beside `modules.rs`, the table that host/module.rs includes. PTX is text that few runs need, a
+/// tenth as large deflated.
 fn write_table(out: &Path, modules: &[Module]) -> io::Result<()> {
     let mut table = String::from(
         "/// The modules embedded at build time.\npub static MODULES: &[EmbeddedModule] = &[\n",
@@ -135,15 +138,18 @@ fn write_table(out: &Path, modules: &[Module]) -> io::Result<()> {
         ..
     } in modules
     {
-        fs::copy(ptx, out.join(format!("{family}.{arch}.ptx")))?;
+        let packed = fs::File::create(out.join(format!("{family}.{arch}.ptx.z")))?;
+        let mut packed = ZlibEncoder::new(packed, Compression::best());
+        packed.write_all(&fs::read(ptx)?)?;
+        packed.finish()?;
         let mut machine_code = "None".to_string();
         if let Some(cubin) = cubin {
             fs::copy(cubin, out.join(format!("{family}.{arch}.cubin")))?;
             machine_code = format!("Some(include_bytes!(\"{family}.{arch}.cubin\").as_slice())");
         }
         table += &format!(
-            "    EmbeddedModule {{ family: {family:?}, arch: {arch:?}, ptx: include_str!(\"{family}.{arch}.ptx\"), \
-             cubin: {machine_code} }},\n"
+            "    EmbeddedModule {{ family: {family:?}, arch: {arch:?}, packed_ptx: \
+             include_bytes!(\"{family}.{arch}.ptx.z\"), cubin: {machine_code} }},\n"
         );
     }
     table += "];\n";

@@ -24,7 +24,7 @@ fn main() -> einsparse::Result<()> {
         ];
         ctx.plan(expression, &operands, &Options::default())?
     };
-    println!("{plan}, {} bytes of workspace", plan.workspace_bytes());
+    println!("{plan}");
     let mut c = ctx.zeros(plan.out_shape())?;
 
     let mut results = Vec::new();

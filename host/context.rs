@@ -84,7 +84,11 @@ impl std::fmt::Display for Context {
             Some(d) => {
                 let facts = d.facts();
                 let (major, minor) = facts.compute_capability;
-                write!(f, "GPU {} ({}, sm_{major}{minor})", facts.ordinal, facts.name)
+                write!(
+                    f,
+                    "GPU {} ({}, sm_{major}{minor})",
+                    facts.ordinal, facts.name
+                )
             }
             None => write!(f, "CPU ({} threads)", rayon::current_num_threads()),
         }

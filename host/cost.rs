@@ -41,7 +41,11 @@ impl Machine {
         let cores = f64::from(multiprocessors) / 132.0 * f64::from(clock_khz) / 1_980_000.0;
         Machine {
             multiprocessors,
-            hbm: if hbm_peak > 0.0 { hbm_peak * 0.89 } else { h.hbm },
+            hbm: if hbm_peak > 0.0 {
+                hbm_peak * 0.89
+            } else {
+                h.hbm
+            },
             l2: h.l2 * cores,
             l2_bytes,
             issue: h.issue * cores,
@@ -102,7 +106,13 @@ pub struct Cost {
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cost { us, hbm_us, gather_us, compute_us, latency_us } = self;
+        let Cost {
+            us,
+            hbm_us,
+            gather_us,
+            compute_us,
+            latency_us,
+        } = self;
         write!(
             f,
             "{us:.1} us (hbm {hbm_us:.1}, gather {gather_us:.1}, compute {compute_us:.1}, latency {latency_us:.1})"
@@ -133,10 +143,23 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     }
 }
 
-fn sum(work: &Work, machine: &Machine, dtype: Dtype, gather_us: f64, compute_us: f64, latency_us: f64) -> Cost {
+fn sum(
+    work: &Work,
+    machine: &Machine,
+    dtype: Dtype,
+    gather_us: f64,
+    compute_us: f64,
+    latency_us: f64,
+) -> Cost {
     let hbm_us = work.compulsory_bytes(dtype) / machine.hbm * 1e6;
     let us = LAUNCH_US + latency_us.max(hbm_us).max(gather_us).max(compute_us);
-    Cost { us, hbm_us, gather_us, compute_us, latency_us }
+    Cost {
+        us,
+        hbm_us,
+        gather_us,
+        compute_us,
+        latency_us,
+    }
 }
 
 /// Bytes per second at which rows of B arrive: from L1 where rows of A that run side by side share them, from
@@ -170,7 +193,14 @@ fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let mean = fixed + (work.entries as f64 / work.m.max(1) as f64 / step + 0.5) * BURST_US;
     let items = f64::from(machine.multiprocessors * row.min_blocks * row.items);
     let waves = work.m as f64 * tiles / items;
-    sum(work, machine, row.dtype, gather_us, compute_us, longest.max(waves * mean))
+    sum(
+        work,
+        machine,
+        row.dtype,
+        gather_us,
+        compute_us,
+        longest.max(waves * mean),
+    )
 }
 
 fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -184,11 +214,19 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let tf32 = if row.dtype == Dtype::Tf32 { 0.33 } else { 1.0 };
     // Fewer than 64 rows of a block leave the mma pipe waiting for B's fragments.
     let shape = (block / 64.0).sqrt().min(1.0) * if row.vector == 1 { 0.3 } else { 1.0 };
-    let arithmetic_us = 2.0 * blocks * block * block * padded / (machine.mma * MMA_SHARE * shape * tf32) * 1e6;
+    let arithmetic_us =
+        2.0 * blocks * block * block * padded / (machine.mma * MMA_SHARE * shape * tf32) * 1e6;
     let slots = f64::from(machine.multiprocessors * row.min_blocks);
     let rows = (work.m as f64 / block).ceil();
     let fill_us = (rows * tiles / slots).max(1.0) * TILE_US;
-    sum(work, machine, row.dtype, gather_us, arithmetic_us + fill_us, fill_us)
+    sum(
+        work,
+        machine,
+        row.dtype,
+        gather_us,
+        arithmetic_us + fill_us,
+        fill_us,
+    )
 }
 
 /// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident

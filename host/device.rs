@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::cost::Machine;
-use crate::driver::{DeviceFacts, DeviceMemory, OwnedStream, PrimaryContext, RawStream, memset_d8_async};
+use crate::driver::{
+    DeviceFacts, DeviceMemory, OwnedStream, PrimaryContext, RawStream, memset_d8_async,
+};
 use crate::error::{Error, Result};
 use crate::module::{MODULES, Modules};
 
@@ -25,7 +27,8 @@ impl Device {
         if MODULES.is_empty() {
             return Err(Error::Cuda {
                 call: "load kernels".into(),
-                reason: "this build holds no device code: run `cargo xtask setup` and build again".into(),
+                reason: "this build holds no device code: run `cargo xtask setup` and build again"
+                    .into(),
             });
         }
         let context = Arc::new(PrimaryContext::retain(ordinal)?);
@@ -39,7 +42,12 @@ impl Device {
         );
         let modules = Modules::new(Arc::clone(&context), facts.compute_capability)?;
         let copies = OwnedStream::new()?;
-        Ok(Arc::new(Device { context, machine, modules, copies }))
+        Ok(Arc::new(Device {
+            context,
+            machine,
+            modules,
+            copies,
+        }))
     }
 
     /// What the driver says of it.
@@ -69,7 +77,11 @@ impl Device {
 
     /// Copies to new device memory with room for `room` more elements behind, which are zero: kernels load whole
     /// vectors.
-    pub(crate) fn upload_padded<T: bytemuck::Pod>(&self, data: &[T], room: usize) -> Result<DeviceMemory> {
+    pub(crate) fn upload_padded<T: bytemuck::Pod>(
+        &self,
+        data: &[T],
+        room: usize,
+    ) -> Result<DeviceMemory> {
         let memory = DeviceMemory::alloc(&self.context, size_of_val(data) + room * size_of::<T>())?;
         let behind = memory.address() + size_of_val(data) as u64;
         // SAFETY: the range is the end of the allocation, which outlives the wait in `write`.
@@ -94,7 +106,11 @@ impl Device {
     }
 
     /// Copies to the host after all work of the GPU.
-    pub(crate) fn read<T: bytemuck::Pod>(&self, memory: &DeviceMemory, data: &mut [T]) -> Result<()> {
+    pub(crate) fn read<T: bytemuck::Pod>(
+        &self,
+        memory: &DeviceMemory,
+        data: &mut [T],
+    ) -> Result<()> {
         self.context.synchronize()?;
         memory.read(data, self.copies.raw())
     }
@@ -113,7 +129,9 @@ enum Kind {
 
 impl Stream {
     pub(crate) fn new(device: Option<&Arc<Device>>) -> Result<Stream> {
-        let Some(device) = device else { return Ok(Stream(Kind::Cpu)) };
+        let Some(device) = device else {
+            return Ok(Stream(Kind::Cpu));
+        };
         device.context.set_current()?;
         Ok(Stream(Kind::Owned(OwnedStream::new()?, Arc::clone(device))))
     }

@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use einsparse_kernels::abi::{
-    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_PAIRS, FLAG_RELU, SpmmParams, WalkKind,
+    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_RELU, FLAG_VECTORS, SpmmParams,
+    WalkKind,
 };
 use einsparse_kernels::table::Row;
 
@@ -86,7 +87,9 @@ impl SpmmLaunch {
         extents: Extents,
         runs: &Arc<Runs>,
     ) -> Result<Self> {
-        let function = device.modules().function(row.family, row.name, row.shared_bytes)?;
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
         let limit = row_limit(row, runs.total, extents.n, device.machine());
         let list = WorkList::new(runs, limit);
         let tiles = extents.n.div_ceil(row.columns as usize);
@@ -196,14 +199,25 @@ impl SpmmLaunch {
         for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
             if address % 16 != 0 {
                 let reason = format!("address {address:#x} is not a multiple of 16 bytes");
-                return Err(Error::Operand { name: name.into(), reason });
+                return Err(Error::Operand {
+                    name: name.into(),
+                    reason,
+                });
             }
         }
-        let column_bias = if bias_axis == Some(BiasAxis::Cols) { raw.bias } else { 0 };
+        let column_bias = if bias_axis == Some(BiasAxis::Cols) {
+            raw.bias
+        } else {
+            0
+        };
         if self.row.walk == WalkKind::Block {
-            let pair = 2 * element as u64;
-            if n % 2 == 0 && raw.ldc.is_multiple_of(2) && raw.c.is_multiple_of(pair) && column_bias.is_multiple_of(pair) {
-                flags |= FLAG_PAIRS;
+            let whole = |elements: usize| (elements * element).is_multiple_of(16);
+            let vectors = whole(n)
+                && whole(raw.ldc)
+                && raw.c.is_multiple_of(16)
+                && column_bias.is_multiple_of(16);
+            if vectors {
+                flags |= FLAG_VECTORS;
             }
             self.aligned("B", raw.b, raw.ldb)?;
         } else {

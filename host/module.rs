@@ -1,6 +1,7 @@
 //! The device modules embedded at build time: one per family and architecture, loaded at first use.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{Function, LoadedModule, PrimaryContext};
@@ -13,10 +14,24 @@ pub struct EmbeddedModule {
     pub family: &'static str,
     /// `sm_90a` or `sm_80`.
     pub arch: &'static str,
-    /// PTX text.
-    pub ptx: &'static str,
+    /// PTX text, zlib.
+    pub packed_ptx: &'static [u8],
     /// Machine code of exactly this architecture, where an assembler was at hand.
     pub cubin: Option<&'static [u8]>,
+}
+
+impl EmbeddedModule {
+    /// The PTX text.
+    pub fn ptx(&self) -> Result<String> {
+        let mut text = String::new();
+        flate2::read::ZlibDecoder::new(self.packed_ptx)
+            .read_to_string(&mut text)
+            .map_err(|error| Error::Cuda {
+                call: format!("unpack kernels `{}` for {}", self.family, self.arch),
+                reason: error.to_string(),
+            })?;
+        Ok(text)
+    }
 }
 
 include!(concat!(env!("OUT_DIR"), "/modules.rs"));
@@ -156,7 +171,7 @@ fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<Load
             }
         }
     }
-    LoadedModule::from_ptx(context, code.ptx)
+    LoadedModule::from_ptx(context, &code.ptx()?)
 }
 
 #[cfg(test)]
@@ -167,7 +182,7 @@ mod tests {
         EmbeddedModule {
             family,
             arch,
-            ptx: "",
+            packed_ptx: &[],
             cubin: None,
         }
     }
@@ -207,7 +222,12 @@ mod tests {
                 "{}",
                 m.arch
             );
-            assert!(m.ptx.contains(".version"), "{}.{}", m.family, m.arch);
+            assert!(
+                m.ptx().unwrap().contains(".version"),
+                "{}.{}",
+                m.family,
+                m.arch
+            );
             assert!(
                 !MODULES[..i]
                     .iter()

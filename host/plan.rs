@@ -105,7 +105,12 @@ pub struct Plan<T> {
 impl Context {
     /// Plans an expression for operands of these formats and shapes. The output may be among them, to give the
     /// extent of a scattered axis or its leading dimension.
-    pub fn plan<T: Scalar>(&self, text: &str, operands: &[(&str, Operand<'_, T>)], options: &Options) -> Result<Plan<T>> {
+    pub fn plan<T: Scalar>(
+        &self,
+        text: &str,
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+    ) -> Result<Plan<T>> {
         Plan::new(self, text, operands, options)
     }
 }
@@ -122,22 +127,39 @@ fn shape_of<T: Scalar>(operand: &Operand<'_, T>) -> Vec<usize> {
     }
 }
 
-fn find<'s, 'a, T: Scalar>(operands: &'s [(&str, Operand<'a, T>)], name: &str) -> Result<&'s Operand<'a, T>> {
-    operands.iter().find(|(n, _)| *n == name).map(|(_, o)| o).ok_or_else(|| Error::Operand {
-        name: name.into(),
-        reason: "was not given".into(),
-    })
+fn find<'s, 'a, T: Scalar>(
+    operands: &'s [(&str, Operand<'a, T>)],
+    name: &str,
+) -> Result<&'s Operand<'a, T>> {
+    operands
+        .iter()
+        .find(|(n, _)| *n == name)
+        .map(|(_, o)| o)
+        .ok_or_else(|| Error::Operand {
+            name: name.into(),
+            reason: "was not given".into(),
+        })
 }
 
 fn wrong<T: Scalar>(name: &str, wanted: &str, found: &Operand<'_, T>) -> Error {
-    Error::Operand { name: name.into(), reason: format!("{wanted} wanted, given is a {}", found.describe()) }
+    Error::Operand {
+        name: name.into(),
+        reason: format!("{wanted} wanted, given is a {}", found.describe()),
+    }
 }
 
 impl<T: Scalar> Plan<T> {
-    fn new(context: &Context, text: &str, operands: &[(&str, Operand<'_, T>)], options: &Options) -> Result<Self> {
+    fn new(
+        context: &Context,
+        text: &str,
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+    ) -> Result<Self> {
         let einsum = Einsum::parse(text)?;
-        let shapes: BTreeMap<String, Vec<usize>> =
-            operands.iter().map(|(name, o)| (name.to_string(), shape_of(o))).collect();
+        let shapes: BTreeMap<String, Vec<usize>> = operands
+            .iter()
+            .map(|(name, o)| (name.to_string(), shape_of(o)))
+            .collect();
         let extents = einsum.check(&shapes)?;
         let indirect = match sparse_among(&einsum, operands)? {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
@@ -145,7 +167,16 @@ impl<T: Scalar> Plan<T> {
         };
         let out_shape = extents.out().to_vec();
         let (exec, choice) = choose::choose(context, &indirect, operands, &out_shape, options)?;
-        Ok(Plan { context: context.clone(), einsum, indirect, out_shape, shapes, exec, choice, element: PhantomData })
+        Ok(Plan {
+            context: context.clone(),
+            einsum,
+            indirect,
+            out_shape,
+            shapes,
+            exec,
+            choice,
+            element: PhantomData,
+        })
     }
 
     /// Shape of the output.
@@ -190,7 +221,12 @@ impl<T: Scalar> Plan<T> {
     ///
     /// # Errors
     /// Operands of another shape or pattern than planned; output untouched.
-    pub fn run(&self, operands: &[(&str, Operand<'_, T>)], out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+    pub fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
         self.check_run(operands, out)?;
         match &self.exec {
             Exec::Cpu => self.run_cpu(operands, out),
@@ -272,13 +308,24 @@ impl<T: Scalar> Plan<T> {
             Some((name, _)) => device_tensor(operands, name)?.0,
             None => 0,
         };
-        let c = out.address().ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
+        let c = out
+            .address()
+            .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
         let mut alpha = 1.0;
         for factor in &form.scalars {
             alpha *= scalar_value(operands, factor)?;
         }
         let (columns, values) = (arrays.columns.address(), arrays.values.address());
-        Ok(RawSpmm { columns, values, b, ldb, c, ldc: out.leading(), bias, alpha })
+        Ok(RawSpmm {
+            columns,
+            values,
+            b,
+            ldb,
+            c,
+            ldc: out.leading(),
+            bias,
+            alpha,
+        })
     }
 
     fn run_cpu(&self, operands: &[(&str, Operand<'_, T>)], out: &mut Tensor<T>) -> Result<()> {
@@ -308,17 +355,25 @@ impl<T: Scalar> Plan<T> {
             }
         }
         let (shape, leading) = (out.shape().to_vec(), out.leading());
-        let values = out.host_mut().ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
+        let values = out
+            .host_mut()
+            .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
         let output = cpu::Output::with_row_stride(&shape, leading, values)?;
         cpu::run(&self.indirect, &bound, output)
     }
 }
 
 fn elsewhere(name: &str) -> Error {
-    Error::Operand { name: name.into(), reason: "lies in another context than the plan".into() }
+    Error::Operand {
+        name: name.into(),
+        reason: "lies in another context than the plan".into(),
+    }
 }
 
-fn device_tensor<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str) -> Result<(u64, usize)> {
+fn device_tensor<T: Scalar>(
+    operands: &[(&str, Operand<'_, T>)],
+    name: &str,
+) -> Result<(u64, usize)> {
     match find(operands, name)? {
         Operand::Dense(d) => Ok((d.address().ok_or_else(|| elsewhere(name))?, d.leading())),
         other => Err(wrong(name, "an uploaded dense tensor", other)),
@@ -363,7 +418,13 @@ impl<T: Scalar> fmt::Display for Plan<T> {
             Exec::Cpu => write!(f, "cpu: parallel executor on {}", self.context),
             Exec::Spmm(launch, _) => {
                 let row = launch.row();
-                write!(f, "{}: zeros = {:?}, {}", row.name, row.zeros, launch.describe())
+                write!(
+                    f,
+                    "{}: zeros = {:?}, {}",
+                    row.name,
+                    row.zeros,
+                    launch.describe()
+                )
             }
         }
     }

@@ -32,15 +32,22 @@ pub fn find(name: &str) -> Option<&'static Row> {
 
 /// Why a walk cannot read a format, or `None` if it can.
 pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
-    let grouped = |axis: usize| (axis != 0).then(|| format!("walks rows, but {format} groups axis {axis}"));
+    let grouped =
+        |axis: usize| (axis != 0).then(|| format!("walks rows, but {format} groups axis {axis}"));
     match (walk, format) {
         (WalkKind::Csr, Format::Coo | Format::Csr | Format::Ell) => None,
         (WalkKind::Csr, Format::GroupCoo { axis, .. }) => grouped(*axis),
         (WalkKind::GroupCoo, Format::GroupCoo { axis, group }) => match group {
             Some(g) if g % 4 == 0 => grouped(*axis),
-            g => Some(format!("wants a group divisible by 4, not {}", g.unwrap_or(0))),
+            g => Some(format!(
+                "wants a group divisible by 4, not {}",
+                g.unwrap_or(0)
+            )),
         },
-        (WalkKind::Block, Format::Bsr { .. } | Format::BlockCoo { .. } | Format::BlockGroupCoo { .. }) => None,
+        (
+            WalkKind::Block,
+            Format::Bsr { .. } | Format::BlockCoo { .. } | Format::BlockGroupCoo { .. },
+        ) => None,
         (walk, format) => Some(format!("walks {}, the operand is {format}", describe(walk))),
     }
 }
@@ -56,7 +63,9 @@ fn describe(walk: WalkKind) -> &'static str {
 /// Block extents of a format, `(1, 1)` for formats of single entries.
 pub fn block_of(format: &Format) -> (usize, usize) {
     match format {
-        Format::Bsr { block } | Format::BlockCoo { block } | Format::BlockGroupCoo { block, .. } => *block,
+        Format::Bsr { block }
+        | Format::BlockCoo { block }
+        | Format::BlockGroupCoo { block, .. } => *block,
         _ => (1, 1),
     }
 }

@@ -31,15 +31,22 @@ fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
     let rows = shape.split_last().map_or(Some(1), |(_, outer)| {
         outer.iter().try_fold(1usize, |n, &e| n.checked_mul(e))
     });
-    rows.and_then(|r| r.checked_mul(leading)).filter(|n| *n <= isize::MAX as usize / 8).ok_or(Error::Overflow {
-        what: "elements of a dense tensor".into(),
-        value: shape.iter().map(|&e| e as u128).product(),
-        limit: isize::MAX as u128 / 8,
-    })
+    rows.and_then(|r| r.checked_mul(leading))
+        .filter(|n| *n <= isize::MAX as usize / 8)
+        .ok_or(Error::Overflow {
+            what: "elements of a dense tensor".into(),
+            value: shape.iter().map(|&e| e as u128).product(),
+            limit: isize::MAX as u128 / 8,
+        })
 }
 
 impl<T: Scalar> Tensor<T> {
-    pub(crate) fn new(device: Option<&Arc<Device>>, shape: &[usize], leading: usize, data: Option<Vec<T>>) -> Result<Self> {
+    pub(crate) fn new(
+        device: Option<&Arc<Device>>,
+        shape: &[usize],
+        leading: usize,
+        data: Option<Vec<T>>,
+    ) -> Result<Self> {
         let width = shape.last().copied().unwrap_or(1);
         if leading < width {
             return Err(Error::Shape {
@@ -52,10 +59,18 @@ impl<T: Scalar> Tensor<T> {
         let storage = match (device, data) {
             (None, Some(data)) => Storage::Host(data),
             (None, None) => Storage::Host(vec![T::ZERO; len]),
-            (Some(device), Some(data)) => Storage::Device(device.upload(&data)?, Arc::clone(device)),
-            (Some(device), None) => Storage::Device(device.zeros(len * size_of::<T>())?, Arc::clone(device)),
+            (Some(device), Some(data)) => {
+                Storage::Device(device.upload(&data)?, Arc::clone(device))
+            }
+            (Some(device), None) => {
+                Storage::Device(device.zeros(len * size_of::<T>())?, Arc::clone(device))
+            }
         };
-        Ok(Tensor { shape: shape.to_vec(), leading, storage })
+        Ok(Tensor {
+            shape: shape.to_vec(),
+            leading,
+            storage,
+        })
     }
 
     /// Extents.
@@ -80,7 +95,11 @@ impl<T: Scalar> Tensor<T> {
     pub fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1; self.shape.len()];
         for axis in (0..self.shape.len().saturating_sub(1)).rev() {
-            let inner = if axis + 2 == self.shape.len() { self.leading } else { strides[axis + 1] * self.shape[axis + 1] };
+            let inner = if axis + 2 == self.shape.len() {
+                self.leading
+            } else {
+                strides[axis + 1] * self.shape[axis + 1]
+            };
             strides[axis] = inner;
         }
         strides
@@ -93,7 +112,10 @@ impl<T: Scalar> Tensor<T> {
         let values = if self.leading == width {
             all
         } else {
-            all.chunks(self.leading.max(1)).flat_map(|row| &row[..width]).copied().collect()
+            all.chunks(self.leading.max(1))
+                .flat_map(|row| &row[..width])
+                .copied()
+                .collect()
         };
         Ok(Dense::new(self.shape.clone(), values)?)
     }
@@ -133,7 +155,10 @@ impl<T: Scalar> Tensor<T> {
                 Some(gap) => vec![gap; storage_len(&self.shape, self.leading)?],
                 None => self.to_storage()?,
             };
-            for (to, from) in all.chunks_mut(self.leading.max(1)).zip(values.chunks(width.max(1))) {
+            for (to, from) in all
+                .chunks_mut(self.leading.max(1))
+                .zip(values.chunks(width.max(1)))
+            {
                 to[..width].copy_from_slice(from);
             }
             all
@@ -186,13 +211,24 @@ impl<T: Scalar> SparseTensor<T> {
             None => None,
             Some(device) => {
                 let arrays = tensor.arrays();
-                let columns = arrays.iter().find(|a| a.role == Role::Coordinate { axis: 1 });
-                let columns = device.upload_padded(columns.map_or(&[PAD][..], |a| a.data), VECTOR_ENTRIES)?;
+                let columns = arrays
+                    .iter()
+                    .find(|a| a.role == Role::Coordinate { axis: 1 });
+                let columns =
+                    device.upload_padded(columns.map_or(&[PAD][..], |a| a.data), VECTOR_ENTRIES)?;
                 let values = device.upload_padded(tensor.values(), VECTOR_ENTRIES)?;
-                Some(DeviceArrays { columns, values, device: Arc::clone(device) })
+                Some(DeviceArrays {
+                    columns,
+                    values,
+                    device: Arc::clone(device),
+                })
             }
         };
-        Ok(SparseTensor { host: Arc::new(tensor), runs, device })
+        Ok(SparseTensor {
+            host: Arc::new(tensor),
+            runs,
+            device,
+        })
     }
 
     /// The tensor on the host.
@@ -220,7 +256,9 @@ impl<T: Scalar> SparseTensor<T> {
                 right: format!("{} slots", self.host.slots()),
             });
         }
-        Arc::make_mut(&mut self.host).values_mut().copy_from_slice(values);
+        Arc::make_mut(&mut self.host)
+            .values_mut()
+            .copy_from_slice(values);
         match &self.device {
             Some(arrays) => arrays.device.write(&arrays.values, values),
             None => Ok(()),
@@ -333,11 +371,21 @@ impl Context {
     /// Copies a dense tensor to the context.
     pub fn upload_dense<T: Scalar>(&self, dense: &Dense<T>) -> Result<Tensor<T>> {
         let leading = dense.shape().last().copied().unwrap_or(1);
-        Tensor::new(self.device(), dense.shape(), leading, Some(dense.values().to_vec()))
+        Tensor::new(
+            self.device(),
+            dense.shape(),
+            leading,
+            Some(dense.values().to_vec()),
+        )
     }
 
     /// Copies a dense tensor to the context with rows `leading` elements apart; the gaps hold `gap`.
-    pub fn upload_strided<T: Scalar>(&self, dense: &Dense<T>, leading: usize, gap: T) -> Result<Tensor<T>> {
+    pub fn upload_strided<T: Scalar>(
+        &self,
+        dense: &Dense<T>,
+        leading: usize,
+        gap: T,
+    ) -> Result<Tensor<T>> {
         let mut tensor = Tensor::new(self.device(), dense.shape(), leading, None)?;
         tensor.fill(dense.values(), Some(gap))?;
         Ok(tensor)
@@ -345,6 +393,11 @@ impl Context {
 
     /// A dense tensor of zeros in the context.
     pub fn zeros<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
-        Tensor::new(self.device(), shape, shape.last().copied().unwrap_or(1), None)
+        Tensor::new(
+            self.device(),
+            shape,
+            shape.last().copied().unwrap_or(1),
+            None,
+        )
     }
 }

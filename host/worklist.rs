@@ -23,7 +23,11 @@ impl Runs {
             .par_iter()
             .map(|&(_, len)| (u64::from(len), len))
             .reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1.max(b.1)));
-        Runs { rows, total, longest }
+        Runs {
+            rows,
+            total,
+            longest,
+        }
     }
 
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
@@ -47,15 +51,22 @@ impl Runs {
             }
             AnySparse::GroupCoo(a) if a.pattern().axis() == 0 => {
                 let (g, columns) = (a.pattern().group(), &a.pattern().others()[0]);
-                from_sorted(a.pattern().group_index(), rows, g as u32, |p| filled(&columns[p * g..][..g]))
+                from_sorted(a.pattern().group_index(), rows, g as u32, |p| {
+                    filled(&columns[p * g..][..g])
+                })
             }
-            AnySparse::BlockCoo(a) => {
-                from_sorted(a.pattern().block_rows(), rows.div_ceil(a.pattern().block().0), 1, |_| 1)
-            }
+            AnySparse::BlockCoo(a) => from_sorted(
+                a.pattern().block_rows(),
+                rows.div_ceil(a.pattern().block().0),
+                1,
+                |_| 1,
+            ),
             AnySparse::BlockGroupCoo(a) => {
                 let (g, columns) = (a.pattern().group(), a.pattern().block_cols());
                 let block_rows = rows.div_ceil(a.pattern().block().0);
-                from_sorted(a.pattern().block_rows(), block_rows, g as u32, |p| filled(&columns[p * g..][..g]))
+                from_sorted(a.pattern().block_rows(), block_rows, g as u32, |p| {
+                    filled(&columns[p * g..][..g])
+                })
             }
             AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
         };
@@ -69,11 +80,19 @@ fn filled(slots: &[u32]) -> u32 {
 }
 
 fn from_offsets(offsets: &[u32]) -> Vec<(u32, u32)> {
-    offsets.par_windows(2).map(|w| (w[0], w[1] - w[0])).collect()
+    offsets
+        .par_windows(2)
+        .map(|w| (w[0], w[1] - w[0]))
+        .collect()
 }
 
 /// Runs of ascending row indices, `each` slots apart; only the last one of a row may be short.
-fn from_sorted(index: &[u32], rows: usize, each: u32, len: impl Fn(usize) -> u32 + Sync) -> Vec<(u32, u32)> {
+fn from_sorted(
+    index: &[u32],
+    rows: usize,
+    each: u32,
+    len: impl Fn(usize) -> u32 + Sync,
+) -> Vec<(u32, u32)> {
     (0..rows as u32)
         .into_par_iter()
         .map_init(
@@ -116,7 +135,12 @@ impl WorkList {
         for (row, &(start, len)) in runs.rows.iter().enumerate() {
             let row = row as u32;
             if len <= limit {
-                classes[class(len)].push(Item { row, start, len, slot: WHOLE_ROW });
+                classes[class(len)].push(Item {
+                    row,
+                    start,
+                    len,
+                    slot: WHOLE_ROW,
+                });
                 continue;
             }
             let count = len.div_ceil(limit);
@@ -126,19 +150,34 @@ impl WorkList {
             let first = slots.len() as u32;
             for i in 0..count {
                 let at = i * piece;
-                let item = Item { row, start: start + at, len: piece.min(len - at), slot: first + i };
+                let item = Item {
+                    row,
+                    start: start + at,
+                    len: piece.min(len - at),
+                    slot: first + i,
+                };
                 classes[class(item.len)].push(item);
-                slots.push(Slot { counter: counters, first, count, reserved: 0 });
+                slots.push(Slot {
+                    counter: counters,
+                    first,
+                    count,
+                    reserved: 0,
+                });
             }
             counters += 1;
         }
         let items = classes.iter().rev().flatten().copied().collect();
-        WorkList { items, slots, counters }
+        WorkList {
+            items,
+            slots,
+            counters,
+        }
     }
 
     /// Bytes this takes on the device, without accumulators.
     pub fn bytes(&self) -> u64 {
-        (size_of_val(&self.items[..]) + size_of_val(&self.slots[..])) as u64 + u64::from(self.counters) * 4
+        (size_of_val(&self.items[..]) + size_of_val(&self.slots[..])) as u64
+            + u64::from(self.counters) * 4
     }
 }
 
@@ -172,12 +211,20 @@ mod tests {
             for item in &list.items {
                 let (start, len) = runs.rows[item.row as usize];
                 assert!(item.start >= start && item.start + item.len <= start + len || len == 0);
-                seen[item.start as usize..][..item.len as usize].iter_mut().for_each(|s| *s += 1);
+                seen[item.start as usize..][..item.len as usize]
+                    .iter_mut()
+                    .for_each(|s| *s += 1);
                 assert_eq!(item.slot == WHOLE_ROW, item.len == len, "{item:?}");
             }
             assert!(seen.iter().all(|&s| s == 1), "limit {limit}");
-            assert!((0..8).all(|r| list.items.iter().any(|i| i.row == r)), "an empty row is written too");
-            assert!(list.items.is_sorted_by_key(|i| std::cmp::Reverse(class(i.len))));
+            assert!(
+                (0..8).all(|r| list.items.iter().any(|i| i.row == r)),
+                "an empty row is written too"
+            );
+            assert!(
+                list.items
+                    .is_sorted_by_key(|i| std::cmp::Reverse(class(i.len)))
+            );
         }
     }
 
@@ -188,7 +235,10 @@ mod tests {
             let slot = list.slots[item.slot as usize];
             let others = list.items.iter().filter(|o| o.row == item.row);
             assert_eq!(others.count() as u32, slot.count);
-            let before = list.items.iter().filter(|o| o.row == item.row && o.start < item.start);
+            let before = list
+                .items
+                .iter()
+                .filter(|o| o.row == item.row && o.start < item.start);
             assert_eq!(before.count() as u32, item.slot - slot.first);
         }
         assert_eq!(list.counters, 2);

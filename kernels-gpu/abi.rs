@@ -131,10 +131,16 @@ pub trait Tile {
 /// Sub-warp tile of the SpMM family: `SPLIT` segments of `LANES` lanes share one work item; a lane owns
 /// `REP` vectors of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight.
 #[derive(Clone, Copy, Debug)]
-pub struct SubWarp<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32>;
+pub struct SubWarp<
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const SPLIT: u32,
+>;
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32> Tile
-    for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
+impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32>
+    Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
 {
     const THREADS: u32 = 128;
     const MIN_BLOCKS: u32 = 5;
@@ -144,7 +150,11 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
     const BURST: u32 = UNROLL as u32;
     const BLOCK: u32 = 1;
     fn shared_bytes(dtype: Dtype) -> u32 {
-        if SPLIT == 1 { 0 } else { Self::THREADS * (VEC * REP * dtype.acc_bytes()) as u32 }
+        if SPLIT == 1 {
+            0
+        } else {
+            Self::THREADS * (VEC * REP * dtype.acc_bytes()) as u32
+        }
     }
     fn vector(_: Dtype) -> u32 {
         VEC as u32
@@ -163,7 +173,9 @@ pub const STAGES: usize = 3;
 /// Columns of a block-family tile.
 pub const BLOCK_COLUMNS: usize = 128;
 
-impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> MmaTile<B, MA, NA, ALIGNED> {
+impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool>
+    MmaTile<B, MA, NA, ALIGNED>
+{
     /// Bytes of A's tile in one stage.
     pub const A_BYTES: usize = B * STAGE_BYTES;
 
@@ -197,7 +209,11 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Tile
         (STAGES * Self::stage_bytes(dtype)) as u32
     }
     fn vector(dtype: Dtype) -> u32 {
-        if ALIGNED { 16 / dtype.bytes() as u32 } else { 1 }
+        if ALIGNED {
+            16 / dtype.bytes() as u32
+        } else {
+            1
+        }
     }
 }
 
@@ -209,8 +225,8 @@ pub const FLAG_BIAS_ROWS: u32 = 2;
 pub const FLAG_BIAS_COLUMNS: u32 = 4;
 /// Clamp at zero from below; NaN passes.
 pub const FLAG_RELU: u32 = 8;
-/// C allows stores of two neighbouring elements at once (block family).
-pub const FLAG_PAIRS: u32 = 16;
+/// C and a bias of columns allow accesses of 16 bytes (block family).
+pub const FLAG_VECTORS: u32 = 16;
 
 /// A work item's `slot` when the item is the whole row.
 pub const WHOLE_ROW: u32 = u32::MAX;

@@ -51,7 +51,10 @@ mod tests {
     fn bijective(rows: u32, cols: u32, places: impl Iterator<Item = Place>) {
         let mut seen = BTreeSet::new();
         for (r, c) in places {
-            assert!(r < rows && c < cols, "({r}, {c}) lies outside {rows} x {cols}");
+            assert!(
+                r < rows && c < cols,
+                "({r}, {c}) lies outside {rows} x {cols}"
+            );
             assert!(seen.insert((r, c)), "({r}, {c}) is held twice");
         }
         assert_eq!(seen.len() as u32, rows * cols);
@@ -88,19 +91,25 @@ mod tests {
         for (lane, r, h) in lanes(4, 2) {
             let (k0, chunk) = ldmatrix_x4(8 * r);
             let (k, n) = b_k16(lane, r % 2, h);
-            assert_eq!((k0 + lane % 4 * 2 + h, chunk * 8 + lane / 4), (k, n + 8 * (r / 2)));
+            assert_eq!(
+                (k0 + lane % 4 * 2 + h, chunk * 8 + lane / 4),
+                (k, n + 8 * (r / 2))
+            );
         }
     }
 
     #[test]
     fn swizzle_is_a_bijection_without_bank_conflicts() {
         for row_bytes in [128, 256] {
-            let offsets: BTreeSet<u32> =
-                (0..64).flat_map(|r| (0..row_bytes / 16).map(move |c| swizzle(r, c, row_bytes))).collect();
+            let offsets: BTreeSet<u32> = (0..64)
+                .flat_map(|r| (0..row_bytes / 16).map(move |c| swizzle(r, c, row_bytes)))
+                .collect();
             assert_eq!(offsets.len() as u32, 64 * row_bytes / 16);
             assert!(offsets.iter().all(|o| *o < 64 * row_bytes));
             for chunk in 0..row_bytes / 16 {
-                let banks: BTreeSet<u32> = (0..8).map(|r| swizzle(r, chunk, row_bytes) / 16 % 8).collect();
+                let banks: BTreeSet<u32> = (0..8)
+                    .map(|r| swizzle(r, chunk, row_bytes) / 16 % 8)
+                    .collect();
                 assert_eq!(banks.len(), 8);
             }
         }
@@ -109,10 +118,13 @@ mod tests {
     /// TF32 rows of B are padded by 32 bytes: the 32 words that one fragment load touches lie in 32 banks.
     #[test]
     fn padded_rows_have_no_bank_conflicts() {
-        let row = crate::abi::MmaTile::<64, 2, 8, true>::b_row_bytes(crate::abi::Dtype::Tf32) as u32;
+        let row =
+            crate::abi::MmaTile::<64, 2, 8, true>::b_row_bytes(crate::abi::Dtype::Tf32) as u32;
         for r in 0..2 {
-            let banks: BTreeSet<u32> =
-                (0..32).map(|l| b_k8(l, r)).map(|(k, n)| (k * row / 4 + n) % 32).collect();
+            let banks: BTreeSet<u32> = (0..32)
+                .map(|l| b_k8(l, r))
+                .map(|(k, n)| (k * row / 4 + n) % 32)
+                .collect();
             assert_eq!(banks.len(), 32);
         }
     }

@@ -2,7 +2,10 @@
 //! the host it is the header both sides share: [`abi`], [`table`] and [`frag`].
 
 #![no_std]
-#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)
+)]
 
 pub mod abi;
 pub mod frag;

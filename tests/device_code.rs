@@ -15,7 +15,11 @@ const REGISTERS: u32 = 65_536;
 
 /// Dynamic shared memory a thread block may ask for, bytes.
 fn shared_limit(arch: &str) -> u32 {
-    if arch == "sm_90a" { 227 << 10 } else { 163 << 10 }
+    if arch == "sm_90a" {
+        227 << 10
+    } else {
+        163 << 10
+    }
 }
 
 /// Bytes of the params struct of a family.
@@ -26,16 +30,18 @@ fn params_bytes(family: &str) -> usize {
     }
 }
 
-/// The rows that a module must hold: of `sm_90a` all, of `sm_80` those that the device build asks for.
-fn rows(family: &str, arch: &str) -> Vec<&'static Row> {
+/// A row that a module must hold, and the residency that is asked of `arch`.
+type Wanted = (&'static Row, u32);
+
+/// Of `sm_90a` all rows as the table has them; of `sm_80` what the device build asks for.
+fn rows(family: &str, arch: &str) -> Vec<Wanted> {
     let of_family = kernels().iter().filter(|row| row.family == family);
     if arch == "sm_90a" {
-        return of_family.collect();
+        return of_family.map(|row| (row, row.min_blocks)).collect();
     }
-    let spec = Spec::of_table(arch);
-    let wanted: BTreeSet<String> =
-        spec.families.into_iter().flat_map(|f| f.kernels).map(|kernel| kernel.name).collect();
-    of_family.filter(|row| wanted.contains(row.name)).collect()
+    let wanted: Vec<_> = Spec::of_table(arch).families.into_iter().flat_map(|f| f.kernels).collect();
+    let blocks = |row: &Row| wanted.iter().find(|k| k.name == row.name).map(|k| k.min_blocks);
+    of_family.filter_map(|row| Some((row, blocks(row)?))).collect()
 }
 
 /// The modules, or `None` after a line where the build holds none. EINSPARSE_REQUIRE_PTX=1 forbids that.
@@ -44,7 +50,10 @@ fn modules() -> Option<&'static [EmbeddedModule]> {
         return Some(MODULES);
     }
     let required = std::env::var_os("EINSPARSE_REQUIRE_PTX").is_some_and(|v| v == "1");
-    assert!(!required, "EINSPARSE_REQUIRE_PTX=1, but this build holds no device code");
+    assert!(
+        !required,
+        "EINSPARSE_REQUIRE_PTX=1, but this build holds no device code"
+    );
     skipped("no device code in this build", "run `cargo xtask setup`");
     None
 }
@@ -54,31 +63,66 @@ fn faults(text: &str, family: &str, arch: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let rows = rows(family, arch);
     let found: BTreeSet<&str> = ptx::entries(text).into_iter().collect();
-    let wanted: BTreeSet<&str> = rows.iter().map(|row| row.name).collect();
-    faults.extend(wanted.difference(&found).map(|name| format!("no entry for the row {name}")));
-    faults.extend(found.difference(&wanted).map(|name| format!("no row for the entry {name}")));
-    let target = text.lines().find_map(|line| line.strip_prefix(".target ")).unwrap_or("none");
+    let wanted: BTreeSet<&str> = rows.iter().map(|(row, _)| row.name).collect();
+    faults.extend(
+        wanted
+            .difference(&found)
+            .map(|name| format!("no entry for the row {name}")),
+    );
+    faults.extend(
+        found
+            .difference(&wanted)
+            .map(|name| format!("no row for the entry {name}")),
+    );
+    let target = text
+        .lines()
+        .find_map(|line| line.strip_prefix(".target "))
+        .unwrap_or("none");
     if !target.split(',').any(|t| t.trim() == arch) {
         faults.push(format!("the target is {target}"));
     }
-    for word in ["panic", "trap;", "call.uni", "call (", ".local ", "__local_depot", "brk;"] {
-        faults.extend(text.lines().find(|line| line.contains(word)).map(|line| format!("`{word}` in: {}", line.trim())));
+    for word in [
+        "panic",
+        "trap;",
+        "call.uni",
+        "call (",
+        ".local ",
+        "__local_depot",
+        "brk;",
+    ] {
+        faults.extend(
+            text.lines()
+                .find(|line| line.contains(word))
+                .map(|line| format!("`{word}` in: {}", line.trim())),
+        );
     }
-    faults.extend(rows.iter().filter(|row| found.contains(row.name)).flat_map(|row| entry_faults(text, row)));
+    faults.extend(
+        rows.iter()
+            .filter(|row| found.contains(row.name))
+            .flat_map(|row| entry_faults(text, row)),
+    );
     faults
 }
 
 /// Parameter and launch bounds of one entry.
 fn entry_faults(text: &str, row: &Row) -> Vec<String> {
-    let Some(at) = text.find(&format!(".entry {}(", row.name)) else { return vec![format!("{}: not found", row.name)] };
+    let Some(at) = text.find(&format!(".entry {}(", row.name)) else {
+        return vec![format!("{}: not found", row.name)];
+    };
     let head = text[at..].split('{').next().unwrap_or("");
     let wanted = [
-        format!(".param .align 8 .b8 {}_param_0[{}]", row.name, params_bytes(row.family)),
+        format!(
+            ".param .align 8 .b8 {}_param_0[{}]",
+            row.name,
+            params_bytes(row.family)
+        ),
         format!(".maxntid {}, 1, 1\n", row.threads),
         format!(".minnctapersm {}\n", row.min_blocks),
     ];
     let missing = wanted.iter().filter(|line| !head.contains(line.as_str()));
-    let mut faults: Vec<String> = missing.map(|line| format!("{}: no `{}` in {head:?}", row.name, line.trim())).collect();
+    let mut faults: Vec<String> = missing
+        .map(|line| format!("{}: no `{}` in {head:?}", row.name, line.trim()))
+        .collect();
     if head.matches(".param").count() != 1 {
         faults.push(format!("{}: not one parameter in {head:?}", row.name));
     }
@@ -88,7 +132,10 @@ fn entry_faults(text: &str, row: &Row) -> Vec<String> {
 /// What is wrong with a module as ptxas reports it.
 fn resource_faults(report: &Report, family: &str, arch: &str) -> Vec<String> {
     const SPEED: [&str; 2] = ["C7508", "C7514"];
-    let costly = report.warnings.iter().filter(|w| SPEED.contains(&w.code.as_str()));
+    let costly = report
+        .warnings
+        .iter()
+        .filter(|w| SPEED.contains(&w.code.as_str()));
     let mut faults: Vec<String> = costly.map(|w| w.text.clone()).collect();
     for row in rows(family, arch) {
         let Some(used) = report.kernels.iter().find(|k| k.name == row.name) else {
@@ -97,35 +144,52 @@ fn resource_faults(report: &Report, family: &str, arch: &str) -> Vec<String> {
         };
         let budget = REGISTERS / (row.threads * row.min_blocks);
         if used.registers == 0 || used.registers > budget {
-            faults.push(format!("{}: {} registers, {budget} there for {} blocks", row.name, used.registers, row.min_blocks));
+            faults.push(format!(
+                "{}: {} registers, {budget} there for {} blocks",
+                row.name, used.registers, row.min_blocks
+            ));
         }
         if (used.stack, used.spill_stores, used.spill_loads) != (0, 0, 0) {
             faults.push(format!("{}: local memory: {used:?}", row.name));
         }
         if used.smem + row.shared_bytes > shared_limit(arch) {
-            faults.push(format!("{}: {} bytes of shared memory", row.name, used.smem + row.shared_bytes));
+            faults.push(format!(
+                "{}: {} bytes of shared memory",
+                row.name,
+                used.smem + row.shared_bytes
+            ));
         }
     }
     faults
 }
 
 fn assert_none(faults: &[String], module: &EmbeddedModule) {
-    assert!(faults.is_empty(), "{}.{}:\n{}", module.family, module.arch, faults.join("\n"));
+    assert!(
+        faults.is_empty(),
+        "{}.{}:\n{}",
+        module.family,
+        module.arch,
+        faults.join("\n")
+    );
 }
 
 #[test]
 fn every_family_is_built_for_every_architecture() {
     let Some(modules) = modules() else { return };
     let found: BTreeSet<_> = modules.iter().map(|m| (m.family, m.arch)).collect();
-    let wanted = FAMILIES.iter().flat_map(|family| ARCHS.iter().map(move |arch| (*family, *arch)));
-    let wanted: BTreeSet<_> = wanted.filter(|(family, arch)| !rows(family, arch).is_empty()).collect();
+    let wanted = FAMILIES
+        .iter()
+        .flat_map(|family| ARCHS.iter().map(move |arch| (*family, *arch)));
+    let wanted: BTreeSet<_> = wanted
+        .filter(|(family, arch)| !rows(family, arch).is_empty())
+        .collect();
     assert_eq!(found, wanted);
 }
 
 #[test]
 fn the_text_of_every_module_agrees_with_the_table() {
     for module in modules().unwrap_or_default() {
-        assert_none(&faults(module.ptx, module.family, module.arch), module);
+        assert_none(&faults(&module.ptx().unwrap(), module.family, module.arch), module);
     }
 }
 
@@ -141,9 +205,14 @@ fn every_entry_assembles_without_spills() {
     std::fs::create_dir_all(&folder).unwrap();
     for module in modules {
         let (text, cubin) = (folder.join("module.ptx"), folder.join("module.cubin"));
-        std::fs::write(&text, module.ptx).unwrap();
-        let messages = ptxas.assemble(&text, module.arch, &cubin).unwrap_or_else(|e| panic!("{e}"));
-        assert_none(&resource_faults(&resources::parse(&messages), module.family, module.arch), module);
+        std::fs::write(&text, module.ptx().unwrap()).unwrap();
+        let messages = ptxas
+            .assemble(&text, module.arch, &cubin)
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_none(
+            &resource_faults(&resources::parse(&messages), module.family, module.arch),
+            module,
+        );
         assert!(std::fs::read(&cubin).unwrap().starts_with(b"\x7fELF"));
     }
     std::fs::remove_dir_all(&folder).unwrap();
@@ -155,11 +224,23 @@ fn names_are_unique_and_geometry_fits() {
     assert_eq!(names.len(), kernels().len());
     for row in kernels() {
         assert!(FAMILIES.contains(&row.family), "{row:?}");
-        assert!(row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads), "{row:?}");
+        assert!(
+            row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads),
+            "{row:?}"
+        );
         assert!(row.shared_bytes <= shared_limit("sm_90a"), "{row:?}");
         // What the launch bounds promise of registers is not undone by shared memory: 1 KiB a block is the system's.
-        assert!(row.min_blocks * (row.shared_bytes + 1024) <= 228 << 10, "{row:?}");
-        assert!(row.columns > 0 && row.items > 0 && row.vector > 0 && row.columns.is_multiple_of(row.vector), "{row:?}");
+        assert!(
+            row.min_blocks * (row.shared_bytes + 1024) <= 228 << 10,
+            "{row:?}"
+        );
+        assert!(
+            row.columns > 0
+                && row.items > 0
+                && row.vector > 0
+                && row.columns.is_multiple_of(row.vector),
+            "{row:?}"
+        );
         let bytes = row.vector as usize * row.dtype.bytes();
         assert!(bytes.is_power_of_two() && bytes <= 16, "{row:?}");
     }
@@ -188,13 +269,40 @@ fn a_broken_text_is_found_out() {
     let name = rows(family, arch)[0].name;
     let params = format!("[{}]", params_bytes(family));
     let breaks = [
-        (format!(".entry {name}("), ".entry another(".to_owned(), vec![format!("no entry for the row {name}"), "no row for the entry another".into()]),
+        (
+            format!(".entry {name}("),
+            ".entry another(".to_owned(),
+            vec![
+                format!("no entry for the row {name}"),
+                "no row for the entry another".into(),
+            ],
+        ),
         (params, "[104]".into(), vec![format!("{name}: no `.param")]),
-        (".maxntid 128".into(), ".maxntid 256".into(), vec![format!("{name}: no `.maxntid 128")]),
-        (".minnctapersm".into(), ".maxnreg".into(), vec![format!("{name}: no `.minnctapersm")]),
-        (arch.into(), "sm_75".into(), vec!["the target is sm_75".into()]),
-        ("\tret;".into(), "\tcall.uni _ZN4core9panicking5panic, ();\n\tret;".into(), vec!["`panic` in".into(), "`call.uni` in".into()]),
-        ("\tret;".into(), "\t.local .align 8 .b8 __local_depot0[16];\n\tret;".into(), vec!["`.local ` in".into()]),
+        (
+            ".maxntid 128".into(),
+            ".maxntid 256".into(),
+            vec![format!("{name}: no `.maxntid 128")],
+        ),
+        (
+            ".minnctapersm".into(),
+            ".maxnreg".into(),
+            vec![format!("{name}: no `.minnctapersm")],
+        ),
+        (
+            arch.into(),
+            "sm_75".into(),
+            vec!["the target is sm_75".into()],
+        ),
+        (
+            "\tret;".into(),
+            "\tcall.uni _ZN4core9panicking5panic, ();\n\tret;".into(),
+            vec!["`panic` in".into(), "`call.uni` in".into()],
+        ),
+        (
+            "\tret;".into(),
+            "\t.local .align 8 .b8 __local_depot0[16];\n\tret;".into(),
+            vec!["`.local ` in".into()],
+        ),
         ("\tret;".into(), "\ttrap;".into(), vec!["`trap;` in".into()]),
     ];
     for (from, to, wanted) in breaks {
@@ -202,7 +310,10 @@ fn a_broken_text_is_found_out() {
         assert_ne!(broken, text, "{from}");
         let found = faults(&broken, family, arch);
         for words in wanted {
-            assert!(found.iter().any(|fault| fault.starts_with(&words)), "{words:?} not among {found:?}");
+            assert!(
+                found.iter().any(|fault| fault.starts_with(&words)),
+                "{words:?} not among {found:?}"
+            );
         }
     }
 }
@@ -210,8 +321,15 @@ fn a_broken_text_is_found_out() {
 #[test]
 fn a_spill_and_too_many_registers_are_found_out() {
     let (family, arch) = (FAMILIES[0], "sm_90a");
-    let used = |row: &&Row| resources::Resources { name: row.name.into(), registers: 64, ..Default::default() };
-    let mut report = Report { kernels: rows(family, arch).iter().map(used).collect(), warnings: Vec::new() };
+    let used = |row: &&Row| resources::Resources {
+        name: row.name.into(),
+        registers: 64,
+        ..Default::default()
+    };
+    let mut report = Report {
+        kernels: rows(family, arch).iter().map(used).collect(),
+        warnings: Vec::new(),
+    };
     assert_eq!(resource_faults(&report, family, arch), [""; 0]);
     report.kernels[0].spill_loads = 4;
     report.kernels[1].registers = 255;
@@ -219,7 +337,10 @@ fn a_spill_and_too_many_registers_are_found_out() {
     report.kernels[3].stack = 8;
     report.kernels.truncate(report.kernels.len() - 1);
     let text = "ptxas info : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized";
-    report.warnings.push(resources::Warning { code: "C7514".into(), text: text.into() });
+    report.warnings.push(resources::Warning {
+        code: "C7514".into(),
+        text: text.into(),
+    });
     let found = resource_faults(&report, family, arch);
     assert_eq!(found.len(), 6, "{found:?}");
 }

@@ -2,7 +2,9 @@
 
 mod command;
 mod cpu;
+mod device_code;
 mod downstream;
 mod gpu;
 mod language;
+mod plan;
 mod support;

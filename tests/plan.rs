@@ -2,10 +2,13 @@
 //! the errors, each with its numbers.
 
 use einsparse::driver::RawStream;
-use einsparse::formats::{AnySparse, Bsr, Csr, CsrPattern, Dense, FormatError, bf16, f16, generate};
+use einsparse::formats::{
+    AnySparse, Bsr, Csr, CsrPattern, Dense, FormatError, bf16, f16, generate,
+};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, kernels};
 use einsparse::{
-    Choice, Context, Error, Operand, Options, Plan, Precision, RawSpmm, Refusal, SparseTensor, Stream, Tensor, ZerosRule, einsum,
+    Choice, Context, Error, Operand, Options, Plan, Precision, RawSpmm, Refusal, SparseTensor,
+    Stream, Tensor, ZerosRule, einsum,
 };
 
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -14,42 +17,86 @@ const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 fn matrix<T: Scalar>(format: &str) -> AnySparse<T> {
     let pattern = generate::blocks(96, 96, (16, 16), 0.5, 1).unwrap();
     let values = vec![T::ONE; pattern.columns().len() * 256];
-    AnySparse::from(Bsr::new(pattern, values).unwrap()).convert(format.parse().unwrap()).unwrap()
+    AnySparse::from(Bsr::new(pattern, values).unwrap())
+        .convert(format.parse().unwrap())
+        .unwrap()
 }
 
 fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
     let b = Dense::<T>::zeros([96, n]).unwrap();
     let operands = [("A", (&matrix::<T>(format)).into()), ("B", (&b).into())];
-    Context::cpu().plan(TEXT, &operands, options).unwrap().choice().clone()
+    Context::cpu()
+        .plan(TEXT, &operands, options)
+        .unwrap()
+        .choice()
+        .clone()
 }
 
 fn candidates(choice: &Choice) -> Vec<&'static Row> {
-    choice.candidates.iter().map(|c| kernels().iter().find(|row| row.name == c.name).unwrap()).collect()
+    choice
+        .candidates
+        .iter()
+        .map(|c| kernels().iter().find(|row| row.name == c.name).unwrap())
+        .collect()
 }
 
 /// Reasons of the refused rows that `of` picks.
 fn reasons(choice: &Choice, of: impl Fn(&Row) -> bool) -> Vec<&str> {
     let picked = |r: &&Refusal| kernels().iter().any(|row| row.name == r.name && of(row));
-    choice.refused.iter().filter(picked).map(|r| r.reason.as_str()).collect()
+    choice
+        .refused
+        .iter()
+        .filter(picked)
+        .map(|r| r.reason.as_str())
+        .collect()
 }
 
 fn all_say(reasons: &[&str], words: &str) {
-    assert!(!reasons.is_empty() && reasons.iter().all(|r| r.contains(words)), "{words:?}: {reasons:?}");
+    assert!(
+        !reasons.is_empty() && reasons.iter().all(|r| r.contains(words)),
+        "{words:?}: {reasons:?}"
+    );
 }
 
 #[test]
 fn every_row_of_the_element_type_is_a_candidate_or_refused() {
     fn complete<T: Scalar>(memory: &[Dtype]) {
-        for format in ["csr", "coo", "ell", "groupcoo:4", "groupcoo:1", "bsr:16x16", "blockcoo:32x32", "blockgroupcoo:64x64:2"] {
+        for format in [
+            "csr",
+            "coo",
+            "ell",
+            "groupcoo:4",
+            "groupcoo:1",
+            "bsr:16x16",
+            "blockcoo:32x32",
+            "blockgroupcoo:64x64:2",
+        ] {
             for n in [1, 64] {
                 let choice = choice::<T>(format, n, &Options::default());
-                let of_type: Vec<_> = kernels().iter().filter(|row| memory.contains(&row.dtype)).map(|row| row.name).collect();
+                let of_type: Vec<_> = kernels()
+                    .iter()
+                    .filter(|row| memory.contains(&row.dtype))
+                    .map(|row| row.name)
+                    .collect();
                 let named = choice.candidates.iter().map(|c| c.name.to_owned());
-                let mut named: Vec<_> = named.chain(choice.refused.iter().map(|r| r.name.clone())).collect();
+                let mut named: Vec<_> = named
+                    .chain(choice.refused.iter().map(|r| r.name.clone()))
+                    .collect();
                 named.sort_by_key(|name| of_type.iter().position(|n| n == name));
                 assert_eq!(named, of_type, "{format}");
-                assert!(choice.candidates.iter().all(|c| c.cost.us.is_finite() && c.cost.us > 0.0), "{choice}");
-                assert!(choice.candidates.is_sorted_by(|a, b| a.cost.us <= b.cost.us), "{choice}");
+                assert!(
+                    choice
+                        .candidates
+                        .iter()
+                        .all(|c| c.cost.us.is_finite() && c.cost.us > 0.0),
+                    "{choice}"
+                );
+                assert!(
+                    choice
+                        .candidates
+                        .is_sorted_by(|a, b| a.cost.us <= b.cost.us),
+                    "{choice}"
+                );
             }
         }
     }
@@ -64,45 +111,136 @@ fn refusals_say_why() {
     let default = Options::default();
     let csr = choice::<f32>("csr", 64, &default);
     assert!(candidates(&csr).iter().all(|row| row.walk == WalkKind::Csr));
-    all_say(&reasons(&csr, |row| row.walk == WalkKind::GroupCoo), "walks aligned groups of entries in row order, the operand is csr");
-    all_say(&reasons(&csr, |row| row.dtype == Dtype::Tf32), "rounds to TF32, and the plan asks for full precision");
+    all_say(
+        &reasons(&csr, |row| row.walk == WalkKind::GroupCoo),
+        "walks aligned groups of entries in row order, the operand is csr",
+    );
+    all_say(
+        &reasons(&csr, |row| row.dtype == Dtype::Tf32),
+        "rounds to TF32, and the plan asks for full precision",
+    );
     let pairs = choice::<f32>("groupcoo:2", 64, &default);
-    all_say(&reasons(&pairs, |row| row.walk == WalkKind::GroupCoo), "wants a group divisible by 4, not 2");
+    all_say(
+        &reasons(&pairs, |row| row.walk == WalkKind::GroupCoo),
+        "wants a group divisible by 4, not 2",
+    );
     let quads = choice::<f32>("groupcoo:4", 64, &default);
-    assert!(candidates(&quads).iter().any(|row| row.walk == WalkKind::GroupCoo));
+    assert!(
+        candidates(&quads)
+            .iter()
+            .any(|row| row.walk == WalkKind::GroupCoo)
+    );
     let odd = choice::<f32>("csr", 33, &default);
-    all_say(&reasons(&odd, |row| row.walk == WalkKind::Csr && row.vector == 4), "moves 4 elements at once, rows of B and C and their length are aligned to 1");
+    all_say(
+        &reasons(&odd, |row| row.walk == WalkKind::Csr && row.vector == 4),
+        "moves 4 elements at once, rows of B and C and their length are aligned to 1",
+    );
     assert!(candidates(&odd).iter().all(|row| row.vector == 1));
     let blocks = choice::<f16>("bsr:16x16", 64, &default);
-    all_say(&reasons(&blocks, |row| row.block == 32), "is for 32 x 32 blocks, the operand has 16 x 16");
-    all_say(&reasons(&blocks, |row| row.walk == WalkKind::Csr), "walks entries in row order, the operand is bsr:16x16");
-    assert!(candidates(&blocks).iter().all(|row| row.block == 16 && row.zeros == Zeros::Dense));
+    all_say(
+        &reasons(&blocks, |row| row.block == 32),
+        "is for 32 x 32 blocks, the operand has 16 x 16",
+    );
+    all_say(
+        &reasons(&blocks, |row| row.walk == WalkKind::Csr),
+        "walks entries in row order, the operand is bsr:16x16",
+    );
+    assert!(
+        candidates(&blocks)
+            .iter()
+            .all(|row| row.block == 16 && row.zeros == Zeros::Dense)
+    );
     let oblong = choice::<f16>("bsr:16x32", 64, &default);
     assert!(oblong.candidates.is_empty());
-    all_say(&reasons(&oblong, |row| row.block == 32), "the operand has 16 x 32");
-    assert!(choice::<f64>("bsr:16x16", 64, &default).candidates.is_empty());
+    all_say(
+        &reasons(&oblong, |row| row.block == 32),
+        "the operand has 16 x 32",
+    );
+    assert!(
+        choice::<f64>("bsr:16x16", 64, &default)
+            .candidates
+            .is_empty()
+    );
 }
 
 #[test]
 fn options_exclude_rows() {
-    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
+    let strict = Options {
+        zeros: ZerosRule::Strict,
+        ..Options::default()
+    };
     let blocks = choice::<f16>("blockgroupcoo:16x16:2", 64, &strict);
     assert!(blocks.candidates.is_empty());
-    all_say(&reasons(&blocks, |row| row.block == 16), "the plan asks for Zeros::Strict");
+    all_say(
+        &reasons(&blocks, |row| row.block == 16),
+        "the plan asks for Zeros::Strict",
+    );
     assert!(!choice::<f16>("csr", 64, &strict).candidates.is_empty());
-    let tf32 = Options { precision: Precision::Tf32, ..Options::default() };
-    assert!(choice::<f32>("bsr:16x16", 64, &Options::default()).candidates.is_empty());
-    assert!(candidates(&choice::<f32>("bsr:16x16", 64, &tf32)).iter().all(|row| row.dtype == Dtype::Tf32 && row.block == 16));
-    let any = Options { alignment: Some(1), ..Options::default() };
-    assert!(candidates(&choice::<f32>("csr", 64, &any)).iter().all(|row| row.vector == 1));
-    let two = Options { alignment: Some(2), ..Options::default() };
-    assert!(candidates(&choice::<f64>("csr", 64, &two)).iter().any(|row| row.vector == 2));
-    for row in kernels().iter().filter(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr) {
-        let forced = choice::<f32>("csr", 64, &Options { variant: Some(row.name.into()), ..Options::default() });
-        assert_eq!(forced.candidates.iter().map(|c| c.name).collect::<Vec<_>>(), [row.name]);
-        all_say(&forced.refused.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>(), &format!("the plan asks for {}", row.name));
+    let tf32 = Options {
+        precision: Precision::Tf32,
+        ..Options::default()
+    };
+    assert!(
+        choice::<f32>("bsr:16x16", 64, &Options::default())
+            .candidates
+            .is_empty()
+    );
+    assert!(
+        candidates(&choice::<f32>("bsr:16x16", 64, &tf32))
+            .iter()
+            .all(|row| row.dtype == Dtype::Tf32 && row.block == 16)
+    );
+    let any = Options {
+        alignment: Some(1),
+        ..Options::default()
+    };
+    assert!(
+        candidates(&choice::<f32>("csr", 64, &any))
+            .iter()
+            .all(|row| row.vector == 1)
+    );
+    let two = Options {
+        alignment: Some(2),
+        ..Options::default()
+    };
+    assert!(
+        candidates(&choice::<f64>("csr", 64, &two))
+            .iter()
+            .any(|row| row.vector == 2)
+    );
+    for row in kernels()
+        .iter()
+        .filter(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr)
+    {
+        let forced = choice::<f32>(
+            "csr",
+            64,
+            &Options {
+                variant: Some(row.name.into()),
+                ..Options::default()
+            },
+        );
+        assert_eq!(
+            forced.candidates.iter().map(|c| c.name).collect::<Vec<_>>(),
+            [row.name]
+        );
+        all_say(
+            &forced
+                .refused
+                .iter()
+                .map(|r| r.reason.as_str())
+                .collect::<Vec<_>>(),
+            &format!("the plan asks for {}", row.name),
+        );
     }
-    let nobody = choice::<f32>("csr", 64, &Options { variant: Some("no_such_row".into()), ..Options::default() });
+    let nobody = choice::<f32>(
+        "csr",
+        64,
+        &Options {
+            variant: Some("no_such_row".into()),
+            ..Options::default()
+        },
+    );
     assert!(nobody.candidates.is_empty());
 }
 
@@ -113,12 +251,24 @@ fn leading_dimensions_count_for_the_choice() {
     let a = cpu.upload(a).unwrap();
     let widest = |ldb: usize, ldc: usize| {
         let b = cpu.upload_strided(&b, ldb, 0.0).unwrap();
-        let c = cpu.upload_strided(&Dense::zeros([96, 64]).unwrap(), ldc, 0.0).unwrap();
+        let c = cpu
+            .upload_strided(&Dense::zeros([96, 64]).unwrap(), ldc, 0.0)
+            .unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
-        let plan = cpu.plan::<f32>(TEXT, &operands, &Options::default()).unwrap();
+        let plan = cpu
+            .plan::<f32>(TEXT, &operands, &Options::default())
+            .unwrap();
         candidates(plan.choice()).iter().map(|row| row.vector).max()
     };
-    assert_eq!([widest(64, 64), widest(65, 64), widest(64, 67), widest(68, 72)], [Some(4), Some(1), Some(1), Some(4)]);
+    assert_eq!(
+        [
+            widest(64, 64),
+            widest(65, 64),
+            widest(64, 67),
+            widest(68, 72)
+        ],
+        [Some(4), Some(1), Some(1), Some(4)]
+    );
 }
 
 #[test]
@@ -126,23 +276,47 @@ fn a_choice_prints_candidates_and_refusals() {
     let text = choice::<f16>("bsr:16x16", 64, &Options::default()).to_string();
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[0].starts_with("-> block_f16_b16"), "{text}");
-    for words in [" us (hbm ", ", gather ", ", compute ", ", latency ", "zeros = Dense"] {
+    for words in [
+        " us (hbm ",
+        ", gather ",
+        ", compute ",
+        ", latency ",
+        "zeros = Dense",
+    ] {
         assert!(lines[0].contains(words), "{words} not in {}", lines[0]);
     }
     assert!(lines[1].starts_with("   block_f16_b16_any"), "{text}");
-    assert!(lines[2..].iter().all(|line| line.contains(" refused: ")), "{text}");
+    assert!(
+        lines[2..].iter().all(|line| line.contains(" refused: ")),
+        "{text}"
+    );
     assert_eq!(Choice::default().to_string(), "");
 }
 
 #[test]
 fn a_plan_prints_itself_and_its_stages() {
     let b = Dense::<f32>::zeros([96, 64]).unwrap();
-    let operands = [("A", (&matrix::<f32>("groupcoo:4")).into()), ("B", (&b).into())];
-    let plan = Context::cpu().plan(TEXT, &operands, &Options::default()).unwrap();
+    let operands = [
+        ("A", (&matrix::<f32>("groupcoo:4")).into()),
+        ("B", (&b).into()),
+    ];
+    let plan = Context::cpu()
+        .plan(TEXT, &operands, &Options::default())
+        .unwrap();
     assert_eq!(plan.einsum().to_string(), TEXT);
-    assert_eq!(plan.indirect().to_string(), "C[AM[p],n] += AV[p,q] * B[AK[p,q],n]");
-    assert_eq!((plan.variant(), plan.out_shape(), plan.workspace_bytes()), ("cpu", &[96, 64][..], 0));
-    assert!(plan.to_string().starts_with("cpu: parallel executor on CPU ("), "{plan}");
+    assert_eq!(
+        plan.indirect().to_string(),
+        "C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"
+    );
+    assert_eq!(
+        (plan.variant(), plan.out_shape(), plan.workspace_bytes()),
+        ("cpu", &[96, 64][..], 0)
+    );
+    assert!(
+        plan.to_string()
+            .starts_with("cpu: parallel executor on CPU ("),
+        "{plan}"
+    );
     // What is no SpMM has no candidates, and runs on the CPU all the same.
     let csc = choice::<f32>("csc", 64, &Options::default());
     assert_eq!(csc, Choice::default());
@@ -175,38 +349,72 @@ fn two_by_three() -> (Csr<f32>, Dense<f32>) {
 /// The words of an error of planning.
 #[track_caller]
 fn refused(text: &str, operands: &[(&str, Operand<'_, f32>)]) -> Error {
-    Context::cpu().plan(text, operands, &Options::default()).map(|plan| plan.to_string()).expect_err("an error")
+    Context::cpu()
+        .plan(text, operands, &Options::default())
+        .map(|plan| plan.to_string())
+        .expect_err("an error")
 }
 
 #[track_caller]
 fn says(error: &Error, words: &[&str]) {
     let text = error.to_string();
-    assert!(words.iter().all(|w| text.contains(w)), "{words:?} not all in: {text}");
+    assert!(
+        words.iter().all(|w| text.contains(w)),
+        "{words:?} not all in: {text}"
+    );
 }
 
 #[test]
 fn planning_refuses_what_does_not_fit() {
     let (a, b) = two_by_three();
-    let error = refused("C[m,n] = A[m,k * B[k,n]", &[("A", (&a).into()), ("B", (&b).into())]);
+    let error = refused(
+        "C[m,n] = A[m,k * B[k,n]",
+        &[("A", (&a).into()), ("B", (&b).into())],
+    );
     assert!(matches!(error, Error::Parse { at: 15, .. }), "{error:?}");
     says(&error, &["\n               ^\n", "found `*`"]);
     let wrong = Dense::<f32>::zeros([4, 2]).unwrap();
     let error = refused(TEXT, &[("A", (&a).into()), ("B", (&wrong).into())]);
-    assert!(matches!(&error, Error::Shape { index, .. } if index == "k"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Shape { index, .. } if index == "k"),
+        "{error:?}"
+    );
     says(&error, &["3", "4", "A", "B"]);
     let cube = Dense::<f32>::zeros([3, 2, 1]).unwrap();
     let error = refused(TEXT, &[("A", (&a).into()), ("B", (&cube).into())]);
     assert!(matches!(&error, Error::Shape { .. }), "{error:?}");
     says(&error, &["B", "2", "3"]);
     let error = refused(TEXT, &[("A", (&a).into())]);
-    assert!(matches!(&error, Error::Operand { name, .. } if name == "B"), "{error:?}");
-    let error = refused(TEXT, &[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())]);
-    assert!(matches!(&error, Error::Operand { name, .. } if name == "D"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "B"),
+        "{error:?}"
+    );
+    let error = refused(
+        TEXT,
+        &[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())],
+    );
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "D"),
+        "{error:?}"
+    );
     says(&error, &["does not name it"]);
-    let square = Csr::new(CsrPattern::new(3, 2, vec![0, 1, 1, 1], vec![0]).unwrap(), vec![1.0]).unwrap();
+    let square = Csr::new(
+        CsrPattern::new(3, 2, vec![0, 1, 1, 1], vec![0]).unwrap(),
+        vec![1.0],
+    )
+    .unwrap();
     let error = refused(TEXT, &[("A", (&a).into()), ("B", (&square).into())]);
-    says(&error, &["operand `B`: is sparse, and so is `A`", "one sparse operand in"]);
-    let error = refused("C[m,n] = A[m,k] * B[k,j]", &[("A", (&a).into()), ("B", (&b).into())]);
+    says(
+        &error,
+        &[
+            "operand `B`: is sparse, and so is `A`",
+            "one sparse operand in",
+        ],
+    );
+    let error = refused(
+        "C[m,n] = A[m,k] * B[k,j]",
+        &[("A", (&a).into()), ("B", (&b).into())],
+    );
     says(&error, &["index `n`"]);
 }
 
@@ -217,19 +425,39 @@ fn running_refuses_what_was_not_planned() {
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let plan = cpu.plan(TEXT, &operands, &Options::default()).unwrap();
     let stream = cpu.stream().unwrap();
-    let mut c = cpu.upload_dense(&Dense::new([2, 2], vec![7.0; 4]).unwrap()).unwrap();
-    let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut Tensor<f32>| plan.run(operands, c, &stream).unwrap_err();
-    let error = run(&[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())], &mut c);
+    let mut c = cpu
+        .upload_dense(&Dense::new([2, 2], vec![7.0; 4]).unwrap())
+        .unwrap();
+    let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut Tensor<f32>| {
+        plan.run(operands, c, &stream).unwrap_err()
+    };
+    let error = run(
+        &[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())],
+        &mut c,
+    );
     says(&error, &["operand `D`: is not part of the plan"]);
     let tall = Dense::<f32>::zeros([4, 2]).unwrap();
     let error = run(&[("A", (&a).into()), ("B", (&tall).into())], &mut c);
-    says(&error, &["index `B`: planned with [3, 2] but run with [4, 2]"]);
+    says(
+        &error,
+        &["index `B`: planned with [3, 2] but run with [4, 2]"],
+    );
     let error = run(&[("A", (&a).into())], &mut c);
-    assert!(matches!(&error, Error::Operand { name, .. } if name == "B"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "B"),
+        "{error:?}"
+    );
     let mut wide = cpu.zeros::<f32>(&[2, 5]).unwrap();
     let error = run(&operands, &mut wide);
-    says(&error, &["index `C`: planned with [2, 2] but run with [2, 5]"]);
-    assert_eq!(c.to_dense().unwrap().values(), [7.0; 4], "outputs are untouched");
+    says(
+        &error,
+        &["index `C`: planned with [2, 2] but run with [2, 5]"],
+    );
+    assert_eq!(
+        c.to_dense().unwrap().values(),
+        [7.0; 4],
+        "outputs are untouched"
+    );
     // SAFETY: a CPU plan launches nothing.
     let error = unsafe { plan.run_raw(&RawSpmm::default(), RawStream::LEGACY) }.unwrap_err();
     assert!(matches!(&error, Error::Cuda { .. }), "{error:?}");
@@ -241,14 +469,21 @@ fn a_named_factor_must_be_a_number() {
     let cpu = Context::cpu();
     let (a, b) = two_by_three();
     let text = "C[m,n] = s * A[m,k] * B[k,n]";
-    let error = refused(text, &[("A", (&a).into()), ("B", (&b).into()), ("s", (&b).into())]);
+    let error = refused(
+        text,
+        &[("A", (&a).into()), ("B", (&b).into()), ("s", (&b).into())],
+    );
     says(&error, &["`s`", "2"]);
-    let given: [(&str, Operand<'_, f32>); 3] = [("A", (&a).into()), ("B", (&b).into()), ("s", 2.0.into())];
+    let given: [(&str, Operand<'_, f32>); 3] =
+        [("A", (&a).into()), ("B", (&b).into()), ("s", 2.0.into())];
     let plan = cpu.plan(text, &given, &Options::default()).unwrap();
     let mut c = cpu.zeros(plan.out_shape()).unwrap();
     let stream = cpu.stream().unwrap();
     let error = plan.run(&given[..2], &mut c, &stream).unwrap_err();
-    assert!(matches!(&error, Error::Operand { name, .. } if name == "s"), "{error:?}");
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "s"),
+        "{error:?}"
+    );
     plan.run(&given, &mut c, &stream).unwrap();
     assert_eq!(c.to_dense().unwrap().values(), [4.0, 4.0, 14.0, 14.0]);
 }
@@ -266,10 +501,22 @@ fn tensors_refuse_what_does_not_fit() {
     let error = sparse.set_values(&[1.0]).unwrap_err();
     says(&error, &["1 values", "3 slots"]);
     let error = cpu.zeros::<f32>(&[usize::MAX / 2, 16]).unwrap_err();
-    let Error::Overflow { value, limit, .. } = error else { panic!("{error:?}") };
+    let Error::Overflow { value, limit, .. } = error else {
+        panic!("{error:?}")
+    };
     assert!(value == (usize::MAX / 2) as u128 * 16 && limit < value);
     let error = Error::from(Dense::new([2, 2], vec![1.0f32]).unwrap_err());
-    assert!(matches!(&error, Error::Format(FormatError::Length { found: 1, expected: 4, .. })), "{error:?}");
+    assert!(
+        matches!(
+            &error,
+            Error::Format(FormatError::Length {
+                found: 1,
+                expected: 4,
+                ..
+            })
+        ),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -277,8 +524,23 @@ fn an_index_past_its_axis_is_named() {
     let b = Dense::new([3, 2], vec![1.0f32; 6]).unwrap();
     let v = Dense::new([2], vec![1.0f32; 2]).unwrap();
     let cpu = Context::cpu();
-    let error = einsum!(cpu, "C[p,n] = V[p] * B[I[p],n]", V = &v, B = &b, I = (&[2usize][..], &[1u32, 9][..])).unwrap_err();
-    let Error::InvalidIndex { array, position, value, bound } = &error else { panic!("{error:?}") };
+    let error = einsum!(
+        cpu,
+        "C[p,n] = V[p] * B[I[p],n]",
+        V = &v,
+        B = &b,
+        I = (&[2usize][..], &[1u32, 9][..])
+    )
+    .unwrap_err();
+    let Error::InvalidIndex {
+        array,
+        position,
+        value,
+        bound,
+    } = &error
+    else {
+        panic!("{error:?}")
+    };
     assert_eq!((array.as_str(), *position, *value, *bound), ("I", 1, 9, 3));
     says(&error, &["I[1] = 9 is past 3"]);
 }
@@ -298,9 +560,20 @@ fn adding_wants_something_to_add_to() {
 #[test]
 fn no_gpu_and_no_kernel_have_words() {
     let error = Context::cuda(999).map(|c| c.to_string()).unwrap_err();
-    let Error::Cuda { call, reason } = &error else { panic!("{error:?}") };
+    let Error::Cuda { call, reason } = &error else {
+        panic!("{error:?}")
+    };
     assert!(!call.is_empty() && !reason.is_empty());
-    let tried = vec![Refusal { name: "spmm_csr_f32_n32".into(), reason: "moves 4 elements at once".into() }];
-    let error = Error::NoKernel { indirect: "C[m,n] += AV[p] * B[AK[p],n]".into(), tried };
-    assert_eq!(error.to_string(), "no kernel for C[m,n] += AV[p] * B[AK[p],n]\n  spmm_csr_f32_n32: moves 4 elements at once");
+    let tried = vec![Refusal {
+        name: "spmm_csr_f32_n32".into(),
+        reason: "moves 4 elements at once".into(),
+    }];
+    let error = Error::NoKernel {
+        indirect: "C[m,n] += AV[p] * B[AK[p],n]".into(),
+        tried,
+    };
+    assert_eq!(
+        error.to_string(),
+        "no kernel for C[m,n] += AV[p] * B[AK[p],n]\n  spmm_csr_f32_n32: moves 4 elements at once"
+    );
 }

@@ -46,19 +46,27 @@ impl Deref for Gpu {
 /// The first GPU. Without one: a line on stderr and `None`, or a panic under EINSPARSE_REQUIRE_GPU=1.
 pub fn gpu() -> Option<Gpu> {
     let _turn = Turn::Shared(CAPTURE.read().unwrap_or_else(PoisonError::into_inner));
-    Some(Gpu { context: open()?, _turn })
+    Some(Gpu {
+        context: open()?,
+        _turn,
+    })
 }
 
 /// As [`gpu`], while no other test uses it.
 pub fn gpu_alone() -> Option<Gpu> {
     let _turn = Turn::Alone(CAPTURE.write().unwrap_or_else(PoisonError::into_inner));
-    Some(Gpu { context: open()?, _turn })
+    Some(Gpu {
+        context: open()?,
+        _turn,
+    })
 }
 
 fn open() -> Option<Context> {
     match Context::cuda(0) {
         Ok(context) => Some(context),
-        Err(reason) if is_set("EINSPARSE_REQUIRE_GPU") => panic!("EINSPARSE_REQUIRE_GPU=1, but {reason}"),
+        Err(reason) if is_set("EINSPARSE_REQUIRE_GPU") => {
+            panic!("EINSPARSE_REQUIRE_GPU=1, but {reason}")
+        }
         Err(reason) => {
             skipped("no GPU", reason);
             None
@@ -86,7 +94,10 @@ pub fn data() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    skipped("real matrices, generated ones instead", format_args!("no folder {}", folder.display()));
+    skipped(
+        "real matrices, generated ones instead",
+        format_args!("no folder {}", folder.display()),
+    );
     None
 }
 
@@ -174,7 +185,14 @@ impl<T: Scalar> Problem<T> {
         let product = product(&a, &b, WIDEST, |x| x);
         let bias_rows = Dense::new([m], rng.integers(m)).unwrap();
         let (bias_columns, start) = (rng.integers(WIDEST), rng.integers(m * WIDEST));
-        Problem { a, b, product, bias_rows, bias_columns, start }
+        Problem {
+            a,
+            b,
+            product,
+            bias_rows,
+            bias_columns,
+            start,
+        }
     }
 
     pub fn m(&self) -> usize {
@@ -187,7 +205,9 @@ impl<T: Scalar> Problem<T> {
 
     pub fn sparse(&self, format: &str) -> AnySparse<T> {
         let format: Format = format.parse().unwrap();
-        AnySparse::from(self.a.clone()).convert(format).unwrap_or_else(|e| panic!("{format}: {e}"))
+        AnySparse::from(self.a.clone())
+            .convert(format)
+            .unwrap_or_else(|e| panic!("{format}: {e}"))
     }
 
     /// The first `n` columns of B.
@@ -202,7 +222,14 @@ impl<T: Scalar> Problem<T> {
     /// The output before a run: NaN for `=`, integers for `+=`.
     pub fn start(&self, x: &Expression, n: usize) -> Dense<T> {
         let nan = T::from_f64(f64::NAN);
-        Dense::from_fn([self.m(), n], |i| if x.accumulate { self.start[i[0] * WIDEST + i[1]] } else { nan }).unwrap()
+        Dense::from_fn([self.m(), n], |i| {
+            if x.accumulate {
+                self.start[i[0] * WIDEST + i[1]]
+            } else {
+                nan
+            }
+        })
+        .unwrap()
     }
 
     /// What the output must hold at (row, column): exact, rounded once.
@@ -225,7 +252,12 @@ impl<T: Scalar> Problem<T> {
 }
 
 /// Row by row in f64: `map` is applied to every term.
-pub fn product<T: Scalar>(a: &Csr<T>, b: &[T], n: usize, map: impl Fn(f64) -> f64 + Sync) -> Vec<f64> {
+pub fn product<T: Scalar>(
+    a: &Csr<T>,
+    b: &[T],
+    n: usize,
+    map: impl Fn(f64) -> f64 + Sync,
+) -> Vec<f64> {
     let pattern = a.pattern();
     let mut out = vec![0.0; pattern.rows() * n];
     if n == 0 {
@@ -275,7 +307,13 @@ impl Expression {
             (Bias::Rows, false, Some(3), Some(-0.5)),
         ];
         let both = |(bias, relu, literal, named)| {
-            [false, true].map(|accumulate| Expression { accumulate, bias, relu, literal, named })
+            [false, true].map(|accumulate| Expression {
+                accumulate,
+                bias,
+                relu,
+                literal,
+                named,
+            })
         };
         epilogues.into_iter().flat_map(both).collect()
     }
@@ -293,12 +331,23 @@ impl Expression {
             Bias::Columns => " + bias[n]",
         };
         let inner = format!("{literal}{named}A[m,k] * B[k,n]{bias}");
-        let right = if self.relu { format!("relu({inner})") } else { inner };
-        format!("C[m,n] {} {right}", if self.accumulate { "+=" } else { "=" })
+        let right = if self.relu {
+            format!("relu({inner})")
+        } else {
+            inner
+        };
+        format!(
+            "C[m,n] {} {right}",
+            if self.accumulate { "+=" } else { "=" }
+        )
     }
 
     /// Adds what this expression needs beside A and B.
-    pub fn operands<'a, T: Scalar>(&self, operands: &mut Vec<(&'static str, Operand<'a, T>)>, biases: [&'a Tensor<T>; 2]) {
+    pub fn operands<'a, T: Scalar>(
+        &self,
+        operands: &mut Vec<(&'static str, Operand<'a, T>)>,
+        biases: [&'a Tensor<T>; 2],
+    ) {
         match self.bias {
             Bias::None => {}
             Bias::Rows => operands.push(("bias", biases[0].into())),
@@ -318,14 +367,29 @@ pub fn assert_matrix<T: Scalar>(
     assert_eq!(found.len(), rows * leading, "{what:?}: length");
     let wrong = |i: &usize| {
         let (r, c) = (i / leading, i % leading);
-        found[*i] != if c < columns { expected(r, c) } else { T::from_f64(GUARD) }
+        found[*i]
+            != if c < columns {
+                expected(r, c)
+            } else {
+                T::from_f64(GUARD)
+            }
     };
-    let Some(first) = (0..found.len()).find(wrong) else { return };
+    let Some(first) = (0..found.len()).find(wrong) else {
+        return;
+    };
     let count = (0..found.len()).filter(wrong).count();
     let (r, c) = (first / leading, first % leading);
     if c >= columns {
-        panic!("{what:?}: {count} of {} wrong, the gap behind row {r} was written: {}", found.len(), found[first]);
+        panic!(
+            "{what:?}: {count} of {} wrong, the gap behind row {r} was written: {}",
+            found.len(),
+            found[first]
+        );
     }
-    panic!("{what:?}: {count} of {} wrong, first C[{r},{c}] = {}, expected {}", found.len(), found[first], expected(r, c));
+    panic!(
+        "{what:?}: {count} of {} wrong, first C[{r},{c}] = {}, expected {}",
+        found.len(),
+        found[first],
+        expected(r, c)
+    );
 }
-

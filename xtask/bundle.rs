@@ -83,6 +83,9 @@ fn executables() -> Result<BTreeMap<String, PathBuf>> {
         let target = target.split('}').next().unwrap_or(target);
         let name = json_string(target, "name").ok_or("cargo names no target")?;
         let of_kind = |kind: &str| target.contains(&format!("\"kind\":[\"{kind}\"]"));
+        if name == "cpu_spmm" {
+            continue;
+        }
         let place = match profile.contains("\"test\":true") {
             _ if of_kind("bench") => format!("bench-{name}"),
             true if of_kind("bin") => format!("tests/command-{name}"),

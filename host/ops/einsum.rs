@@ -18,7 +18,11 @@ enum Copied<T: Scalar> {
 ///
 /// # Errors
 /// Whatever parsing, checking, planning or running finds; see [`Error`].
-pub fn einsum<T: Scalar>(context: &Context, text: &str, operands: &[(&str, Operand<'_, T>)]) -> Result<Tensor<T>> {
+pub fn einsum<T: Scalar>(
+    context: &Context,
+    text: &str,
+    operands: &[(&str, Operand<'_, T>)],
+) -> Result<Tensor<T>> {
     let copied: Vec<Option<Copied<T>>> = operands
         .iter()
         .map(|(_, operand)| {
@@ -49,7 +53,9 @@ pub fn einsum<T: Scalar>(context: &Context, text: &str, operands: &[(&str, Opera
         .collect();
     let plan = context.plan(text, &bound, &Options::default())?;
     let mut out = context.zeros(plan.out_shape())?;
-    let Einsum { out: access, mode, .. } = plan.einsum();
+    let Einsum {
+        out: access, mode, ..
+    } = plan.einsum();
     if *mode == Mode::Accumulate {
         let start = bound.iter().find(|(name, _)| *name == access.tensor);
         let Some((_, Operand::Dense(start))) = start else {

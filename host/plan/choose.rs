@@ -59,7 +59,13 @@ struct Problem {
 
 /// Largest power of two, at most 16, that divides every number.
 fn alignment_of(numbers: &[usize]) -> usize {
-    numbers.iter().fold(16, |a, &x| if x == 0 { a } else { a.min(1 << x.trailing_zeros().min(4)) })
+    numbers.iter().fold(16, |a, &x| {
+        if x == 0 {
+            a
+        } else {
+            a.min(1 << x.trailing_zeros().min(4))
+        }
+    })
 }
 
 pub(super) fn choose<T: Scalar>(
@@ -76,15 +82,26 @@ pub(super) fn choose<T: Scalar>(
             .unwrap_or_default();
         return Ok((Exec::Cpu, choice));
     };
-    let refuse = |tried| Error::NoKernel { indirect: indirect.to_string(), tried };
+    let refuse = |tried| Error::NoKernel {
+        indirect: indirect.to_string(),
+        tried,
+    };
     let Some(problem) = problem(indirect, operands, out_shape, options)? else {
         let reason = "the table holds sparse x dense products C[m,n] (=|+=) A[m,k] * B[k,n] with A in row order; \
                       Context::cpu() runs every expression";
-        return Err(refuse(vec![Refusal { name: "spmm, block".into(), reason: reason.into() }]));
+        return Err(refuse(vec![Refusal {
+            name: "spmm, block".into(),
+            reason: reason.into(),
+        }]));
     };
     let choice = candidates(&problem, device.machine(), options);
-    let row = choice.candidates.first().and_then(|c| kernels().iter().find(|r| r.name == c.name));
-    let Some(row) = row else { return Err(refuse(choice.refused)) };
+    let row = choice
+        .candidates
+        .first()
+        .and_then(|c| kernels().iter().find(|r| r.name == c.name));
+    let Some(row) = row else {
+        return Err(refuse(choice.refused));
+    };
     let Operand::Sparse(a) = find(operands, &problem.form.sparse)? else {
         return Err(Error::Operand {
             name: problem.form.sparse.clone(),
@@ -92,7 +109,11 @@ pub(super) fn choose<T: Scalar>(
         });
     };
     let runs = a.runs().ok_or_else(|| refuse(vec![]))?;
-    let extents = Extents { m: problem.work.m, k: problem.work.k, n: problem.work.n };
+    let extents = Extents {
+        m: problem.work.m,
+        k: problem.work.k,
+        n: problem.work.n,
+    };
     let launch = SpmmLaunch::new(device, row, problem.form.clone(), extents, runs)?;
     Ok((Exec::Spmm(Box::new(launch), problem.form), choice))
 }
@@ -103,7 +124,9 @@ fn problem<T: Scalar>(
     out_shape: &[usize],
     options: &Options,
 ) -> Result<Option<Problem>> {
-    let Some(form) = indirect.as_spmm() else { return Ok(None) };
+    let Some(form) = indirect.as_spmm() else {
+        return Ok(None);
+    };
     let host = match find(operands, &form.sparse)? {
         Operand::Sparse(a) => a.host(),
         Operand::HostSparse(a) => a,
@@ -132,7 +155,10 @@ fn problem<T: Scalar>(
         accumulate: form.mode == Mode::Accumulate,
     };
     let given = options.alignment.unwrap_or(16).max(1);
-    let columns_bias = form.bias.as_ref().is_some_and(|(_, axis)| *axis == BiasAxis::Cols);
+    let columns_bias = form
+        .bias
+        .as_ref()
+        .is_some_and(|(_, axis)| *axis == BiasAxis::Cols);
     let _ = columns_bias; // a bias of columns is n long; its address is checked when a run binds it
     Ok(Some(Problem {
         form,
@@ -150,12 +176,16 @@ fn candidates(problem: &Problem, machine: &Machine, options: &Options) -> Choice
             (Dtype::F32, Precision::Tf32) => [Dtype::F32, Dtype::Tf32],
             (dtype, _) => [dtype, dtype],
         };
-        let same_memory = row.dtype == problem.dtype || (row.dtype == Dtype::Tf32 && problem.dtype == Dtype::F32);
+        let same_memory =
+            row.dtype == problem.dtype || (row.dtype == Dtype::Tf32 && problem.dtype == Dtype::F32);
         if !same_memory {
             continue;
         }
         match refusal(row, problem, options, &computes) {
-            Some(reason) => choice.refused.push(Refusal { name: row.name.into(), reason }),
+            Some(reason) => choice.refused.push(Refusal {
+                name: row.name.into(),
+                reason,
+            }),
             None => choice.candidates.push(Candidate {
                 name: row.name,
                 cost: predict(row, &problem.work, machine),
@@ -163,7 +193,9 @@ fn candidates(problem: &Problem, machine: &Machine, options: &Options) -> Choice
             }),
         }
     }
-    choice.candidates.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+    choice
+        .candidates
+        .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
     choice
 }
 
@@ -180,7 +212,10 @@ fn refusal(row: &Row, problem: &Problem, options: &Options, computes: &[Dtype]) 
     let block = (row.block as usize, row.block as usize);
     if row.walk == WalkKind::Block && block != problem.work.block {
         let (bm, bk) = problem.work.block;
-        return Some(format!("is for {0} x {0} blocks, the operand has {bm} x {bk}", row.block));
+        return Some(format!(
+            "is for {0} x {0} blocks, the operand has {bm} x {bk}",
+            row.block
+        ));
     }
     if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
         return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
@@ -190,7 +225,10 @@ fn refusal(row: &Row, problem: &Problem, options: &Options, computes: &[Dtype]) 
         _ => ("rows of B and C and their length", problem.alignment),
     };
     if !alignment.is_multiple_of(row.vector as usize) {
-        return Some(format!("moves {} elements at once, {what} are aligned to {alignment}", row.vector));
+        return Some(format!(
+            "moves {} elements at once, {what} are aligned to {alignment}",
+            row.vector
+        ));
     }
     None
 }

@@ -33,11 +33,18 @@ struct Run {
 const ROW_16: usize = BLOCK_COLUMNS * 2;
 const ROW_32: usize = BLOCK_COLUMNS * 4 + 32;
 
-impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body for MmaTile<B, MA, NA, ALIGNED> {
+impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body
+    for MmaTile<B, MA, NA, ALIGNED>
+{
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams) {
         let [row, start, len, slot] = global::load_v4(p.items + gpu::block_x() as u64 * 16, true);
-        let run = Run { row, start, len, column: gpu::block_y() * Self::COLUMNS };
+        let run = Run {
+            row,
+            start,
+            len,
+            column: gpu::block_y() * Self::COLUMNS,
+        };
         let mut acc = [[[0f32; 4]; NA]; MA];
         let stages = (len * B as u32).div_ceil(Self::stage_k(E::DTYPE) as u32);
         let mut s = 0;
@@ -63,10 +70,24 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body
             tail = advance(tail, Self::stage_bytes(E::DTYPE) as u32, end);
             s += 1;
         }
-        if slot != WHOLE_ROW && !carry::<B, MA, NA>(p, slot, run.column, &mut acc) {
-            return;
+        stage_out::<B, MA, NA>(&acc);
+        let mut sources = Sources {
+            first: slot,
+            count: 0,
+        };
+        if slot != WHOLE_ROW {
+            sources = carry::<B>(p, slot, run.column);
+            if sources.count == 0 {
+                return;
+            }
         }
-        write::<E, B, MA, NA>(p, run, &acc);
+        if p.flags & FLAG_VECTORS == 0 {
+            write::<E, B, 1>(p, run, sources);
+        } else if E::BYTES == 2 {
+            write::<E, B, 8>(p, run, sources);
+        } else {
+            write::<E, B, 4>(p, run, sources);
+        }
     }
 }
 
@@ -86,7 +107,12 @@ fn warp_origin<const B: usize, const NA: usize>() -> (u32, u32) {
 /// Starts the copies of stage `s` into the arena at byte `at`. What lies past the run, past k or past
 /// n arrives as zeros.
 #[inline(always)]
-fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(p: &SpmmParams, run: Run, s: u32, at: u32) {
+fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
+    p: &SpmmParams,
+    run: Run,
+    s: u32,
+    at: u32,
+) {
     let arena = copy::arena() + at;
     let per_chunk = 16 / E::BYTES;
     let stage_k = STAGE_BYTES as u32 / E::BYTES;
@@ -96,9 +122,14 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(p: &SpmmParams, run: R
         let (r, chunk) = (index / 8, index % 8);
         let k = s * stage_k + chunk * per_chunk;
         let (block, inner) = (k / B as u32, k % B as u32);
-        let element = (run.start as u64 + block as u64) * (B * B) as u64 + (r * B as u32 + inner) as u64;
+        let element =
+            (run.start as u64 + block as u64) * (B * B) as u64 + (r * B as u32 + inner) as u64;
         let bytes = if block < run.len { 16 } else { 0 };
-        copy::copy_async_16(ATile(arena).chunk(r, chunk), p.values + element * E::BYTES as u64, bytes);
+        copy::copy_async_16(
+            ATile(arena).chunk(r, chunk),
+            p.values + element * E::BYTES as u64,
+            bytes,
+        );
         i += 1;
     }
     let arena = arena + (B * STAGE_BYTES) as u32;
@@ -109,7 +140,10 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(p: &SpmmParams, run: R
         let (r, chunk) = (index / chunks, index % chunks);
         let k = s * stage_k + r;
         let block = k / B as u32;
-        let column = global::load_b32(p.columns + (run.start as u64 + block as u64) * 4, block < run.len);
+        let column = global::load_b32(
+            p.columns + (run.start as u64 + block as u64) * 4,
+            block < run.len,
+        );
         let row = column as u64 * B as u64 + (k % B as u32) as u64;
         let first = run.column + chunk * per_chunk;
         let exists = block < run.len && row < p.k as u64 && first < p.n;
@@ -121,7 +155,11 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(p: &SpmmParams, run: R
             BTile::<ROW_32>(arena).chunk(r, chunk)
         };
         if ALIGNED {
-            let bytes = if left < per_chunk { left * E::BYTES } else { 16 };
+            let bytes = if left < per_chunk {
+                left * E::BYTES
+            } else {
+                16
+            };
             copy::copy_async_16(to, if exists { from } else { p.b }, bytes);
         } else {
             copy::store_shared_v4(to, chunk_by_element::<E>(from, left));
@@ -145,7 +183,10 @@ fn chunk_by_element<E: MmaElem>(from: u64, left: u32) -> [u32; 4] {
 
 /// Multiplies the stage at byte `at` of the arena: four k-steps.
 #[inline(always)]
-fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(at: u32, acc: &mut Acc<MA, NA>) {
+fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(
+    at: u32,
+    acc: &mut Acc<MA, NA>,
+) {
     let lane = gpu::thread() % 32;
     let (row, column) = warp_origin::<B, NA>();
     let a_tile = ATile(copy::arena() + at);
@@ -172,77 +213,138 @@ fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(at: u3
     }
 }
 
-/// Calls `f(row in the block, column in the tile, pair of accumulators)` for all pairs of a lane.
+/// Bytes of one row of the f32 tile that accumulators pass through on their way out: 128 columns, and padding that
+/// keeps the pairs of eight rows in different banks.
+const OUT_ROW: u32 = (BLOCK_COLUMNS as u32 + 8) * 4;
+
+/// Where the finished sums of a tile come from: the arena (`count` 0), or slots of partial sums.
+#[derive(Clone, Copy)]
+struct Sources {
+    first: u32,
+    count: u32,
+}
+
+/// Lays the accumulators out as rows in the arena.
 #[inline(always)]
-fn pairs<const B: usize, const MA: usize, const NA: usize>(acc: &mut Acc<MA, NA>, mut f: impl FnMut(u32, u32, &mut [f32; 2])) {
+fn stage_out<const B: usize, const MA: usize, const NA: usize>(acc: &Acc<MA, NA>) {
     let lane = gpu::thread() % 32;
     let (row, column) = warp_origin::<B, NA>();
     let (r0, c0) = frag::accumulator(lane, 0);
     let (r2, _) = frag::accumulator(lane, 2);
+    // Copies and fragment loads of every warp are done with the arena.
+    copy::copy_wait::<0>();
+    gpu::sync_threads();
     unroll!(i < MA, {
         unroll!(j < NA, {
             let [a, b, c, d] = acc[i][j];
-            let (mut upper, mut lower) = ([a, b], [c, d]);
-            let (r, c) = (row + i as u32 * 16, column + j as u32 * 8 + c0);
-            f(r + r0, c, &mut upper);
-            f(r + r2, c, &mut lower);
-            acc[i][j] = [upper[0], upper[1], lower[0], lower[1]];
+            let at =
+                copy::arena() + (row + i as u32 * 16) * OUT_ROW + (column + j as u32 * 8 + c0) * 4;
+            copy::store_shared_v2(at + r0 * OUT_ROW, [a.to_bits(), b.to_bits()]);
+            copy::store_shared_v2(at + r2 * OUT_ROW, [c.to_bits(), d.to_bits()]);
         });
     });
+    gpu::sync_threads();
 }
 
-/// Finishes and stores the tile.
+/// Address of four columns of a row of a partial sum.
 #[inline(always)]
-fn write<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(p: &SpmmParams, run: Run, acc: &Acc<MA, NA>) {
-    let mut acc = *acc;
-    pairs::<B, MA, NA>(&mut acc, |r, c, pair| {
-        let (row, column) = (run.row * B as u32 + r, run.column + c);
-        if row < p.m {
-            let bias = row_bias::<E>(p, row);
-            if p.flags & FLAG_PAIRS != 0 {
-                finish::<E, 2>(p, row, column, bias, *pair);
-            } else {
-                finish::<E, 1>(p, row, column, bias, [pair[0]]);
-                finish::<E, 1>(p, row, column + 1, bias, [pair[1]]);
-            }
-        }
-    });
+fn partial_at<const B: usize>(p: &SpmmParams, slot: u32, row: u32, column: u32) -> u64 {
+    let row = slot as u64 * B as u64 + row as u64;
+    p.partial + (row * p.partial_columns as u64 + column as u64) * 4
 }
 
-/// Leaves the partial sum of a split block row. True in the thread block that arrives last: its
-/// accumulators then hold the row's sum, added in slot order.
+/// Leaves the partial sum of a cut block row. The thread block that arrives last gets the row's slots, the others an
+/// empty range.
 #[inline(always)]
-fn carry<const B: usize, const MA: usize, const NA: usize>(p: &SpmmParams, slot: u32, column: u32, acc: &mut Acc<MA, NA>) -> bool {
+fn carry<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
     let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
-    let at = |s: u32, r: u32, c: u32| {
-        let row = s as u64 * B as u64 + r as u64;
-        p.partial + (row * p.partial_columns as u64 + (column + c) as u64) * 4
-    };
-    pairs::<B, MA, NA>(acc, |r, c, pair| {
-        global::store_v2(at(slot, r, c), [pair[0].to_bits(), pair[1].to_bits()]);
-    });
+    let mut index = gpu::thread();
+    while index < (B * BLOCK_COLUMNS / 4) as u32 {
+        let (r, c) = (
+            index / (BLOCK_COLUMNS as u32 / 4),
+            index % (BLOCK_COLUMNS as u32 / 4) * 4,
+        );
+        let four = copy::load_shared_v4(copy::arena() + r * OUT_ROW + c * 4);
+        global::store_v4(partial_at::<B>(p, slot, r, column + c), four);
+        index += 128;
+    }
     global::fence_gpu();
     gpu::sync_threads();
     let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
     if gpu::thread() == 0 {
-        copy::store_shared_b32(copy::arena(), global::atomic_add(arrivals, 1));
+        let before = global::atomic_add(arrivals, 1);
+        copy::store_shared_b32(copy::arena(), before);
+        if before + 1 == count {
+            global::store_b32(arrivals, 0);
+        }
     }
     gpu::sync_threads();
-    if copy::load_shared_b32(copy::arena()) + 1 != count {
-        return false;
-    }
+    let last = copy::load_shared_b32(copy::arena()) + 1 == count;
     global::fence_gpu();
-    *acc = [[[0f32; 4]; NA]; MA];
-    let mut s = first;
-    while s < first + count {
-        pairs::<B, MA, NA>(acc, |r, c, pair| {
-            let [x, y] = global::load_v2_fresh(at(s, r, c));
-            *pair = [pair[0] + f32::from_bits(x), pair[1] + f32::from_bits(y)];
-        });
+    Sources {
+        first,
+        count: if last { count } else { 0 },
+    }
+}
+
+/// Four finished sums: from the arena, or added up over the row's slots in slot order.
+#[inline(always)]
+fn four<const B: usize>(p: &SpmmParams, from: Sources, tile: u32, r: u32, c: u32) -> [f32; 4] {
+    if from.count == 0 {
+        return copy::load_shared_v4(copy::arena() + r * OUT_ROW + c * 4).map(f32::from_bits);
+    }
+    let mut sum = [0f32; 4];
+    let mut s = from.first;
+    while s < from.first + from.count {
+        let more = global::load_v4_fresh(partial_at::<B>(p, s, r, tile + c));
+        unroll!(i < 4, { sum[i] += f32::from_bits(more[i]) });
         s += 1;
     }
-    if gpu::thread() == 0 {
-        global::store_b32(arrivals, 0);
+    sum
+}
+
+/// Finishes the tile and stores it, `V` columns (1, 4 or 8) at a time.
+#[inline(always)]
+fn write<E: MmaElem, const B: usize, const V: usize>(p: &SpmmParams, run: Run, from: Sources) {
+    let mut index = gpu::thread();
+    let across = (BLOCK_COLUMNS / V) as u32;
+    while index < B as u32 * across {
+        let (r, c) = (index / across, index % across * V as u32);
+        let row = run.row * B as u32 + r;
+        index += 128;
+        if row >= p.m || run.column + c >= p.n {
+            continue;
+        }
+        let aligned = c & !3;
+        let low = four::<B>(p, from, run.column, r, aligned);
+        let high = if V > 4 {
+            four::<B>(p, from, run.column, r, aligned + 4)
+        } else {
+            low
+        };
+        let mut out = [0f32; V];
+        unroll!(i < V, {
+            let k = (c - aligned) as usize + i;
+            out[i] = if V == 1 {
+                pick(low, k)
+            } else if i < 4 {
+                low[i & 3]
+            } else {
+                high[i & 3]
+            };
+        });
+        let bias = row_bias::<E>(p, row);
+        finish::<E, V>(p, row, run.column + c, bias, out);
     }
-    true
+}
+
+/// `v[k]` without an array in local memory.
+#[inline(always)]
+fn pick(v: [f32; 4], k: usize) -> f32 {
+    match k {
+        0 => v[0],
+        1 => v[1],
+        2 => v[2],
+        _ => v[3],
+    }
 }

@@ -6,14 +6,23 @@ use crate::abi::*;
 /// The bias of a row, zero without one.
 #[inline(always)]
 pub fn row_bias<E: Elem>(p: &SpmmParams, row: u32) -> E::Acc {
-    let raw = E::load::<1>(p.bias + row as u64 * E::BYTES as u64, p.flags & FLAG_BIAS_ROWS != 0);
+    let raw = E::load::<1>(
+        p.bias + row as u64 * E::BYTES as u64,
+        p.flags & FLAG_BIAS_ROWS != 0,
+    );
     E::get(&raw, 0)
 }
 
 /// Finishes `V` neighbouring columns of one row and stores those below `n`. The caller guarantees
 /// that `V` elements at `column` may be accessed at once when `column < n`.
 #[inline(always)]
-pub fn finish<E: Elem, const V: usize>(p: &SpmmParams, row: u32, column: u32, row_bias: E::Acc, acc: [E::Acc; V]) {
+pub fn finish<E: Elem, const V: usize>(
+    p: &SpmmParams,
+    row: u32,
+    column: u32,
+    row_bias: E::Acc,
+    acc: [E::Acc; V],
+) {
     let inside = column < p.n;
     let offset = column as u64 * E::BYTES as u64;
     let c = p.c + row as u64 * p.ldc_bytes as u64 + offset;

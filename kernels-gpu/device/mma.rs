@@ -10,7 +10,12 @@ pub trait MmaElem: Elem<Acc = f32> {
     /// Fragment of A for one atom.
     fn a(tile: ATile, row: u32, step: u32, lane: u32) -> [u32; 4];
     /// Fragments of B for the two n8 atoms from `column`.
-    fn b<const ROW_BYTES: usize>(tile: BTile<ROW_BYTES>, step: u32, column: u32, lane: u32) -> [[u32; 2]; 2];
+    fn b<const ROW_BYTES: usize>(
+        tile: BTile<ROW_BYTES>,
+        step: u32,
+        column: u32,
+        lane: u32,
+    ) -> [[u32; 2]; 2];
     /// D += A B
     fn mma(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]);
 }
@@ -23,7 +28,12 @@ macro_rules! half_mma {
                 tile.fragment(row, step, lane)
             }
             #[inline(always)]
-            fn b<const R: usize>(tile: BTile<R>, step: u32, column: u32, lane: u32) -> [[u32; 2]; 2] {
+            fn b<const R: usize>(
+                tile: BTile<R>,
+                step: u32,
+                column: u32,
+                lane: u32,
+            ) -> [[u32; 2]; 2] {
                 tile.fragment_b16(step, column, lane)
             }
             #[inline(always)]

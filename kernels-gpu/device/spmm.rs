@@ -20,8 +20,8 @@ pub trait Body: Tile {
 /// Accumulators of one lane.
 type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32> Body
-    for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
+impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32>
+    Body for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
 {
     #[inline(always)]
     unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams) {
@@ -116,12 +116,16 @@ fn join<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const SPL
 ) {
     // Words of one thread lie a block apart: neighbours fall into different banks.
     let thread = |part: u32, i: u32| {
-        let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT) + part * LANES + gpu::thread() % LANES;
+        let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT)
+            + part * LANES
+            + gpu::thread() % LANES;
         copy::arena() + (i * SubWarp::<LANES, VEC, REP, 1, SPLIT>::THREADS + t) * E::ACC_BYTES
     };
     if part > 0 {
         unroll!(r < REP, {
-            unroll!(i < VEC, { E::store_shared(thread(part, (r * VEC + i) as u32), acc[r][i]) });
+            unroll!(i < VEC, {
+                E::store_shared(thread(part, (r * VEC + i) as u32), acc[r][i])
+            });
         });
     }
     gpu::sync_threads();

@@ -21,11 +21,20 @@ pub const LADDER: &str = "rows of every length";
 pub const RAGGED: &str = "a tile less, a tile, a tile more";
 pub const CUT: &str = "one row with everything";
 
-pub const CLASSES: [&str; 7] = [ZERO_ROWS, ZERO_COLUMNS, ONE, NO_ENTRIES, LADDER, RAGGED, CUT];
+pub const CLASSES: [&str; 7] = [
+    ZERO_ROWS,
+    ZERO_COLUMNS,
+    ONE,
+    NO_ENTRIES,
+    LADDER,
+    RAGGED,
+    CUT,
+];
 
 /// Odd widths and those at powers of two; tile edges of the table come to them.
-const WIDTHS: [usize; 20] =
-    [0, 1, 2, 3, 4, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257];
+const WIDTHS: [usize; 20] = [
+    0, 1, 2, 3, 4, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257,
+];
 const FEW: [usize; 6] = [1, 8, 33, 64, 129, 256];
 const VERY_FEW: [usize; 4] = [0, 8, 33, 256];
 
@@ -38,12 +47,19 @@ fn all_widths() -> Vec<usize> {
         let (tile, step) = (row.columns as usize, row.vector as usize);
         widths.extend([tile - step, tile, tile + step]);
     }
-    assert!(widths.last().is_some_and(|&w| w <= WIDEST), "a tile is wider than the problems of the suite");
+    assert!(
+        widths.last().is_some_and(|&w| w <= WIDEST),
+        "a tile is wider than the problems of the suite"
+    );
     widths.into_iter().collect()
 }
 
 fn few() -> Vec<usize> {
-    if small() { vec![8, 33, 64] } else { FEW.to_vec() }
+    if small() {
+        vec![8, 33, 64]
+    } else {
+        FEW.to_vec()
+    }
 }
 
 /// Patterns of single entries.
@@ -59,13 +75,20 @@ pub fn entries() -> Vec<Shape> {
         shape(ONE, &[1], 1, &few()),
         shape(NO_ENTRIES, &[0; 9], 7, &few()),
         // 71 is prime: every length from 0 to 70 once, neighbours differ.
-        shape(LADDER, &std::array::from_fn::<_, 71, _>(|r| r * 37 % 71), 70, &all_widths()),
+        shape(
+            LADDER,
+            &std::array::from_fn::<_, 71, _>(|r| r * 37 % 71),
+            70,
+            &all_widths(),
+        ),
     ];
     let mut rng = Rng(9);
     let items = kernels().iter().map(|row| row.items as usize);
     let edges: BTreeSet<usize> = items.flat_map(|i| [i - 1, i, i + 1]).collect();
     for rows in edges.into_iter().filter(|&rows| rows > 0) {
-        let lens: Vec<usize> = (0..rows).map(|_| (rng.word() % 12).saturating_sub(2) as usize).collect();
+        let lens: Vec<usize> = (0..rows)
+            .map(|_| (rng.word() % 12).saturating_sub(2) as usize)
+            .collect();
         shapes.push(shape(RAGGED, &lens, 23, &few()));
     }
     let long = if small() { 1500 } else { 5000 };
@@ -78,8 +101,15 @@ pub fn entries() -> Vec<Shape> {
 pub fn blocks(block: usize) -> Vec<Shape> {
     let shape = |class, lens: &[usize], cols: usize, cut: [usize; 2], widths: &[usize]| {
         let blocks = spread(lens, cols);
-        let (rows, cols) = ((lens.len() * block).saturating_sub(cut[0]), (cols * block).saturating_sub(cut[1]));
-        Shape { class, pattern: fill_blocks(&blocks, block, rows, cols), widths: widths.to_vec() }
+        let (rows, cols) = (
+            (lens.len() * block).saturating_sub(cut[0]),
+            (cols * block).saturating_sub(cut[1]),
+        );
+        Shape {
+            class,
+            pattern: fill_blocks(&blocks, block, rows, cols),
+            widths: widths.to_vec(),
+        }
     };
     // Past the depth of the copy pipeline; then past the length at which a block row is cut.
     let longest = match block {
@@ -98,7 +128,13 @@ pub fn blocks(block: usize) -> Vec<Shape> {
     ];
     for rows in [block - 1, block, block + 1] {
         let lens = vec![2; rows.div_ceil(block)];
-        shapes.push(shape(RAGGED, &lens, 2, [lens.len() * block - rows, 0], &few()));
+        shapes.push(shape(
+            RAGGED,
+            &lens,
+            2,
+            [lens.len() * block - rows, 0],
+            &few(),
+        ));
     }
     shapes.push(shape(CUT, &[0, everything, 1], everything, [1, 1], &few()));
     shapes

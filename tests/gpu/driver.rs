@@ -13,16 +13,42 @@ fn kernels_keep_their_resources() {
     let device = gpu.device().unwrap();
     let facts = device.facts();
     for row in kernels() {
-        let function = device.modules().function(row.family, row.name, row.shared_bytes).unwrap();
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)
+            .unwrap();
         let kernel = function.facts().unwrap();
         assert_eq!(kernel.local_bytes, 0, "{} spills", row.name);
-        assert!(kernel.max_threads >= row.threads, "{}: {kernel:?}", row.name);
-        assert!(kernel.max_dynamic_smem_bytes >= row.shared_bytes, "{}: {kernel:?}", row.name);
+        assert!(
+            kernel.max_threads >= row.threads,
+            "{}: {kernel:?}",
+            row.name
+        );
+        assert!(
+            kernel.max_dynamic_smem_bytes >= row.shared_bytes,
+            "{}: {kernel:?}",
+            row.name
+        );
         let registers = kernel.registers.next_multiple_of(8) * row.threads * row.min_blocks;
-        assert!(registers <= facts.registers_per_sm, "{}: {} registers", row.name, kernel.registers);
-        let resident = function.blocks_per_sm(row.threads, row.shared_bytes).unwrap();
-        let wanted = if device.modules().arch() == "sm_90a" { row.min_blocks } else { 1 };
-        assert!(resident >= wanted, "{}: {resident} of {wanted} thread blocks fit a multiprocessor", row.name);
+        assert!(
+            registers <= facts.registers_per_sm,
+            "{}: {} registers",
+            row.name,
+            kernel.registers
+        );
+        let resident = function
+            .blocks_per_sm(row.threads, row.shared_bytes)
+            .unwrap();
+        let wanted = if device.modules().arch() == "sm_90a" {
+            row.min_blocks
+        } else {
+            1
+        };
+        assert!(
+            resident >= wanted,
+            "{}: {resident} of {wanted} thread blocks fit a multiprocessor",
+            row.name
+        );
     }
 }
 
@@ -32,9 +58,13 @@ fn events_time_a_kernel() {
     let a = generate::uniform(20_000, 20_000, 0.001, 1).unwrap();
     let values = vec![1.0f32; a.columns().len()];
     let a = gpu.upload(Csr::new(a, values).unwrap()).unwrap();
-    let b = gpu.upload_dense(&Dense::<f32>::zeros([20_000, 128]).unwrap()).unwrap();
+    let b = gpu
+        .upload_dense(&Dense::<f32>::zeros([20_000, 128]).unwrap())
+        .unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default()).unwrap();
+    let plan = gpu
+        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
+        .unwrap();
     let mut c = gpu.zeros(plan.out_shape()).unwrap();
     let stream = gpu.stream().unwrap();
     gpu.device().unwrap().context().set_current().unwrap();
@@ -61,10 +91,22 @@ fn device_memory_is_checked() {
     memory.read(&mut back, stream.raw()).unwrap();
     assert_eq!(back, [1, 2, 3]);
     let error = memory.write(&[0u32; 4], stream.raw()).unwrap_err();
-    assert!(matches!(error, Error::Overflow { value: 16, limit: 12, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::Overflow {
+                value: 16,
+                limit: 12,
+                ..
+            }
+        ),
+        "{error}"
+    );
     let wanted = 1usize << 50;
     let error = DeviceMemory::alloc(context, wanted).unwrap_err();
-    let Error::OutOfMemory { wanted: said, free } = error else { panic!("{error}") };
+    let Error::OutOfMemory { wanted: said, free } = error else {
+        panic!("{error}")
+    };
     let info = driver::mem_get_info().unwrap();
     assert!(said == wanted as u64 && 0 < free && free <= info.total);
 }
@@ -75,16 +117,35 @@ fn the_choice_holds_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let blocks = generate::blocks(256, 256, (32, 32), 0.5, 1).unwrap();
     let values = vec![1.0f32; blocks.columns().len() * 32 * 32];
-    let a = gpu.upload(einsparse::formats::Bsr::new(blocks, values).unwrap()).unwrap();
-    let b = gpu.upload_dense(&Dense::<f32>::zeros([256, 64]).unwrap()).unwrap();
+    let a = gpu
+        .upload(einsparse::formats::Bsr::new(blocks, values).unwrap())
+        .unwrap();
+    let b = gpu
+        .upload_dense(&Dense::<f32>::zeros([256, 64]).unwrap())
+        .unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = |options: &Options| gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, options);
-    let tf32 = Options { precision: Precision::Tf32, ..Options::default() };
+    let tf32 = Options {
+        precision: Precision::Tf32,
+        ..Options::default()
+    };
     let plan_tf32 = plan(&tf32).unwrap();
     assert_eq!(plan_tf32.choice().candidates[0].zeros, Zeros::Dense);
-    assert!(plan_tf32.to_string().contains("zeros = Dense"), "{plan_tf32}");
-    for options in [Options::default(), Options { zeros: ZerosRule::Strict, ..tf32 }] {
+    assert!(
+        plan_tf32.to_string().contains("zeros = Dense"),
+        "{plan_tf32}"
+    );
+    for options in [
+        Options::default(),
+        Options {
+            zeros: ZerosRule::Strict,
+            ..tf32
+        },
+    ] {
         let error = plan(&options).map(|p| p.variant()).unwrap_err();
-        assert!(matches!(&error, Error::NoKernel { tried, .. } if !tried.is_empty()), "{error}");
+        assert!(
+            matches!(&error, Error::NoKernel { tried, .. } if !tried.is_empty()),
+            "{error}"
+        );
     }
 }

@@ -10,19 +10,27 @@ const N: usize = 64;
 
 /// All `.smtx` and `.mtx` files below a folder, in order; `malformed/` is for the readers.
 fn matrices(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     entries.sort();
     for path in entries {
         if path.is_dir() && !path.ends_with("malformed") {
             matrices(&path, found);
-        } else if path.extension().is_some_and(|end| end == "smtx" || end == "mtx") {
+        } else if path
+            .extension()
+            .is_some_and(|end| end == "smtx" || end == "mtx")
+        {
             found.push(path);
         }
     }
 }
 
 fn patterns() -> Vec<(String, CsrPattern)> {
-    let Some(folder) = data() else { return generated() };
+    let Some(folder) = data() else {
+        return generated();
+    };
     let mut files = Vec::new();
     matrices(&folder, &mut files);
     assert!(!files.is_empty(), "no matrices in {}", folder.display());
@@ -38,9 +46,15 @@ fn patterns() -> Vec<(String, CsrPattern)> {
 fn generated() -> Vec<(String, CsrPattern)> {
     vec![
         ("karate".into(), generate::karate()),
-        ("pruned".into(), generate::pruned(512, 1024, 0.1, 60.0, 0.04, 1).unwrap()),
+        (
+            "pruned".into(),
+            generate::pruned(512, 1024, 0.1, 60.0, 0.04, 1).unwrap(),
+        ),
         ("rmat".into(), generate::rmat(12, 8, 1).unwrap()),
-        ("uniform".into(), generate::uniform(3000, 2000, 0.002, 1).unwrap()),
+        (
+            "uniform".into(),
+            generate::uniform(3000, 2000, 0.002, 1).unwrap(),
+        ),
     ]
 }
 
@@ -50,14 +64,24 @@ fn every_file(context: &Context) {
         let problem = Problem::<f32>::integers(pattern, i as u64);
         let format = ["csr", "groupcoo", "coo"][i % 3];
         let n = [N, 17, 128][i / 3 % 3];
-        let (a, b) = (context.upload(problem.sparse(format)).unwrap(), context.upload_dense(&problem.b(n)).unwrap());
+        let (a, b) = (
+            context.upload(problem.sparse(format)).unwrap(),
+            context.upload_dense(&problem.b(n)).unwrap(),
+        );
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = context.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default()).unwrap();
+        let plan = context
+            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
+            .unwrap();
         let mut c = context.zeros(plan.out_shape()).unwrap();
         plan.run(&operands, &mut c, &stream).unwrap();
         stream.synchronize().unwrap();
         let found = c.to_storage().unwrap();
-        assert_matrix(&(name, format, plan.variant()), &found, (problem.m(), n, n), |r, c| problem.product[r * WIDEST + c] as f32);
+        assert_matrix(
+            &(name, format, plan.variant()),
+            &found,
+            (problem.m(), n, n),
+            |r, c| problem.product[r * WIDEST + c] as f32,
+        );
     }
 }
 

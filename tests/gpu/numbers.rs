@@ -28,8 +28,17 @@ impl Bound {
             Dtype::Bf16 => (bits(8), bits(134)),
         };
         let accumulator = bits(if dtype == Dtype::F64 { 53 } else { 24 });
-        let operand = if dtype == Dtype::Tf32 { 2.0 * bits(11) + bits(22) } else { 0.0 };
-        Bound { output, accumulator, operand, floor }
+        let operand = if dtype == Dtype::Tf32 {
+            2.0 * bits(11) + bits(22)
+        } else {
+            0.0
+        };
+        Bound {
+            output,
+            accumulator,
+            operand,
+            floor,
+        }
     }
 
     fn at(&self, value: f64, magnitude: f64, terms: usize) -> f64 {
@@ -54,7 +63,12 @@ impl<T: Scalar> Random<T> {
         let b = Dense::new([cols, n], rng.units(cols * n)).unwrap();
         let truth = product(&a, b.values(), n, |x| x);
         let magnitude = product(&a, b.values(), n, f64::abs);
-        Random { a, b, truth, magnitude }
+        Random {
+            a,
+            b,
+            truth,
+            magnitude,
+        }
     }
 
     /// The first element past the bound.
@@ -68,7 +82,12 @@ impl<T: Scalar> Random<T> {
             // Not `error > most`: NaN is a fault too.
             let within = error <= most;
             let (row, column) = (i / n, i % n);
-            (!within).then(|| format!("C[{row},{column}] = {found}, truth {}, error {error:e} > {most:e}", self.truth[i]))
+            (!within).then(|| {
+                format!(
+                    "C[{row},{column}] = {found}, truth {}, error {error:e} > {most:e}",
+                    self.truth[i]
+                )
+            })
         })
     }
 
@@ -76,7 +95,9 @@ impl<T: Scalar> Random<T> {
         let a = context.upload(a).unwrap();
         let b = context.upload_dense(&self.b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = context.plan("C[m,n] = A[m,k] * B[k,n]", &operands, options).unwrap();
+        let plan = context
+            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, options)
+            .unwrap();
         let mut c = context.zeros(plan.out_shape()).unwrap();
         let stream = context.stream().unwrap();
         plan.run(&operands, &mut c, &stream).unwrap();
@@ -88,7 +109,10 @@ impl<T: Scalar> Random<T> {
 /// Row lengths for a walk: short rows, then ones that are cut.
 fn lens(row: &Row) -> (Vec<usize>, usize) {
     match row.walk {
-        WalkKind::Block => (vec![row.block as usize * 3; row.block as usize], row.block as usize * 3),
+        WalkKind::Block => (
+            vec![row.block as usize * 3; row.block as usize],
+            row.block as usize * 3,
+        ),
         _ if small() => ((0..60).chain([700]).collect(), 700),
         _ => ((0..100).chain([4000, 3001]).collect(), 4000),
     }
@@ -99,7 +123,9 @@ fn rows_within_the_bound<T: Scalar>(context: &Context, dtype: Dtype) {
         let (lens, cols) = lens(row);
         let random = Random::<T>::new(&lens, cols, 64, 3);
         for format in formats(row) {
-            let a = AnySparse::from(random.a.clone()).convert(format.parse().unwrap()).unwrap();
+            let a = AnySparse::from(random.a.clone())
+                .convert(format.parse().unwrap())
+                .unwrap();
             let c = random.run(context, a, &force(row));
             if let Some(fault) = random.fault(Bound::of(dtype), &c) {
                 panic!("{} on {format}: {fault}", row.name);
@@ -140,7 +166,10 @@ fn the_bound_catches_a_dropped_entry() {
             lame.values_mut()[entry] = T::ZERO;
             let c = random.run(&Context::cpu(), lame.into(), &Options::default());
             let fault = random.fault(Bound::of(dtype), &c);
-            assert!(fault.is_some_and(|f| f.starts_with(&format!("C[{row},"))), "{dtype:?}, row {row}");
+            assert!(
+                fault.is_some_and(|f| f.starts_with(&format!("C[{row},"))),
+                "{dtype:?}, row {row}"
+            );
         }
     }
     drops::<f32>(Dtype::F32);
@@ -154,7 +183,10 @@ fn the_bound_catches_a_dropped_entry() {
 #[test]
 fn tf32_rounds_to_ten_bits_and_only_when_asked() {
     let Some(gpu) = gpu() else { return };
-    let row = kernels().iter().find(|row| row.dtype == Dtype::Tf32).unwrap();
+    let row = kernels()
+        .iter()
+        .find(|row| row.dtype == Dtype::Tf32)
+        .unwrap();
     let (block, format) = (row.block as usize, formats(row).swap_remove(0));
     let pattern = spread(&vec![block; block], block);
     let one_product = |value: f32| {
@@ -162,14 +194,27 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
         let diagonal = |p: usize| if p % (block + 1) == 0 { 1.0 } else { 0.0 };
         let a = Csr::new(pattern.clone(), (0..block * block).map(diagonal).collect()).unwrap();
         let b = Dense::new([block, 64], vec![value; block * 64]).unwrap();
-        let random = Random { a: a.clone(), b, truth: Vec::new(), magnitude: Vec::new() };
+        let random = Random {
+            a: a.clone(),
+            b,
+            truth: Vec::new(),
+            magnitude: Vec::new(),
+        };
         let a = AnySparse::from(a).convert(format.parse().unwrap()).unwrap();
         random.run(&gpu, a, &force(row))
     };
     let unit = f32::powi(2.0, -10);
-    for (value, rounded) in [(1.0 + unit, 1.0 + unit), (1.0 + 0.75 * unit, 1.0 + unit), (1.0 + 0.25 * unit, 1.0), (1.0 + 0.5 * unit, 1.0 + unit)] {
+    for (value, rounded) in [
+        (1.0 + unit, 1.0 + unit),
+        (1.0 + 0.75 * unit, 1.0 + unit),
+        (1.0 + 0.25 * unit, 1.0),
+        (1.0 + 0.5 * unit, 1.0 + unit),
+    ] {
         // cvt.rna: ties away from zero.
-        assert!(one_product(value).iter().all(|&c| c == rounded), "{value} must become {rounded}");
+        assert!(
+            one_product(value).iter().all(|&c| c == rounded),
+            "{value} must become {rounded}"
+        );
     }
     assert_eq!(f32::ONE, 1.0);
 }

@@ -12,24 +12,53 @@ use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream
 pub fn formats(row: &Row) -> Vec<String> {
     let b = row.block;
     match row.walk {
-        WalkKind::Csr => ["csr", "coo", "ell", "groupcoo:1", "groupcoo:2", "groupcoo:4", "groupcoo:8"].map(String::from).into(),
-        WalkKind::GroupCoo => ["groupcoo:4", "groupcoo:8", "groupcoo:16"].map(String::from).into(),
+        WalkKind::Csr => [
+            "csr",
+            "coo",
+            "ell",
+            "groupcoo:1",
+            "groupcoo:2",
+            "groupcoo:4",
+            "groupcoo:8",
+        ]
+        .map(String::from)
+        .into(),
+        WalkKind::GroupCoo => ["groupcoo:4", "groupcoo:8", "groupcoo:16"]
+            .map(String::from)
+            .into(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}x{b}:{g}"));
-            [format!("bsr:{b}x{b}"), format!("blockcoo:{b}x{b}")].into_iter().chain(grouped).collect()
+            [format!("bsr:{b}x{b}"), format!("blockcoo:{b}x{b}")]
+                .into_iter()
+                .chain(grouped)
+                .collect()
         }
     }
 }
 
 /// Options that leave the choice no choice.
 pub fn force(row: &Row) -> Options {
-    let precision = if row.dtype == Dtype::Tf32 { Precision::Tf32 } else { Precision::Full };
-    Options { precision, variant: Some(row.name.into()), ..Options::default() }
+    let precision = if row.dtype == Dtype::Tf32 {
+        Precision::Tf32
+    } else {
+        Precision::Full
+    };
+    Options {
+        precision,
+        variant: Some(row.name.into()),
+        ..Options::default()
+    }
 }
 
 /// Rows that a plan cuts into pieces, as it says itself; `None` on the CPU.
 pub fn rows_cut<T: Scalar>(plan: &Plan<T>) -> Option<u32> {
-    plan.to_string().split_once(" rows cut")?.0.rsplit(' ').next()?.parse().ok()
+    plan.to_string()
+        .split_once(" rows cut")?
+        .0
+        .rsplit(' ')
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// A problem in the context, for one width.
@@ -44,7 +73,12 @@ struct Uploaded<'a, T> {
 }
 
 impl<'a, T: Scalar> Uploaded<'a, T> {
-    fn operands(&self, a: &'a SparseTensor<T>, b: usize, x: &Expression) -> Vec<(&'static str, Operand<'_, T>)> {
+    fn operands(
+        &self,
+        a: &'a SparseTensor<T>,
+        b: usize,
+        x: &Expression,
+    ) -> Vec<(&'static str, Operand<'_, T>)> {
         let mut operands = vec![("A", a.into()), ("B", (&self.b[b]).into())];
         x.operands(&mut operands, self.biases.each_ref());
         operands
@@ -63,7 +97,13 @@ struct Suite<'a> {
 impl<'a> Suite<'a> {
     fn new(context: &'a Context) -> Self {
         let stream = context.stream().unwrap();
-        Suite { context, stream, expressions: Expression::all(), met: BTreeMap::new(), turns: BTreeMap::new() }
+        Suite {
+            context,
+            stream,
+            expressions: Expression::all(),
+            met: BTreeMap::new(),
+            turns: BTreeMap::new(),
+        }
     }
 
     fn shape<T: Scalar>(&mut self, rows: &[&'static Row], shape: &Shape) {
@@ -83,8 +123,13 @@ impl<'a> Suite<'a> {
                 problem: &problem,
                 sparse: &sparse,
                 n,
-                b: [strided(n), strided(n.next_multiple_of(16) + 16), strided(n + 3)],
-                biases: [&problem.bias_rows, &problem.bias_columns(n)].map(|d| self.context.upload_dense(d).unwrap()),
+                b: [
+                    strided(n),
+                    strided(n.next_multiple_of(16) + 16),
+                    strided(n + 3),
+                ],
+                biases: [&problem.bias_rows, &problem.bias_columns(n)]
+                    .map(|d| self.context.upload_dense(d).unwrap()),
             };
             for row in rows {
                 self.visit(row, &uploaded);
@@ -106,38 +151,99 @@ impl<'a> Suite<'a> {
             let format = &names[(turn + turn / self.expressions.len()) % names.len()];
             let x = self.expressions[turn % self.expressions.len()];
             let strided = !whole || turn / 2 % 2 == 1;
-            let b = if !strided { 0 } else { 2 - usize::from(vector > 1) };
+            let b = if !strided {
+                0
+            } else {
+                2 - usize::from(vector > 1)
+            };
             // Outputs of the block family may start anywhere.
-            let leading = if strided && row.walk == WalkKind::Block { on.n + 3 } else { on.b[b].leading() };
+            let leading = if strided && row.walk == WalkKind::Block {
+                on.n + 3
+            } else {
+                on.b[b].leading()
+            };
             self.run(row, on, format, &x, b, leading);
             self.note(row, on, format, &x, strided);
         }
     }
 
-    fn run<T: Scalar>(&self, row: &'static Row, on: &Uploaded<'_, T>, format: &str, x: &Expression, b: usize, leading: usize) {
-        let what = (row.name, on.class, format, x.text(), on.problem.m(), on.problem.k(), on.n, leading);
+    fn run<T: Scalar>(
+        &self,
+        row: &'static Row,
+        on: &Uploaded<'_, T>,
+        format: &str,
+        x: &Expression,
+        b: usize,
+        leading: usize,
+    ) {
+        let what = (
+            row.name,
+            on.class,
+            format,
+            x.text(),
+            on.problem.m(),
+            on.problem.k(),
+            on.n,
+            leading,
+        );
         let (a, guard) = (&on.sparse[format], T::from_f64(GUARD));
-        let mut c = self.context.upload_strided(&on.problem.start(x, on.n), leading, guard).unwrap();
+        let mut c = self
+            .context
+            .upload_strided(&on.problem.start(x, on.n), leading, guard)
+            .unwrap();
         let mut planned = on.operands(a, b, x);
         planned.push(("C", (&c).into()));
-        let plan = self.context.plan(&x.text(), &planned, &force(row)).unwrap_or_else(|e| panic!("{what:?}: {e}"));
+        let plan = self
+            .context
+            .plan(&x.text(), &planned, &force(row))
+            .unwrap_or_else(|e| panic!("{what:?}: {e}"));
         let chosen: Vec<_> = plan.choice().candidates.iter().map(|c| c.name).collect();
         assert_eq!(chosen, [row.name], "{what:?}");
         if self.context.is_cuda() {
             assert_eq!(plan.variant(), row.name, "{what:?}");
-            assert_eq!(rows_cut(&plan).unwrap() > 0, on.class == CUT, "{what:?}: {plan}");
+            assert_eq!(
+                rows_cut(&plan).unwrap() > 0,
+                on.class == CUT,
+                "{what:?}: {plan}"
+            );
         }
-        plan.run(&on.operands(a, b, x), &mut c, &self.stream).unwrap_or_else(|e| panic!("{what:?}: {e}"));
-        self.stream.synchronize().unwrap_or_else(|e| panic!("{what:?}: {e}"));
+        plan.run(&on.operands(a, b, x), &mut c, &self.stream)
+            .unwrap_or_else(|e| panic!("{what:?}: {e}"));
+        self.stream
+            .synchronize()
+            .unwrap_or_else(|e| panic!("{what:?}: {e}"));
         let found = c.to_storage().unwrap();
-        assert_matrix(&what, &found, (on.problem.m(), on.n, leading), |r, c| on.problem.expected(x, r, c));
+        assert_matrix(&what, &found, (on.problem.m(), on.n, leading), |r, c| {
+            on.problem.expected(x, r, c)
+        });
     }
 
-    fn note<T: Scalar>(&mut self, row: &'static Row, on: &Uploaded<'_, T>, format: &str, x: &Expression, strided: bool) {
+    fn note<T: Scalar>(
+        &mut self,
+        row: &'static Row,
+        on: &Uploaded<'_, T>,
+        format: &str,
+        x: &Expression,
+        strided: bool,
+    ) {
         let met = self.met.entry(row.name).or_default();
-        met.extend([on.class.to_owned(), format.to_owned(), x.text(), format!("strided: {strided}")]);
-        met.extend(beside("columns", on.n, row.columns as usize, row.vector as usize));
-        let tile = if row.walk == WalkKind::Block { row.block } else { row.items };
+        met.extend([
+            on.class.to_owned(),
+            format.to_owned(),
+            x.text(),
+            format!("strided: {strided}"),
+        ]);
+        met.extend(beside(
+            "columns",
+            on.n,
+            row.columns as usize,
+            row.vector as usize,
+        ));
+        let tile = if row.walk == WalkKind::Block {
+            row.block
+        } else {
+            row.items
+        };
         met.extend(beside("rows", on.problem.m(), tile as usize, 1));
     }
 
@@ -149,30 +255,58 @@ impl<'a> Suite<'a> {
             wanted.extend(self.expressions.iter().map(Expression::text));
             wanted.extend([true, false].map(|s| format!("strided: {s}")));
             let tiles = ["a tile less of", "a tile of", "a tile more of"];
-            wanted.extend(["rows", "columns"].iter().flat_map(|axis| tiles.map(|t| format!("{t} {axis}"))));
+            wanted.extend(
+                ["rows", "columns"]
+                    .iter()
+                    .flat_map(|axis| tiles.map(|t| format!("{t} {axis}"))),
+            );
             let missing: Vec<_> = wanted.difference(&self.met[row.name]).collect();
-            assert!(missing.is_empty() || small(), "{} has not met {missing:?}", row.name);
+            assert!(
+                missing.is_empty() || small(),
+                "{} has not met {missing:?}",
+                row.name
+            );
         }
     }
 }
 
 /// Whether an extent is a tile, or one step less or more.
 fn beside(axis: &str, extent: usize, tile: usize, step: usize) -> Option<String> {
-    let words = [(extent + step, "a tile less of"), (extent, "a tile of"), (extent.wrapping_sub(step), "a tile more of")];
-    words.iter().find(|(n, _)| *n == tile).map(|(_, word)| format!("{word} {axis}"))
+    let words = [
+        (extent + step, "a tile less of"),
+        (extent, "a tile of"),
+        (extent.wrapping_sub(step), "a tile more of"),
+    ];
+    words
+        .iter()
+        .find(|(n, _)| *n == tile)
+        .map(|(_, word)| format!("{word} {axis}"))
 }
 
 /// Runs all rows of one element type.
 fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     let mut suite = Suite::new(context);
     let rows: Vec<&'static Row> = kernels().iter().filter(|row| row.dtype == dtype).collect();
-    let (blocked, single): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.walk == WalkKind::Block);
+    let (blocked, single): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row.walk == WalkKind::Block);
     if !single.is_empty() {
-        cases::entries().iter().for_each(|shape| suite.shape::<T>(&single, shape));
+        cases::entries()
+            .iter()
+            .for_each(|shape| suite.shape::<T>(&single, shape));
     }
-    for block in blocked.iter().map(|row| row.block as usize).collect::<BTreeSet<_>>() {
-        let of_block: Vec<_> = blocked.iter().copied().filter(|row| row.block as usize == block).collect();
-        cases::blocks(block).iter().for_each(|shape| suite.shape::<T>(&of_block, shape));
+    for block in blocked
+        .iter()
+        .map(|row| row.block as usize)
+        .collect::<BTreeSet<_>>()
+    {
+        let of_block: Vec<_> = blocked
+            .iter()
+            .copied()
+            .filter(|row| row.block as usize == block)
+            .collect();
+        cases::blocks(block)
+            .iter()
+            .for_each(|shape| suite.shape::<T>(&of_block, shape));
     }
     suite.assert_complete(&rows);
 }

@@ -2,7 +2,9 @@
 //! between guard bands, on misaligned ones.
 
 use super::rows::{force, formats, rows_cut};
-use crate::support::{GUARD, Problem, Rng, WIDEST, assert_matrix, fill_blocks, gpu, gpu_alone, spread};
+use crate::support::{
+    GUARD, Problem, Rng, WIDEST, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
+};
 use einsparse::driver::{DeviceMemory, Graph};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Role, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, kernels};
@@ -16,7 +18,12 @@ fn cut_rows(row: &Row) -> CsrPattern {
     match row.walk {
         WalkKind::Block => {
             let (block, long) = (row.block as usize, 1200 / row.block as usize);
-            fill_blocks(&spread(&[1, long, 0, long - 3], long), block, block * 4 - 1, block * long - 1)
+            fill_blocks(
+                &spread(&[1, long, 0, long - 3], long),
+                block,
+                block * 4 - 1,
+                block * long - 1,
+            )
         }
         _ => spread(&(0..50).chain([6000, 17, 5001]).collect::<Vec<_>>(), 6000),
     }
@@ -41,16 +48,23 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let pattern = cut_rows(row);
     let mut rng = Rng(21);
     let a = Csr::new(pattern.clone(), rng.units::<T>(pattern.columns().len())).unwrap();
-    let a = AnySparse::from(a).convert(formats(row)[0].parse().unwrap()).unwrap();
+    let a = AnySparse::from(a)
+        .convert(formats(row)[0].parse().unwrap())
+        .unwrap();
     let b = Dense::new([pattern.cols(), N], rng.units::<T>(pattern.cols() * N)).unwrap();
-    let (a, b) = (context.upload(a).unwrap(), context.upload_dense(&b).unwrap());
+    let (a, b) = (
+        context.upload(a).unwrap(),
+        context.upload_dense(&b).unwrap(),
+    );
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = context.plan(TEXT, &operands, &force(row)).unwrap();
     if context.is_cuda() {
         assert_eq!(rows_cut(&plan), Some(2), "{plan}");
     }
     let streams = [context.stream().unwrap(), context.stream().unwrap()];
-    let mut outs: Vec<_> = (0..20).map(|_| context.zeros::<T>(plan.out_shape()).unwrap()).collect();
+    let mut outs: Vec<_> = (0..20)
+        .map(|_| context.zeros::<T>(plan.out_shape()).unwrap())
+        .collect();
     for (i, out) in outs.iter_mut().enumerate() {
         plan.run(&operands, out, &streams[i / 3 % 2]).unwrap();
     }
@@ -59,7 +73,11 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let first = bytes(0);
     assert!(first.iter().any(|&b| b != 0));
     for i in 1..outs.len() {
-        assert!(bytes(i) == first, "{}: run {i} gave other bits than run 0", row.name);
+        assert!(
+            bytes(i) == first,
+            "{}: run {i} gave other bits than run 0",
+            row.name
+        );
     }
 }
 
@@ -74,8 +92,16 @@ fn twenty_runs_give_the_same_bits_on_the_gpu() {
 fn twenty_runs_give_the_same_bits_on_the_cpu() {
     let cpu = Context::cpu();
     for name in ["spmm_csr_f32_n32", "block_f16_b32"] {
-        let Some(row) = kernels().iter().find(|row| row.name == name) else { continue };
-        same_bits::<f32>(&cpu, kernels().iter().find(|r| r.walk == row.walk && r.dtype == Dtype::F32).unwrap_or(row));
+        let Some(row) = kernels().iter().find(|row| row.name == name) else {
+            continue;
+        };
+        same_bits::<f32>(
+            &cpu,
+            kernels()
+                .iter()
+                .find(|r| r.walk == row.walk && r.dtype == Dtype::F32)
+                .unwrap_or(row),
+        );
     }
 }
 
@@ -83,9 +109,15 @@ fn twenty_runs_give_the_same_bits_on_the_cpu() {
 #[test]
 fn a_plan_outlives_its_streams() {
     let Some(gpu) = gpu() else { return };
-    let row = kernels().iter().find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr).unwrap();
+    let row = kernels()
+        .iter()
+        .find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr)
+        .unwrap();
     let problem = Problem::<f32>::integers(cut_rows(row), 4);
-    let (a, b) = (gpu.upload(problem.sparse("csr")).unwrap(), gpu.upload_dense(&problem.b(N)).unwrap());
+    let (a, b) = (
+        gpu.upload(problem.sparse("csr")).unwrap(),
+        gpu.upload_dense(&problem.b(N)).unwrap(),
+    );
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = gpu.plan(TEXT, &operands, &force(row)).unwrap();
     for _ in 0..4 {
@@ -94,7 +126,9 @@ fn a_plan_outlives_its_streams() {
         plan.run(&operands, &mut c, &stream).unwrap();
         drop(stream);
         let found = c.to_storage().unwrap();
-        assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| problem.product[r * WIDEST + c] as f32);
+        assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| {
+            problem.product[r * WIDEST + c] as f32
+        });
     }
 }
 
@@ -123,13 +157,25 @@ fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
     let mut graph = graph.instantiate().unwrap();
     for (i, problem) in problems.iter().enumerate() {
         a.set_values(problem.sparse(&format).values()).unwrap();
-        c.write(&Dense::new([problem.m(), N], vec![T::from_f64(f64::NAN); problem.m() * N]).unwrap()).unwrap();
+        c.write(
+            &Dense::new(
+                [problem.m(), N],
+                vec![T::from_f64(f64::NAN); problem.m() * N],
+            )
+            .unwrap(),
+        )
+        .unwrap();
         // SAFETY: operands, output and plan live past the wait below.
         unsafe { graph.launch(stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
         let found = c.to_storage().unwrap();
         let expected = |r: usize, c: usize| T::from_f64(problem.product[r * WIDEST + c]);
-        assert_matrix(&(row.name, "replay", i), &found, (problem.m(), N, N), expected);
+        assert_matrix(
+            &(row.name, "replay", i),
+            &found,
+            (problem.m(), N, N),
+            expected,
+        );
     }
     // And the plan still runs outside of the graph, on the stream from before.
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
@@ -171,16 +217,36 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
     for name in formats(row) {
         let host = problem.sparse(&name);
         let arrays = host.arrays();
-        let columns = arrays.iter().find(|a| a.role == Role::Coordinate { axis: 1 }).unwrap().data;
+        let columns = arrays
+            .iter()
+            .find(|a| a.role == Role::Coordinate { axis: 1 })
+            .unwrap()
+            .data;
         let columns = banded(context, columns, u32::MAX - 1, 0);
         let values = banded(context, host.values(), nan, 0);
         let (b, bias) = (problem.b(N), problem.bias_columns(N));
-        let (b_raw, bias_raw) = (banded(context, b.values(), nan, 0), banded(context, bias.values(), nan, 0));
+        let (b_raw, bias_raw) = (
+            banded(context, b.values(), nan, 0),
+            banded(context, bias.values(), nan, 0),
+        );
         let c = banded(context, &vec![nan; problem.m() * N], T::from_f64(GUARD), 0);
-        let (a, b) = (context.upload(host).unwrap(), context.upload_dense(&b).unwrap());
+        let (a, b) = (
+            context.upload(host).unwrap(),
+            context.upload_dense(&b).unwrap(),
+        );
         let bias = context.upload_dense(&bias).unwrap();
-        let operands: [(&str, Operand<'_, T>); 3] = [("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
-        let plan = context.plan("C[m,n] = 2 * A[m,k] * B[k,n] + bias[n]", &operands, &force(row)).unwrap();
+        let operands: [(&str, Operand<'_, T>); 3] = [
+            ("A", (&a).into()),
+            ("B", (&b).into()),
+            ("bias", (&bias).into()),
+        ];
+        let plan = context
+            .plan(
+                "C[m,n] = 2 * A[m,k] * B[k,n] + bias[n]",
+                &operands,
+                &force(row),
+            )
+            .unwrap();
         let raw = RawSpmm {
             columns: columns.address,
             values: values.address,
@@ -199,9 +265,20 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
         let (before, rest) = found.split_at(BAND);
         let (inside, behind) = rest.split_at(problem.m() * N);
         let untouched = |band: &[T]| band.iter().all(|&x| x == T::from_f64(GUARD));
-        assert!(untouched(before) && untouched(behind), "{} on {name} wrote past C", row.name);
-        let expected = |r: usize, c: usize| T::from_f64(2.0 * problem.product[r * WIDEST + c] + bias_value(&problem, c));
-        assert_matrix(&(row.name, name, "raw"), inside, (problem.m(), N, N), expected);
+        assert!(
+            untouched(before) && untouched(behind),
+            "{} on {name} wrote past C",
+            row.name
+        );
+        let expected = |r: usize, c: usize| {
+            T::from_f64(2.0 * problem.product[r * WIDEST + c] + bias_value(&problem, c))
+        };
+        assert_matrix(
+            &(row.name, name, "raw"),
+            inside,
+            (problem.m(), N, N),
+            expected,
+        );
     }
 }
 
@@ -225,12 +302,22 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         let row = kernels().iter().find(vector).unwrap();
         let problem = Problem::<f32>::integers(cut_rows(row), 6);
         let format = formats(row).swap_remove(0);
-        let (a, b) = (gpu.upload(problem.sparse(&format)).unwrap(), gpu.upload_dense(&problem.b(N)).unwrap());
+        let (a, b) = (
+            gpu.upload(problem.sparse(&format)).unwrap(),
+            gpu.upload_dense(&problem.b(N)).unwrap(),
+        );
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
         let host = problem.sparse(&format);
         let arrays = host.arrays();
-        let columns = arrays.iter().find(|a| a.role == Role::Coordinate { axis: 1 }).unwrap().data;
-        let (columns, values) = (banded(&gpu, columns, 0, 0), banded(&gpu, host.values(), f32::NAN, 0));
+        let columns = arrays
+            .iter()
+            .find(|a| a.role == Role::Coordinate { axis: 1 })
+            .unwrap()
+            .data;
+        let (columns, values) = (
+            banded(&gpu, columns, 0, 0),
+            banded(&gpu, host.values(), f32::NAN, 0),
+        );
         let b_off = banded(&gpu, problem.b(N).values(), f32::NAN, 1);
         let c_off = banded(&gpu, &vec![f32::NAN; problem.m() * N], 0.0, 1);
         let raw = RawSpmm {
@@ -247,10 +334,19 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         let aligned = gpu.plan(TEXT, &operands, &force(row)).unwrap();
         // SAFETY: refused before anything is launched; and all is alive past the end of the block.
         let refused = unsafe { aligned.run_raw(&raw, stream.raw()) };
-        let Err(Error::Operand { name, reason }) = &refused else { panic!("{refused:?}") };
+        let Err(Error::Operand { name, reason }) = &refused else {
+            panic!("{refused:?}")
+        };
         assert_eq!(name, "B");
-        assert!(reason.contains("Options::alignment") && reason.contains("16 bytes"), "{reason}");
-        let options = Options { variant: None, alignment: Some(1), ..force(row) };
+        assert!(
+            reason.contains("Options::alignment") && reason.contains("16 bytes"),
+            "{reason}"
+        );
+        let options = Options {
+            variant: None,
+            alignment: Some(1),
+            ..force(row)
+        };
         let any = gpu.plan(TEXT, &operands, &options).unwrap();
         // SAFETY: as above, waited for below.
         unsafe { any.run_raw(&raw, stream.raw()) }.unwrap();
@@ -258,6 +354,8 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         let mut found = vec![0.0; c_off.memory.bytes() / 4];
         c_off.memory.read(&mut found, stream.raw()).unwrap();
         let inside = &found[BAND + 1..][..problem.m() * N];
-        assert_matrix(&any.variant(), inside, (problem.m(), N, N), |r, c| problem.product[r * WIDEST + c] as f32);
+        assert_matrix(&any.variant(), inside, (problem.m(), N, N), |r, c| {
+            problem.product[r * WIDEST + c] as f32
+        });
     }
 }

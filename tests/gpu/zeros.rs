@@ -19,19 +19,38 @@ fn odd_columns(row: &Row) -> CsrPattern {
     let odd = every.columns().iter().map(|c| 2 * c + 1).collect();
     let odd = CsrPattern::new(lens.len(), 2 * cols + 1, every.offsets().to_vec(), odd).unwrap();
     // One column of the last block lies past the edge.
-    fill_blocks(&odd, block, lens.len() * block, (2 * cols + 1) * block - usize::from(block > 1))
+    fill_blocks(
+        &odd,
+        block,
+        lens.len() * block,
+        (2 * cols + 1) * block - usize::from(block > 1),
+    )
 }
 
 /// Runs `C = A * B` with the row forced.
-fn run<T: Scalar>(context: &Context, row: &Row, a: &AnySparse<T>, values: &[T], b: &Dense<T>) -> Vec<T> {
+fn run<T: Scalar>(
+    context: &Context,
+    row: &Row,
+    a: &AnySparse<T>,
+    values: &[T],
+    b: &Dense<T>,
+) -> Vec<T> {
     let mut a = context.upload(a.clone()).unwrap();
     a.set_values(values).unwrap();
     let (gap, nan) = (T::from_f64(f64::NAN), T::from_f64(f64::NAN));
     let b = context.upload_strided(b, N + 16, gap).unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = context.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &force(row)).unwrap();
-    let start = Dense::new(plan.out_shape(), vec![nan; plan.out_shape().iter().product()]).unwrap();
-    let mut c = context.upload_strided(&start, N, T::from_f64(GUARD)).unwrap();
+    let plan = context
+        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &force(row))
+        .unwrap();
+    let start = Dense::new(
+        plan.out_shape(),
+        vec![nan; plan.out_shape().iter().product()],
+    )
+    .unwrap();
+    let mut c = context
+        .upload_strided(&start, N, T::from_f64(GUARD))
+        .unwrap();
     let stream = context.stream().unwrap();
     plan.run(&operands, &mut c, &stream).unwrap();
     stream.synchronize().unwrap();
@@ -42,10 +61,17 @@ fn run<T: Scalar>(context: &Context, row: &Row, a: &AnySparse<T>, values: &[T], 
 fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
     let mut values = a.values().to_vec();
     let arrays = a.arrays();
-    let columns = arrays.iter().map(|array| array.data).max_by_key(|data| data.len());
+    let columns = arrays
+        .iter()
+        .map(|array| array.data)
+        .max_by_key(|data| data.len());
     let slots = columns.filter(|data| !data.is_empty()).unwrap_or(&[]);
     let each = values.len() / slots.len().max(1);
-    for (slot, _) in slots.iter().enumerate().filter(|(_, column)| **column == PAD) {
+    for (slot, _) in slots
+        .iter()
+        .enumerate()
+        .filter(|(_, column)| **column == PAD)
+    {
         values[slot * each..][..each].fill(T::from_f64(f64::NAN));
     }
     values
@@ -53,14 +79,20 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
 
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block as usize;
-    let owns = |r: usize| a.pattern().columns()[a.pattern().row(r)].iter().any(|&c| c as usize / block == column / block);
+    let owns = |r: usize| {
+        a.pattern().columns()[a.pattern().row(r)]
+            .iter()
+            .any(|&c| c as usize / block == column / block)
+    };
     (0..a.shape()[0]).map(owns).collect()
 }
 
 fn check<T: Scalar>(context: &Context, row: &'static Row) {
     let problem = Problem::<T>::integers(odd_columns(row), 5);
     let block = row.block as usize;
-    let exact = |c: &[T], r: usize| (0..N).all(|j| c[r * N + j] == T::from_f64(problem.product[r * WIDEST + j]));
+    let exact = |c: &[T], r: usize| {
+        (0..N).all(|j| c[r * N + j] == T::from_f64(problem.product[r * WIDEST + j]))
+    };
     for name in formats(row) {
         let a = problem.sparse(&name);
         let values = nan_in_padding(&a);
@@ -74,7 +106,11 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
             }
             let c = run(context, row, &a, &values, &b);
             let wrong = (0..problem.m()).find(|&r| !exact(&c, r));
-            assert_eq!(wrong, None, "{} on {name}: {poison} reached a row that owns no entry", row.name);
+            assert_eq!(
+                wrong, None,
+                "{} on {name}: {poison} reached a row that owns no entry",
+                row.name
+            );
             // A row of B that some own an entry of.
             let used = problem.a.pattern().columns()[0] as usize;
             let mut b = problem.b(N);
@@ -82,10 +118,20 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
             let c = run(context, row, &a, &values, &b);
             for (r, owns) in owners(&problem.a, row, used).into_iter().enumerate() {
                 if !owns {
-                    assert!(exact(&c, r), "{} on {name}: {poison} reached row {r}", row.name);
-                } else if row.zeros == Zeros::Strict && problem.a.values()[first_at(&problem.a, r, used)] != T::ZERO {
+                    assert!(
+                        exact(&c, r),
+                        "{} on {name}: {poison} reached row {r}",
+                        row.name
+                    );
+                } else if row.zeros == Zeros::Strict
+                    && problem.a.values()[first_at(&problem.a, r, used)] != T::ZERO
+                {
                     let reached = c[r * N..][..N].iter().all(|x| !x.to_f64().is_finite());
-                    assert!(reached, "{} on {name}: {poison} did not reach row {r}", row.name);
+                    assert!(
+                        reached,
+                        "{} on {name}: {poison} did not reach row {r}",
+                        row.name
+                    );
                 }
             }
         }
@@ -94,7 +140,10 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
 
 /// Position of the entry of a row at a column.
 fn first_at<T: Scalar>(a: &Csr<T>, row: usize, column: usize) -> usize {
-    a.pattern().row(row).find(|&p| a.pattern().columns()[p] as usize == column).unwrap()
+    a.pattern()
+        .row(row)
+        .find(|&p| a.pattern().columns()[p] as usize == column)
+        .unwrap()
 }
 
 fn every_row(context: &Context) {

@@ -2,7 +2,7 @@
 
 use einsparse::formats::Format;
 use einsparse::formats::stats::slots;
-use einsparse::{Context, Options, Scalar};
+use einsparse::{Context, Error, Options, Scalar};
 
 use super::bind::{self, Bound};
 use super::problem::{FormatChoice, Problem, Typed, for_dtype};
@@ -55,7 +55,11 @@ impl Bench {
                 let shown = bind::stored(&stored)
                     .map(|s| s.format().to_string())
                     .unwrap_or_default();
-                say!("{:26} {shown:22} {}", "-", super::readable(&*error));
+                let why = match error.downcast_ref::<Error>() {
+                    Some(Error::NoKernel { .. }) => "no kernel under these options".to_string(),
+                    _ => super::readable(&*error),
+                };
+                say!("{:26} {shown:22} {why}", "-");
             }
         }
         say!(

@@ -129,7 +129,13 @@ fn readable(error: &(dyn Error + 'static)) -> String {
         Some(E::Parse { .. }) => format!("the expression does not parse\n{error}"),
         Some(E::NoKernel { indirect, tried }) => {
             let why = match &tried[..] {
-                [only] => only.reason.clone(),
+                // What the library would do instead stands after the semicolon; here it is an option.
+                [only] => only
+                    .reason
+                    .split(';')
+                    .next()
+                    .unwrap_or_default()
+                    .to_string(),
                 many => format!("{} refused, `einsparse explain` says why", many.len()),
             };
             format!("no kernel for {indirect}: {why}; `--device cpu` runs every expression")

@@ -152,9 +152,6 @@ pub fn print_chain<T: Scalar>(
     }
     say!("Indirect {}", plan.indirect());
     say!("Plan     {plan}");
-    if plan.workspace_bytes() > 0 {
-        say!("   workspace {} bytes", plan.workspace_bytes());
-    }
     if context.is_cuda() {
         say!("   on {context}");
     }

@@ -59,3 +59,25 @@ pub fn load_shared_b32(from: u32) -> u32 {
     ptx!("ld.shared.u32 {a}, [{from}];", a = inout(reg32) a, from = in(reg32) from, options(nostack));
     a
 }
+
+/// Stores 8 bytes to shared memory.
+#[inline(always)]
+pub fn store_shared_v2(to: u32, v: [u32; 2]) {
+    ptx!(
+        "st.shared.v2.u32 [{to}], {{{a}, {b}}};",
+        to = in(reg32) to, a = in(reg32) v[0], b = in(reg32) v[1],
+        options(nostack)
+    );
+}
+
+/// Loads 16 bytes from shared memory.
+#[inline(always)]
+pub fn load_shared_v4(from: u32) -> [u32; 4] {
+    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+    ptx!(
+        "ld.shared.v4.u32 {{{a}, {b}, {c}, {d}}}, [{from}];",
+        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d, from = in(reg32) from,
+        options(nostack)
+    );
+    [a, b, c, d]
+}

@@ -84,6 +84,18 @@ pub fn load_v2_fresh(addr: u64) -> [u32; 2] {
     [a, b]
 }
 
+/// 16 bytes that other thread blocks may have written in this launch: past L1.
+#[inline(always)]
+pub fn load_v4_fresh(addr: u64) -> [u32; 4] {
+    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+    ptx!(
+        "ld.global.cg.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}];",
+        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d, addr = in(reg64) addr,
+        options(nostack)
+    );
+    [a, b, c, d]
+}
+
 /// Stores 16 bytes. `addr`: 16-byte aligned.
 #[inline(always)]
 pub fn store_v4(addr: u64, v: [u32; 4]) {

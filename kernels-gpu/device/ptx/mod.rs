@@ -1,5 +1,10 @@
 //! One instruction = one function, no policy. On the host (type-check only) `ptx!` is empty.
-#![allow(unused_variables, unused_mut, unused_assignments, clippy::let_and_return)]
+#![allow(
+    unused_variables,
+    unused_mut,
+    unused_assignments,
+    clippy::let_and_return
+)]
 
 pub mod copy;
 pub mod global;
