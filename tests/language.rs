@@ -39,46 +39,48 @@ fn parses_every_part() {
     assert_eq!(parse("é[ä] = ö[ä]").out.tensor, "é");
 }
 
+/// Text, byte of the error, what is expected, what is found.
+const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
+    ("", 0, "an output, as in `C[m,n]`", "the end"),
+    ("= A[m]", 0, "an output, as in `C[m,n]`", "`=`"),
+    ("C[m,n]", 6, "`=` or `+=`", "the end"),
+    ("C m", 2, "`[`, `=` or `+=`", "the name `m`"),
+    ("C[m,] = A[m]", 4, "an index", "`]`"),
+    ("C[m n] = A[m]", 4, "`[`, `,` or `]`", "the name `n`"),
+    ("C[m = A[m]", 4, "`[`, `,` or `]`", "`=`"),
+    ("C[2] = A[m]", 2, "an index or `]`", "the number `2`"),
+    ("C[m] = A[m] *", 13, "a factor", "the end"),
+    (
+        "C[m] = A[m] B[m]",
+        12,
+        "`*`, `+` or the end",
+        "the name `B`",
+    ),
+    ("C[m] = 2x * A[m]", 7, "a number", "the number `2x`"),
+    (
+        "C[m] = 1e999 * A[m]",
+        7,
+        "a number that f64 can hold",
+        "the number `1e999`",
+    ),
+    ("C[m] = - A[m]", 9, "a number", "the name `A`"),
+    (
+        "C[m] = A[m] + 2",
+        14,
+        "a bias, as in `bias[m]`",
+        "the number `2`",
+    ),
+    ("C[m] = A[m] + b", 15, "`[` after the bias", "the end"),
+    ("C[m] = A[m] + b[m] + c[m]", 19, "the end", "`+`"),
+    ("C[m] = relu(A[m]", 16, "`*`, `+` or `)`", "the end"),
+    ("C[m] = relu(A[m]) + b[m]", 18, "the end", "`+`"),
+    ("C[m] = A[B[m],C[n]", 18, "`,` or `]`", "the end"),
+    ("C[m] = A[m] $", 12, "`*`, `+` or the end", "`$`"),
+];
+
 #[test]
 fn parse_errors_name_the_place() {
-    let cases: &[(&str, usize, &str, &str)] = &[
-        ("", 0, "an output, as in `C[m,n]`", "the end"),
-        ("= A[m]", 0, "an output, as in `C[m,n]`", "`=`"),
-        ("C[m,n]", 6, "`=` or `+=`", "the end"),
-        ("C m", 2, "`[`, `=` or `+=`", "the name `m`"),
-        ("C[m,] = A[m]", 4, "an index", "`]`"),
-        ("C[m n] = A[m]", 4, "`[`, `,` or `]`", "the name `n`"),
-        ("C[m = A[m]", 4, "`[`, `,` or `]`", "`=`"),
-        ("C[2] = A[m]", 2, "an index or `]`", "the number `2`"),
-        ("C[m] = A[m] *", 13, "a factor", "the end"),
-        (
-            "C[m] = A[m] B[m]",
-            12,
-            "`*`, `+` or the end",
-            "the name `B`",
-        ),
-        ("C[m] = 2x * A[m]", 7, "a number", "the number `2x`"),
-        (
-            "C[m] = 1e999 * A[m]",
-            7,
-            "a number that f64 can hold",
-            "the number `1e999`",
-        ),
-        ("C[m] = - A[m]", 9, "a number", "the name `A`"),
-        (
-            "C[m] = A[m] + 2",
-            14,
-            "a bias, as in `bias[m]`",
-            "the number `2`",
-        ),
-        ("C[m] = A[m] + b", 15, "`[` after the bias", "the end"),
-        ("C[m] = A[m] + b[m] + c[m]", 19, "the end", "`+`"),
-        ("C[m] = relu(A[m]", 16, "`*`, `+` or `)`", "the end"),
-        ("C[m] = relu(A[m]) + b[m]", 18, "the end", "`+`"),
-        ("C[m] = A[B[m],C[n]", 18, "`,` or `]`", "the end"),
-        ("C[m] = A[m] $", 12, "`*`, `+` or the end", "`$`"),
-    ];
-    for &(text, place, wanted, seen) in cases {
+    for &(text, place, wanted, seen) in PARSE_ERRORS {
         match Einsum::parse(text) {
             Err(Error::Parse {
                 expression,
@@ -135,64 +137,66 @@ fn check_finds_extents() {
     assert_eq!(scatter.check(&shapes(&all)).unwrap().out(), [9, 4]);
 }
 
+type Operand = (&'static str, &'static [usize]);
+/// Text, shapes, words of the error.
+const SHAPE_ERRORS: &[(&str, &[Operand], &[&str])] = &[
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        &[("A", &[2, 3]), ("B", &[4, 5])],
+        &["`k`", "3 in axis 1 of `A[m,k]`", "4 in axis 0 of `B[k,n]`"],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        &[("A", &[2, 3, 4]), ("B", &[3, 5])],
+        &["`A`", "2 indices", "3 axes"],
+    ),
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        &[("A", &[2, 3])],
+        &["`B`", "not given"],
+    ),
+    (
+        "C[m] = A[m,k]",
+        &[("A", &[2, 3]), ("X", &[1])],
+        &["`X`", "does not name"],
+    ),
+    (
+        "C[m,n] = A[m,k]",
+        &[("A", &[2, 3])],
+        &["`n`", "1 on the left", "0 in the 1 factors"],
+    ),
+    (
+        "C[m] = A[m,m]",
+        &[("A", &[2, 3])],
+        &["`m`", "2 in axis 0", "3 in axis 1"],
+    ),
+    (
+        "C[m] = A[m,k]",
+        &[("A", &[2, 3]), ("C", &[4])],
+        &["`m`", "2 in", "4 in axis 0 of `C[m]`"],
+    ),
+    (
+        "C[m] = A[m,k] + b[k]",
+        &[("A", &[2, 3]), ("b", &[3])],
+        &["`k`", "bias", "output `C[m]`"],
+    ),
+    ("C[m] = C[m] * A[m]", &[("A", &[2])], &["`C`", "output"]),
+    (
+        "C[m] = a * A[m]",
+        &[("A", &[2]), ("a", &[2])],
+        &["`a`", "0 indices", "1 axes"],
+    ),
+    ("C[m] = A * A[m]", &[("A", &[2])], &["`A`", "scalar"]),
+    (
+        "C[M[p]] = A[p]",
+        &[("A", &[2]), ("M", &[2])],
+        &["`C`", "axis 0", "`M[p]`"],
+    ),
+];
+
 #[test]
 fn check_errors_name_both_sides() {
-    type Operand = (&'static str, &'static [usize]);
-    let cases: &[(&str, &[Operand], &[&str])] = &[
-        (
-            "C[m,n] = A[m,k] * B[k,n]",
-            &[("A", &[2, 3]), ("B", &[4, 5])],
-            &["`k`", "3 in axis 1 of `A[m,k]`", "4 in axis 0 of `B[k,n]`"],
-        ),
-        (
-            "C[m,n] = A[m,k] * B[k,n]",
-            &[("A", &[2, 3, 4]), ("B", &[3, 5])],
-            &["`A`", "2 indices", "3 axes"],
-        ),
-        (
-            "C[m,n] = A[m,k] * B[k,n]",
-            &[("A", &[2, 3])],
-            &["`B`", "not given"],
-        ),
-        (
-            "C[m] = A[m,k]",
-            &[("A", &[2, 3]), ("X", &[1])],
-            &["`X`", "does not name"],
-        ),
-        (
-            "C[m,n] = A[m,k]",
-            &[("A", &[2, 3])],
-            &["`n`", "1 on the left", "0 in the 1 factors"],
-        ),
-        (
-            "C[m] = A[m,m]",
-            &[("A", &[2, 3])],
-            &["`m`", "2 in axis 0", "3 in axis 1"],
-        ),
-        (
-            "C[m] = A[m,k]",
-            &[("A", &[2, 3]), ("C", &[4])],
-            &["`m`", "2 in", "4 in axis 0 of `C[m]`"],
-        ),
-        (
-            "C[m] = A[m,k] + b[k]",
-            &[("A", &[2, 3]), ("b", &[3])],
-            &["`k`", "bias", "output `C[m]`"],
-        ),
-        ("C[m] = C[m] * A[m]", &[("A", &[2])], &["`C`", "output"]),
-        (
-            "C[m] = a * A[m]",
-            &[("A", &[2]), ("a", &[2])],
-            &["`a`", "0 indices", "1 axes"],
-        ),
-        ("C[m] = A * A[m]", &[("A", &[2])], &["`A`", "scalar"]),
-        (
-            "C[M[p]] = A[p]",
-            &[("A", &[2]), ("M", &[2])],
-            &["`C`", "axis 0", "`M[p]`"],
-        ),
-    ];
-    for (text, given, words) in cases {
+    for (text, given, words) in SHAPE_ERRORS {
         let shown = parse(text).check(&shapes(given)).unwrap_err().to_string();
         for word in *words {
             assert!(shown.contains(word), "{text}: {shown} lacks {word}");
