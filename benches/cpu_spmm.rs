@@ -3,7 +3,10 @@
 
 use std::path::PathBuf;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{
+    BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
+};
 use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::Einsum;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, generate, io};
@@ -48,8 +51,9 @@ fn smtx_files(folder: &std::path::Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+type Group<'a> = BenchmarkGroup<'a, WallTime>;
+
 fn spmm(criterion: &mut Criterion) {
-    let e: Einsum = "C[m,n] = A[m,k] * B[k,n]".parse().expect("an Einsum");
     for (name, pattern) in problems() {
         let (rows, cols, nnz) = (pattern.rows(), pattern.cols(), pattern.columns().len());
         let values = generate::random_values::<f32>(nnz, 2);
@@ -87,30 +91,37 @@ fn spmm(criterion: &mut Criterion) {
                 sprs::prod::csr_mulacc_dense_rowmaj(theirs.view(), b, c);
             });
         });
-        let any = AnySparse::Csr(csr);
-        for format in [
-            "csr",
-            "coo",
-            "groupcoo",
-            "csc",
-            "bsr:4x4",
-            "blockgroupcoo:16x16",
-        ] {
-            let format: Format = format.parse().expect("a format");
-            let Ok(tensor) = any.convert(format) else {
-                continue;
-            };
-            let e = rewrite(&e, "A", &tensor.format()).expect("SpMM");
-            let mut operands = Operands::new();
-            operands.sparse(&e, &tensor).expect("A").dense("B", &b);
-            group.bench_function(BenchmarkId::new("einsparse", format), |bench| {
-                bench.iter(|| {
-                    let c = Output::new(&[rows, COLUMNS], &mut out).expect("C");
-                    cpu::run(&e, &operands, c).expect("a run");
-                });
-            });
-        }
+        ours(&mut group, &AnySparse::Csr(csr), &b, &mut out);
         group.finish();
+    }
+}
+
+const FORMATS: &[&str] = &[
+    "csr",
+    "coo",
+    "groupcoo",
+    "csc",
+    "bsr:4x4",
+    "blockgroupcoo:16x16",
+];
+
+fn ours(group: &mut Group<'_>, any: &AnySparse<f32>, b: &Dense<f32>, out: &mut [f32]) {
+    let e: Einsum = "C[m,n] = A[m,k] * B[k,n]".parse().expect("an Einsum");
+    let shape = [any.shape()[0], COLUMNS];
+    for format in FORMATS {
+        let format: Format = format.parse().expect("a format");
+        let Ok(tensor) = any.convert(format) else {
+            continue;
+        };
+        let e = rewrite(&e, "A", &tensor.format()).expect("SpMM");
+        let mut operands = Operands::new();
+        operands.sparse(&e, &tensor).expect("A").dense("B", b);
+        group.bench_function(BenchmarkId::new("einsparse", format), |bench| {
+            bench.iter(|| {
+                let c = Output::new(&shape, out).expect("C");
+                cpu::run(&e, &operands, c).expect("a run");
+            });
+        });
     }
 }
 
