@@ -98,14 +98,14 @@ fn faults(text: &str, family: &str, arch: &str) -> Vec<String> {
     }
     faults.extend(
         rows.iter()
-            .filter(|row| found.contains(row.name))
-            .flat_map(|row| entry_faults(text, row)),
+            .filter(|(row, _)| found.contains(row.name))
+            .flat_map(|wanted| entry_faults(text, *wanted)),
     );
     faults
 }
 
 /// Parameter and launch bounds of one entry.
-fn entry_faults(text: &str, row: &Row) -> Vec<String> {
+fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
     let Some(at) = text.find(&format!(".entry {}(", row.name)) else {
         return vec![format!("{}: not found", row.name)];
     };
@@ -117,7 +117,7 @@ fn entry_faults(text: &str, row: &Row) -> Vec<String> {
             params_bytes(row.family)
         ),
         format!(".maxntid {}, 1, 1\n", row.threads),
-        format!(".minnctapersm {}\n", row.min_blocks),
+        format!(".minnctapersm {min_blocks}\n"),
     ];
     let missing = wanted.iter().filter(|line| !head.contains(line.as_str()));
     let mut faults: Vec<String> = missing
@@ -137,16 +137,16 @@ fn resource_faults(report: &Report, family: &str, arch: &str) -> Vec<String> {
         .iter()
         .filter(|w| SPEED.contains(&w.code.as_str()));
     let mut faults: Vec<String> = costly.map(|w| w.text.clone()).collect();
-    for row in rows(family, arch) {
+    for (row, min_blocks) in rows(family, arch) {
         let Some(used) = report.kernels.iter().find(|k| k.name == row.name) else {
             faults.push(format!("{}: no report", row.name));
             continue;
         };
-        let budget = REGISTERS / (row.threads * row.min_blocks);
+        let budget = REGISTERS / (row.threads * min_blocks);
         if used.registers == 0 || used.registers > budget {
             faults.push(format!(
                 "{}: {} registers, {budget} there for {} blocks",
-                row.name, used.registers, row.min_blocks
+                row.name, used.registers, min_blocks
             ));
         }
         if (used.stack, used.spill_stores, used.spill_loads) != (0, 0, 0) {
@@ -248,12 +248,12 @@ fn names_are_unique_and_geometry_fits() {
 
 /// A text as the device build writes it for the rows of a family.
 fn sound(family: &str, arch: &str) -> String {
-    let entry = |row: &&Row| {
+    let entry = |(row, min_blocks): &Wanted| {
         let (name, bytes) = (row.name, params_bytes(family));
         format!(
             ".visible .entry {name}(\n\t.param .align 8 .b8 {name}_param_0[{bytes}]\n)\n.maxntid {}, 1, 1\n\
              .minnctapersm {}\n{{\n\tret;\n}}\n",
-            row.threads, row.min_blocks
+            row.threads, min_blocks
         )
     };
     let entries: String = rows(family, arch).iter().map(entry).collect();
@@ -266,7 +266,7 @@ fn a_broken_text_is_found_out() {
     let (family, arch) = (FAMILIES[0], "sm_90a");
     let text = sound(family, arch);
     assert_eq!(faults(&text, family, arch), [""; 0]);
-    let name = rows(family, arch)[0].name;
+    let name = rows(family, arch)[0].0.name;
     let params = format!("[{}]", params_bytes(family));
     let breaks = [
         (
@@ -321,7 +321,7 @@ fn a_broken_text_is_found_out() {
 #[test]
 fn a_spill_and_too_many_registers_are_found_out() {
     let (family, arch) = (FAMILIES[0], "sm_90a");
-    let used = |row: &&Row| resources::Resources {
+    let used = |(row, _): &Wanted| resources::Resources {
         name: row.name.into(),
         registers: 64,
         ..Default::default()
