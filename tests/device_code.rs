@@ -39,9 +39,20 @@ fn rows(family: &str, arch: &str) -> Vec<Wanted> {
     if arch == "sm_90a" {
         return of_family.map(|row| (row, row.min_blocks)).collect();
     }
-    let wanted: Vec<_> = Spec::of_table(arch).families.into_iter().flat_map(|f| f.kernels).collect();
-    let blocks = |row: &Row| wanted.iter().find(|k| k.name == row.name).map(|k| k.min_blocks);
-    of_family.filter_map(|row| Some((row, blocks(row)?))).collect()
+    let wanted: Vec<_> = Spec::of_table(arch)
+        .families
+        .into_iter()
+        .flat_map(|f| f.kernels)
+        .collect();
+    let blocks = |row: &Row| {
+        wanted
+            .iter()
+            .find(|k| k.name == row.name)
+            .map(|k| k.min_blocks)
+    };
+    of_family
+        .filter_map(|row| Some((row, blocks(row)?)))
+        .collect()
 }
 
 /// The modules, or `None` after a line where the build holds none. EINSPARSE_REQUIRE_PTX=1 forbids that.
@@ -189,7 +200,10 @@ fn every_family_is_built_for_every_architecture() {
 #[test]
 fn the_text_of_every_module_agrees_with_the_table() {
     for module in modules().unwrap_or_default() {
-        assert_none(&faults(&module.ptx().unwrap(), module.family, module.arch), module);
+        assert_none(
+            &faults(&module.ptx().unwrap(), module.family, module.arch),
+            module,
+        );
     }
 }
 

@@ -11,7 +11,7 @@ use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Tensor};
 use rayon::prelude::*;
 
-/// Columns of the widest B.
+/// Columns of the widest B of the suite.
 pub const WIDEST: usize = 264;
 /// What stands between the rows of strided outputs, and in guard bands.
 pub const GUARD: f64 = 77.0;
@@ -161,32 +161,32 @@ pub fn fill_blocks(blocks: &CsrPattern, block: usize, rows: usize, cols: usize) 
 /// A matrix A, a wide B, and their exact product; narrower B are its first columns.
 pub struct Problem<T> {
     pub a: Csr<T>,
-    /// k x [`WIDEST`]
+    /// Columns of B and of what follows.
+    pub width: usize,
+    /// k x width
     pub b: Vec<T>,
-    /// m x [`WIDEST`]
-    pub product: Vec<f64>,
+    /// m x width
+    product: Vec<f64>,
     pub bias_rows: Dense<T>,
     bias_columns: Vec<T>,
-    /// m x [`WIDEST`]: what the output of `+=` holds before.
+    /// m x width: what the output of `+=` holds before.
     start: Vec<T>,
 }
 
 impl<T: Scalar> Problem<T> {
-    /// Integers on a pattern.
-    pub fn integers(pattern: CsrPattern, seed: u64) -> Self {
+    /// Integers on a pattern; B's are those of the width alone, so that problems can share it.
+    pub fn integers(pattern: CsrPattern, seed: u64, width: usize) -> Self {
         let mut rng = Rng(seed);
         let values = rng.integers(pattern.columns().len());
-        let b = rng.integers(pattern.cols() * WIDEST);
-        Self::new(Csr::new(pattern, values).unwrap(), b, rng)
-    }
-
-    pub fn new(a: Csr<T>, b: Vec<T>, mut rng: Rng) -> Self {
+        let b = Rng(width as u64).integers(pattern.cols() * width);
+        let a = Csr::new(pattern, values).unwrap();
         let m = a.shape()[0];
-        let product = product(&a, &b, WIDEST, |x| x);
+        let product = product(&a, &b, width, |x| x);
         let bias_rows = Dense::new([m], rng.integers(m)).unwrap();
-        let (bias_columns, start) = (rng.integers(WIDEST), rng.integers(m * WIDEST));
+        let (bias_columns, start) = (rng.integers(width), rng.integers(m * width));
         Problem {
             a,
+            width,
             b,
             product,
             bias_rows,
@@ -212,7 +212,7 @@ impl<T: Scalar> Problem<T> {
 
     /// The first `n` columns of B.
     pub fn b(&self, n: usize) -> Dense<T> {
-        Dense::from_fn([self.k(), n], |i| self.b[i[0] * WIDEST + i[1]]).unwrap()
+        Dense::from_fn([self.k(), n], |i| self.b[i[0] * self.width + i[1]]).unwrap()
     }
 
     pub fn bias_columns(&self, n: usize) -> Dense<T> {
@@ -224,7 +224,7 @@ impl<T: Scalar> Problem<T> {
         let nan = T::from_f64(f64::NAN);
         Dense::from_fn([self.m(), n], |i| {
             if x.accumulate {
-                self.start[i[0] * WIDEST + i[1]]
+                self.start[i[0] * self.width + i[1]]
             } else {
                 nan
             }
@@ -232,9 +232,14 @@ impl<T: Scalar> Problem<T> {
         .unwrap()
     }
 
+    /// The product at (row, column), rounded once.
+    pub fn exact(&self, row: usize, column: usize) -> T {
+        T::from_f64(self.product[row * self.width + column])
+    }
+
     /// What the output must hold at (row, column): exact, rounded once.
     pub fn expected(&self, x: &Expression, row: usize, column: usize) -> T {
-        let at = row * WIDEST + column;
+        let at = row * self.width + column;
         let mut value = x.alpha() * self.product[at];
         value += match x.bias {
             Bias::None => 0.0,

@@ -1,6 +1,6 @@
 //! What the driver says of the kernels, and the parts of the driver module that need a GPU.
 
-use crate::support::gpu;
+use crate::support::{gpu, small};
 use einsparse::driver::{self, DeviceMemory, Event};
 use einsparse::formats::{Csr, Dense, generate};
 use einsparse::registry::{Zeros, kernels};
@@ -29,7 +29,13 @@ fn kernels_keep_their_resources() {
             "{}: {kernel:?}",
             row.name
         );
-        let registers = kernel.registers.next_multiple_of(8) * row.threads * row.min_blocks;
+        // The residency that was asked of the compiler is the table's on sm_90a alone.
+        let wanted = if device.modules().arch() == "sm_90a" {
+            row.min_blocks
+        } else {
+            1
+        };
+        let registers = kernel.registers.next_multiple_of(8) * row.threads * wanted;
         assert!(
             registers <= facts.registers_per_sm,
             "{}: {} registers",
@@ -39,11 +45,6 @@ fn kernels_keep_their_resources() {
         let resident = function
             .blocks_per_sm(row.threads, row.shared_bytes)
             .unwrap();
-        let wanted = if device.modules().arch() == "sm_90a" {
-            row.min_blocks
-        } else {
-            1
-        };
         assert!(
             resident >= wanted,
             "{}: {resident} of {wanted} thread blocks fit a multiprocessor",
@@ -102,6 +103,10 @@ fn device_memory_is_checked() {
         ),
         "{error}"
     );
+    if small() {
+        // compute-sanitizer counts a refused allocation as an error.
+        return;
+    }
     let wanted = 1usize << 50;
     let error = DeviceMemory::alloc(context, wanted).unwrap_err();
     let Error::OutOfMemory { wanted: said, free } = error else {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{Problem, WIDEST, assert_matrix, data, gpu, small};
+use crate::support::{Problem, assert_matrix, data, gpu, small};
 use einsparse::formats::{CsrPattern, generate, io};
 use einsparse::{Context, Operand, Options};
 
@@ -61,7 +61,7 @@ fn generated() -> Vec<(String, CsrPattern)> {
 fn every_file(context: &Context) {
     let stream = context.stream().unwrap();
     for (i, (name, pattern)) in patterns().into_iter().enumerate() {
-        let problem = Problem::<f32>::integers(pattern, i as u64);
+        let problem = Problem::<f32>::integers(pattern, i as u64, 128);
         let format = ["csr", "groupcoo", "coo"][i % 3];
         let n = [N, 17, 128][i / 3 % 3];
         let (a, b) = (
@@ -80,7 +80,7 @@ fn every_file(context: &Context) {
             &(name, format, plan.variant()),
             &found,
             (problem.m(), n, n),
-            |r, c| problem.product[r * WIDEST + c] as f32,
+            |r, c| problem.exact(r, c),
         );
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cases::{self, CLASSES, CUT, Shape};
-use crate::support::{Expression, GUARD, Problem, assert_matrix, gpu, small};
+use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, small};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream, Tensor};
 
@@ -107,7 +107,7 @@ impl<'a> Suite<'a> {
     }
 
     fn shape<T: Scalar>(&mut self, rows: &[&'static Row], shape: &Shape) {
-        let problem = Problem::<T>::integers(shape.pattern.clone(), 7);
+        let problem = Problem::<T>::integers(shape.pattern.clone(), 7, WIDEST);
         let names: BTreeSet<String> = rows.iter().flat_map(|row| formats(row)).collect();
         let upload = |name: String| {
             let tensor = self.context.upload(problem.sparse(&name)).unwrap();

@@ -1,7 +1,7 @@
 //! Implicit zeros and padding are never multiplied: NaN and Inf planted where no entry looks, and where one does.
 
 use super::rows::{force, formats};
-use crate::support::{GUARD, Problem, WIDEST, fill_blocks, gpu, spread};
+use crate::support::{GUARD, Problem, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, kernels};
 use einsparse::{Context, Operand};
@@ -88,11 +88,9 @@ fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
 }
 
 fn check<T: Scalar>(context: &Context, row: &'static Row) {
-    let problem = Problem::<T>::integers(odd_columns(row), 5);
+    let problem = Problem::<T>::integers(odd_columns(row), 5, N);
     let block = row.block as usize;
-    let exact = |c: &[T], r: usize| {
-        (0..N).all(|j| c[r * N + j] == T::from_f64(problem.product[r * WIDEST + j]))
-    };
+    let exact = |c: &[T], r: usize| (0..N).all(|j| c[r * N + j] == problem.exact(r, j));
     for name in formats(row) {
         let a = problem.sparse(&name);
         let values = nan_in_padding(&a);

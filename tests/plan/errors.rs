@@ -1,0 +1,245 @@
+//! Errors of planning, running and of tensors: values with names and numbers, outputs untouched.
+
+use super::TEXT;
+use einsparse::driver::RawStream;
+use einsparse::formats::{Csr, CsrPattern, Dense, FormatError};
+use einsparse::{Context, Error, Operand, Options, RawSpmm, Refusal, Tensor, einsum};
+
+/// A is 2 x 3, B is 3 x 2.
+fn two_by_three() -> (Csr<f32>, Dense<f32>) {
+    let pattern = CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1]).unwrap();
+    let a = Csr::new(pattern, vec![2.0, 3.0, 4.0]).unwrap();
+    (a, Dense::new([3, 2], vec![1.0; 6]).unwrap())
+}
+
+/// The words of an error of planning.
+#[track_caller]
+fn refused(text: &str, operands: &[(&str, Operand<'_, f32>)]) -> Error {
+    Context::cpu()
+        .plan(text, operands, &Options::default())
+        .map(|plan| plan.to_string())
+        .expect_err("an error")
+}
+
+#[track_caller]
+fn says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    assert!(
+        words.iter().all(|w| text.contains(w)),
+        "{words:?} not all in: {text}"
+    );
+}
+
+#[test]
+fn planning_refuses_what_does_not_fit() {
+    let (a, b) = two_by_three();
+    let error = refused(
+        "C[m,n] = A[m,k * B[k,n]",
+        &[("A", (&a).into()), ("B", (&b).into())],
+    );
+    assert!(matches!(error, Error::Parse { at: 15, .. }), "{error:?}");
+    says(&error, &["\n               ^\n", "found `*`"]);
+    let wrong = Dense::<f32>::zeros([4, 2]).unwrap();
+    let error = refused(TEXT, &[("A", (&a).into()), ("B", (&wrong).into())]);
+    assert!(
+        matches!(&error, Error::Shape { index, .. } if index == "k"),
+        "{error:?}"
+    );
+    says(&error, &["3", "4", "A", "B"]);
+    let cube = Dense::<f32>::zeros([3, 2, 1]).unwrap();
+    let error = refused(TEXT, &[("A", (&a).into()), ("B", (&cube).into())]);
+    assert!(matches!(&error, Error::Shape { .. }), "{error:?}");
+    says(&error, &["B", "2", "3"]);
+    let error = refused(TEXT, &[("A", (&a).into())]);
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "B"),
+        "{error:?}"
+    );
+    let error = refused(
+        TEXT,
+        &[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())],
+    );
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "D"),
+        "{error:?}"
+    );
+    says(&error, &["does not name it"]);
+    let square = Csr::new(
+        CsrPattern::new(3, 2, vec![0, 1, 1, 1], vec![0]).unwrap(),
+        vec![1.0],
+    )
+    .unwrap();
+    let error = refused(TEXT, &[("A", (&a).into()), ("B", (&square).into())]);
+    says(
+        &error,
+        &[
+            "operand `B`: is sparse, and so is `A`",
+            "one sparse operand in",
+        ],
+    );
+    let error = refused(
+        "C[m,n] = A[m,k] * B[k,j]",
+        &[("A", (&a).into()), ("B", (&b).into())],
+    );
+    says(&error, &["index `n`"]);
+}
+
+#[test]
+fn running_refuses_what_was_not_planned() {
+    let cpu = Context::cpu();
+    let (a, b) = two_by_three();
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
+    let plan = cpu.plan(TEXT, &operands, &Options::default()).unwrap();
+    let stream = cpu.stream().unwrap();
+    let mut c = cpu
+        .upload_dense(&Dense::new([2, 2], vec![7.0; 4]).unwrap())
+        .unwrap();
+    let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut Tensor<f32>| {
+        plan.run(operands, c, &stream).unwrap_err()
+    };
+    let error = run(
+        &[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())],
+        &mut c,
+    );
+    says(&error, &["operand `D`: is not part of the plan"]);
+    let tall = Dense::<f32>::zeros([4, 2]).unwrap();
+    let error = run(&[("A", (&a).into()), ("B", (&tall).into())], &mut c);
+    says(
+        &error,
+        &["index `B`: planned with [3, 2] but run with [4, 2]"],
+    );
+    let error = run(&[("A", (&a).into())], &mut c);
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "B"),
+        "{error:?}"
+    );
+    let mut wide = cpu.zeros::<f32>(&[2, 5]).unwrap();
+    let error = run(&operands, &mut wide);
+    says(
+        &error,
+        &["index `C`: planned with [2, 2] but run with [2, 5]"],
+    );
+    assert_eq!(
+        c.to_dense().unwrap().values(),
+        [7.0; 4],
+        "outputs are untouched"
+    );
+    // SAFETY: a CPU plan launches nothing.
+    let error = unsafe { plan.run_raw(&RawSpmm::default(), RawStream::LEGACY) }.unwrap_err();
+    assert!(matches!(&error, Error::Cuda { .. }), "{error:?}");
+    says(&error, &["the context is the CPU"]);
+}
+
+#[test]
+fn a_named_factor_must_be_a_number() {
+    let cpu = Context::cpu();
+    let (a, b) = two_by_three();
+    let text = "C[m,n] = s * A[m,k] * B[k,n]";
+    let error = refused(
+        text,
+        &[("A", (&a).into()), ("B", (&b).into()), ("s", (&b).into())],
+    );
+    says(&error, &["`s`", "2"]);
+    let given: [(&str, Operand<'_, f32>); 3] =
+        [("A", (&a).into()), ("B", (&b).into()), ("s", 2.0.into())];
+    let plan = cpu.plan(text, &given, &Options::default()).unwrap();
+    let mut c = cpu.zeros(plan.out_shape()).unwrap();
+    let stream = cpu.stream().unwrap();
+    let error = plan.run(&given[..2], &mut c, &stream).unwrap_err();
+    assert!(
+        matches!(&error, Error::Operand { name, .. } if name == "s"),
+        "{error:?}"
+    );
+    plan.run(&given, &mut c, &stream).unwrap();
+    assert_eq!(c.to_dense().unwrap().values(), [4.0, 4.0, 14.0, 14.0]);
+}
+
+#[test]
+fn tensors_refuse_what_does_not_fit() {
+    let cpu = Context::cpu();
+    let (a, b) = two_by_three();
+    let error = cpu.upload_strided(&b, 1, 0.0).unwrap_err();
+    says(&error, &["leading dimension", "1 elements", "rows have 2"]);
+    let mut tensor = cpu.upload_dense(&b).unwrap();
+    let error = tensor.write(&Dense::zeros([2, 3]).unwrap()).unwrap_err();
+    says(&error, &["the tensor is [3, 2]", "the data [2, 3]"]);
+    let mut sparse = cpu.upload(a).unwrap();
+    let error = sparse.set_values(&[1.0]).unwrap_err();
+    says(&error, &["1 values", "3 slots"]);
+    let error = cpu.zeros::<f32>(&[usize::MAX / 2, 16]).unwrap_err();
+    let Error::Overflow { value, limit, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(value == (usize::MAX / 2) as u128 * 16 && limit < value);
+    let error = Error::from(Dense::new([2, 2], vec![1.0f32]).unwrap_err());
+    assert!(
+        matches!(
+            &error,
+            Error::Format(FormatError::Length {
+                found: 1,
+                expected: 4,
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn an_index_past_its_axis_is_named() {
+    let b = Dense::new([3, 2], vec![1.0f32; 6]).unwrap();
+    let v = Dense::new([2], vec![1.0f32; 2]).unwrap();
+    let cpu = Context::cpu();
+    let error = einsum!(
+        cpu,
+        "C[p,n] = V[p] * B[I[p],n]",
+        V = &v,
+        B = &b,
+        I = (&[2usize][..], &[1u32, 9][..])
+    )
+    .unwrap_err();
+    let Error::InvalidIndex {
+        array,
+        position,
+        value,
+        bound,
+    } = &error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!((array.as_str(), *position, *value, *bound), ("I", 1, 9, 3));
+    says(&error, &["I[1] = 9 is past 3"]);
+}
+
+#[test]
+fn adding_wants_something_to_add_to() {
+    let (a, b) = two_by_three();
+    let cpu = Context::cpu();
+    let text = "C[m,n] += A[m,k] * B[k,n]";
+    let error = einsum!(cpu, text, A = &a, B = &b).unwrap_err();
+    says(&error, &["operand `C`", "`+=`"]);
+    let start = Dense::new([2, 2], vec![10.0f32; 4]).unwrap();
+    let c = einsum!(cpu, text, A = &a, B = &b, C = &start).unwrap();
+    assert_eq!(c.to_dense().unwrap().values(), [12.0, 12.0, 17.0, 17.0]);
+}
+
+#[test]
+fn no_gpu_and_no_kernel_have_words() {
+    let error = Context::cuda(999).map(|c| c.to_string()).unwrap_err();
+    let Error::Cuda { call, reason } = &error else {
+        panic!("{error:?}")
+    };
+    assert!(!call.is_empty() && !reason.is_empty());
+    let tried = vec![Refusal {
+        name: "spmm_csr_f32_n32".into(),
+        reason: "moves 4 elements at once".into(),
+    }];
+    let error = Error::NoKernel {
+        indirect: "C[m,n] += AV[p] * B[AK[p],n]".into(),
+        tried,
+    };
+    assert_eq!(
+        error.to_string(),
+        "no kernel for C[m,n] += AV[p] * B[AK[p],n]\n  spmm_csr_f32_n32: moves 4 elements at once"
+    );
+}
