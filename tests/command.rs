@@ -48,6 +48,12 @@ fn works(arguments: &[&str]) -> String {
     out
 }
 
+/// As [`works`], with the arguments `rest` after `command "C[m,n] = A[m,k] * B[k,n]"`.
+fn works_spmm(command: &str, rest: &str) -> String {
+    let rest: Vec<&str> = rest.split_whitespace().collect();
+    works(&[&[command, SPMM], &rest[..]].concat())
+}
+
 /// The one line of an error.
 fn fails(arguments: &[&str]) -> String {
     let output = run(arguments);
@@ -107,35 +113,20 @@ fn run_reads_multiplies_checks_and_saves() {
 
 #[test]
 fn run_takes_what_the_grammar_of_operands_offers() {
-    let sources = [
-        "uniform:40x30:0.2",
-        "pruned:40x30:0.2",
-        "blocks:40x30:16x16:0.5",
-        "rmat:5",
-        "rmat:5:4",
-        "banded:30:5",
-        "poisson2d:6x5",
-        "karate",
-        "random:9x8",
-    ];
-    for source in sources {
-        let a = format!("A={source}");
-        let out = works(&[
-            "run",
-            SPMM,
-            &a,
-            "B=random:_x17",
-            "--device",
-            "cpu",
-            "--check",
-            "--repeat",
-            "1",
-        ]);
+    let sources = "uniform:40x30:0.2 pruned:40x30:0.2 blocks:40x30:16x16:0.5 rmat:5 rmat:5:4 \
+                   banded:30:5 poisson2d:6x5 karate random:9x8";
+    for source in sources.split_whitespace() {
+        let rest = format!("A={source} B=random:_x17 --device cpu --check --repeat 1");
+        let out = works_spmm("run", &rest);
         assert!(
             out.contains("past it") && out.contains("17]"),
             "{source}: {out}"
         );
     }
+}
+
+#[test]
+fn run_takes_every_kind_of_expression() {
     let bias = "C[m,n] += relu(-2 * x * A[m,k] * B[k,n] + bias[n])";
     let operands = [
         "C=random:8x9",
@@ -183,14 +174,10 @@ fn run_takes_what_the_grammar_of_operands_offers() {
 
 #[test]
 fn explain_prints_the_chain_and_why() {
-    let out = works(&[
+    let out = works_spmm(
         "explain",
-        SPMM,
-        "A=blocks:128x128:32x32:0.3",
-        "B=random:_x64",
-        "--dtype",
-        "f16",
-    ]);
+        "A=blocks:128x128:32x32:0.3 B=random:_x64 --dtype f16",
+    );
     for word in [
         "Einsum",
         "Indirect",
@@ -202,13 +189,10 @@ fn explain_prints_the_chain_and_why() {
     ] {
         assert!(out.contains(word), "{word}: {out}");
     }
-    let strict = works(&[
+    let strict = works_spmm(
         "explain",
-        SPMM,
-        "A=blocks:128x128:32x32:0.3",
-        "B=random:_x64",
-        "--strict-zeros",
-    ]);
+        "A=blocks:128x128:32x32:0.3 B=random:_x64 --strict-zeros",
+    );
     assert!(
         strict.contains("Strict") && !strict.contains("zeros = Dense"),
         "{strict}"
@@ -257,16 +241,10 @@ fn doctor_demo_bench_and_kernels() {
     let folder = folder("demo");
     let demo = works(&["demo", &small(&folder), "--device", "cpu"]);
     assert!(demo.contains("[3, 128]"), "{demo}");
-    let bench = works(&[
+    let bench = works_spmm(
         "bench",
-        SPMM,
-        "A=uniform:64x64:0.2",
-        "B=random:_x32",
-        "--repeat",
-        "2",
-        "--device",
-        "cpu",
-    ]);
+        "A=uniform:64x64:0.2 B=random:_x32 --repeat 2 --device cpu",
+    );
     assert!(
         bench.contains("groupcoo") && bench.contains("cargo bench"),
         "{bench}"
@@ -304,73 +282,66 @@ fn values_past_the_range_are_counted() {
     );
 }
 
+/// Arguments after `run "C[m,n] = A[m,k] * B[k,n]" A=uniform:4x5:0.5`, and a word of the error.
+const WRONG_RUNS: &[(&str, &str)] = &[
+    ("", "`B`"),
+    ("B=random:6x3", "`k`"),
+    ("B=random:5x3 D=2", "`D`"),
+    ("A=karate B=random:5x3", "twice"),
+    ("B", "NAME=SOURCE"),
+    ("B=nothing", "nothing"),
+    ("B=nowhere.npy", "nowhere.npy"),
+    ("B=random:5y3", "5y3"),
+    ("B=random:_x_", "`B`"),
+    ("B=random:4294967295x4294967295x4294967295", "`B`"),
+    ("B=uniform:5x3:7", "density"),
+    ("B=uniform:5x3:0.5", "sparse"),
+    ("B=random:5x3 --format abc", "abc"),
+    ("B=random:5x3 --variant abc", "abc"),
+    ("B=random:5x3 --device abc", "abc"),
+    ("B=random:5x3 --device 4000", "CUDA"),
+    ("B=random:5x3 --tf32 --dtype f16", "--tf32"),
+    ("B=random:5x3 --save /nowhere/c.npy", "/nowhere/c.npy"),
+    ("B=random:5x3 --frobnicate", "--frobnicate"),
+];
+
+/// Whole command lines.
+const WRONG: &[(&[&str], &str)] = &[
+    (&["run", "C[m] += A[m]", "A=ones:3"], "C"),
+    (
+        &[
+            "run",
+            "C[R[p]] += V[p]",
+            "C=zeros:2",
+            "R=list:0.5",
+            "V=list:1",
+        ],
+        "0.5",
+    ),
+    (
+        &[
+            "run",
+            "C[R[p]] += V[p]",
+            "C=zeros:2",
+            "R=list:7",
+            "V=list:1",
+        ],
+        "7",
+    ),
+    (&["inspect", "nowhere.mtx"], "nowhere.mtx"),
+    (&["demo", "nowhere.mtx"], "nowhere.mtx"),
+    (&["frobnicate"], "frobnicate"),
+    (&["run"], "EXPRESSION"),
+];
+
 #[test]
 fn errors_are_one_line() {
-    let a = "A=uniform:4x5:0.5";
-    let cases: &[(&[&str], &str)] = &[
-        (&["run", SPMM, a], "`B`"),
-        (&["run", SPMM, a, "B=random:6x3"], "`k`"),
-        (&["run", SPMM, a, "B=random:5x3", "D=2"], "`D`"),
-        (&["run", SPMM, a, a, "B=random:5x3"], "twice"),
-        (&["run", SPMM, a, "B"], "NAME=SOURCE"),
-        (&["run", SPMM, a, "B=nothing"], "B"),
-        (&["run", SPMM, a, "B=nowhere.npy"], "nowhere.npy"),
-        (&["run", SPMM, a, "B=random:5y3"], "5y3"),
-        (&["run", SPMM, a, "B=random:_x_"], "`B`"),
-        (
-            &["run", SPMM, a, "B=random:4294967295x4294967295x4294967295"],
-            "B",
-        ),
-        (&["run", SPMM, "A=uniform:4x5:7", "B=random:_x3"], "density"),
-        (&["run", SPMM, a, "B=uniform:5x3:0.5"], "sparse"),
-        (
-            &["run", "C[m,n] += A[m,k] * B[k,n]", a, "B=random:5x3"],
-            "C",
-        ),
-        (&["run", SPMM, a, "B=random:5x3", "--format", "abc"], "abc"),
-        (&["run", SPMM, a, "B=random:5x3", "--variant", "abc"], "abc"),
-        (&["run", SPMM, a, "B=random:5x3", "--device", "abc"], "abc"),
-        (
-            &["run", SPMM, a, "B=random:5x3", "--device", "4000"],
-            "CUDA",
-        ),
-        (
-            &["run", SPMM, a, "B=random:5x3", "--tf32", "--dtype", "f16"],
-            "--tf32",
-        ),
-        (
-            &["run", SPMM, a, "B=random:5x3", "--save", "/nowhere/c.npy"],
-            "/nowhere/c.npy",
-        ),
-        (
-            &[
-                "run",
-                "C[R[p],n] += V[p] * B[p,n]",
-                "C=zeros:2x2",
-                "R=list:0.5",
-                "V=list:1",
-                "B=ones:1x2",
-            ],
-            "0.5",
-        ),
-        (
-            &[
-                "run",
-                "C[R[p],n] += V[p] * B[p,n]",
-                "C=zeros:2x2",
-                "R=list:7",
-                "V=list:1",
-                "B=ones:1x2",
-            ],
-            "7",
-        ),
-        (&["inspect", "nowhere.mtx"], "nowhere.mtx"),
-        (&["demo", "nowhere.mtx"], "nowhere.mtx"),
-        (&["frobnicate"], "frobnicate"),
-        (&["run"], "EXPRESSION"),
-        (&["run", SPMM, "--frobnicate"], "--frobnicate"),
-    ];
-    for (arguments, word) in cases {
+    for (rest, word) in WRONG_RUNS {
+        let rest: Vec<&str> = rest.split_whitespace().collect();
+        let error = fails(&[&["run", SPMM, "A=uniform:4x5:0.5"], &rest[..]].concat());
+        assert!(error.contains(word), "{rest:?}: {error}");
+    }
+    for (arguments, word) in WRONG {
         let error = fails(arguments);
         assert!(error.contains(word), "{arguments:?}: {error}");
     }
