@@ -5,6 +5,7 @@
 mod cases;
 mod driver;
 mod files;
+mod large;
 mod numbers;
 mod rows;
 mod runs;

@@ -160,9 +160,9 @@ fn the_bound_catches_a_dropped_entry() {
     fn drops<T: Scalar>(dtype: Dtype) {
         let lens = [1, 7, 64, 200];
         let random = Random::<T>::new(&lens, 200, 64, 11);
-        for row in 0..lens.len() {
+        for (row, len) in lens.iter().enumerate() {
             let mut lame = random.a.clone();
-            let entry = lame.pattern().row(row).start + lens[row] / 2;
+            let entry = lame.pattern().row(row).start + len / 2;
             lame.values_mut()[entry] = T::ZERO;
             let c = random.run(&Context::cpu(), lame.into(), &Options::default());
             let fault = random.fault(Bound::of(dtype), &c);
@@ -191,7 +191,13 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
     let pattern = spread(&vec![block; block], block);
     let one_product = |value: f32| {
         // One on A's diagonal, the value in B.
-        let diagonal = |p: usize| if p % (block + 1) == 0 { 1.0 } else { 0.0 };
+        let diagonal = |p: usize| {
+            if p.is_multiple_of(block + 1) {
+                1.0
+            } else {
+                0.0
+            }
+        };
         let a = Csr::new(pattern.clone(), (0..block * block).map(diagonal).collect()).unwrap();
         let b = Dense::new([block, 64], vec![value; block * 64]).unwrap();
         let random = Random {

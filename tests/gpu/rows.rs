@@ -341,3 +341,22 @@ suites! {
     Bf16: einsparse::formats::bf16, bf16_on_the_gpu, bf16_on_the_cpu;
     Tf32: f32, tf32_on_the_gpu, tf32_on_the_cpu;
 }
+
+/// The comparison itself: one wrong element, a written gap, a NaN that stayed.
+#[test]
+fn faults_are_found_and_named() {
+    let good = [1.0f32, 2.0, GUARD as f32, 3.0, 4.0, GUARD as f32];
+    let compare = |at: Option<(usize, f32)>| {
+        let mut found = good;
+        at.into_iter().for_each(|(i, x)| found[i] = x);
+        let outcome = std::panic::catch_unwind(|| {
+            assert_matrix(&"test", &found, (2, 2, 3), |r, c| good[r * 3 + c]);
+        });
+        outcome.err().and_then(|e| e.downcast::<String>().ok())
+    };
+    assert_eq!(compare(None), None);
+    let says = |at, words: &str| compare(Some(at)).is_some_and(|said| said.contains(words));
+    assert!(says((3, 5.0), "1 of 6 wrong, first C[1,0] = 5, expected 3"));
+    assert!(says((1, f32::NAN), "first C[0,1] = NaN, expected 2"));
+    assert!(says((2, 0.0), "the gap behind row 0 was written: 0"));
+}

@@ -342,6 +342,17 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         // SAFETY: as above, waited for below.
         unsafe { any.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
+        // Eight gigabytes from row to row: refused before anything is launched.
+        let far = RawSpmm {
+            ldb: 1 << 31,
+            ..raw
+        };
+        // SAFETY: as above.
+        let error = unsafe { any.run_raw(&far, stream.raw()) }.unwrap_err();
+        assert!(
+            matches!(error, Error::Overflow { value, .. } if value == 1 << 33),
+            "{error}"
+        );
         let mut found = vec![0.0; c_off.memory.bytes() / 4];
         c_off.memory.read(&mut found, stream.raw()).unwrap();
         let inside = &found[BAND + 1..][..problem.m() * N];

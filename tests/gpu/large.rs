@@ -1,0 +1,95 @@
+//! B and C of more than 2^32 bytes: offsets are 64 bits wide in every walk.
+
+use super::rows::force;
+use crate::support::{Rng, gpu, skipped, small};
+use einsparse::driver::{copy_dtoh_async, copy_htod_async, mem_get_info, memset_d8_async};
+use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, CsrPattern, f16};
+use einsparse::registry::{Dtype, Row, WalkKind, kernels};
+use einsparse::{Context, Operand, Tensor};
+
+const N: usize = 256;
+/// Rows of A, B and C: 4.6 GB of f16 each for the dense ones.
+const ROWS: usize = 9_000_064;
+
+/// Entries (blocks) at the four corners of a square matrix, values in the order of their rows.
+fn corners(block: usize, values: &[f16]) -> AnySparse<f16> {
+    let (last, grid) = ((ROWS / block - 1) as u32, ROWS / block);
+    let mut offsets = vec![2; grid + 1];
+    (offsets[0], offsets[grid]) = (0, 4);
+    let columns = vec![0, last, 0, last];
+    if block == 1 {
+        let pattern = CsrPattern::new(ROWS, ROWS, offsets, columns).unwrap();
+        return Csr::new(pattern, values.to_vec()).unwrap().into();
+    }
+    let pattern = BsrPattern::new(ROWS, ROWS, (block, block), offsets, columns).unwrap();
+    Bsr::new(pattern, values.to_vec()).unwrap().into()
+}
+
+/// Device address of a row.
+fn at(tensor: &Tensor<f16>, row: usize) -> u64 {
+    tensor.address().unwrap() + (row * N * size_of::<f16>()) as u64
+}
+
+fn far_apart(context: &Context, row: &'static Row) {
+    let block = row.block as usize;
+    let mut rng = Rng(2);
+    let values = rng.integers::<f16>(4 * block * block);
+    let edges: [Vec<f16>; 2] = [rng.integers(block * N), rng.integers(block * N)];
+    let a = context.upload(corners(block, &values)).unwrap();
+    let b = context.zeros::<f16>(&[ROWS, N]).unwrap();
+    let mut c = context.zeros::<f16>(&[ROWS, N]).unwrap();
+    let stream = context.stream().unwrap();
+    for (edge, first) in edges.iter().zip([0, ROWS - block]) {
+        // SAFETY: the rows lie inside B, and the values live past the wait below.
+        unsafe { copy_htod_async(at(&b, first), edge, stream.raw()) }.unwrap();
+    }
+    // SAFETY: the range is C; 0x7f7f is NaN.
+    unsafe { memset_d8_async(at(&c, 0), 0x7f, ROWS * N * 2, stream.raw()) }.unwrap();
+    stream.synchronize().unwrap();
+    let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let plan = context
+        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &force(row))
+        .unwrap();
+    plan.run(&operands, &mut c, &stream).unwrap();
+    for (side, first) in [(Some(0), 0), (None, ROWS / 2), (Some(1), ROWS - block)] {
+        let mut found = vec![f16::ONE; block * N];
+        // SAFETY: the rows lie inside C, and `found` is read after the wait.
+        unsafe { copy_dtoh_async(&mut found, at(&c, first), stream.raw()) }.unwrap();
+        stream.synchronize().unwrap();
+        for (i, x) in found.iter().enumerate() {
+            let (r, j) = (i / N, i % N);
+            let term = |side: usize, e: usize, k: usize| {
+                let value = values[((2 * side + e) * block + r) * block + k];
+                value.to_f64() * edges[e][k * N + j].to_f64()
+            };
+            let sum = |side| {
+                (0..2)
+                    .flat_map(|e| (0..block).map(move |k| (e, k)))
+                    .map(|(e, k)| term(side, e, k))
+                    .sum()
+            };
+            let expected: f64 = side.map_or(0.0, sum);
+            assert_eq!(x.to_f64(), expected, "{}: C[{},{j}]", row.name, first + r);
+        }
+    }
+}
+
+#[test]
+fn offsets_past_four_gigabytes() {
+    let Some(gpu) = gpu() else { return };
+    if small() {
+        return skipped("large operands", "EINSPARSE_TEST_SMALL=1");
+    }
+    gpu.device().unwrap().context().set_current().unwrap();
+    for walk in [WalkKind::Csr, WalkKind::Block] {
+        let free = mem_get_info().unwrap().free;
+        if free < 12 << 30 {
+            return skipped(
+                "large operands",
+                format_args!("{free} bytes of device memory are free"),
+            );
+        }
+        let wide = |row: &&Row| row.walk == walk && row.dtype == Dtype::F16 && row.vector == 8;
+        far_apart(&gpu, kernels().iter().find(wide).unwrap());
+    }
+}
