@@ -2,6 +2,7 @@
 
 use crate::case::{Case, decode};
 use crate::device::Result;
+use crate::problems::Dtype;
 
 /// Multiplications that the reference may cost; more rows than that allows are sampled.
 const REFERENCE_PRODUCTS: usize = 1 << 24;
@@ -53,7 +54,7 @@ impl Reference {
     }
 
     /// Holds the device's C against the reference: to `tolerance` in the norm, or element by element to
-    /// u_out |c| + 4 u_acc sqrt(K) sum |a||b|.
+    /// u_out |c| + 4 u_acc sqrt(K) sum |a||b| + half a step of subnormal results.
     pub fn compare(&self, case: &Case<'_>, tolerance: Option<f64>) -> Result<Verdict> {
         let (dtype, n) = (case.dtype(), case.n);
         let (m, k, _) = case.problem.extents();
@@ -66,6 +67,11 @@ impl Reference {
             });
         }
         let (u_out, u_acc) = dtype.roundoff();
+        let floor = if dtype == Dtype::F16 {
+            2f64.powi(-25)
+        } else {
+            0.0
+        };
         let (mut error, mut norm, mut wrong) = (0.0, 0.0, None);
         let mut bytes = vec![0u8; row_bytes];
         for (&row, expected) in self.rows.iter().zip(self.elements.chunks(n)) {
@@ -74,7 +80,7 @@ impl Reference {
                 bytes.chunks(dtype.size()).zip(expected).enumerate()
             {
                 let found = decode(dtype, bytes);
-                let bound = u_out * c.abs() + 4.0 * u_acc * (k as f64).sqrt() * magnitude;
+                let bound = u_out * c.abs() + 4.0 * u_acc * (k as f64).sqrt() * magnitude + floor;
                 let beyond = tolerance.is_none() && (found - c).abs() > bound;
                 if (beyond || found.is_nan()) && wrong.is_none() {
                     wrong = Some(format!("({row}, {column}) is {found}, not {c}"));

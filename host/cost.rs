@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use einsparse_kernels::abi::{Dtype, WalkKind};
+use einsparse_kernels::abi::{Dtype, STAGE_BYTES, WalkKind};
 use einsparse_kernels::table::Row;
 
 /// Ceilings of a GPU that the predictions use.
@@ -132,6 +132,10 @@ const JOIN_US: f64 = 0.4;
 const ISSUE_SHARE: f64 = 0.35;
 /// `mma.sync` rate that the block body reaches on 64 x 64 blocks, as a share of the ceiling.
 const MMA_SHARE: f64 = 0.65;
+/// Entries come in broadcasts of 16 bytes, half a sector.
+const REREAD: f64 = 2.5;
+/// One stage of the block family's pipeline when nothing hides it.
+const STAGE_US: f64 = 0.7;
 /// Filling and draining the pipeline of one block-family thread block.
 const TILE_US: f64 = 3.5;
 
@@ -181,6 +185,9 @@ fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let element = row.dtype.bytes() as f64;
     let sectors = (work.n as f64 * element / 32.0).ceil() * 32.0;
     let gather_us = work.entries as f64 * sectors / gather_rate(work, machine, row.dtype) * 1e6;
+    // Every column tile reads the entries again, in short broadcasts.
+    let reread = work.entries as f64 * tiles * (4.0 + element);
+    let gather_us = gather_us + reread / machine.l2 * REREAD * 1e6;
     // Per entry and tile: address, predicate and entry; per vector of B: load, predicate, conversions, FMAs.
     let convert = if element < 4.0 { vector } else { 0.0 };
     let per_entry = 5.0 + repeat * (2.0 + vector + convert);
@@ -219,13 +226,16 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let slots = f64::from(machine.multiprocessors * row.min_blocks);
     let rows = (work.m as f64 / block).ceil();
     let fill_us = (rows * tiles / slots).max(1.0) * TILE_US;
+    let limit = row_limit(row, blocks as u64, work.n, machine);
+    let run = work.longest.min(u64::from(limit)) as f64 * block;
+    let chain_us = TILE_US + (run * element / STAGE_BYTES as f64).ceil() * STAGE_US;
     sum(
         work,
         machine,
         row.dtype,
         gather_us,
         arithmetic_us + fill_us,
-        fill_us,
+        chain_us,
     )
 }
 

@@ -134,7 +134,9 @@ impl WorkList {
         let mut classes: [Vec<Item>; 33] = std::array::from_fn(|_| Vec::new());
         for (row, &(start, len)) in runs.rows.iter().enumerate() {
             let row = row as u32;
-            if len <= limit {
+            // A multiple of eight keeps the pieces of aligned walks aligned.
+            let piece = len.div_ceil(len.div_ceil(limit).max(1)).next_multiple_of(8);
+            if len <= piece {
                 classes[class(len)].push(Item {
                     row,
                     start,
@@ -143,9 +145,6 @@ impl WorkList {
                 });
                 continue;
             }
-            let count = len.div_ceil(limit);
-            // A multiple of eight keeps the pieces of aligned walks aligned.
-            let piece = len.div_ceil(count).next_multiple_of(8);
             let count = len.div_ceil(piece);
             let first = slots.len() as u32;
             for i in 0..count {
