@@ -129,11 +129,14 @@ const ITEM_US: f64 = 1.5;
 /// Adding the parts of a shared item.
 const JOIN_US: f64 = 0.4;
 /// Share of the issue slots that the gather loop reaches.
-const ISSUE_SHARE: f64 = 0.35;
+const ISSUE_SHARE: f64 = 0.6;
+/// Cache lines that the L1s look up per multiprocessor and clock.
+const LINES_PER_CLOCK: f64 = 0.54;
+/// Lines looked up per entry and column tile for the entry itself: four entries in one broadcast each of column and
+/// value.
+const ENTRY_LINES: f64 = 0.5;
 /// `mma.sync` rate that the block body reaches on 64 x 64 blocks, as a share of the ceiling.
 const MMA_SHARE: f64 = 0.65;
-/// Entries come in broadcasts of 16 bytes, half a sector.
-const REREAD: f64 = 2.5;
 /// One stage of the block family's pipeline when nothing hides it.
 const STAGE_US: f64 = 0.7;
 /// Filling and draining the pipeline of one block-family thread block.
@@ -147,16 +150,17 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     }
 }
 
+/// The four times of a prediction overlap, but not for free: their third-power mean, which also tells apart variants
+/// with the same bottleneck.
 fn sum(
     work: &Work,
     machine: &Machine,
     dtype: Dtype,
-    gather_us: f64,
-    compute_us: f64,
-    latency_us: f64,
+    [gather_us, compute_us, latency_us]: [f64; 3],
 ) -> Cost {
     let hbm_us = work.compulsory_bytes(dtype) / machine.hbm * 1e6;
-    let us = LAUNCH_US + latency_us.max(hbm_us).max(gather_us).max(compute_us);
+    let cubes = [hbm_us, gather_us, compute_us, latency_us].map(|t| t.powi(3));
+    let us = LAUNCH_US + cubes.iter().sum::<f64>().cbrt();
     Cost {
         us,
         hbm_us,
@@ -166,14 +170,14 @@ fn sum(
     }
 }
 
-/// Bytes per second at which rows of B arrive: from L1 where rows of A that run side by side share them, from
-/// L2, or from HBM where B does not fit.
+/// Bytes per second at which rows of B arrive: from L2, helped by L1 where rows of A that run side by side share
+/// rows of B, or from HBM where B does not fit.
 fn gather_rate(work: &Work, machine: &Machine, dtype: Dtype) -> f64 {
     let b = (work.k * work.n * dtype.bytes()) as f64;
     // A part of L2 serves B; A and C stream through the rest.
     let hit = (0.6 * machine.l2_bytes as f64 / b.max(1.0)).min(1.0);
     let density = work.entries as f64 / (work.m as f64 * work.k as f64).max(1.0);
-    let near = machine.l2 * (1.0 + 0.6 * (density / 0.05).min(1.0));
+    let near = machine.l2 * (1.0 + 3.0 * (density / 0.05).min(1.0));
     1.0 / (hit / near + (1.0 - hit) / machine.hbm)
 }
 
@@ -183,16 +187,30 @@ fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let repeat = f64::from(row.columns) / lanes / vector;
     let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
     let element = row.dtype.bytes() as f64;
+    let entries = work.entries as f64;
     let sectors = (work.n as f64 * element / 32.0).ceil() * 32.0;
-    let gather_us = work.entries as f64 * sectors / gather_rate(work, machine, row.dtype) * 1e6;
-    // Every column tile reads the entries again, in short broadcasts.
-    let reread = work.entries as f64 * tiles * (4.0 + element);
-    let gather_us = gather_us + reread / machine.l2 * REREAD * 1e6;
+    let bytes_us = entries * sectors / gather_rate(work, machine, row.dtype) * 1e6;
+    let width = (work.n as f64).min(f64::from(row.columns)) * element;
+    let lines = entries * tiles * ((width / 128.0).ceil() + ENTRY_LINES);
+    // Four schedulers issue, one L1 looks up.
+    let lines_us = lines / (machine.issue / 4.0 * LINES_PER_CLOCK) * 1e6;
     // Per entry and tile: address, predicate and entry; per vector of B: load, predicate, conversions, FMAs.
     let convert = if element < 4.0 { vector } else { 0.0 };
     let per_entry = 5.0 + repeat * (2.0 + vector + convert);
-    let instructions = work.entries as f64 * tiles * per_entry * lanes / 32.0;
-    let compute_us = instructions / (machine.issue * ISSUE_SHARE) * 1e6;
+    let compute_us =
+        entries * tiles * per_entry * lanes / 32.0 / (machine.issue * ISSUE_SHARE) * 1e6;
+    let latency_us = chain(row, work, machine, tiles);
+    let gather_us = bytes_us.hypot(lines_us);
+    sum(
+        work,
+        machine,
+        row.dtype,
+        [gather_us, compute_us, latency_us],
+    )
+}
+
+/// Dependent steps: waves of items one after the other, each a chain of bursts; at least the longest item.
+fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     let step = f64::from(row.burst * row.parts);
     let limit = row_limit(row, work.entries, work.n, machine);
     let fixed = ITEM_US + if row.parts > 1 { JOIN_US } else { 0.0 };
@@ -200,14 +218,9 @@ fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let mean = fixed + (work.entries as f64 / work.m.max(1) as f64 / step + 0.5) * BURST_US;
     let items = f64::from(machine.multiprocessors * row.min_blocks * row.items);
     let waves = work.m as f64 * tiles / items;
-    sum(
-        work,
-        machine,
-        row.dtype,
-        gather_us,
-        compute_us,
-        longest.max(waves * mean),
-    )
+    // Few waves come whole; many blend.
+    let waves = if waves < 4.0 { waves.ceil() } else { waves };
+    longest.max(waves * mean)
 }
 
 fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -233,9 +246,7 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
         work,
         machine,
         row.dtype,
-        gather_us,
-        arithmetic_us + fill_us,
-        chain_us,
+        [gather_us, arithmetic_us + fill_us, chain_us],
     )
 }
 

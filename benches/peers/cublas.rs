@@ -167,7 +167,11 @@ impl Engine for CuBlas {
         let prepare_ms = gpu.elapsed(start, end)?;
         let (extents, b, c) = ([m, k, case.n], operands.b.ptr, operands.c.ptr);
         let prepared_bytes = dense.bytes;
-        let run = Box::new(move || self.gemm(dtype, extents, [dense.ptr, b, c]));
+        let run = Box::new(move || {
+            // Named whole: a closure that names a field alone takes only the address along.
+            let dense = &dense;
+            self.gemm(dtype, extents, [dense.ptr, b, c])
+        });
         Ok(Prepared {
             run,
             prepare_ms,
