@@ -24,8 +24,11 @@ fn main() -> einsparse::Result<()> {
     device.context().set_current()?;
     let stream = OwnedStream::new()?;
     let context = device.context();
-    let columns = DeviceMemory::from_slice(context, a.pattern().columns(), stream.raw())?;
-    let values = DeviceMemory::from_slice(context, a.values(), stream.raw())?;
+    // Kernels load whole vectors, so the arrays of A are readable 8 slots past their end.
+    let padded = [a.pattern().columns(), &[0; 8]].concat();
+    let columns = DeviceMemory::from_slice(context, &padded, stream.raw())?;
+    let padded = [a.values(), &[0.0; 8]].concat();
+    let values = DeviceMemory::from_slice(context, &padded, stream.raw())?;
     let rhs = DeviceMemory::from_slice(context, b.values(), stream.raw())?;
     let out = DeviceMemory::alloc(context, 256 * 64 * 4)?;
     let raw = RawSpmm {

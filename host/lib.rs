@@ -46,3 +46,8 @@ pub use launch::RawSpmm;
 pub use plan::{Choice, Determinism, Options, Plan, Precision, ZerosRule};
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};
+
+/// The examples of the README, compiled and run with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
