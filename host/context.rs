@@ -19,13 +19,18 @@ impl Context {
     /// println!("{ctx}");
     /// ```
     pub fn new() -> Context {
-        match Context::cuda(0) {
-            Ok(context) => context,
-            Err(reason) => {
-                tracing::info!(%reason, "no GPU, working on the CPU");
-                Context::cpu()
+        let gpus = crate::driver::device_count().unwrap_or_else(|reason| {
+            tracing::info!(%reason, "no GPU");
+            0
+        });
+        for ordinal in 0..gpus {
+            match Context::cuda(ordinal) {
+                Ok(context) => return context,
+                Err(reason) => tracing::info!(ordinal, %reason, "GPU not used"),
             }
         }
+        tracing::info!("working on the CPU");
+        Context::cpu()
     }
 
     /// GPU `ordinal`. Fails without a driver, without that GPU, or with one for which this build holds

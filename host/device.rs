@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::cost::Machine;
 use crate::driver::{
-    DeviceFacts, DeviceMemory, OwnedStream, PrimaryContext, RawStream, memset_d8_async,
+    DeviceFacts, DeviceMemory, OwnedStream, PrimaryContext, RawStream, device_facts,
+    memset_d8_async,
 };
 use crate::error::{Error, Result};
-use crate::module::{MODULES, Modules};
+use crate::module::{MODULES, Modules, arch_for};
 
 /// One GPU that a [`Context`](crate::Context) works on.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ impl Device {
                     .into(),
             });
         }
+        // Before the context, which costs more than everything else here.
+        arch_for(device_facts(ordinal)?.compute_capability)?;
         let context = Arc::new(PrimaryContext::retain(ordinal)?);
         let facts = context.facts();
         let machine = Machine::scaled(
@@ -58,6 +61,11 @@ impl Device {
     /// The primary context.
     pub fn context(&self) -> &Arc<PrimaryContext> {
         &self.context
+    }
+
+    /// Whether both are the same GPU; it may have been opened twice.
+    pub fn is_same(&self, other: &Device) -> bool {
+        self.context.as_raw() == other.context.as_raw()
     }
 
     /// Ceilings for predictions.
@@ -151,6 +159,16 @@ impl Stream {
             Kind::Cpu => RawStream::LEGACY,
             Kind::Owned(stream, _) => stream.raw(),
             Kind::Raw(raw) => *raw,
+        }
+    }
+
+    /// Whether work of `device` may be queued here: not on a stream of the CPU or of another GPU. Where a raw stream
+    /// belongs is its maker's promise.
+    pub fn belongs_to(&self, device: &Device) -> bool {
+        match &self.0 {
+            Kind::Cpu => false,
+            Kind::Owned(_, own) => own.is_same(device),
+            Kind::Raw(_) => true,
         }
     }
 

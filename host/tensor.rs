@@ -1,15 +1,20 @@
-//! Tensors where a context works: dense ones with a row stride, sparse ones in their format.
+//! Tensors where a context works: dense ones with a row stride here, sparse ones in their format in `sparse`.
+
+mod operand;
+mod sparse;
 
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Dense, Format, PAD, Role};
+use einsparse_formats::{AnySparse, Dense, FormatError};
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
-use crate::worklist::Runs;
+
+pub use operand::Operand;
+pub use sparse::SparseTensor;
 
 /// A dense tensor, row-major, in the memory of a [`Context`]. The last axis is contiguous; rows of it may
 /// lie further apart than they are long.
@@ -35,9 +40,19 @@ fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
         .filter(|n| *n <= isize::MAX as usize / 8)
         .ok_or(Error::Overflow {
             what: "elements of a dense tensor".into(),
-            value: shape.iter().map(|&e| e as u128).product(),
+            value: shape
+                .iter()
+                .fold(1u128, |n, &e| n.saturating_mul(e as u128)),
             limit: isize::MAX as u128 / 8,
         })
+}
+
+/// Zeros on the host, or the error that names their number.
+fn host_zeros<T: Scalar>(len: usize) -> Result<Vec<T>> {
+    let bytes = len as u128 * size_of::<T>() as u128;
+    let what = "a dense tensor";
+    Ok(bytemuck::allocation::try_zeroed_vec(len)
+        .map_err(|()| FormatError::Memory { what, bytes })?)
 }
 
 impl<T: Scalar> Tensor<T> {
@@ -58,7 +73,7 @@ impl<T: Scalar> Tensor<T> {
         let len = storage_len(shape, leading)?;
         let storage = match (device, data) {
             (None, Some(data)) => Storage::Host(data),
-            (None, None) => Storage::Host(vec![T::ZERO; len]),
+            (None, None) => Storage::Host(host_zeros(len)?),
             (Some(device), Some(data)) => {
                 Storage::Device(device.upload(&data)?, Arc::clone(device))
             }
@@ -88,6 +103,14 @@ impl<T: Scalar> Tensor<T> {
         match &self.storage {
             Storage::Host(_) => None,
             Storage::Device(memory, _) => Some(memory.address()),
+        }
+    }
+
+    /// The GPU whose memory it is in; `None` in a CPU context.
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        match &self.storage {
+            Storage::Host(_) => None,
+            Storage::Device(_, device) => Some(device),
         }
     }
 
@@ -148,21 +171,25 @@ impl<T: Scalar> Tensor<T> {
     /// Rows of `values` at the stride of this tensor; the gaps hold `gap`, or what they held.
     pub(crate) fn fill(&mut self, values: &[T], gap: Option<T>) -> Result<()> {
         let width = self.shape.last().copied().unwrap_or(1);
-        let spread = if self.leading == width {
-            values.to_vec()
-        } else {
-            let mut all = match gap {
-                Some(gap) => vec![gap; storage_len(&self.shape, self.leading)?],
-                None => self.to_storage()?,
+        if self.leading == width {
+            return match &mut self.storage {
+                Storage::Host(data) => {
+                    data.copy_from_slice(values);
+                    Ok(())
+                }
+                Storage::Device(memory, device) => device.write(memory, values),
             };
-            for (to, from) in all
-                .chunks_mut(self.leading.max(1))
-                .zip(values.chunks(width.max(1)))
-            {
-                to[..width].copy_from_slice(from);
-            }
-            all
+        }
+        let mut spread = match gap {
+            Some(gap) => vec![gap; storage_len(&self.shape, self.leading)?],
+            None => self.to_storage()?,
         };
+        for (to, from) in spread
+            .chunks_mut(self.leading)
+            .zip(values.chunks(width.max(1)))
+        {
+            to[..width].copy_from_slice(from);
+        }
         match &mut self.storage {
             Storage::Host(data) => *data = spread,
             Storage::Device(memory, device) => device.write(memory, &spread)?,
@@ -184,180 +211,6 @@ impl<T: Scalar> Tensor<T> {
         }
     }
 }
-
-/// A sparse tensor in the memory of a [`Context`], with a copy on the host that plans read.
-#[derive(Debug)]
-pub struct SparseTensor<T> {
-    host: Arc<AnySparse<T>>,
-    runs: Option<Arc<Runs>>,
-    device: Option<DeviceArrays>,
-}
-
-/// Entries that kernels load at once: both arrays are readable that far past their end.
-pub(crate) const VECTOR_ENTRIES: usize = 8;
-
-/// What kernels read of a sparse matrix.
-#[derive(Debug)]
-pub(crate) struct DeviceArrays {
-    pub(crate) columns: DeviceMemory,
-    pub(crate) values: DeviceMemory,
-    device: Arc<Device>,
-}
-
-impl<T: Scalar> SparseTensor<T> {
-    pub(crate) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
-        let runs = Runs::of(&tensor).map(Arc::new);
-        let device = match device {
-            None => None,
-            Some(device) => {
-                let arrays = tensor.arrays();
-                let columns = arrays
-                    .iter()
-                    .find(|a| a.role == Role::Coordinate { axis: 1 });
-                let columns =
-                    device.upload_padded(columns.map_or(&[PAD][..], |a| a.data), VECTOR_ENTRIES)?;
-                let values = device.upload_padded(tensor.values(), VECTOR_ENTRIES)?;
-                Some(DeviceArrays {
-                    columns,
-                    values,
-                    device: Arc::clone(device),
-                })
-            }
-        };
-        Ok(SparseTensor {
-            host: Arc::new(tensor),
-            runs,
-            device,
-        })
-    }
-
-    /// The tensor on the host.
-    pub fn host(&self) -> &Arc<AnySparse<T>> {
-        &self.host
-    }
-
-    /// Extents.
-    pub fn shape(&self) -> &[usize] {
-        self.host.shape()
-    }
-
-    /// The format.
-    pub fn format(&self) -> Format {
-        self.host.format()
-    }
-
-    /// New values for the same pattern: one for each slot, in the order of `host().values()`. Waits for
-    /// all work on the GPU.
-    pub fn set_values(&mut self, values: &[T]) -> Result<()> {
-        if values.len() != self.host.slots() {
-            return Err(Error::Shape {
-                index: "values".into(),
-                left: format!("{} values", values.len()),
-                right: format!("{} slots", self.host.slots()),
-            });
-        }
-        Arc::make_mut(&mut self.host)
-            .values_mut()
-            .copy_from_slice(values);
-        match &self.device {
-            Some(arrays) => arrays.device.write(&arrays.values, values),
-            None => Ok(()),
-        }
-    }
-
-    /// Device address of the values; `None` in a CPU context.
-    pub fn values_address(&self) -> Option<u64> {
-        self.device.as_ref().map(|d| d.values.address())
-    }
-
-    pub(crate) fn runs(&self) -> Option<&Arc<Runs>> {
-        self.runs.as_ref()
-    }
-
-    pub(crate) fn device(&self) -> Option<&DeviceArrays> {
-        self.device.as_ref()
-    }
-}
-
-/// What an index of an expression is bound to. Made by `From` from host tensors (copied to the context),
-/// tensors in the context, and numbers.
-#[derive(Debug)]
-pub enum Operand<'a, T: Scalar> {
-    /// A sparse tensor in the context.
-    Sparse(&'a SparseTensor<T>),
-    /// A dense tensor in the context.
-    Dense(&'a Tensor<T>),
-    /// A sparse tensor on the host.
-    HostSparse(AnySparse<T>),
-    /// A dense tensor on the host.
-    HostDense(&'a Dense<T>),
-    /// An index array of a hand-written indirect Einsum: extents and indices.
-    Index(&'a [usize], &'a [u32]),
-    /// A number.
-    Scalar(f64),
-}
-
-impl<T: Scalar> Operand<'_, T> {
-    /// What this is, for messages.
-    pub fn describe(&self) -> String {
-        match self {
-            Operand::Sparse(s) => format!("{} tensor of shape {:?}", s.format(), s.shape()),
-            Operand::HostSparse(s) => format!("{} tensor of shape {:?}", s.format(), s.shape()),
-            Operand::Dense(d) => format!("dense tensor of shape {:?}", d.shape()),
-            Operand::HostDense(d) => format!("dense tensor of shape {:?}", d.shape()),
-            Operand::Index(shape, _) => format!("index array of shape {shape:?}"),
-            Operand::Scalar(x) => format!("number {x}"),
-        }
-    }
-}
-
-impl<'a, T: Scalar> From<&'a SparseTensor<T>> for Operand<'a, T> {
-    fn from(s: &'a SparseTensor<T>) -> Self {
-        Operand::Sparse(s)
-    }
-}
-
-impl<'a, T: Scalar> From<&'a Tensor<T>> for Operand<'a, T> {
-    fn from(d: &'a Tensor<T>) -> Self {
-        Operand::Dense(d)
-    }
-}
-
-impl<'a, T: Scalar> From<&'a Dense<T>> for Operand<'a, T> {
-    fn from(d: &'a Dense<T>) -> Self {
-        Operand::HostDense(d)
-    }
-}
-
-impl<'a, T: Scalar> From<(&'a [usize], &'a [u32])> for Operand<'a, T> {
-    fn from((shape, data): (&'a [usize], &'a [u32])) -> Self {
-        Operand::Index(shape, data)
-    }
-}
-
-impl<T: Scalar> From<f64> for Operand<'_, T> {
-    fn from(x: f64) -> Self {
-        Operand::Scalar(x)
-    }
-}
-
-impl<T: Scalar> From<&AnySparse<T>> for Operand<'_, T> {
-    fn from(s: &AnySparse<T>) -> Self {
-        Operand::HostSparse(s.clone())
-    }
-}
-
-macro_rules! from_formats {
-    ($($format:ident)*) => {
-        $(impl<T: Scalar> From<&einsparse_formats::$format<T>> for Operand<'_, T> {
-            fn from(s: &einsparse_formats::$format<T>) -> Self {
-                Operand::HostSparse(s.clone().into())
-            }
-        })*
-    };
-}
-
-from_formats!(Coo Csr Csc Bsr Ell GroupCoo BlockCoo BlockGroupCoo);
 
 impl Context {
     /// Copies a sparse tensor to the context, in the format it has. Matrices can be [converted]
@@ -399,5 +252,33 @@ impl Context {
             shape.last().copied().unwrap_or(1),
             None,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_past_memory_are_errors() {
+        let cpu = Context::cpu();
+        let overflow = cpu.zeros::<f32>(&[usize::MAX; 5]).unwrap_err();
+        assert!(matches!(overflow, Error::Overflow { .. }), "{overflow}");
+        let memory = cpu.zeros::<f32>(&[1 << 30, 1 << 29]).unwrap_err();
+        let bytes = 1u128 << 61;
+        assert!(
+            matches!(memory, Error::Format(FormatError::Memory { bytes: b, .. }) if b == bytes),
+            "{memory}"
+        );
+    }
+
+    #[test]
+    fn writing_keeps_the_gaps_between_rows() {
+        let cpu = Context::cpu();
+        let dense = |x: f64| Dense::new(vec![2, 2], vec![x; 4]).unwrap();
+        let mut tensor = cpu.upload_strided(&dense(1.0), 3, 9.0).unwrap();
+        tensor.write(&dense(2.0)).unwrap();
+        assert_eq!(tensor.to_storage().unwrap(), [2.0, 2.0, 9.0, 2.0, 2.0, 9.0]);
+        assert_eq!(tensor.to_dense().unwrap(), dense(2.0));
     }
 }

@@ -1,0 +1,158 @@
+//! Sparse tensors where a context works.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use einsparse_formats::{AnySparse, Format, PAD, Role};
+
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+use crate::registry::{Scalar, block_of};
+use crate::worklist::Runs;
+
+/// A sparse tensor in the memory of a [`Context`], with a copy on the host that plans read.
+#[derive(Debug)]
+pub struct SparseTensor<T> {
+    host: Arc<AnySparse<T>>,
+    runs: Option<Arc<Runs>>,
+    device: Option<DeviceArrays>,
+}
+
+/// Entries that kernels load at once: both arrays are readable that far past their end.
+pub(crate) const VECTOR_ENTRIES: usize = 8;
+
+/// What kernels read of a sparse matrix.
+#[derive(Debug)]
+pub(crate) struct DeviceArrays {
+    pub(crate) columns: DeviceMemory,
+    pub(crate) values: DeviceMemory,
+    pub(crate) device: Arc<Device>,
+}
+
+/// The column (block column) of every slot; formats of columns have none.
+fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
+    let of_axis_1 = Role::Coordinate { axis: 1 };
+    let arrays = tensor.arrays();
+    arrays.iter().find(|a| a.role == of_axis_1).map(|a| a.data)
+}
+
+/// The values with zeros in what edge blocks hold past the last column. Kernels multiply whole blocks, and a NaN
+/// there, which is no entry, must not reach C. (What lies past the last row reaches rows that are not stored.)
+fn values_inside<'v, T: Scalar>(tensor: &AnySparse<T>, values: &'v [T]) -> Cow<'v, [T]> {
+    let (rows, columns) = block_of(&tensor.format());
+    let extent = tensor.shape().get(1).copied().unwrap_or(0);
+    let inside = extent % columns;
+    let (Some(index), true) = (columns_of(tensor), inside > 0) else {
+        return Cow::Borrowed(values);
+    };
+    let mut values = Cow::Borrowed(values);
+    let last = extent / columns;
+    for block in (0..index.len()).filter(|&p| index[p] as usize == last) {
+        for row in block * rows..(block + 1) * rows {
+            let outside = row * columns + inside..(row + 1) * columns;
+            if values[outside.clone()].iter().any(|&v| v != T::ZERO) {
+                values.to_mut()[outside].fill(T::ZERO);
+            }
+        }
+    }
+    values
+}
+
+impl<T: Scalar> SparseTensor<T> {
+    pub(super) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
+        let runs = Runs::of(&tensor).map(Arc::new);
+        let device = match device {
+            None => None,
+            Some(device) => {
+                let columns = columns_of(&tensor).unwrap_or(&[PAD]);
+                let columns = device.upload_padded(columns, VECTOR_ENTRIES)?;
+                let values = values_inside(&tensor, tensor.values());
+                let values = device.upload_padded(&values, VECTOR_ENTRIES)?;
+                Some(DeviceArrays {
+                    columns,
+                    values,
+                    device: Arc::clone(device),
+                })
+            }
+        };
+        Ok(SparseTensor {
+            host: Arc::new(tensor),
+            runs,
+            device,
+        })
+    }
+
+    /// The tensor on the host.
+    pub fn host(&self) -> &Arc<AnySparse<T>> {
+        &self.host
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &[usize] {
+        self.host.shape()
+    }
+
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.host.format()
+    }
+
+    /// New values for the same pattern: one for each slot, in the order of `host().values()`. Waits for
+    /// all work on the GPU.
+    pub fn set_values(&mut self, values: &[T]) -> Result<()> {
+        if values.len() != self.host.slots() {
+            return Err(Error::Shape {
+                index: "values".into(),
+                left: format!("{} values", values.len()),
+                right: format!("{} slots", self.host.slots()),
+            });
+        }
+        // The device first: if it refuses, nothing has changed.
+        if let Some(arrays) = &self.device {
+            let values = values_inside(&self.host, values);
+            arrays.device.write(&arrays.values, &values)?;
+        }
+        Arc::make_mut(&mut self.host)
+            .values_mut()
+            .copy_from_slice(values);
+        Ok(())
+    }
+
+    /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::RawSpmm) takes it; `None` in a
+    /// CPU context and for formats that are not in row order.
+    pub fn columns_address(&self) -> Option<u64> {
+        self.runs.as_ref()?;
+        self.device.as_ref().map(|d| d.columns.address())
+    }
+
+    /// Device address of the values; `None` in a CPU context.
+    pub fn values_address(&self) -> Option<u64> {
+        self.device.as_ref().map(|d| d.values.address())
+    }
+
+    pub(crate) fn runs(&self) -> Option<&Arc<Runs>> {
+        self.runs.as_ref()
+    }
+
+    pub(crate) fn device(&self) -> Option<&DeviceArrays> {
+        self.device.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use einsparse_formats::{Bsr, BsrPattern};
+
+    #[test]
+    fn edge_blocks_reach_the_device_without_what_lies_past_the_columns() {
+        // 2 x 5 in blocks of 2 x 2: of the block in columns 4 and 5 the second column is outside.
+        let pattern = BsrPattern::new(2, 5, (2, 2), vec![0, 2], vec![0, 2]).unwrap();
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0, f32::NAN, 7.0, f32::INFINITY];
+        let a = AnySparse::from(Bsr::new(pattern, values.to_vec()).unwrap());
+        let wanted = [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 7.0, 0.0];
+        assert_eq!(values_inside(&a, &values)[..], wanted);
+        assert!(matches!(values_inside(&a, &wanted), Cow::Borrowed(_)));
+    }
+}
