@@ -83,7 +83,8 @@ fn executables() -> Result<BTreeMap<String, PathBuf>> {
         let target = target.split('}').next().unwrap_or(target);
         let name = json_string(target, "name").ok_or("cargo names no target")?;
         let of_kind = |kind: &str| target.contains(&format!("\"kind\":[\"{kind}\"]"));
-        if name == "cpu_spmm" {
+        // Examples are tests too, but each would carry the kernels once more.
+        if name == "cpu_spmm" || of_kind("example") {
             continue;
         }
         let place = match profile.contains("\"test\":true") {
