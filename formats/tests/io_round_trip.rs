@@ -105,6 +105,50 @@ fn mtx(text: &str) -> Result<Coo<f32>, String> {
     Ok(coo)
 }
 
+/// What stands behind the banner, and a part of the error.
+const FAULTS: &[(&str, &str)] = &[
+    (
+        "coordinate integer general\n2 2 1\n1 1 1.5\n",
+        "here:3: value is not an integer: `1.5`",
+    ),
+    (
+        "coordinate real general\n2 2 1\n1 1 1e39\n",
+        "here:3: value `1e39` is out of the range of f32",
+    ),
+    (
+        "coordinate real general\n2 2 1\n-1 1 1\n",
+        "here:3: row index -1 is below 1",
+    ),
+    (
+        "coordinate real general\n2 2 1\n1 99999999999999999999999 1\n",
+        "column index 99999999999999999999999 is past 2",
+    ),
+    (
+        "coordinate real general\n2 2 1\n1 1 1 1\n",
+        "here:3: three numbers expected, four found",
+    ),
+    (
+        "coordinate real hermitian\n2 2 1\n",
+        "here:1: symmetry hermitian is not supported",
+    ),
+    (
+        "array real symmetric\n2 2\n1\n2\n",
+        "here:4: end of the file after 2 of 3 values",
+    ),
+    (
+        "array real general\n1 2\n1\n2\n\n3\n",
+        "here:6: text after the last of 2 values",
+    ),
+    (
+        "array real general\n1 2\n1 2\n",
+        "here:3: one value expected, 2 found",
+    ),
+    (
+        "coordinate real general\n4294967295 4294967295 4294967295\n1 1 1\n",
+        "here:3: end of the file after 1 of",
+    ),
+];
+
 #[test]
 fn matrix_market_corners() {
     let sym = "%%MatrixMarket matrix coordinate integer symmetric\n3 3 3\n1 3 7\n2 1 -4\n2 2 5\n";
@@ -114,49 +158,7 @@ fn matrix_market_corners() {
         [vec![0, 0, 1, 1, 2], vec![1, 2, 0, 1, 0]]
     );
     assert_eq!(coo.values(), [-4.0, 7.0, -4.0, 5.0, 7.0]);
-    let cases = [
-        (
-            "coordinate integer general\n2 2 1\n1 1 1.5\n",
-            "here:3: value is not an integer: `1.5`",
-        ),
-        (
-            "coordinate real general\n2 2 1\n1 1 1e39\n",
-            "here:3: value `1e39` is out of the range of f32",
-        ),
-        (
-            "coordinate real general\n2 2 1\n-1 1 1\n",
-            "here:3: row index -1 is below 1",
-        ),
-        (
-            "coordinate real general\n2 2 1\n1 99999999999999999999999 1\n",
-            "column index 99999999999999999999999 is past 2",
-        ),
-        (
-            "coordinate real general\n2 2 1\n1 1 1 1\n",
-            "here:3: three numbers expected, four found",
-        ),
-        (
-            "coordinate real hermitian\n2 2 1\n",
-            "here:1: symmetry hermitian is not supported",
-        ),
-        (
-            "array real symmetric\n2 2\n1\n2\n",
-            "here:4: end of the file after 2 of 3 values",
-        ),
-        (
-            "array real general\n1 2\n1\n2\n\n3\n",
-            "here:6: text after the last of 2 values",
-        ),
-        (
-            "array real general\n1 2\n1 2\n",
-            "here:3: one value expected, 2 found",
-        ),
-        (
-            "coordinate real general\n4294967295 4294967295 4294967295\n1 1 1\n",
-            "here:3: end of the file after 1 of",
-        ),
-    ];
-    for (text, message) in cases {
+    for (text, message) in FAULTS {
         let error = mtx(&format!("%%MatrixMarket matrix {text}")).unwrap_err();
         assert!(error.contains(message), "{error}\nlacks {message}");
     }

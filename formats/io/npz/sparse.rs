@@ -18,45 +18,22 @@ pub(super) fn read<T: Element>(
     match format.as_str() {
         "coo" => {
             let entries = coordinates(archive, rows, cols).map_err(at)?;
-            Ok(AnySparse::Coo(coo_from_entries(
-                rows, cols, entries, false,
-            )?))
+            Ok(coo_from_entries(rows, cols, entries, false)?.into())
         }
         "csr" => {
-            let Compressed {
-                offsets,
-                indices,
-                values,
-                ..
-            } = compressed(archive, ["row", "column"], [rows, cols], false).map_err(at)?;
-            Ok(AnySparse::Csr(Csr::new(
-                CsrPattern::new(rows, cols, offsets, indices)?,
-                values,
-            )?))
+            let a = compressed(archive, ["row", "column"], [rows, cols], false).map_err(at)?;
+            let pattern = CsrPattern::new(rows, cols, a.offsets, a.indices)?;
+            Ok(Csr::new(pattern, a.values)?.into())
         }
         "csc" => {
-            let Compressed {
-                offsets,
-                indices,
-                values,
-                ..
-            } = compressed(archive, ["column", "row"], [cols, rows], false).map_err(at)?;
-            Ok(AnySparse::Csc(Csc::new(
-                CscPattern::new(rows, cols, offsets, indices)?,
-                values,
-            )?))
+            let a = compressed(archive, ["column", "row"], [cols, rows], false).map_err(at)?;
+            let pattern = CscPattern::new(rows, cols, a.offsets, a.indices)?;
+            Ok(Csc::new(pattern, a.values)?.into())
         }
         "bsr" => {
-            let Compressed {
-                offsets,
-                indices,
-                values,
-                block,
-            } = compressed(archive, ["row", "column"], [rows, cols], true).map_err(at)?;
-            Ok(AnySparse::Bsr(Bsr::new(
-                BsrPattern::new(rows, cols, block, offsets, indices)?,
-                values,
-            )?))
+            let a = compressed(archive, ["row", "column"], [rows, cols], true).map_err(at)?;
+            let pattern = BsrPattern::new(rows, cols, a.block, a.offsets, a.indices)?;
+            Ok(Bsr::new(pattern, a.values)?.into())
         }
         other => {
             let reason = format!(

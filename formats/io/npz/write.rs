@@ -4,7 +4,7 @@ use super::super::{
     Fault, Source,
     npy::{write_header, write_values},
 };
-use crate::{AnySparse, Element, FormatError, io::Loaded};
+use crate::{AnySparse, Element, FormatError, Pattern, Sparse, io::Loaded};
 use std::{fs::File, io::Write, path::Path};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
@@ -45,7 +45,6 @@ fn write<T: Element>(
     method: CompressionMethod,
 ) -> Result<(), FormatError> {
     let name = path.display().to_string();
-    let flat = |values: &[T]| vec![values.len()];
     let members = match matrix {
         Source::Coo(coo) => {
             let [row_index, col_index] = coo.pattern().coords() else {
@@ -56,47 +55,15 @@ fn write<T: Element>(
                 ("col", Member::Indices(col_index)),
                 ("format", Member::Text("coo")),
                 ("shape", Member::Shape(coo.shape())),
-                ("data", Member::Values(flat(coo.values()), coo.values())),
+                (
+                    "data",
+                    Member::Values(vec![coo.values().len()], coo.values()),
+                ),
             ]
         }
-        Source::Csr(csr) => {
-            let pattern = csr.pattern();
-            compressed(
-                "csr",
-                csr.shape(),
-                pattern.offsets(),
-                pattern.columns(),
-                flat(csr.values()),
-                csr.values(),
-            )
-        }
-        Source::Csc(csc) => {
-            let pattern = csc.pattern();
-            compressed(
-                "csc",
-                csc.shape(),
-                pattern.offsets(),
-                pattern.rows_idx(),
-                flat(csc.values()),
-                csc.values(),
-            )
-        }
-        Source::Bsr(bsr) => {
-            let pattern = bsr.pattern();
-            let shape = vec![
-                pattern.columns().len(),
-                pattern.block().0,
-                pattern.block().1,
-            ];
-            compressed(
-                "bsr",
-                bsr.shape(),
-                pattern.offsets(),
-                pattern.columns(),
-                shape,
-                bsr.values(),
-            )
-        }
+        Source::Csr(a) => compressed("csr", a, a.pattern().offsets(), a.pattern().columns()),
+        Source::Csc(a) => compressed("csc", a, a.pattern().offsets(), a.pattern().rows_idx()),
+        Source::Bsr(a) => compressed("bsr", a, a.pattern().offsets(), a.pattern().columns()),
         Source::Dense(dense) => match Loaded::Dense(dense.clone()).into_sparse()? {
             AnySparse::Coo(coo) => return write(path, Source::Coo(&coo), method),
             other => return write(path, Source::Csr(&other.to_csr()?), method),
@@ -105,20 +72,19 @@ fn write<T: Element>(
     write_members(path, &members, method).map_err(|error| Fault::from(error).at(&name))
 }
 
-fn compressed<'a, T>(
+fn compressed<'a, P: Pattern, T: Element>(
     format: &'a str,
-    shape: &'a [usize],
+    matrix: &'a Sparse<P, T>,
     offsets: &'a [u32],
     indices: &'a [u32],
-    value_shape: Vec<usize>,
-    values: &'a [T],
 ) -> Vec<(&'a str, Member<'a, T>)> {
+    let values = Member::Values(matrix.pattern().value_shape(), matrix.values());
     vec![
         ("indices", Member::Indices(indices)),
         ("indptr", Member::Indices(offsets)),
         ("format", Member::Text(format)),
-        ("shape", Member::Shape(shape)),
-        ("data", Member::Values(value_shape, values)),
+        ("shape", Member::Shape(matrix.shape())),
+        ("data", values),
     ]
 }
 
