@@ -38,6 +38,8 @@ impl Machine {
     /// Ceilings scaled from the H200's by what the driver says of a GPU.
     pub fn scaled(multiprocessors: u32, clock_khz: u32, hbm_peak: f64, l2_bytes: u64) -> Machine {
         let h = Machine::H200;
+        // A driver that does not tell the clock says 0.
+        let clock_khz = if clock_khz == 0 { 1_980_000 } else { clock_khz };
         let cores = f64::from(multiprocessors) / 132.0 * f64::from(clock_khz) / 1_980_000.0;
         Machine {
             multiprocessors,
@@ -212,7 +214,7 @@ fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
 /// Dependent steps: waves of items one after the other, each a chain of bursts; at least the longest item.
 fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     let step = f64::from(row.burst * row.parts);
-    let limit = row_limit(row, work.entries, work.n, machine);
+    let limit = row_limit(row, work.entries, work.m, work.n, machine);
     let fixed = ITEM_US + if row.parts > 1 { JOIN_US } else { 0.0 };
     let longest = fixed + (work.longest.min(u64::from(limit)) as f64 / step).ceil() * BURST_US;
     let mean = fixed + (work.entries as f64 / work.m.max(1) as f64 / step + 0.5) * BURST_US;
@@ -239,7 +241,7 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let slots = f64::from(machine.multiprocessors * row.min_blocks);
     let rows = (work.m as f64 / block).ceil();
     let fill_us = (rows * tiles / slots).max(1.0) * TILE_US;
-    let limit = row_limit(row, blocks as u64, work.n, machine);
+    let limit = row_limit(row, blocks as u64, rows as usize, work.n, machine);
     let run = work.longest.min(u64::from(limit)) as f64 * block;
     let chain_us = TILE_US + (run * element / STAGE_BYTES as f64).ceil() * STAGE_US;
     sum(
@@ -250,15 +252,21 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     )
 }
 
-/// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident
-/// item, at least what amortises a carry, at most what one chain of gathers should take.
-pub fn row_limit(row: &Row, total: u64, n: usize, machine: &Machine) -> u32 {
+/// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident item, at least what
+/// amortises a carry, at most what one chain of gathers should take. Where whole rows fill the machine several times
+/// over, only rows far above the mean are cut: partial sums cost memory and traffic.
+pub fn row_limit(row: &Row, total: u64, rows: usize, n: usize, machine: &Machine) -> u32 {
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
-    let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items);
-    let mean = (total * tiles).div_ceil(resident.max(1));
+    let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);
+    let mean = (total * tiles).div_ceil(resident);
     let (least, most) = match row.walk {
-        WalkKind::Block => (512 / u64::from(row.block.max(1)), u64::MAX),
-        _ => (128 * u64::from(row.parts), 512 * u64::from(row.parts)),
+        WalkKind::Block => (512 / u64::from(row.block.max(1)), u64::from(u32::MAX)),
+        _ => {
+            let (parts, rows) = (u64::from(row.parts), rows.max(1) as u64);
+            let crowded = rows * tiles >= 4 * resident;
+            let above_mean = if crowded { 4 * total / rows } else { 0 };
+            (128 * parts, (512 * parts).max(above_mean))
+        }
     };
-    (2 * mean).clamp(least, most) as u32
+    (2 * mean).clamp(least, most).min(u64::from(u32::MAX)) as u32
 }

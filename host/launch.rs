@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use einsparse_kernels::abi::{
-    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_RELU, FLAG_VECTORS, SpmmParams,
-    WalkKind,
+    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_RELU, FLAG_VECTORS, Item, Slot,
+    SpmmParams, WalkKind,
 };
 use einsparse_kernels::table::Row;
 
@@ -18,7 +18,7 @@ use crate::indirect::{BiasAxis, SpmmForm};
 use crate::worklist::{Runs, WorkList};
 
 /// Device addresses of one run. Leading dimensions in elements.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawSpmm {
     /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
     /// end.
@@ -35,8 +35,24 @@ pub struct RawSpmm {
     pub ldc: usize,
     /// Bias, one element for each row or column; 0 without.
     pub bias: u64,
-    /// Factor of the product.
+    /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,
+}
+
+impl Default for RawSpmm {
+    /// No addresses, factor 1.
+    fn default() -> Self {
+        RawSpmm {
+            columns: 0,
+            values: 0,
+            b: 0,
+            ldb: 0,
+            c: 0,
+            ldc: 0,
+            bias: 0,
+            alpha: 1.0,
+        }
+    }
 }
 
 /// Extents of an SpMM.
@@ -50,6 +66,9 @@ pub(crate) struct Extents {
 /// A kernel chosen for one pattern, with what it needs beside the operands.
 #[derive(Debug)]
 pub(crate) struct SpmmLaunch {
+    /// End of the last run: partial sums of cut rows are one workspace, so the next run waits for it. Fields drop in
+    /// this order: the event goes before the context that its neighbours hold.
+    done: Mutex<Event>,
     row: &'static Row,
     function: Function,
     form: SpmmForm,
@@ -63,20 +82,28 @@ pub(crate) struct SpmmLaunch {
     cut_rows: u32,
     grid: [u32; 3],
     partial_columns: u32,
-    /// End of the last run: partial sums of cut rows are one workspace, so the next run waits for it.
-    done: Mutex<Event>,
 }
 
 /// Largest grid in y.
-const MAX_GRID_Y: usize = 65_535;
+pub(crate) const MAX_GRID_Y: usize = 65_535;
+
+/// Largest grid in x, and the largest number of rows: tiles reach past the last one.
+const MAX_GRID_X: usize = i32::MAX as usize;
 
 /// A count as u32, or the error that names it.
-pub(crate) fn small(what: &str, value: usize) -> Result<u32> {
-    u32::try_from(value).map_err(|_| Error::Overflow {
-        what: what.into(),
-        value: value as u128,
-        limit: u32::MAX.into(),
-    })
+fn small(what: &str, value: usize) -> Result<u32> {
+    within(what, value, u32::MAX as usize)
+}
+
+fn within(what: &str, value: usize, limit: usize) -> Result<u32> {
+    match u32::try_from(value) {
+        Ok(small) if value <= limit => Ok(small),
+        _ => Err(Error::Overflow {
+            what: what.into(),
+            value: value as u128,
+            limit: limit as u128,
+        }),
+    }
 }
 
 impl SpmmLaunch {
@@ -90,21 +117,21 @@ impl SpmmLaunch {
         let function = device
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
-        let limit = row_limit(row, runs.total, extents.n, device.machine());
+        let limit = row_limit(
+            row,
+            runs.total,
+            runs.rows.len(),
+            extents.n,
+            device.machine(),
+        );
         let list = WorkList::new(runs, limit);
         let tiles = extents.n.div_ceil(row.columns as usize);
-        if tiles > MAX_GRID_Y {
-            return Err(Error::Overflow {
-                what: format!("column tiles of {}", row.name),
-                value: tiles as u128,
-                limit: MAX_GRID_Y as u128,
-            });
-        }
+        within("column tiles", tiles, MAX_GRID_Y)?;
         let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
         let partial_rows = list.slots.len() * row.block as usize;
         let partial_bytes = partial_rows * partial_columns as usize * row.dtype.acc_bytes();
-        let item_count = small("work items", list.items.len())?;
-        small("rows of A", extents.m)?;
+        let item_count = within("work items", list.items.len(), MAX_GRID_X)?;
+        within("rows of A", extents.m, MAX_GRID_X)?;
         small("rows of B", extents.k)?;
         Ok(SpmmLaunch {
             row,
@@ -112,8 +139,8 @@ impl SpmmLaunch {
             form,
             extents,
             runs: Arc::clone(runs),
-            items: device.upload(bytemuck_items(&list.items))?,
-            slots: device.upload(bytemuck_slots(&list.slots))?,
+            items: device.upload(Item::words(&list.items))?,
+            slots: device.upload(Slot::words(&list.slots))?,
             partial: DeviceMemory::alloc(device.context(), partial_bytes)?,
             counters: device.zeros(list.counters as usize * tiles * 4)?,
             item_count,
@@ -183,49 +210,8 @@ impl SpmmLaunch {
     fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
         let Extents { m, k, n } = self.extents;
         let element = self.row.dtype.bytes();
-        let bias_axis = self.form.bias.as_ref().map(|(_, axis)| *axis);
-        let mut flags = 0;
-        if self.form.mode == Mode::Accumulate {
-            flags |= FLAG_ACCUMULATE;
-        }
-        if self.form.relu {
-            flags |= FLAG_RELU;
-        }
-        flags |= match bias_axis {
-            None => 0,
-            Some(BiasAxis::Rows) => FLAG_BIAS_ROWS,
-            Some(BiasAxis::Cols) => FLAG_BIAS_COLUMNS,
-        };
-        for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
-            if address % 16 != 0 {
-                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
-                return Err(Error::Operand {
-                    name: name.into(),
-                    reason,
-                });
-            }
-        }
-        let column_bias = if bias_axis == Some(BiasAxis::Cols) {
-            raw.bias
-        } else {
-            0
-        };
-        if self.row.walk == WalkKind::Block {
-            let whole = |elements: usize| (elements * element).is_multiple_of(16);
-            let vectors = whole(n)
-                && whole(raw.ldc)
-                && raw.c.is_multiple_of(16)
-                && column_bias.is_multiple_of(16);
-            if vectors {
-                flags |= FLAG_VECTORS;
-            }
-            self.aligned("B", raw.b, raw.ldb)?;
-        } else {
-            self.aligned("B", raw.b, raw.ldb)?;
-            self.aligned("C", raw.c, raw.ldc)?;
-            self.aligned("bias", column_bias, 0)?;
-        }
         Ok(SpmmParams {
+            flags: self.flags(raw)?,
             items: self.items.address(),
             slots: self.slots.address(),
             columns: raw.columns,
@@ -243,8 +229,63 @@ impl SpmmLaunch {
             ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(element))?,
             ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
             partial_columns: self.partial_columns,
-            flags,
         })
+    }
+
+    /// Mode, epilogue and access width, after a look at what the addresses allow.
+    fn flags(&self, raw: &RawSpmm) -> Result<u32> {
+        let n = self.extents.n;
+        let mut flags = 0;
+        if self.form.mode == Mode::Accumulate {
+            flags |= FLAG_ACCUMULATE;
+        }
+        if self.form.relu {
+            flags |= FLAG_RELU;
+        }
+        let mut column_bias = 0;
+        if let Some((name, axis)) = &self.form.bias {
+            let extent = match axis {
+                BiasAxis::Rows => {
+                    flags |= FLAG_BIAS_ROWS;
+                    self.extents.m
+                }
+                BiasAxis::Cols => {
+                    flags |= FLAG_BIAS_COLUMNS;
+                    column_bias = raw.bias;
+                    n
+                }
+            };
+            if raw.bias == 0 && extent > 0 {
+                return Err(refused(
+                    name,
+                    "the plan adds it, and its address is 0".into(),
+                ));
+            }
+        }
+        for (name, leading) in [("B", raw.ldb), ("C", raw.ldc)] {
+            if leading < n {
+                let reason = format!("leading dimension {leading} is below its {n} columns");
+                return Err(refused(name, reason));
+            }
+        }
+        for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
+            if address % 16 != 0 {
+                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
+                return Err(refused(name, reason));
+            }
+        }
+        self.aligned("B", raw.b, raw.ldb)?;
+        if self.row.walk == WalkKind::Block {
+            let whole = |elements: usize| (elements * self.row.dtype.bytes()).is_multiple_of(16);
+            let places = raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16);
+            if whole(n) && whole(raw.ldc) && places {
+                flags |= FLAG_VECTORS;
+            }
+        } else {
+            self.aligned("C", raw.c, raw.ldc)?;
+            self.aligned("bias", column_bias, 0)?;
+        }
+        Ok(flags)
     }
 
     fn aligned(&self, name: &str, address: u64, leading: usize) -> Result<()> {
@@ -252,23 +293,34 @@ impl SpmmLaunch {
         if address.is_multiple_of(bytes) && leading.is_multiple_of(self.row.vector as usize) {
             return Ok(());
         }
-        Err(Error::Operand {
-            name: name.into(),
-            reason: format!(
-                "address {address:#x} and leading dimension {leading} must be multiples of {bytes} bytes and {} \
-                 elements for {}; plan with `Options::alignment` = 1 for operands that are not",
-                self.row.vector, self.row.name
-            ),
-        })
+        let reason = format!(
+            "address {address:#x} and leading dimension {leading} must be multiples of {bytes} bytes and {} elements \
+             for {}; plan with `Options::alignment` = 1 for operands that are not",
+            self.row.vector, self.row.name
+        );
+        Err(refused(name, reason))
     }
 }
 
-fn bytemuck_items(items: &[einsparse_kernels::abi::Item]) -> &[[u32; 4]] {
-    // SAFETY: `Item` is `repr(C)` of four u32: same size, same alignment, no padding.
-    unsafe { std::slice::from_raw_parts(items.as_ptr().cast(), items.len()) }
+fn refused(name: &str, reason: String) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason,
+    }
 }
 
-fn bytemuck_slots(slots: &[einsparse_kernels::abi::Slot]) -> &[[u32; 4]] {
-    // SAFETY: `Slot` is `repr(C)` of four u32: same size, same alignment, no padding.
-    unsafe { std::slice::from_raw_parts(slots.as_ptr().cast(), slots.len()) }
+/// Items and slots as the driver module copies them.
+trait Words {
+    /// The same memory as rows of four words.
+    fn words(list: &[Self]) -> &[[u32; 4]]
+    where
+        Self: Sized,
+    {
+        const { assert!(size_of::<Self>() == 16 && align_of::<Self>() == 4) };
+        // SAFETY: implemented only for `repr(C)` structs of four u32, without padding (asserted above).
+        unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+    }
 }
+
+impl Words for Item {}
+impl Words for Slot {}

@@ -1,6 +1,7 @@
 //! From an expression and its operands to a kernel: parse, check, rewrite, choose. A plan is built once
 //! and runs many times, with new values, without allocating.
 
+mod bind;
 mod choose;
 
 use std::collections::BTreeMap;
@@ -8,15 +9,14 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::context::Context;
-use crate::cpu;
 use crate::device::Stream;
 use crate::driver::RawStream;
-use crate::einsum::{Einsum, Scalar as Factor};
+use crate::einsum::Einsum;
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
 use crate::launch::{RawSpmm, SpmmLaunch};
 use crate::registry::Scalar;
-use crate::tensor::{Operand, SparseTensor, Tensor};
+use crate::tensor::{Operand, Tensor};
 
 pub use choose::{Candidate, Choice};
 
@@ -115,39 +115,6 @@ impl Context {
     }
 }
 
-/// Shape of an operand; a number has none.
-fn shape_of<T: Scalar>(operand: &Operand<'_, T>) -> Vec<usize> {
-    match operand {
-        Operand::Sparse(s) => s.shape().to_vec(),
-        Operand::HostSparse(s) => s.shape().to_vec(),
-        Operand::Dense(d) => d.shape().to_vec(),
-        Operand::HostDense(d) => d.shape().to_vec(),
-        Operand::Index(shape, _) => shape.to_vec(),
-        Operand::Scalar(_) => Vec::new(),
-    }
-}
-
-fn find<'s, 'a, T: Scalar>(
-    operands: &'s [(&str, Operand<'a, T>)],
-    name: &str,
-) -> Result<&'s Operand<'a, T>> {
-    operands
-        .iter()
-        .find(|(n, _)| *n == name)
-        .map(|(_, o)| o)
-        .ok_or_else(|| Error::Operand {
-            name: name.into(),
-            reason: "was not given".into(),
-        })
-}
-
-fn wrong<T: Scalar>(name: &str, wanted: &str, found: &Operand<'_, T>) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: format!("{wanted} wanted, given is a {}", found.describe()),
-    }
-}
-
 impl<T: Scalar> Plan<T> {
     fn new(
         context: &Context,
@@ -158,7 +125,7 @@ impl<T: Scalar> Plan<T> {
         let einsum = Einsum::parse(text)?;
         let shapes: BTreeMap<String, Vec<usize>> = operands
             .iter()
-            .map(|(name, o)| (name.to_string(), shape_of(o)))
+            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
         let indirect = match sparse_among(&einsum, operands)? {
@@ -217,7 +184,8 @@ impl<T: Scalar> Plan<T> {
 
     /// Runs on `stream` into `out`. On a GPU nothing is allocated and nothing waited for; the call can be captured
     /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums: its runs wait for each other, on
-    /// whatever stream; a replay of a captured run must not overlap another run of the same plan.
+    /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
+    /// order of work on different streams is the caller's.
     ///
     /// # Errors
     /// Operands of another shape or pattern than planned; output untouched.
@@ -227,12 +195,13 @@ impl<T: Scalar> Plan<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check_run(operands, out)?;
+        self.check_shapes(operands, out)?;
         match &self.exec {
             Exec::Cpu => self.run_cpu(operands, out),
             Exec::Spmm(launch, form) => {
+                self.check_places(operands, out, stream)?;
                 let raw = self.bind(launch, form, operands, out)?;
-                // SAFETY: shapes, pattern and context were checked; the tensors are borrowed for the call, and
+                // SAFETY: shapes, pattern and places were checked; the tensors are borrowed for the call, and
                 // device memory is freed only after the work queued on the context.
                 unsafe { launch.run(&raw, stream.raw()) }
             }
@@ -243,10 +212,13 @@ impl<T: Scalar> Plan<T> {
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the
-    /// plan's GPU, until the work is done; `stream` is a stream of that context.
+    /// plan's GPU, until the work is done; C overlaps none of them; the parts of edge blocks outside the matrix are
+    /// zero; `stream` is a stream of that context, which this call makes current on the thread. Replays of captured
+    /// runs are ordered by the caller.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses less aligned than planned; [`Error::Cuda`] on a CPU context.
+    /// [`Error::Operand`] for addresses less aligned than planned, leading dimensions below the
+    /// number of columns, or a bias that is missing; [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
         match &self.exec {
@@ -254,139 +226,6 @@ impl<T: Scalar> Plan<T> {
             Exec::Spmm(launch, _) => unsafe { launch.run(raw, stream) },
             Exec::Cpu => Ok(()),
         }
-    }
-
-    fn check_run(&self, operands: &[(&str, Operand<'_, T>)], out: &Tensor<T>) -> Result<()> {
-        let shape = |name: &str, planned: &[usize], found: &[usize]| {
-            if planned == found {
-                return Ok(());
-            }
-            Err(Error::Shape {
-                index: name.into(),
-                left: format!("planned with {planned:?}"),
-                right: format!("run with {found:?}"),
-            })
-        };
-        for (name, operand) in operands {
-            let planned = self.shapes.get(*name).ok_or_else(|| Error::Operand {
-                name: name.to_string(),
-                reason: "is not part of the plan".into(),
-            })?;
-            let found = match operand {
-                Operand::Sparse(s) => s.shape(),
-                Operand::HostSparse(s) => s.shape(),
-                Operand::Dense(d) => d.shape(),
-                Operand::HostDense(d) => d.shape(),
-                Operand::Index(shape, _) => shape,
-                Operand::Scalar(_) => &[],
-            };
-            shape(name, planned, found)?;
-        }
-        shape(&self.einsum.out.tensor, &self.out_shape, out.shape())
-    }
-
-    fn bind(
-        &self,
-        launch: &SpmmLaunch,
-        form: &SpmmForm,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &Tensor<T>,
-    ) -> Result<RawSpmm> {
-        let a: &SparseTensor<T> = match find(operands, &form.sparse)? {
-            Operand::Sparse(a) => a,
-            other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
-        };
-        let same = a.format() == form.format && a.runs().is_some_and(|r| launch.fits(r));
-        let (true, Some(arrays)) = (same, a.device()) else {
-            return Err(Error::Operand {
-                name: form.sparse.clone(),
-                reason: "has not the pattern, the format or the context that was planned".into(),
-            });
-        };
-        let (b, ldb) = device_tensor(operands, &form.dense)?;
-        let bias = match &form.bias {
-            Some((name, _)) => device_tensor(operands, name)?.0,
-            None => 0,
-        };
-        let c = out
-            .address()
-            .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
-        let mut alpha = 1.0;
-        for factor in &form.scalars {
-            alpha *= scalar_value(operands, factor)?;
-        }
-        let (columns, values) = (arrays.columns.address(), arrays.values.address());
-        Ok(RawSpmm {
-            columns,
-            values,
-            b,
-            ldb,
-            c,
-            ldc: out.leading(),
-            bias,
-            alpha,
-        })
-    }
-
-    fn run_cpu(&self, operands: &[(&str, Operand<'_, T>)], out: &mut Tensor<T>) -> Result<()> {
-        let mut bound = cpu::Operands::new();
-        for (name, operand) in operands {
-            match operand {
-                Operand::Sparse(a) => {
-                    bound.sparse(&self.indirect, a.host())?;
-                }
-                Operand::HostSparse(a) => {
-                    bound.sparse(&self.indirect, a)?;
-                }
-                Operand::Dense(_) if *name == self.einsum.out.tensor => {}
-                Operand::Dense(d) => {
-                    let values = d.host().ok_or_else(|| elsewhere(name))?;
-                    bound.strided(name, d.shape(), &d.strides(), values)?;
-                }
-                Operand::HostDense(d) => {
-                    bound.dense(name, d);
-                }
-                Operand::Index(shape, data) => {
-                    bound.index(name, shape, data)?;
-                }
-                Operand::Scalar(x) => {
-                    bound.scalar(name, *x);
-                }
-            }
-        }
-        let (shape, leading) = (out.shape().to_vec(), out.leading());
-        let values = out
-            .host_mut()
-            .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
-        let output = cpu::Output::with_row_stride(&shape, leading, values)?;
-        cpu::run(&self.indirect, &bound, output)
-    }
-}
-
-fn elsewhere(name: &str) -> Error {
-    Error::Operand {
-        name: name.into(),
-        reason: "lies in another context than the plan".into(),
-    }
-}
-
-fn device_tensor<T: Scalar>(
-    operands: &[(&str, Operand<'_, T>)],
-    name: &str,
-) -> Result<(u64, usize)> {
-    match find(operands, name)? {
-        Operand::Dense(d) => Ok((d.address().ok_or_else(|| elsewhere(name))?, d.leading())),
-        other => Err(wrong(name, "an uploaded dense tensor", other)),
-    }
-}
-
-fn scalar_value<T: Scalar>(operands: &[(&str, Operand<'_, T>)], factor: &Factor) -> Result<f64> {
-    match factor {
-        Factor::Literal(x) => Ok(*x),
-        Factor::Name(name) => match find(operands, name)? {
-            Operand::Scalar(x) => Ok(*x),
-            other => Err(wrong(name, "a number", other)),
-        },
     }
 }
 

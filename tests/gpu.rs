@@ -7,6 +7,7 @@ mod driver;
 mod files;
 mod large;
 mod numbers;
+mod places;
 mod rows;
 mod runs;
 mod zeros;

@@ -6,13 +6,14 @@ use std::fmt;
 use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::{Exec, Operand, Options, Precision, ZerosRule, find};
+use super::bind::find;
+use super::{Exec, Operand, Options, Precision, ZerosRule};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict};
 use crate::einsum::Mode;
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm};
-use crate::launch::{Extents, SpmmLaunch};
+use crate::indirect::{IndirectEinsum, SpmmForm};
+use crate::launch::{Extents, MAX_GRID_Y, SpmmLaunch};
 use crate::registry::{Scalar, block_of, refuses};
 
 /// A kernel that can run this, and what it is predicted to cost.
@@ -29,7 +30,7 @@ pub struct Candidate {
 /// Candidates, cheapest first, and refusals.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
-    /// Cheapest first; the first is taken.
+    /// Cheapest first; on a GPU the first is taken.
     pub candidates: Vec<Candidate>,
     /// Rows that cannot run this, and why.
     pub refused: Vec<Refusal>,
@@ -75,6 +76,19 @@ pub(super) fn choose<T: Scalar>(
     out_shape: &[usize],
     options: &Options,
 ) -> Result<(Exec, Choice)> {
+    if let Some(name) = options
+        .variant
+        .as_ref()
+        .filter(|name| crate::registry::find(name).is_none())
+    {
+        return Err(Error::NoKernel {
+            indirect: indirect.to_string(),
+            tried: vec![Refusal {
+                name: name.clone(),
+                reason: "the table has no kernel of this name".into(),
+            }],
+        });
+    }
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
         let choice = problem(indirect, operands, out_shape, options)?
@@ -98,7 +112,7 @@ pub(super) fn choose<T: Scalar>(
     let row = choice
         .candidates
         .first()
-        .and_then(|c| kernels().iter().find(|r| r.name == c.name));
+        .and_then(|c| crate::registry::find(c.name));
     let Some(row) = row else {
         return Err(refuse(choice.refused));
     };
@@ -155,11 +169,6 @@ fn problem<T: Scalar>(
         accumulate: form.mode == Mode::Accumulate,
     };
     let given = options.alignment.unwrap_or(16).max(1);
-    let columns_bias = form
-        .bias
-        .as_ref()
-        .is_some_and(|(_, axis)| *axis == BiasAxis::Cols);
-    let _ = columns_bias; // a bias of columns is n long; its address is checked when a run binds it
     Ok(Some(Problem {
         form,
         work,
@@ -202,6 +211,12 @@ fn candidates(problem: &Problem, machine: &Machine, options: &Options) -> Choice
 fn refusal(row: &Row, problem: &Problem, options: &Options, computes: &[Dtype]) -> Option<String> {
     if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
         return Some(format!("the plan asks for {wanted}"));
+    }
+    let tiles = problem.work.n.div_ceil(row.columns as usize);
+    if tiles > MAX_GRID_Y {
+        return Some(format!(
+            "{tiles} column tiles are over the grid's {MAX_GRID_Y}"
+        ));
     }
     if !computes.contains(&row.dtype) {
         return Some("rounds to TF32, and the plan asks for full precision".into());

@@ -24,6 +24,18 @@ pub enum Operand<'a, T: Scalar> {
 }
 
 impl<T: Scalar> Operand<'_, T> {
+    /// Extents; a number has none.
+    pub fn shape(&self) -> &[usize] {
+        match self {
+            Operand::Sparse(s) => s.shape(),
+            Operand::HostSparse(s) => s.shape(),
+            Operand::Dense(d) => d.shape(),
+            Operand::HostDense(d) => d.shape(),
+            Operand::Index(shape, _) => shape,
+            Operand::Scalar(_) => &[],
+        }
+    }
+
     /// What this is, for messages.
     pub fn describe(&self) -> String {
         match self {

@@ -2,7 +2,7 @@
 //! block row against 128 columns of B. The blocks' k ranges are laid end to end and cut into stages
 //! of 128 bytes, copied by `cp.async` ahead of the arithmetic.
 
-use super::epilogue::{finish, row_bias};
+use super::epilogue::{finish, row_bias, scale};
 use super::gpu;
 use super::mma::MmaElem;
 use super::ptx::{copy, global};
@@ -30,8 +30,8 @@ struct Run {
 }
 
 /// Rows of B's tile: 16-bit and 32-bit elements.
-const ROW_16: usize = BLOCK_COLUMNS * 2;
-const ROW_32: usize = BLOCK_COLUMNS * 4 + 32;
+const ROW_16: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::F16);
+const ROW_32: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::Tf32);
 
 impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body
     for MmaTile<B, MA, NA, ALIGNED>
@@ -44,6 +44,12 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body
             start,
             len,
             column: gpu::block_y() * Self::COLUMNS,
+        };
+        const {
+            assert!(
+                B * OUT_ROW as usize <= STAGES * Self::stage_bytes(Dtype::F16),
+                "the tile leaves through the arena"
+            )
         };
         let mut acc = [[[0f32; 4]; NA]; MA];
         let stages = (len * B as u32).div_ceil(Self::stage_k(E::DTYPE) as u32);
@@ -296,7 +302,7 @@ fn four<const B: usize>(p: &SpmmParams, from: Sources, tile: u32, r: u32, c: u32
     let mut sum = [0f32; 4];
     let mut s = from.first;
     while s < from.first + from.count {
-        let more = global::load_v4_fresh(partial_at::<B>(p, s, r, tile + c));
+        let more = global::load_v4_fresh(partial_at::<B>(p, s, r, tile + c), true);
         unroll!(i < 4, { sum[i] += f32::from_bits(more[i]) });
         s += 1;
     }
@@ -333,8 +339,8 @@ fn write<E: MmaElem, const B: usize, const V: usize>(p: &SpmmParams, run: Run, f
                 high[i & 3]
             };
         });
-        let bias = row_bias::<E>(p, row);
-        finish::<E, V>(p, row, run.column + c, bias, out);
+        let factors = (scale::<E>(p, run.len), row_bias::<E>(p, row));
+        finish::<E, V>(p, row, run.column + c, factors, out);
     }
 }
 

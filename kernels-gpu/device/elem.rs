@@ -29,7 +29,7 @@ pub trait Elem: ElemInfo {
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// Negative values become zero, NaN passes.
     fn relu(a: Self::Acc) -> Self::Acc;
-    /// The accumulator another lane of the segment holds.
+    /// The accumulator as two 32-bit words, low first.
     fn words(a: Self::Acc) -> [u32; 2];
     /// Inverse of [`Elem::words`].
     fn from_words(w: [u32; 2]) -> Self::Acc;
@@ -45,6 +45,20 @@ pub trait Elem: ElemInfo {
             }
             4 => [global::load_b32(addr, ok), 0, 0, 0],
             _ => [global::load_b16(addr, ok), 0, 0, 0],
+        }
+    }
+
+    /// `V` elements of memory that this kernel also writes, zero where `ok` is false.
+    #[inline(always)]
+    fn load_own<const V: usize>(addr: u64, ok: bool) -> Raw {
+        match V as u32 * Self::BYTES {
+            16 => global::load_own_v4(addr, ok),
+            8 => {
+                let [a, b] = global::load_own_v2(addr, ok);
+                [a, b, 0, 0]
+            }
+            4 => [global::load_own_b32(addr, ok), 0, 0, 0],
+            _ => [global::load_own_b16(addr, ok), 0, 0, 0],
         }
     }
 
@@ -98,9 +112,9 @@ pub trait Elem: ElemInfo {
     #[inline(always)]
     fn load_acc(addr: u64) -> Self::Acc {
         if Self::ACC_BYTES == 8 {
-            Self::from_words(global::load_v2_fresh(addr))
+            Self::from_words(global::load_v2_fresh(addr, true))
         } else {
-            Self::from_words([global::load_b32_fresh(addr), 0])
+            Self::from_words([global::load_b32_fresh(addr, true), 0])
         }
     }
 }

@@ -5,6 +5,7 @@
 /// rolled, and an array indexed at run time lives in local memory.
 macro_rules! unroll {
     ($i:ident < $n:expr, $body:block) => {{
+        const { assert!($n <= 8, "straight code for eight steps at the most") };
         unroll!(@ $i $n, $body, 0 1 2 3 4 5 6 7)
     }};
     (@ $i:ident $n:expr, $body:block, $($k:literal)*) => {{

@@ -4,7 +4,7 @@
 //! not added by atomics.
 
 use super::elem::Elem;
-use super::epilogue::{finish, row_bias};
+use super::epilogue::{finish, row_bias, scale};
 use super::gpu;
 use super::ptx::{copy, global, warp};
 use super::walk::{Batch, Walk};
@@ -45,9 +45,15 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
         if slot != WHOLE_ROW && !carry::<E, LANES, VEC, REP>(p, slot, lane, column, &mut acc) {
             return;
         }
-        let bias = row_bias::<E>(p, row);
+        let factors = (scale::<E>(p, len), row_bias::<E>(p, row));
         unroll!(r < REP, {
-            finish::<E, VEC>(p, row, column + r as u32 * LANES * VEC as u32, bias, acc[r]);
+            finish::<E, VEC>(
+                p,
+                row,
+                column + r as u32 * LANES * VEC as u32,
+                factors,
+                acc[r],
+            );
         });
     }
 }
@@ -172,6 +178,8 @@ fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     if warp::shuffle::<LANES>(before, 0, members) + 1 != count {
         return false;
     }
+    // A shuffle orders no memory.
+    warp::sync_lanes(members);
     global::fence_gpu();
     *acc = [[E::ZERO; VEC]; REP];
     let mut s = first;

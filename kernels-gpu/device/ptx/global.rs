@@ -1,99 +1,89 @@
-//! Global memory: predicated read-only loads, stores, and the release/acquire pair of a carry.
+//! Global memory: predicated loads, stores, and the release/acquire pair of a carry. A load gives zeros
+//! where `ok` is false; addresses are aligned to what is loaded.
 
 use super::ptx;
 
-/// 16 bytes through the read-only path, zero where `ok` is false. `addr`: 16-byte aligned, global.
-#[inline(always)]
-pub fn load_v4(addr: u64, ok: bool) -> [u32; 4] {
-    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}]; }}",
-        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
-        addr = in(reg64) addr, ok = in(reg32) ok as u32,
-        options(pure, readonly, nostack)
-    );
-    [a, b, c, d]
+macro_rules! load_one {
+    ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(addr: u64, ok: bool) -> u32 {
+            let mut a = 0u32;
+            ptx!(
+                concat!("{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ", $op, " {a}, [{addr}]; }}"),
+                a = inout(reg32) a, addr = in(reg64) addr, ok = in(reg32) ok as u32,
+                options($($option),+)
+            );
+            a
+        }
+    )+};
 }
 
-/// As [`load_v4`], for data read once: it does not displace B in L1.
-#[inline(always)]
-pub fn load_v4_stream(addr: u64, ok: bool) -> [u32; 4] {
-    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.L1::no_allocate.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}]; }}",
-        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
-        addr = in(reg64) addr, ok = in(reg32) ok as u32,
-        options(pure, readonly, nostack)
-    );
-    [a, b, c, d]
+macro_rules! load_two {
+    ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(addr: u64, ok: bool) -> [u32; 2] {
+            let (mut a, mut b) = (0u32, 0u32);
+            ptx!(
+                concat!("{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ", $op, " {{{a}, {b}}}, [{addr}]; }}"),
+                a = inout(reg32) a, b = inout(reg32) b, addr = in(reg64) addr, ok = in(reg32) ok as u32,
+                options($($option),+)
+            );
+            [a, b]
+        }
+    )+};
 }
 
-/// 4 bytes, zero where `ok` is false.
-#[inline(always)]
-pub fn load_b32(addr: u64, ok: bool) -> u32 {
-    let mut a = 0u32;
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.u32 {a}, [{addr}]; }}",
-        a = inout(reg32) a, addr = in(reg64) addr, ok = in(reg32) ok as u32,
-        options(pure, readonly, nostack)
-    );
-    a
+macro_rules! load_four {
+    ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(addr: u64, ok: bool) -> [u32; 4] {
+            let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+            ptx!(
+                concat!("{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ", $op, " {{{a}, {b}, {c}, {d}}}, [{addr}]; }}"),
+                a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
+                addr = in(reg64) addr, ok = in(reg32) ok as u32,
+                options($($option),+)
+            );
+            [a, b, c, d]
+        }
+    )+};
 }
 
-/// 2 bytes in the low half, zero where `ok` is false.
-#[inline(always)]
-pub fn load_b16(addr: u64, ok: bool) -> u32 {
-    let mut a = 0u32;
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.u16 {a}, [{addr}]; }}",
-        a = inout(reg32) a, addr = in(reg64) addr, ok = in(reg32) ok as u32,
-        options(pure, readonly, nostack)
-    );
-    a
+// `nc` and `pure`: memory that nothing writes while the kernel runs.
+load_one! {
+    /// 4 bytes.
+    load_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
+    /// 2 bytes in the low half.
+    load_b16 = "ld.global.nc.u16" (pure, readonly, nostack);
+    /// 4 bytes that this thread may write later.
+    load_own_b32 = "ld.global.u32" (nostack);
+    /// 2 bytes that this thread may write later, in the low half.
+    load_own_b16 = "ld.global.u16" (nostack);
+    /// 4 bytes that other thread blocks may have written in this launch: past L1.
+    load_b32_fresh = "ld.global.cg.u32" (nostack);
 }
 
-/// 8 bytes as two words, zero where `ok` is false. `addr`: 8-byte aligned.
-#[inline(always)]
-pub fn load_v2(addr: u64, ok: bool) -> [u32; 2] {
-    let (mut a, mut b) = (0u32, 0u32);
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.v2.u32 {{{a}, {b}}}, [{addr}]; }}",
-        a = inout(reg32) a, b = inout(reg32) b, addr = in(reg64) addr, ok = in(reg32) ok as u32,
-        options(pure, readonly, nostack)
-    );
-    [a, b]
+load_two! {
+    /// 8 bytes.
+    load_v2 = "ld.global.nc.v2.u32" (pure, readonly, nostack);
+    /// 8 bytes that this thread may write later.
+    load_own_v2 = "ld.global.v2.u32" (nostack);
+    /// 8 bytes that other thread blocks may have written in this launch: past L1.
+    load_v2_fresh = "ld.global.cg.v2.u32" (nostack);
 }
 
-/// 4 bytes that other thread blocks may have written in this launch: past L1.
-#[inline(always)]
-pub fn load_b32_fresh(addr: u64) -> u32 {
-    let mut a = 0u32;
-    ptx!("ld.global.cg.u32 {a}, [{addr}];", a = inout(reg32) a, addr = in(reg64) addr, options(nostack));
-    a
-}
-
-/// 8 bytes that other thread blocks may have written in this launch: past L1.
-#[inline(always)]
-pub fn load_v2_fresh(addr: u64) -> [u32; 2] {
-    let (mut a, mut b) = (0u32, 0u32);
-    ptx!(
-        "ld.global.cg.v2.u32 {{{a}, {b}}}, [{addr}];",
-        a = inout(reg32) a, b = inout(reg32) b, addr = in(reg64) addr,
-        options(nostack)
-    );
-    [a, b]
-}
-
-/// 16 bytes that other thread blocks may have written in this launch: past L1.
-#[inline(always)]
-pub fn load_v4_fresh(addr: u64) -> [u32; 4] {
-    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
-    ptx!(
-        "ld.global.cg.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}];",
-        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d, addr = in(reg64) addr,
-        options(nostack)
-    );
-    [a, b, c, d]
+load_four! {
+    /// 16 bytes.
+    load_v4 = "ld.global.nc.v4.u32" (pure, readonly, nostack);
+    /// 16 bytes that are read once: they do not displace B in L1.
+    load_v4_stream = "ld.global.nc.L1::no_allocate.v4.u32" (pure, readonly, nostack);
+    /// 16 bytes that this thread may write later.
+    load_own_v4 = "ld.global.v4.u32" (nostack);
+    /// 16 bytes that other thread blocks may have written in this launch: past L1.
+    load_v4_fresh = "ld.global.cg.v4.u32" (nostack);
 }
 
 /// Stores 16 bytes. `addr`: 16-byte aligned.

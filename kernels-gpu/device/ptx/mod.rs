@@ -1,4 +1,5 @@
 //! One instruction = one function, no policy. On the host (type-check only) `ptx!` is empty.
+//! Inline asm is not `convergent` to LLVM: callers keep barriers, shuffles and mma out of divergent branches.
 #![allow(
     unused_variables,
     unused_mut,

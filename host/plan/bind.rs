@@ -1,0 +1,195 @@
+//! Operands of a run: checked against the plan, turned into addresses or handed to the CPU executor.
+
+use std::sync::Arc;
+
+use super::Plan;
+use crate::cpu;
+use crate::device::{Device, Stream};
+use crate::einsum::Scalar as Factor;
+use crate::error::{Error, Result};
+use crate::indirect::SpmmForm;
+use crate::launch::{RawSpmm, SpmmLaunch};
+use crate::registry::Scalar;
+use crate::tensor::{Operand, Tensor};
+
+/// The operand of this name.
+pub(super) fn find<'s, 'a, T: Scalar>(
+    operands: &'s [(&str, Operand<'a, T>)],
+    name: &str,
+) -> Result<&'s Operand<'a, T>> {
+    operands
+        .iter()
+        .find(|(n, _)| *n == name)
+        .map(|(_, o)| o)
+        .ok_or_else(|| Error::Operand {
+            name: name.into(),
+            reason: "was not given".into(),
+        })
+}
+
+fn wrong<T: Scalar>(name: &str, wanted: &str, found: &Operand<'_, T>) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason: format!("{wanted} wanted, given is a {}", found.describe()),
+    }
+}
+
+fn elsewhere(name: &str) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason: "lies in another context than the plan".into(),
+    }
+}
+
+fn device_tensor<T: Scalar>(
+    operands: &[(&str, Operand<'_, T>)],
+    name: &str,
+) -> Result<(u64, usize)> {
+    match find(operands, name)? {
+        Operand::Dense(d) => Ok((d.address().ok_or_else(|| elsewhere(name))?, d.leading())),
+        other => Err(wrong(name, "an uploaded dense tensor", other)),
+    }
+}
+
+fn scalar_value<T: Scalar>(operands: &[(&str, Operand<'_, T>)], factor: &Factor) -> Result<f64> {
+    match factor {
+        Factor::Literal(x) => Ok(*x),
+        Factor::Name(name) => match find(operands, name)? {
+            Operand::Scalar(x) => Ok(*x),
+            other => Err(wrong(name, "a number", other)),
+        },
+    }
+}
+
+impl<T: Scalar> Plan<T> {
+    pub(super) fn check_shapes(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &Tensor<T>,
+    ) -> Result<()> {
+        let shape = |name: &str, planned: &[usize], found: &[usize]| {
+            if planned == found {
+                return Ok(());
+            }
+            Err(Error::Shape {
+                index: name.into(),
+                left: format!("planned with {planned:?}"),
+                right: format!("run with {found:?}"),
+            })
+        };
+        for (name, operand) in operands {
+            let planned = self.shapes.get(*name).ok_or_else(|| Error::Operand {
+                name: name.to_string(),
+                reason: "is not part of the plan".into(),
+            })?;
+            shape(name, planned, operand.shape())?;
+        }
+        shape(&self.einsum.out.tensor, &self.out_shape, out.shape())
+    }
+
+    /// Everything a kernel touches lies on the plan's GPU, and the stream is one of it.
+    pub(super) fn check_places(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let device = self.context.expect_device()?;
+        if !stream.belongs_to(device) {
+            return Err(elsewhere("stream"));
+        }
+        let here = |on: Option<&Arc<Device>>, name: &str| match on {
+            Some(on) if on.is_same(device) => Ok(()),
+            _ => Err(elsewhere(name)),
+        };
+        here(out.device(), &self.einsum.out.tensor)?;
+        for (name, operand) in operands {
+            match operand {
+                Operand::Dense(d) => here(d.device(), name)?,
+                Operand::Sparse(a) => here(a.device().map(|arrays| &arrays.device), name)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn bind(
+        &self,
+        launch: &SpmmLaunch,
+        form: &SpmmForm,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &Tensor<T>,
+    ) -> Result<RawSpmm> {
+        let a = match find(operands, &form.sparse)? {
+            Operand::Sparse(a) => a,
+            other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
+        };
+        let same = a.format() == form.format && a.runs().is_some_and(|r| launch.fits(r));
+        let (true, Some(arrays)) = (same, a.device()) else {
+            return Err(Error::Operand {
+                name: form.sparse.clone(),
+                reason: "has not the pattern, the format or the context that was planned".into(),
+            });
+        };
+        let (b, ldb) = device_tensor(operands, &form.dense)?;
+        let bias = match &form.bias {
+            Some((name, _)) => device_tensor(operands, name)?.0,
+            None => 0,
+        };
+        let c = out
+            .address()
+            .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
+        let mut alpha = 1.0;
+        for factor in &form.scalars {
+            alpha *= scalar_value(operands, factor)?;
+        }
+        Ok(RawSpmm {
+            columns: arrays.columns.address(),
+            values: arrays.values.address(),
+            b,
+            ldb,
+            c,
+            ldc: out.leading(),
+            bias,
+            alpha,
+        })
+    }
+
+    pub(super) fn run_cpu(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<T>,
+    ) -> Result<()> {
+        let mut bound = cpu::Operands::new();
+        for (name, operand) in operands {
+            match operand {
+                Operand::Sparse(a) => {
+                    bound.sparse(&self.indirect, a.host())?;
+                }
+                Operand::HostSparse(a) => {
+                    bound.sparse(&self.indirect, a)?;
+                }
+                Operand::Dense(_) if *name == self.einsum.out.tensor => {}
+                Operand::Dense(d) => {
+                    let values = d.host().ok_or_else(|| elsewhere(name))?;
+                    bound.strided(name, d.shape(), &d.strides(), values)?;
+                }
+                Operand::HostDense(d) => {
+                    bound.dense(name, d);
+                }
+                Operand::Index(shape, data) => {
+                    bound.index(name, shape, data)?;
+                }
+                Operand::Scalar(x) => {
+                    bound.scalar(name, *x);
+                }
+            }
+        }
+        let (shape, leading) = (out.shape().to_vec(), out.leading());
+        let values = out
+            .host_mut()
+            .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
+        let output = cpu::Output::with_row_stride(&shape, leading, values)?;
+        cpu::run(&self.indirect, &bound, output)
+    }
+}

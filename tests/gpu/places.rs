@@ -1,0 +1,135 @@
+//! What a run refuses before anything is launched: streams and tensors of another place, raw operands that cannot be
+//! right, kernels that are not in the table. And a factor that is no number.
+
+use crate::support::gpu;
+use einsparse::formats::{Csr, CsrPattern, Dense};
+use einsparse::registry::{WalkKind, kernels};
+use einsparse::{Context, Error, Operand, Options, RawSpmm, Stream};
+
+const TEXT: &str = "C[m,n] = s * A[m,k] * B[k,n] + bias[n]";
+
+/// Three rows, the second without entries.
+fn matrix() -> Csr<f32> {
+    let pattern = CsrPattern::new(3, 4, vec![0, 2, 2, 3], vec![0, 3, 1]).unwrap();
+    Csr::new(pattern, vec![1.0, 2.0, 3.0]).unwrap()
+}
+
+fn name_of(error: Error) -> String {
+    match error {
+        Error::Operand { name, .. } => name,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn another_place_is_refused() {
+    let Some(gpu) = gpu() else { return };
+    let cpu = Context::cpu();
+    let (b, bias) = (Dense::zeros([4, 32]).unwrap(), Dense::zeros([32]).unwrap());
+    let a = gpu.upload(matrix()).unwrap();
+    let (on_gpu, bias) = (
+        gpu.upload_dense(&b).unwrap(),
+        gpu.upload_dense(&bias).unwrap(),
+    );
+    let on_cpu = cpu.upload_dense(&b).unwrap();
+    let with = |b| -> [(&str, Operand<'_, f32>); 4] {
+        [
+            ("A", (&a).into()),
+            ("B", b),
+            ("bias", (&bias).into()),
+            ("s", 1.0.into()),
+        ]
+    };
+    let plan = gpu
+        .plan(TEXT, &with((&on_gpu).into()), &Options::default())
+        .unwrap();
+    let mut c = gpu.zeros(&[3, 32]).unwrap();
+    let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut _, stream: &Stream| {
+        name_of(plan.run(operands, c, stream).unwrap_err())
+    };
+    let stream = gpu.stream().unwrap();
+    let good = with((&on_gpu).into());
+    assert_eq!(run(&good, &mut c, &cpu.stream().unwrap()), "stream");
+    assert_eq!(run(&with((&on_cpu).into()), &mut c, &stream), "B");
+    assert_eq!(run(&good, &mut cpu.zeros(&[3, 32]).unwrap(), &stream), "C");
+
+    let raw = RawSpmm {
+        columns: a.columns_address().unwrap(),
+        values: a.values_address().unwrap(),
+        b: on_gpu.address().unwrap(),
+        ldb: 32,
+        c: c.address().unwrap(),
+        ldc: 32,
+        bias: bias.address().unwrap(),
+        ..RawSpmm::default()
+    };
+    let refused = |raw| {
+        // SAFETY: each of these is refused before anything is launched.
+        name_of(unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err())
+    };
+    assert_eq!(refused(RawSpmm { ldc: 0, ..raw }), "C");
+    assert_eq!(refused(RawSpmm { ldb: 28, ..raw }), "B");
+    assert_eq!(refused(RawSpmm { bias: 0, ..raw }), "bias");
+    assert_eq!(
+        refused(RawSpmm {
+            values: raw.values + 4,
+            ..raw
+        }),
+        "values of A"
+    );
+}
+
+/// A row without entries has no product, so an infinite factor leaves it alone, on every row of the table as on the CPU.
+#[test]
+fn an_infinite_factor_meets_only_entries() {
+    let Some(gpu) = gpu() else { return };
+    let b = Dense::from_fn([4, 32], |i| i[1] as f32 + 1.0).unwrap();
+    let bias = Dense::from_fn([32], |i| i[0] as f32).unwrap();
+    let a = gpu.upload(matrix()).unwrap();
+    let (b, bias) = (
+        gpu.upload_dense(&b).unwrap(),
+        gpu.upload_dense(&bias).unwrap(),
+    );
+    let operands: [(&str, Operand<'_, f32>); 4] = [
+        ("A", (&a).into()),
+        ("B", (&b).into()),
+        ("bias", (&bias).into()),
+        ("s", f64::INFINITY.into()),
+    ];
+    let rows = kernels()
+        .iter()
+        .filter(|r| r.walk == WalkKind::Csr && r.dtype.name() == "f32");
+    for row in rows {
+        let options = Options {
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let plan = gpu.plan(TEXT, &operands, &options).unwrap();
+        let (mut c, stream) = (gpu.zeros(&[3, 32]).unwrap(), gpu.stream().unwrap());
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let c = c.to_dense().unwrap();
+        for n in 0..32 {
+            assert_eq!(c.get(&[0, n]), Some(f32::INFINITY), "{}", row.name);
+            assert_eq!(c.get(&[1, n]), Some(n as f32), "{}", row.name);
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_exist_is_named() {
+    let options = Options {
+        variant: Some("spmm_of_dreams".into()),
+        ..Options::default()
+    };
+    let (a, b) = (matrix(), Dense::<f32>::zeros([4, 2]).unwrap());
+    let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let error = Context::cpu()
+        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
+        .unwrap_err();
+    let Error::NoKernel { tried, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(tried.len(), 1);
+    assert_eq!(tried[0].name, "spmm_of_dreams");
+}
