@@ -42,6 +42,8 @@ pub fn setup() -> Result<(Toolchain, Option<Ptxas>)> {
 /// The main job on a shipped real matrix, or on `file`.
 pub fn demo(file: Option<PathBuf>) -> Result<()> {
     setup()?;
+    // The command runs in the root of the project, wherever we were called.
+    let file = file.map(std::path::absolute).transpose()?;
     let mut command = cargo(["run", "--release", "--bin", "einsparse", "--", "demo"]);
     part("demo", command.args(file))
 }
