@@ -18,7 +18,7 @@ use crate::launch::{RawSpmm, SpmmLaunch};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
-pub use choose::{Candidate, Choice};
+pub use choose::{Candidate, Choice, Problem};
 
 /// How f32 matrices are multiplied on Tensor Cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

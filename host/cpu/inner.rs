@@ -63,8 +63,10 @@ pub(super) fn dot<T: Element>(len: usize, s: T::Acc, runs: &[Run<'_, T>]) -> T::
     match runs {
         [x, y] if x.stride == 1 && y.stride == 1 => {
             let pairs = x.values[..whole]
-                .chunks_exact(LANES)
-                .zip(y.values.chunks_exact(LANES));
+                .as_chunks::<LANES>()
+                .0
+                .iter()
+                .zip(y.values.as_chunks::<LANES>().0);
             for (x, y) in pairs {
                 for (lane, sum) in lanes.iter_mut().enumerate() {
                     *sum += s * x[lane].to_acc() * y[lane].to_acc();
@@ -72,7 +74,7 @@ pub(super) fn dot<T: Element>(len: usize, s: T::Acc, runs: &[Run<'_, T>]) -> T::
             }
         }
         [x] if x.stride == 1 => {
-            for x in x.values[..whole].chunks_exact(LANES) {
+            for x in x.values[..whole].as_chunks::<LANES>().0 {
                 for (lane, sum) in lanes.iter_mut().enumerate() {
                     *sum += s * x[lane].to_acc();
                 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use einsparse_formats::Format;
 use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
@@ -49,13 +50,38 @@ impl fmt::Display for Choice {
     }
 }
 
-/// An SpMM with the operands' properties that decide which kernels may run it.
-struct Problem {
-    form: SpmmForm,
-    work: Work,
-    dtype: Dtype,
-    alignment: usize,
-    b_alignment: usize,
+/// An SpMM by what decides which kernels may run it and what they cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Problem {
+    /// Format of A.
+    pub format: Format,
+    /// Extents and entries.
+    pub work: Work,
+    /// Element type in memory.
+    pub dtype: Dtype,
+    /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
+    pub alignment: usize,
+    /// Elements, up to 16, that the leading dimension of B is a multiple of.
+    pub b_alignment: usize,
+}
+
+impl Problem {
+    /// A problem whose B and C have no gaps between rows.
+    pub fn contiguous(format: Format, work: Work, dtype: Dtype) -> Problem {
+        let alignment = alignment_of(&[work.n]);
+        Problem {
+            format,
+            work,
+            dtype,
+            alignment,
+            b_alignment: alignment,
+        }
+    }
+
+    /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
+    pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
+        candidates(self, machine, options)
+    }
 }
 
 /// Largest power of two, at most 16, that divides every number.
@@ -92,7 +118,7 @@ pub(super) fn choose<T: Scalar>(
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
         let choice = problem(indirect, operands, out_shape, options)?
-            .map(|p| candidates(&p, &Machine::H200, options))
+            .map(|(p, _)| p.candidates(&Machine::H200, options))
             .unwrap_or_default();
         return Ok((Exec::Cpu, choice));
     };
@@ -100,7 +126,7 @@ pub(super) fn choose<T: Scalar>(
         indirect: indirect.to_string(),
         tried,
     };
-    let Some(problem) = problem(indirect, operands, out_shape, options)? else {
+    let Some((problem, form)) = problem(indirect, operands, out_shape, options)? else {
         let reason = "the table holds sparse x dense products C[m,n] (=|+=) A[m,k] * B[k,n] with A in row order; \
                       Context::cpu() runs every expression";
         return Err(refuse(vec![Refusal {
@@ -108,7 +134,7 @@ pub(super) fn choose<T: Scalar>(
             reason: reason.into(),
         }]));
     };
-    let choice = candidates(&problem, device.machine(), options);
+    let choice = problem.candidates(device.machine(), options);
     let row = choice
         .candidates
         .first()
@@ -116,9 +142,9 @@ pub(super) fn choose<T: Scalar>(
     let Some(row) = row else {
         return Err(refuse(choice.refused));
     };
-    let Operand::Sparse(a) = find(operands, &problem.form.sparse)? else {
+    let Operand::Sparse(a) = find(operands, &form.sparse)? else {
         return Err(Error::Operand {
-            name: problem.form.sparse.clone(),
+            name: form.sparse.clone(),
             reason: "upload it to the context before planning".into(),
         });
     };
@@ -128,8 +154,8 @@ pub(super) fn choose<T: Scalar>(
         k: problem.work.k,
         n: problem.work.n,
     };
-    let launch = SpmmLaunch::new(device, row, problem.form.clone(), extents, runs)?;
-    Ok((Exec::Spmm(Box::new(launch), problem.form), choice))
+    let launch = SpmmLaunch::new(device, row, form.clone(), extents, runs)?;
+    Ok((Exec::Spmm(Box::new(launch), form), choice))
 }
 
 fn problem<T: Scalar>(
@@ -137,7 +163,7 @@ fn problem<T: Scalar>(
     operands: &[(&str, Operand<'_, T>)],
     out_shape: &[usize],
     options: &Options,
-) -> Result<Option<Problem>> {
+) -> Result<Option<(Problem, SpmmForm)>> {
     let Some(form) = indirect.as_spmm() else {
         return Ok(None);
     };
@@ -169,13 +195,14 @@ fn problem<T: Scalar>(
         accumulate: form.mode == Mode::Accumulate,
     };
     let given = options.alignment.unwrap_or(16).max(1);
-    Ok(Some(Problem {
-        form,
+    let problem = Problem {
+        format: host.format(),
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
-    }))
+    };
+    Ok(Some((problem, form)))
 }
 
 fn candidates(problem: &Problem, machine: &Machine, options: &Options) -> Choice {
@@ -221,7 +248,7 @@ fn refusal(row: &Row, problem: &Problem, options: &Options, computes: &[Dtype]) 
     if !computes.contains(&row.dtype) {
         return Some("rounds to TF32, and the plan asks for full precision".into());
     }
-    if let Some(reason) = refuses(row.walk, &problem.form.format) {
+    if let Some(reason) = refuses(row.walk, &problem.format) {
         return Some(reason);
     }
     let block = (row.block as usize, row.block as usize);

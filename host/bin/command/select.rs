@@ -3,11 +3,12 @@
 
 use std::fmt;
 
-use einsparse::cost::{Cost, Machine, Work, predict};
+use einsparse::cost::{Cost, Machine, Work};
 use einsparse::formats::stats::{RowStats, Slots, slots};
 use einsparse::formats::{CsrPattern, Format};
-use einsparse::registry::{Dtype, Row, WalkKind, Zeros, block_of, kernels, refuses};
-use einsparse::{Options, Precision, Scalar, ZerosRule};
+use einsparse::plan::Problem;
+use einsparse::registry::{Zeros, block_of};
+use einsparse::{Options, Scalar};
 
 use super::Result;
 
@@ -81,28 +82,12 @@ pub fn offers<T: Scalar>(
             block,
             accumulate,
         };
-        let able = kernels()
-            .iter()
-            .filter(|row| allows::<T>(row, &slots.format, n, options));
-        let priced = able.map(|row| (row.name, predict(row, &work, machine), row.zeros));
-        let kernel = priced.min_by(|a, b| a.1.us.total_cmp(&b.1.us));
+        // The plan itself decides in the end, with the leading dimensions it is given.
+        let choice = Problem::contiguous(slots.format, work, T::DTYPE).candidates(machine, options);
+        let kernel = choice.candidates.first().map(|c| (c.name, c.cost, c.zeros));
         offers.push(Offer { slots, kernel });
     }
     let price = |offer: &Offer| offer.kernel.map_or(f64::INFINITY, |(_, cost, _)| cost.us);
     offers.sort_by(|a, b| price(a).total_cmp(&price(b)));
     Ok(offers)
-}
-
-/// Could the plan take this kernel for operands that are not strided? The plan itself decides in the end.
-fn allows<T: Scalar>(row: &Row, format: &Format, n: usize, options: &Options) -> bool {
-    let tf32 =
-        T::DTYPE == Dtype::F32 && options.precision == Precision::Tf32 && row.dtype == Dtype::Tf32;
-    let (bm, bk) = block_of(format);
-    let side = row.block as usize;
-    (row.dtype == T::DTYPE || tf32)
-        && options.variant.as_ref().is_none_or(|v| v == row.name)
-        && refuses(row.walk, format).is_none()
-        && (row.walk != WalkKind::Block || (bm, bk) == (side, side))
-        && (options.zeros == ZerosRule::Dense || row.zeros == Zeros::Strict)
-        && n.is_multiple_of(row.vector as usize)
 }
