@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
+use crate::support::data;
 use einsparse::formats::{Csr, CsrPattern, Dense, io};
 
 /// The command: where cargo built it, else beside the folder of this program (a bundle for a GPU machine).
@@ -359,11 +360,8 @@ fn a_parse_error_keeps_its_caret() {
 /// Every file of the malformed set: read, or refused with one line that names it. Its README says which.
 #[test]
 fn malformed_files_are_refused_in_one_line() {
-    let Some(data) = env::var_os("EINSPARSE_DATA") else {
-        eprintln!("skipped: EINSPARSE_DATA is not set");
-        return;
-    };
-    let folder = Path::new(&data).join("malformed");
+    let Some(data) = data() else { return };
+    let folder = data.join("malformed");
     let table = fs::read_to_string(folder.join("README.md")).expect("the table of malformed files");
     let mut seen = 0;
     for row in table.lines() {

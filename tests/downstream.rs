@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
+use crate::support::skipped;
 use libloading::Library;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -86,7 +87,7 @@ fn cargo() -> Option<PathBuf> {
         .join("tests/downstream/Cargo.toml")
         .is_file();
     if !there || Command::new(&cargo).arg("--version").output().is_err() {
-        println!("SKIPPED: no cargo or no sources on this machine");
+        skipped("no cargo or no sources", "the crate is built from them");
         return None;
     }
     Some(cargo)
@@ -145,8 +146,7 @@ fn exports_nothing_of_the_driver(path: &Path) {
 #[test]
 fn without_docs_rs_the_build_says_what_to_do() {
     let Some(script) = build_script() else {
-        println!("SKIPPED: this binary does not lie in the folder it was built in");
-        return;
+        return skipped("no build script", "only the test program was carried here");
     };
     let out = target_dir().join("without-docs-rs");
     fs::create_dir_all(&out).expect("a folder below the target folder");
@@ -164,18 +164,20 @@ fn without_docs_rs_the_build_says_what_to_do() {
     assert_eq!(said.matches("cargo::error=").count(), 1, "{said}");
 }
 
-/// The newest build script of this package, beside the folder it wrote to.
+/// The newest build script of this package. Cargo lays it out as `build/einsparse-<hash>/build-script-build`, since 1.101
+/// as `build/einsparse/<hash>/out/build_script_build`.
 fn build_script() -> Option<PathBuf> {
     let builds = Path::new(env!("OUT_DIR")).parent()?.parent()?;
     let scripts = fs::read_dir(builds).ok()?.flatten().filter_map(|entry| {
-        let ours = entry
-            .file_name()
-            .to_string_lossy()
-            .strip_prefix("einsparse-")?
-            .chars()
-            .all(|c| c.is_ascii_hexdigit());
-        let script = entry.path().join("build-script-build");
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let (hash, script) = match builds.ends_with("einsparse") {
+            true => (&*name, "out/build_script_build"),
+            false => (name.strip_prefix("einsparse-")?, "build-script-build"),
+        };
+        let script = entry.path().join(script);
         let time = script.metadata().ok()?.modified().ok()?;
+        let ours = hash.chars().all(|c| c.is_ascii_hexdigit());
         ours.then_some((time, script))
     });
     scripts.max().map(|(_, script)| script)
