@@ -69,6 +69,9 @@ fn compiled(out: &Path) -> Result<Vec<Module>, String> {
     );
     match Toolchain::find(&target) {
         Ok(toolchain) => {
+            if let Some(release) = toolchain.release() {
+                println!("cargo::rustc-env=EINSPARSE_DEVICE_COMPILER=rustc {release}");
+            }
             compile(&target, &toolchain, Ptxas::find(&target).as_ref(), &specs).map_err(text)
         }
         Err(missing) if env::var_os("EINSPARSE_REQUIRE_PTX").is_some_and(|value| value == "1") => {

@@ -36,6 +36,9 @@ impl EmbeddedModule {
 
 include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 
+/// The compiler that made the embedded modules; `None` for modules made elsewhere, or none.
+pub const COMPILER: Option<&str> = option_env!("EINSPARSE_DEVICE_COMPILER");
+
 /// Dynamic shared memory that needs no opting in, bytes.
 const SMEM_WITHOUT_ASKING: u32 = 48 << 10;
 

@@ -102,19 +102,7 @@ pub(super) fn choose<T: Scalar>(
     out_shape: &[usize],
     options: &Options,
 ) -> Result<(Exec, Choice)> {
-    if let Some(name) = options
-        .variant
-        .as_ref()
-        .filter(|name| crate::registry::find(name).is_none())
-    {
-        return Err(Error::NoKernel {
-            indirect: indirect.to_string(),
-            tried: vec![Refusal {
-                name: name.clone(),
-                reason: "the table has no kernel of this name".into(),
-            }],
-        });
-    }
+    known_variant(indirect, options)?;
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
         let choice = problem(indirect, operands, out_shape, options)?
@@ -156,6 +144,20 @@ pub(super) fn choose<T: Scalar>(
     };
     let launch = SpmmLaunch::new(device, row, form.clone(), extents, runs)?;
     Ok((Exec::Spmm(Box::new(launch), form), choice))
+}
+
+/// A variant that the plan asks for has to exist.
+fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
+    match &options.variant {
+        Some(name) if crate::registry::find(name).is_none() => Err(Error::NoKernel {
+            indirect: indirect.to_string(),
+            tried: vec![Refusal {
+                name: name.clone(),
+                reason: "the table has no kernel of this name".into(),
+            }],
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn problem<T: Scalar>(

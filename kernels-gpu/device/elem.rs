@@ -184,7 +184,7 @@ impl Elem for F16 {
     f32_accumulator!();
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
-        matrix::f32_from_f16(raw[i / 2 & 3] >> (i % 2 * 16) & 0xffff)
+        matrix::f32_from_f16((raw[(i / 2) & 3] >> (i % 2 * 16)) & 0xffff)
     }
     #[inline(always)]
     fn put(v: &[f32; 8]) -> Raw {
@@ -203,8 +203,8 @@ impl Elem for Bf16 {
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         // A bf16 is the upper half of the f32 of the same value.
-        let word = raw[i / 2 & 3];
-        f32::from_bits(if i % 2 == 0 {
+        let word = raw[(i / 2) & 3];
+        f32::from_bits(if i.is_multiple_of(2) {
             word << 16
         } else {
             word & 0xffff_0000
@@ -227,7 +227,7 @@ impl Elem for F64 {
     const ZERO: f64 = 0.0;
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f64 {
-        Self::from_words([raw[i * 2 & 3], raw[(i * 2 & 3) + 1 & 3]])
+        Self::from_words([raw[(i * 2) & 3], raw[(i * 2 + 1) & 3]])
     }
     #[inline(always)]
     fn put(v: &[f64; 8]) -> Raw {

@@ -5,10 +5,10 @@ use super::rows::{force, formats, rows_cut};
 use crate::support::{
     Bias, Expression, GUARD, Problem, Rng, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
 };
-use einsparse::driver::{DeviceMemory, Graph};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Role, bf16, f16};
+use einsparse::driver::{DeviceMemory, Graph, RawStream};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, IndexArray, Role, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, kernels};
-use einsparse::{Context, Error, Operand, Options, RawSpmm};
+use einsparse::{Context, Error, Operand, Options, Plan, RawSpmm, Stream};
 
 const N: usize = 64;
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -205,6 +205,28 @@ fn banded<T: bytemuck::Pod>(context: &Context, values: &[T], guard: T, shift: us
     Banded { memory, address }
 }
 
+/// The columns and values of a sparse matrix, each between bands.
+fn banded_sparse<T: Scalar>(context: &Context, host: &AnySparse<T>) -> (Banded, Banded) {
+    let arrays = host.arrays();
+    let is_column = |a: &&IndexArray<'_>| a.role == Role::Coordinate { axis: 1 };
+    let columns = arrays.iter().find(is_column).unwrap().data;
+    (
+        banded(context, columns, u32::MAX - 1, 0),
+        banded(context, host.values(), T::from_f64(f64::NAN), 0),
+    )
+}
+
+/// What lies between the bands, which must be untouched.
+fn between<T: Scalar>(c: &Banded, shift: usize, len: usize, stream: &Stream) -> Vec<T> {
+    let mut found = vec![T::ZERO; c.memory.bytes() / size_of::<T>()];
+    c.memory.read(&mut found, stream.raw()).unwrap();
+    let (before, rest) = found.split_at(BAND + shift);
+    let (inside, behind) = rest.split_at(len);
+    let untouched = |band: &[T]| band.iter().all(|&x| x == T::from_f64(GUARD));
+    assert!(untouched(before) && untouched(behind), "wrote past C");
+    inside.to_vec()
+}
+
 /// Runs on raw addresses: bands of NaN around what is read, of a known number around what is written.
 fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
     let problem = Problem::<T>::integers(cut_rows(row), 6, N);
@@ -219,14 +241,7 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
     let stream = context.stream().unwrap();
     for name in formats(row) {
         let host = problem.sparse(&name);
-        let arrays = host.arrays();
-        let columns = arrays
-            .iter()
-            .find(|a| a.role == Role::Coordinate { axis: 1 })
-            .unwrap()
-            .data;
-        let columns = banded(context, columns, u32::MAX - 1, 0);
-        let values = banded(context, host.values(), nan, 0);
+        let (columns, values) = banded_sparse(context, &host);
         let (b, bias) = (problem.b(N), problem.bias_columns(N));
         let (b_raw, bias_raw) = (
             banded(context, b.values(), nan, 0),
@@ -257,20 +272,11 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
         // SAFETY: operands of the planned shapes, in the plan's context, alive past the wait below.
         unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
-        let mut found = vec![T::ZERO; c.memory.bytes() / size_of::<T>()];
-        c.memory.read(&mut found, stream.raw()).unwrap();
-        let (before, rest) = found.split_at(BAND);
-        let (inside, behind) = rest.split_at(problem.m() * N);
-        let untouched = |band: &[T]| band.iter().all(|&x| x == T::from_f64(GUARD));
-        assert!(
-            untouched(before) && untouched(behind),
-            "{} on {name} wrote past C",
-            row.name
-        );
+        let inside = between(&c, 0, problem.m() * N, &stream);
         let expected = |r, c| problem.expected(&x, r, c);
         assert_matrix(
             &(row.name, name, "raw"),
-            inside,
+            &inside,
             (problem.m(), N, N),
             expected,
         );
@@ -282,6 +288,18 @@ fn raw_addresses_between_guard_bands() {
     if let Some(gpu) = gpu() {
         each_row!(between_bands(&gpu));
     }
+}
+
+/// The plan refuses the addresses of B and says what to do.
+fn refuses_alignment(plan: &Plan<f32>, raw: &RawSpmm, stream: RawStream<'_>) {
+    // SAFETY: refused before anything is launched.
+    let refused = unsafe { plan.run_raw(raw, stream) };
+    let Err(Error::Operand { name, reason }) = &refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(name, "B");
+    let says = |what| reason.contains(what);
+    assert!(says("Options::alignment") && says("16 bytes"), "{reason}");
 }
 
 /// Addresses one element off: an error that says what to do, and a plan that can.
@@ -298,19 +316,10 @@ fn misaligned_addresses_are_refused_or_planned_for() {
             gpu.upload_dense(&problem.b(N)).unwrap(),
         );
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let host = problem.sparse(&format);
-        let arrays = host.arrays();
-        let columns = arrays
-            .iter()
-            .find(|a| a.role == Role::Coordinate { axis: 1 })
-            .unwrap()
-            .data;
-        let (columns, values) = (
-            banded(&gpu, columns, 0, 0),
-            banded(&gpu, host.values(), f32::NAN, 0),
-        );
+        let (columns, values) = banded_sparse(&gpu, &problem.sparse(&format));
         let b_off = banded(&gpu, problem.b(N).values(), f32::NAN, 1);
-        let c_off = banded(&gpu, &vec![f32::NAN; problem.m() * N], 0.0, 1);
+        let nan = vec![f32::NAN; problem.m() * N];
+        let c_off = banded(&gpu, &nan, GUARD as f32, 1);
         let raw = RawSpmm {
             columns: columns.address,
             values: values.address,
@@ -323,16 +332,7 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         };
         let stream = gpu.stream().unwrap();
         let aligned = gpu.plan(TEXT, &operands, &force(row)).unwrap();
-        // SAFETY: refused before anything is launched; and all is alive past the end of the block.
-        let refused = unsafe { aligned.run_raw(&raw, stream.raw()) };
-        let Err(Error::Operand { name, reason }) = &refused else {
-            panic!("{refused:?}")
-        };
-        assert_eq!(name, "B");
-        assert!(
-            reason.contains("Options::alignment") && reason.contains("16 bytes"),
-            "{reason}"
-        );
+        refuses_alignment(&aligned, &raw, stream.raw());
         let options = Options {
             variant: None,
             alignment: Some(1),
@@ -353,10 +353,8 @@ fn misaligned_addresses_are_refused_or_planned_for() {
             matches!(error, Error::Overflow { value, .. } if value == 1 << 33),
             "{error}"
         );
-        let mut found = vec![0.0; c_off.memory.bytes() / 4];
-        c_off.memory.read(&mut found, stream.raw()).unwrap();
-        let inside = &found[BAND + 1..][..problem.m() * N];
-        assert_matrix(&any.variant(), inside, (problem.m(), N, N), |r, c| {
+        let inside = between(&c_off, 1, problem.m() * N, &stream);
+        assert_matrix(&any.variant(), &inside, (problem.m(), N, N), |r, c| {
             problem.exact(r, c)
         });
     }

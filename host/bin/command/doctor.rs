@@ -5,7 +5,7 @@ use std::process::Command;
 
 use einsparse::driver::{self, DeviceFacts};
 use einsparse::formats::{Csr, Dense, generate, reference};
-use einsparse::module::{MODULES, arch_for};
+use einsparse::module::{COMPILER, MODULES, arch_for};
 use einsparse::registry::{FAMILIES, kernels};
 use einsparse::{Context, ops};
 
@@ -102,6 +102,10 @@ fn modules() {
         };
         say!("modules  {family}: {rows} kernels, {built}");
     }
+    say!(
+        "         compiled by {}",
+        COMPILER.unwrap_or("another build (EINSPARSE_PTX)")
+    );
 }
 
 fn gpus() -> Vec<DeviceFacts> {

@@ -41,7 +41,7 @@ impl Batch {
     /// Column and value of entry `i` of the batch; `i` is a constant after unrolling.
     #[inline(always)]
     pub fn entry<E: Elem>(&self, i: usize) -> (u32, E::Acc) {
-        let (half, j) = (i / 4 & 1, i & 3);
+        let (half, j) = ((i / 4) & 1, i & 3);
         let value = match E::BYTES {
             8 => E::get(&self.values[(half * 2 + j / 2) & 3], j % 2),
             _ => E::get(&self.values[half * 2], j),
