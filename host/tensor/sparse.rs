@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::registry::{Scalar, block_of};
 use crate::worklist::Runs;
 
-/// A sparse tensor in the memory of a [`Context`], with a copy on the host that plans read.
+/// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy on the host that plans read.
 #[derive(Debug)]
 pub struct SparseTensor<T> {
     host: Arc<AnySparse<T>>,
