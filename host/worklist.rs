@@ -135,7 +135,8 @@ impl WorkList {
         for (row, &(start, len)) in runs.rows.iter().enumerate() {
             let row = row as u32;
             // A multiple of eight keeps the pieces of aligned walks aligned.
-            let piece = len.div_ceil(len.div_ceil(limit).max(1)).next_multiple_of(8);
+            let piece = len.div_ceil(len.div_ceil(limit).max(1));
+            let piece = piece.checked_next_multiple_of(8).unwrap_or(u32::MAX);
             if len <= piece {
                 classes[class(len)].push(Item {
                     row,
@@ -171,12 +172,6 @@ impl WorkList {
             slots,
             counters,
         }
-    }
-
-    /// Bytes this takes on the device, without accumulators.
-    pub fn bytes(&self) -> u64 {
-        (size_of_val(&self.items[..]) + size_of_val(&self.slots[..])) as u64
-            + u64::from(self.counters) * 4
     }
 }
 

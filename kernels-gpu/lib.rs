@@ -12,7 +12,6 @@ pub mod frag;
 pub mod table;
 
 #[cfg(any(target_arch = "nvptx64", feature = "cuda_std"))]
-#[allow(missing_docs)]
 mod device;
 
 /// Folder of this crate's sources, from which the device modules are compiled.

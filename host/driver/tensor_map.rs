@@ -14,30 +14,43 @@ const _: () = assert!(size_of::<TensorMap>() == 128 && align_of::<TensorMap>() =
 /// Element type of the tensor in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(missing_docs)]
 pub enum TensorMapType {
+    /// 8-bit unsigned.
     U8 = 0,
+    /// 16-bit unsigned.
     U16 = 1,
+    /// 32-bit unsigned.
     U32 = 2,
+    /// 32-bit signed.
     I32 = 3,
+    /// 64-bit unsigned.
     U64 = 4,
+    /// 64-bit signed.
     I64 = 5,
+    /// IEEE half.
     F16 = 6,
+    /// IEEE single.
     F32 = 7,
+    /// IEEE double.
     F64 = 8,
+    /// bfloat16.
     Bf16 = 9,
+    /// f32, read as TF32.
     Tf32 = 11,
 }
 
 /// How the rows of a tile are permuted in shared memory; the name is the inner extent's limit in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(missing_docs)]
 pub enum Swizzle {
+    /// As they lie.
     #[default]
     None = 0,
+    /// Over 32 bytes.
     B32 = 1,
+    /// Over 64 bytes.
     B64 = 2,
+    /// Over 128 bytes.
     B128 = 3,
 }
 

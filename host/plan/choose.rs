@@ -80,7 +80,28 @@ impl Problem {
 
     /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
-        candidates(self, machine, options)
+        let mut choice = Choice::default();
+        for row in kernels() {
+            let tf32 = row.dtype == Dtype::Tf32 && self.dtype == Dtype::F32;
+            if row.dtype != self.dtype && !tf32 {
+                continue;
+            }
+            match refusal(row, self, options) {
+                Some(reason) => choice.refused.push(Refusal {
+                    name: row.name.into(),
+                    reason,
+                }),
+                None => choice.candidates.push(Candidate {
+                    name: row.name,
+                    cost: predict(row, &self.work, machine),
+                    zeros: row.zeros,
+                }),
+            }
+        }
+        choice
+            .candidates
+            .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+        choice
     }
 }
 
@@ -106,7 +127,7 @@ pub(super) fn choose<T: Scalar>(
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
         let choice = problem(indirect, operands, out_shape, options)?
-            .map(|(p, _)| p.candidates(&Machine::H200, options))
+            .map(|(p, _)| p.candidates(&context.machine(), options))
             .unwrap_or_default();
         return Ok((Exec::Cpu, choice));
     };
@@ -207,37 +228,7 @@ fn problem<T: Scalar>(
     Ok(Some((problem, form)))
 }
 
-fn candidates(problem: &Problem, machine: &Machine, options: &Options) -> Choice {
-    let mut choice = Choice::default();
-    for row in kernels() {
-        let computes = match (problem.dtype, options.precision) {
-            (Dtype::F32, Precision::Tf32) => [Dtype::F32, Dtype::Tf32],
-            (dtype, _) => [dtype, dtype],
-        };
-        let same_memory =
-            row.dtype == problem.dtype || (row.dtype == Dtype::Tf32 && problem.dtype == Dtype::F32);
-        if !same_memory {
-            continue;
-        }
-        match refusal(row, problem, options, &computes) {
-            Some(reason) => choice.refused.push(Refusal {
-                name: row.name.into(),
-                reason,
-            }),
-            None => choice.candidates.push(Candidate {
-                name: row.name,
-                cost: predict(row, &problem.work, machine),
-                zeros: row.zeros,
-            }),
-        }
-    }
-    choice
-        .candidates
-        .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
-    choice
-}
-
-fn refusal(row: &Row, problem: &Problem, options: &Options, computes: &[Dtype]) -> Option<String> {
+fn refusal(row: &Row, problem: &Problem, options: &Options) -> Option<String> {
     if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
         return Some(format!("the plan asks for {wanted}"));
     }
@@ -247,7 +238,7 @@ fn refusal(row: &Row, problem: &Problem, options: &Options, computes: &[Dtype]) 
             "{tiles} column tiles are over the grid's {MAX_GRID_Y}"
         ));
     }
-    if !computes.contains(&row.dtype) {
+    if row.dtype == Dtype::Tf32 && options.precision == Precision::Full {
         return Some("rounds to TF32, and the plan asks for full precision".into());
     }
     if let Some(reason) = refuses(row.walk, &problem.format) {

@@ -33,6 +33,9 @@ struct Run {
 const ROW_16: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::F16);
 const ROW_32: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::Tf32);
 
+/// Threads of a thread block, the same for every tile.
+const THREADS: u32 = <MmaTile<16, 1, 4, true> as Tile>::THREADS;
+
 impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body
     for MmaTile<B, MA, NA, ALIGNED>
 {
@@ -123,8 +126,8 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
     let per_chunk = 16 / E::BYTES;
     let stage_k = STAGE_BYTES as u32 / E::BYTES;
     let mut i = 0;
-    while i < (B * 8 / 128) as u32 {
-        let index = gpu::thread() + i * 128;
+    while i < (B * 8) as u32 / THREADS {
+        let index = gpu::thread() + i * THREADS;
         let (r, chunk) = (index / 8, index % 8);
         let k = s * stage_k + chunk * per_chunk;
         let (block, inner) = (k / B as u32, k % B as u32);
@@ -141,8 +144,8 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
     let arena = arena + (B * STAGE_BYTES) as u32;
     let chunks = BLOCK_COLUMNS as u32 / per_chunk;
     i = 0;
-    while i < 8 {
-        let index = gpu::thread() + i * 128;
+    while i < stage_k * chunks / THREADS {
+        let index = gpu::thread() + i * THREADS;
         let (r, chunk) = (index / chunks, index % chunks);
         let k = s * stage_k + r;
         let block = k / B as u32;
@@ -272,7 +275,7 @@ fn carry<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
         );
         let four = copy::load_shared_v4(copy::arena() + r * OUT_ROW + c * 4);
         global::store_v4(partial_at::<B>(p, slot, r, column + c), four);
-        index += 128;
+        index += THREADS;
     }
     global::fence_gpu();
     gpu::sync_threads();
@@ -317,7 +320,7 @@ fn write<E: MmaElem, const B: usize, const V: usize>(p: &SpmmParams, run: Run, f
     while index < B as u32 * across {
         let (r, c) = (index / across, index % across * V as u32);
         let row = run.row * B as u32 + r;
-        index += 128;
+        index += THREADS;
         if row >= p.m || run.column + c >= p.n {
             continue;
         }

@@ -1,9 +1,12 @@
 //! What the driver says of the kernels, and the parts of the driver module that need a GPU.
 
 use crate::support::{gpu, small};
-use einsparse::driver::{self, DeviceMemory, Event};
+use einsparse::driver::{
+    self, DeviceMemory, Event, LaunchConfig, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
+};
 use einsparse::formats::{Csr, Dense, generate};
-use einsparse::registry::{Zeros, kernels};
+use einsparse::kernels::abi::SpmmParams;
+use einsparse::registry::{WalkKind, Zeros, kernels};
 use einsparse::{Error, Operand, Options, Precision, ZerosRule};
 
 /// Registers, local and shared memory as loaded, and the residency that the cost model counts on.
@@ -152,5 +155,102 @@ fn the_choice_holds_on_the_gpu() {
             matches!(&error, Error::NoKernel { tried, .. } if !tried.is_empty()),
             "{error}"
         );
+    }
+}
+
+/// Memory in the order of a stream: allocated, filled, read and freed there.
+#[test]
+fn memory_in_stream_order() {
+    let Some(gpu) = gpu() else { return };
+    let device = gpu.device().unwrap();
+    if !device.facts().memory_pools {
+        return crate::support::skipped("no memory pools", &device.facts().name);
+    }
+    let stream = gpu.stream().unwrap();
+    device.context().set_current().unwrap();
+    let address = driver::mem_alloc_async(4096, stream.raw()).unwrap();
+    let mut found = vec![0u32; 1024];
+    // SAFETY: 1,024 words were allocated; the copy is waited for; the address is freed once.
+    unsafe {
+        driver::memset_d32_async(address, 7, 1024, stream.raw()).unwrap();
+        driver::copy_dtoh_async(&mut found, address, stream.raw()).unwrap();
+        driver::mem_free_async(address, stream.raw()).unwrap();
+    }
+    stream.synchronize().unwrap();
+    assert!(found.iter().all(|&word| word == 7));
+}
+
+/// Tensor maps and clusters, which Hopper brought.
+#[test]
+fn tensor_maps_and_clusters() {
+    let Some(gpu) = gpu() else { return };
+    let device = gpu.device().unwrap();
+    if device.facts().compute_capability.0 < 9 {
+        return crate::support::skipped("no tensor maps or clusters", &device.facts().name);
+    }
+    device.context().set_current().unwrap();
+    let memory = DeviceMemory::alloc(device.context(), 64 * 64 * 2).unwrap();
+    let layout = |tile| TensorMapLayout {
+        element: TensorMapType::F16,
+        extents: &[64, 64],
+        strides: &[128],
+        tile,
+        swizzle: Swizzle::B128,
+    };
+    TensorMap::encode_tiled(memory.address(), &layout(&[64, 32])).unwrap();
+    // The sanitizer, which runs the small sizes, counts every refused call as an error.
+    if !small() {
+        TensorMap::encode_tiled(memory.address() + 2, &layout(&[64, 32])).unwrap_err();
+        TensorMap::encode_tiled(memory.address(), &layout(&[64, 512])).unwrap_err();
+    }
+
+    // A kernel without work items touches nothing.
+    let row = kernels()
+        .iter()
+        .find(|row| row.walk == WalkKind::Csr && row.parts == 1)
+        .unwrap();
+    let function = device.modules().function(row.family, row.name, 0).unwrap();
+    let params = no_work();
+    let config = LaunchConfig {
+        grid: [4, 1, 1],
+        block: [row.threads, 1, 1],
+        smem_bytes: 0,
+        cluster: Some([2, 1, 1]),
+        overlap_previous: true,
+    };
+    let stream = gpu.stream().unwrap();
+    // SAFETY: the params are the family's; with no items no address is used.
+    unsafe { function.launch(&config, stream.raw(), &params) }.unwrap();
+    let odd = LaunchConfig {
+        grid: [3, 1, 1],
+        ..config
+    };
+    if !small() {
+        // SAFETY: as above.
+        unsafe { function.launch(&odd, stream.raw(), &params) }.unwrap_err();
+    }
+    stream.synchronize().unwrap();
+}
+
+fn no_work() -> SpmmParams {
+    SpmmParams {
+        items: 0,
+        slots: 0,
+        columns: 0,
+        values: 0,
+        b: 0,
+        c: 0,
+        bias: 0,
+        partial: 0,
+        counters: 0,
+        alpha: 1.0,
+        item_count: 0,
+        n: 0,
+        m: 0,
+        k: 0,
+        ldb_bytes: 0,
+        ldc_bytes: 0,
+        partial_columns: 0,
+        flags: 0,
     }
 }
