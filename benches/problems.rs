@@ -124,8 +124,8 @@ const GENERATED_GRAPHS: &[(&str, Source, bool)] = &[
 ];
 
 const GRAPH_FILES: &[&str] = &["ca-CondMat", "luxembourg_osm"];
-const BLOCK_EDGES: &[usize] = &[16, 32, 64];
-const BLOCK_DENSITIES: &[f64] = &[0.5, 0.2, 0.1, 0.05];
+const BLOCK_EDGES: &[usize] = &[16, 32, 64, 128];
+const BLOCK_DENSITIES: &[f64] = &[1.0, 0.5, 0.2, 0.1, 0.05];
 const GRAPH_NS: &[usize] = &[32, 128, 256];
 const DLMC_NS: &[usize] = &[64, 256, 1024];
 

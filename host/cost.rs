@@ -21,6 +21,8 @@ pub struct Machine {
     pub issue: f64,
     /// `mma.sync` f16 flops per second.
     pub mma: f64,
+    /// `wgmma` f16 flops per second; 0 where there is none.
+    pub wgmma: f64,
 }
 
 impl Machine {
@@ -33,6 +35,7 @@ impl Machine {
         l2_bytes: 60 << 20,
         issue: 132.0 * 4.0 * 1.755e9,
         mma: 460e12,
+        wgmma: 770e12,
     };
 
     /// Ceilings scaled from the H200's by what the driver says of a GPU.
@@ -52,6 +55,17 @@ impl Machine {
             l2_bytes,
             issue: h.issue * cores,
             mma: h.mma * cores,
+            wgmma: 0.0,
+        }
+    }
+}
+
+impl Machine {
+    /// The same with Hopper's `wgmma`.
+    pub fn with_wgmma(self) -> Machine {
+        Machine {
+            wgmma: self.mma * Machine::H200.wgmma / Machine::H200.mma,
+            ..self
         }
     }
 }
@@ -147,6 +161,7 @@ const TILE_US: f64 = 3.5;
 /// Predicts one variant.
 pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
+        WalkKind::Block if row.family == "wgmma" => predict_panels(row, work, machine),
         WalkKind::Block => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
@@ -228,7 +243,7 @@ fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
 fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
     let element = row.dtype.bytes() as f64;
-    let block = f64::from(row.block);
+    let block = f64::from(row.block.0);
     let blocks = work.entries as f64 / (block * block);
     let padded = tiles * f64::from(row.columns);
     let bytes = blocks * tiles * (block * block + block * f64::from(row.columns)) * element;
@@ -252,6 +267,48 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     )
 }
 
+/// Clocks at which a stage of 128 rows and one chunk of 64 columns is multiplied, as seconds of one multiprocessor.
+const CHUNK_CLOCKS: f64 = 256.0;
+/// Filling the pipeline of a strip and sending C out, per chunk of columns.
+const STRIP_US: f64 = 0.3;
+/// Start of a persistent thread block: lists, first copies from HBM.
+const START_US: f64 = 2.0;
+
+fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let (bm, bk) = (work.block.0 as f64, work.block.1 as f64);
+    let columns = f64::from(row.columns);
+    let tiles = (work.n as f64 / columns).ceil().max(1.0);
+    let element = row.dtype.bytes() as f64;
+    let area = (work.m as f64 / bm).ceil() * (work.k as f64 / bk).ceil();
+    let density = (work.entries as f64 / (bm * bk) / area.max(1.0)).min(1.0);
+    // Pieces of random blocks: which slices anything in 128 rows, in 64 rows, wants.
+    let union = |rows: f64| 1.0 - (1.0 - density).powf((rows / bm).max(1.0));
+    let strips = (work.m as f64 / 128.0).ceil();
+    let slices = work.k as f64 * union(128.0);
+    let (filled, halves) = (density * work.k as f64, work.k as f64 * union(64.0));
+    let bytes = strips * tiles * (slices * columns + 128.0 * filled) * element;
+    let gather_us = bytes / machine.l2 * 1e6;
+    let flops = strips * 128.0 * halves * tiles * columns * 2.0;
+    let arithmetic_us = flops / (machine.wgmma * 0.95) * 1e6;
+    let strip_us = START_US.min(1.0) + STRIP_US * columns / 64.0;
+    let per_stage = CHUNK_CLOCKS * columns / 64.0 / 1.755e3;
+    let blocks = f64::from(machine.multiprocessors);
+    let busiest = (strips * tiles / blocks).ceil() / (strips * tiles / blocks).max(1e-9);
+    let fill_us = (strips * tiles / blocks).max(1.0) * strip_us;
+    let chain_us = START_US + strip_us + (slices / 64.0).ceil() * per_stage;
+    let imbalance = busiest.min(4.0);
+    sum(
+        work,
+        machine,
+        row.dtype,
+        [
+            gather_us * imbalance,
+            arithmetic_us * imbalance + fill_us,
+            chain_us,
+        ],
+    )
+}
+
 /// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident item, at least what
 /// amortises a carry, at most what one chain of gathers should take. Where whole rows fill the machine several times
 /// over, only rows far above the mean are cut: partial sums cost memory and traffic.
@@ -260,7 +317,7 @@ pub fn row_limit(row: &Row, total: u64, rows: usize, n: usize, machine: &Machine
     let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);
     let mean = (total * tiles).div_ceil(resident);
     let (least, most) = match row.walk {
-        WalkKind::Block => (512 / u64::from(row.block.max(1)), u64::from(u32::MAX)),
+        WalkKind::Block => (512 / u64::from(row.block.0.max(1)), u64::from(u32::MAX)),
         _ => {
             let (parts, rows) = (u64::from(row.parts), rows.max(1) as u64);
             let crowded = rows * tiles >= 4 * resident;

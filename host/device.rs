@@ -43,6 +43,10 @@ impl Device {
             2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0,
             facts.l2_bytes,
         );
+        let machine = match facts.compute_capability {
+            (9, 0) => machine.with_wgmma(),
+            _ => machine,
+        };
         let modules = Modules::new(Arc::clone(&context), facts.compute_capability)?;
         let copies = OwnedStream::new()?;
         Ok(Arc::new(Device {

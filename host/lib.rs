@@ -36,6 +36,7 @@ pub mod module;
 pub mod ops;
 pub mod plan;
 pub mod registry;
+mod strips;
 pub mod tensor;
 pub mod worklist;
 

@@ -14,7 +14,7 @@ use crate::driver::RawStream;
 use crate::einsum::Einsum;
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
-use crate::launch::{RawSpmm, SpmmLaunch};
+use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
@@ -69,7 +69,7 @@ pub struct Options {
 #[derive(Debug)]
 enum Exec {
     Cpu,
-    Spmm(Box<SpmmLaunch>, SpmmForm),
+    Spmm(Launch, SpmmForm),
 }
 
 /// An expression bound to formats, shapes and a kernel.

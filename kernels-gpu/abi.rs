@@ -1,6 +1,9 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod wgmma;
+pub use wgmma::*;
+
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dtype {
@@ -119,8 +122,10 @@ pub trait Tile {
     const PARTS: u32;
     /// Entries that a segment has in flight.
     const BURST: u32;
-    /// Rows (and columns) of a block of A; 1 for unstructured walks.
-    const BLOCK: u32;
+    /// Rows and columns of the pieces of A that the kernel moves; (1, 1) for unstructured walks.
+    const BLOCK: (u32, u32);
+    /// How A's pieces and B lie in memory: [`PLAIN`] or [`A_COLUMNS`] and [`B_COLUMNS`].
+    const ORDER: u32 = PLAIN;
     /// Dynamic shared memory in bytes for elements of the given type.
     fn shared_bytes(dtype: Dtype) -> u32;
     /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples
@@ -148,7 +153,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
     const ITEMS: u32 = Self::THREADS / (LANES * SPLIT);
     const PARTS: u32 = SPLIT;
     const BURST: u32 = UNROLL as u32;
-    const BLOCK: u32 = 1;
+    const BLOCK: (u32, u32) = (1, 1);
     fn shared_bytes(dtype: Dtype) -> u32 {
         if SPLIT == 1 {
             0
@@ -204,7 +209,7 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Tile
     const ITEMS: u32 = 1;
     const PARTS: u32 = 1;
     const BURST: u32 = 1;
-    const BLOCK: u32 = B as u32;
+    const BLOCK: (u32, u32) = (B as u32, B as u32);
     fn shared_bytes(dtype: Dtype) -> u32 {
         (STAGES * Self::stage_bytes(dtype)) as u32
     }
@@ -225,8 +230,10 @@ pub const FLAG_BIAS_ROWS: u32 = 2;
 pub const FLAG_BIAS_COLUMNS: u32 = 4;
 /// Clamp at zero from below; NaN passes.
 pub const FLAG_RELU: u32 = 8;
-/// C and a bias of columns allow accesses of 16 bytes (block family).
+/// C and a bias of columns allow accesses of 16 bytes (families `block` and `wgmma`).
 pub const FLAG_VECTORS: u32 = 16;
+/// GELU, x / 2 (1 + erf(x / sqrt 2)), in place of ReLU.
+pub const FLAG_GELU: u32 = 32;
 
 /// A work item's `slot` when the item is the whole row.
 pub const WHOLE_ROW: u32 = u32::MAX;

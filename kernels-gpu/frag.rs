@@ -41,6 +41,20 @@ pub const fn swizzle(row: u32, chunk: u32, row_bytes: u32) -> u32 {
     row * row_bytes + (chunk ^ (row & 7)) * 16
 }
 
+/// Descriptor of a `wgmma` operand at shared address `at`. `row_bytes` (32, 64 or 128) is the length of the rows that
+/// lie one after another, swizzled over as many bytes; `between` the bytes from one group of `row_bytes` along
+/// the contiguous axis to the next, which only operands contiguous along m or n have.
+/// Source: PTX ISA, "Matrix Descriptor Format"; strides as in CUTLASS' `mma_sm90_desc.hpp`.
+pub const fn descriptor(at: u32, row_bytes: u32, between: u32) -> u64 {
+    let swizzle: u64 = match row_bytes {
+        128 => 1,
+        64 => 2,
+        _ => 3,
+    };
+    let eight_rows = (8 * row_bytes / 16) as u64;
+    (at as u64 & 0x3_ffff) >> 4 | (between as u64 / 16) << 16 | eight_rows << 32 | swizzle << 62
+}
+
 #[cfg(all(test, not(target_arch = "nvptx64")))]
 mod tests {
     extern crate std;

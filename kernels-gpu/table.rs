@@ -1,12 +1,12 @@
 //! The list of kernels. One row is one kernel: name, walk, element, tile. This is the only place
 //! where a kernel's name exists; device entries, launch bounds and the host's registry expand it.
 
-/// Calls `$m!` with every row, grouped by family.
+/// Calls `$m!` with every row, grouped by family: module, name of its `cfg`, params struct, least architecture.
 #[macro_export]
 macro_rules! for_each_kernel {
     ($m:ident) => {
         $m! {
-            spmm "spmm" {
+            spmm "spmm" SpmmParams sm_80 {
                 spmm_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8, 1>;
                 spmm_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8, 1>;
                 spmm_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8, 1>;
@@ -77,7 +77,7 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
-            block "block" {
+            block "block" SpmmParams sm_80 {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
                 block_f16_b32: Block, F16, MmaTile<32, 2, 4, true>;
                 block_f16_b64: Block, F16, MmaTile<64, 2, 8, true>;
@@ -96,6 +96,12 @@ macro_rules! for_each_kernel {
                 block_tf32_b16_any: Block, Tf32, MmaTile<16, 1, 4, false>;
                 block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
                 block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
+            }
+            wgmma "wgmma" WgmmaParams sm_90a {
+                wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
+                wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;
+                wgmma_bf16_64x64_n256: Block, Bf16, Panel<64, 64, 4, PLAIN>;
+                wgmma_bf16_64x64_n128: Block, Bf16, Panel<64, 64, 2, PLAIN>;
             }
         }
     };
@@ -127,8 +133,14 @@ pub struct Row {
     pub parts: u32,
     /// Entries that a segment has in flight.
     pub burst: u32,
-    /// Block rows of A; 1 for unstructured walks.
-    pub block: u32,
+    /// Rows and columns of the pieces of A that the kernel moves; (1, 1) for unstructured walks.
+    pub block: (u32, u32),
+    /// How A's pieces and B lie in memory, `PLAIN` or [`crate::abi::A_COLUMNS`] and the like.
+    pub order: u32,
+    /// The least architecture whose module holds the kernel.
+    pub arch: &'static str,
+    /// Bytes of the params struct.
+    pub params_bytes: usize,
     /// Elements per access to B and C.
     pub vector: u32,
     /// Dynamic shared memory, bytes.
@@ -137,7 +149,7 @@ pub struct Row {
 
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! rows {
-    ($($family:ident $cfg:tt { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
+    ($($family:ident $cfg:tt $params:ident $arch:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
         /// Families, one PTX module each, in table order.
         pub const FAMILIES: &[&str] = &[$(stringify!($family)),+];
 
@@ -157,6 +169,9 @@ macro_rules! rows {
                 parts: <$tile as Tile>::PARTS,
                 burst: <$tile as Tile>::BURST,
                 block: <$tile as Tile>::BLOCK,
+                order: <$tile as Tile>::ORDER,
+                arch: stringify!($arch),
+                params_bytes: size_of::<$params>(),
                 vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),
                 shared_bytes: <$tile as Tile>::shared_bytes(<$elem as ElemInfo>::DTYPE),
             },)+)+]);

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use crate::support::skipped;
-use einsparse::kernels::abi::SpmmParams;
 use einsparse::module::{EmbeddedModule, MODULES};
 use einsparse::registry::{FAMILIES, Row, kernels};
 use einsparse_compile::resources::{self, Report};
@@ -19,14 +18,6 @@ fn shared_limit(arch: &str) -> u32 {
         227 << 10
     } else {
         163 << 10
-    }
-}
-
-/// Bytes of the params struct of a family.
-fn params_bytes(family: &str) -> usize {
-    match family {
-        "spmm" | "block" => size_of::<SpmmParams>(),
-        other => panic!("name the params struct of the family {other} here"),
     }
 }
 
@@ -123,9 +114,8 @@ fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
     let head = text[at..].split('{').next().unwrap_or("");
     let wanted = [
         format!(
-            ".param .align 8 .b8 {}_param_0[{}]",
-            row.name,
-            params_bytes(row.family)
+            ".param .align 64 .b8 {}_param_0[{}]",
+            row.name, row.params_bytes
         ),
         format!(".maxntid {}, 1, 1\n", row.threads),
         format!(".minnctapersm {min_blocks}\n"),
@@ -263,9 +253,9 @@ fn names_are_unique_and_geometry_fits() {
 /// A text as the device build writes it for the rows of a family.
 fn sound(family: &str, arch: &str) -> String {
     let entry = |(row, min_blocks): &Wanted| {
-        let (name, bytes) = (row.name, params_bytes(family));
+        let (name, bytes) = (row.name, row.params_bytes);
         format!(
-            ".visible .entry {name}(\n\t.param .align 8 .b8 {name}_param_0[{bytes}]\n)\n.maxntid {}, 1, 1\n\
+            ".visible .entry {name}(\n\t.param .align 64 .b8 {name}_param_0[{bytes}]\n)\n.maxntid {}, 1, 1\n\
              .minnctapersm {}\n{{\n\tret;\n}}\n",
             row.threads, min_blocks
         )
@@ -281,7 +271,7 @@ fn a_broken_text_is_found_out() {
     let text = sound(family, arch);
     assert_eq!(faults(&text, family, arch), [""; 0]);
     let name = rows(family, arch)[0].0.name;
-    let params = format!("[{}]", params_bytes(family));
+    let params = format!("[{}]", rows(family, arch)[0].0.params_bytes);
     let breaks = [
         (
             format!(".entry {name}("),

@@ -136,7 +136,7 @@ fn refusals_say_why() {
     assert!(candidates(&odd).iter().all(|row| row.vector == 1));
     let blocks = choice::<f16>("bsr:16x16", 64, &default);
     all_say(
-        &reasons(&blocks, |row| row.block == 32),
+        &reasons(&blocks, |row| row.block.0 == 32),
         "is for 32 x 32 blocks, the operand has 16 x 16",
     );
     all_say(
@@ -146,12 +146,12 @@ fn refusals_say_why() {
     assert!(
         candidates(&blocks)
             .iter()
-            .all(|row| row.block == 16 && row.zeros == Zeros::Dense)
+            .all(|row| row.block.0 == 16 && row.zeros == Zeros::Dense)
     );
     let oblong = choice::<f16>("bsr:16x32", 64, &default);
     assert!(oblong.candidates.is_empty());
     all_say(
-        &reasons(&oblong, |row| row.block == 32),
+        &reasons(&oblong, |row| row.block.0 == 32),
         "the operand has 16 x 32",
     );
     assert!(
@@ -170,7 +170,7 @@ fn options_exclude_rows() {
     let blocks = choice::<f16>("blockgroupcoo:16x16:2", 64, &strict);
     assert!(blocks.candidates.is_empty());
     all_say(
-        &reasons(&blocks, |row| row.block == 16),
+        &reasons(&blocks, |row| row.block.0 == 16),
         "the plan asks for Zeros::Strict",
     );
     assert!(!choice::<f16>("csr", 64, &strict).candidates.is_empty());
@@ -186,7 +186,7 @@ fn options_exclude_rows() {
     assert!(
         candidates(&choice::<f32>("bsr:16x16", 64, &tf32))
             .iter()
-            .all(|row| row.dtype == Dtype::Tf32 && row.block == 16)
+            .all(|row| row.dtype == Dtype::Tf32 && row.block.0 == 16)
     );
 }
 

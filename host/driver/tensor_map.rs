@@ -70,6 +70,11 @@ pub struct TensorMapLayout<'a> {
 }
 
 impl TensorMap {
+    /// The descriptor as a parameter struct holds it.
+    pub fn words(&self) -> &[u64; 16] {
+        &self.0
+    }
+
     /// Describes the tensor at `address` (16-byte aligned). Elements outside are read as zero. Nothing is read here.
     pub fn encode_tiled(address: DevicePtr, layout: &TensorMapLayout<'_>) -> Result<Self> {
         const NO_INTERLEAVE: c_int = 0;

@@ -2,7 +2,7 @@
 
 use einsparse_formats::Format;
 
-use super::{Bias, Index, IndirectEinsum};
+use super::{Access, Bias, Index, IndirectEinsum};
 use crate::einsum::{Mode, Scalar};
 
 /// Which way a bias of a matrix runs.
@@ -31,8 +31,8 @@ pub struct SpmmForm {
     pub relu: bool,
     /// Factors without indices.
     pub scalars: Vec<Scalar>,
-    /// Format of the sparse operand.
-    pub format: Format,
+    /// Format of the sparse operand; `None` for a product of two dense matrices, whose first `sparse` names.
+    pub format: Option<Format>,
 }
 
 impl IndirectEinsum {
@@ -63,23 +63,65 @@ impl IndirectEinsum {
         if !matches {
             return None;
         }
-        let bias = match &self.bias {
-            None => None,
-            Some(Bias { tensor, axes }) => match axes.as_slice() {
-                [0] => Some((tensor.clone(), BiasAxis::Rows)),
-                [1] => Some((tensor.clone(), BiasAxis::Cols)),
-                _ => return None,
-            },
-        };
         Some(SpmmForm {
             sparse: sparse.name.clone(),
             dense: dense.tensor.clone(),
             output: self.out.tensor.clone(),
             mode: self.mode,
-            bias,
+            bias: matrix_bias(self.bias.as_ref())?,
             relu: self.relu,
             scalars: self.scalars.clone(),
-            format: sparse.format,
+            format: Some(sparse.format),
         })
+    }
+
+    /// The product of two dense matrices that this is, or `None`: `C[m,n] (= | +=) A[m,k] * B[k,n]`, row-major, with
+    /// the factors in either order.
+    pub fn as_gemm(&self) -> Option<SpmmForm> {
+        let (None, [first, second], [Index::Name(m), Index::Name(n)]) = (
+            &self.sparse,
+            self.factors.as_slice(),
+            self.out.indices.as_slice(),
+        ) else {
+            return None;
+        };
+        let is = |a: &Access, b: &Access| match (a.indices.as_slice(), b.indices.as_slice()) {
+            ([Index::Name(am), Index::Name(ak)], [Index::Name(bk), Index::Name(bn)]) => {
+                am == m && ak == bk && bn == n && ak != m && ak != n && m != n
+            }
+            _ => false,
+        };
+        let (a, b) = if is(first, second) {
+            (first, second)
+        } else if is(second, first) {
+            (second, first)
+        } else {
+            return None;
+        };
+        if !self.equalities.is_empty() || !self.ranges.is_empty() || a.tensor == b.tensor {
+            return None;
+        }
+        Some(SpmmForm {
+            sparse: a.tensor.clone(),
+            dense: b.tensor.clone(),
+            output: self.out.tensor.clone(),
+            mode: self.mode,
+            bias: matrix_bias(self.bias.as_ref())?,
+            relu: self.relu,
+            scalars: self.scalars.clone(),
+            format: None,
+        })
+    }
+}
+
+/// The bias of a matrix: by rows, by columns, or none; `None` for another.
+fn matrix_bias(bias: Option<&Bias>) -> Option<Option<(String, BiasAxis)>> {
+    match bias {
+        None => Some(None),
+        Some(Bias { tensor, axes }) => match axes.as_slice() {
+            [0] => Some(Some((tensor.clone(), BiasAxis::Rows))),
+            [1] => Some(Some((tensor.clone(), BiasAxis::Cols))),
+            _ => None,
+        },
     }
 }

@@ -8,7 +8,7 @@ use crate::device::{Device, Stream};
 use crate::einsum::Scalar as Factor;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
-use crate::launch::{RawSpmm, SpmmLaunch};
+use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
@@ -115,21 +115,30 @@ impl<T: Scalar> Plan<T> {
 
     pub(super) fn bind(
         &self,
-        launch: &SpmmLaunch,
+        launch: &Launch,
         form: &SpmmForm,
         operands: &[(&str, Operand<'_, T>)],
         out: &Tensor<T>,
     ) -> Result<RawSpmm> {
-        let a = match find(operands, &form.sparse)? {
-            Operand::Sparse(a) => a,
+        let (columns, values) = match find(operands, &form.sparse)? {
+            Operand::Sparse(a) => {
+                let same = Some(a.format()) == form.format
+                    && a.runs()
+                        .is_some_and(|r| launch.fits(r, crate::strips::block_columns(a.host())));
+                let (true, Some(arrays)) = (same, a.device()) else {
+                    return Err(Error::Operand {
+                        name: form.sparse.clone(),
+                        reason: "has not the pattern, the format or the context that was planned"
+                            .into(),
+                    });
+                };
+                (arrays.columns.address(), arrays.values.address())
+            }
+            Operand::Dense(a) if form.format.is_none() => {
+                launch.check_leading(&form.sparse, a.leading())?;
+                (0, a.address().ok_or_else(|| elsewhere(&form.sparse))?)
+            }
             other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
-        };
-        let same = a.format() == form.format && a.runs().is_some_and(|r| launch.fits(r));
-        let (true, Some(arrays)) = (same, a.device()) else {
-            return Err(Error::Operand {
-                name: form.sparse.clone(),
-                reason: "has not the pattern, the format or the context that was planned".into(),
-            });
         };
         let (b, ldb) = device_tensor(operands, &form.dense)?;
         let bias = match &form.bias {
@@ -144,8 +153,8 @@ impl<T: Scalar> Plan<T> {
             alpha *= scalar_value(operands, factor)?;
         }
         Ok(RawSpmm {
-            columns: arrays.columns.address(),
-            values: arrays.values.address(),
+            columns,
+            values,
             b,
             ldb,
             c,

@@ -14,7 +14,7 @@ use crate::cost::{Cost, Machine, Work, predict};
 use crate::einsum::Mode;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm};
-use crate::launch::{Extents, MAX_GRID_Y, SpmmLaunch};
+use crate::launch::{Extents, Launch, MAX_GRID_Y, Matrix};
 use crate::registry::{Scalar, block_of, refuses};
 
 /// A kernel that can run this, and what it is predicted to cost.
@@ -53,8 +53,8 @@ impl fmt::Display for Choice {
 /// An SpMM by what decides which kernels may run it and what they cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Problem {
-    /// Format of A.
-    pub format: Format,
+    /// Format of A; `None` for a dense matrix.
+    pub format: Option<Format>,
     /// Extents and entries.
     pub work: Work,
     /// Element type in memory.
@@ -70,7 +70,7 @@ impl Problem {
     pub fn contiguous(format: Format, work: Work, dtype: Dtype) -> Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
-            format,
+            format: Some(format),
             work,
             dtype,
             alignment,
@@ -86,7 +86,7 @@ impl Problem {
             if row.dtype != self.dtype && !tf32 {
                 continue;
             }
-            match refusal(row, self, options) {
+            match refusal(row, self, machine, options) {
                 Some(reason) => choice.refused.push(Refusal {
                     name: row.name.into(),
                     reason,
@@ -136,10 +136,10 @@ pub(super) fn choose<T: Scalar>(
         tried,
     };
     let Some((problem, form)) = problem(indirect, operands, out_shape, options)? else {
-        let reason = "the table holds sparse x dense products C[m,n] (=|+=) A[m,k] * B[k,n] with A in row order; \
+        let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order; \
                       Context::cpu() runs every expression";
         return Err(refuse(vec![Refusal {
-            name: "spmm, block".into(),
+            name: "spmm, block, wgmma".into(),
             reason: reason.into(),
         }]));
     };
@@ -151,20 +151,30 @@ pub(super) fn choose<T: Scalar>(
     let Some(row) = row else {
         return Err(refuse(choice.refused));
     };
-    let Operand::Sparse(a) = find(operands, &form.sparse)? else {
-        return Err(Error::Operand {
-            name: form.sparse.clone(),
-            reason: "upload it to the context before planning".into(),
-        });
+    let matrix = match find(operands, &form.sparse)? {
+        Operand::Sparse(a) => Matrix::Sparse {
+            runs: a.runs().ok_or_else(|| refuse(vec![]))?,
+            columns: crate::strips::block_columns(a.host()).unwrap_or(&[]),
+            block: problem.work.block,
+            stored: problem.work.index_slots as usize,
+        },
+        Operand::Dense(a) => Matrix::Dense {
+            leading: a.leading(),
+        },
+        _ => {
+            return Err(Error::Operand {
+                name: form.sparse.clone(),
+                reason: "upload it to the context before planning".into(),
+            });
+        }
     };
-    let runs = a.runs().ok_or_else(|| refuse(vec![]))?;
     let extents = Extents {
         m: problem.work.m,
         k: problem.work.k,
         n: problem.work.n,
     };
-    let launch = SpmmLaunch::new(device, row, form.clone(), extents, runs)?;
-    Ok((Exec::Spmm(Box::new(launch), form), choice))
+    let launch = Launch::new(device, row, form.clone(), extents, matrix)?;
+    Ok((Exec::Spmm(launch, form), choice))
 }
 
 /// A variant that the plan asks for has to exist.
@@ -188,7 +198,10 @@ fn problem<T: Scalar>(
     options: &Options,
 ) -> Result<Option<(Problem, SpmmForm)>> {
     let Some(form) = indirect.as_spmm() else {
-        return Ok(None);
+        return match indirect.as_gemm() {
+            Some(form) => dense_problem(form, operands, out_shape, options),
+            None => Ok(None),
+        };
     };
     let host = match find(operands, &form.sparse)? {
         Operand::Sparse(a) => a.host(),
@@ -200,12 +213,11 @@ fn problem<T: Scalar>(
         _ => crate::worklist::Runs::of(host).map(Into::into),
     };
     let Some(runs) = runs else { return Ok(None) };
-    let leading = |name: &str, width: usize| match operands.iter().find(|(n, _)| *n == name) {
-        Some((_, Operand::Dense(d))) => d.leading(),
-        _ => width,
-    };
     let (m, k, n) = (out_shape[0], host.shape()[1], out_shape[1]);
-    let (ldb, ldc) = (leading(&form.dense, n), leading(&form.output, n));
+    let (ldb, ldc) = (
+        leading(operands, &form.dense, n),
+        leading(operands, &form.output, n),
+    );
     let block = block_of(&host.format());
     let work = Work {
         m,
@@ -219,7 +231,7 @@ fn problem<T: Scalar>(
     };
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
-        format: host.format(),
+        format: Some(host.format()),
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, ldb, ldc, given]),
@@ -228,11 +240,58 @@ fn problem<T: Scalar>(
     Ok(Some((problem, form)))
 }
 
-fn refusal(row: &Row, problem: &Problem, options: &Options) -> Option<String> {
+/// Elements from one row of an operand to the next; `width` for operands that are not on a device.
+fn leading<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str, width: usize) -> usize {
+    match operands.iter().find(|(n, _)| *n == name) {
+        Some((_, Operand::Dense(d))) => d.leading(),
+        _ => width,
+    }
+}
+
+/// A product of two dense matrices: every piece of A is there.
+fn dense_problem<T: Scalar>(
+    form: SpmmForm,
+    operands: &[(&str, Operand<'_, T>)],
+    out_shape: &[usize],
+    options: &Options,
+) -> Result<Option<(Problem, SpmmForm)>> {
+    let &[m, n] = out_shape else {
+        return Ok(None);
+    };
+    let k = find(operands, &form.sparse)?.shape()[1];
+    let (lda, ldb) = (
+        leading(operands, &form.sparse, k),
+        leading(operands, &form.dense, n),
+    );
+    let work = Work {
+        m,
+        k,
+        n,
+        entries: (m * k) as u64,
+        index_slots: 0,
+        longest: k.div_ceil(64) as u64,
+        block: (64, 64),
+        accumulate: form.mode == Mode::Accumulate,
+    };
+    let given = options.alignment.unwrap_or(16).max(1);
+    let problem = Problem {
+        format: None,
+        work,
+        dtype: T::DTYPE,
+        alignment: alignment_of(&[n, lda, ldb, given]),
+        b_alignment: alignment_of(&[lda, ldb, given]),
+    };
+    Ok(Some((problem, form)))
+}
+
+fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -> Option<String> {
     if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
         return Some(format!("the plan asks for {wanted}"));
     }
     let tiles = problem.work.n.div_ceil(row.columns as usize);
+    if row.arch == "sm_90a" && machine.wgmma == 0.0 {
+        return Some("is made of wgmma, which compute capability 9.0 has".into());
+    }
     if tiles > MAX_GRID_Y {
         return Some(format!(
             "{tiles} column tiles are over the grid's {MAX_GRID_Y}"
@@ -241,15 +300,26 @@ fn refusal(row: &Row, problem: &Problem, options: &Options) -> Option<String> {
     if row.dtype == Dtype::Tf32 && options.precision == Precision::Full {
         return Some("rounds to TF32, and the plan asks for full precision".into());
     }
-    if let Some(reason) = refuses(row.walk, &problem.format) {
-        return Some(reason);
+    match &problem.format {
+        Some(format) => {
+            if let Some(reason) = refuses(row.walk, format) {
+                return Some(reason);
+            }
+        }
+        None if row.family != "wgmma" => {
+            return Some("walks a sparse A, which is dense here".into());
+        }
+        None => {}
     }
-    let block = (row.block as usize, row.block as usize);
-    if row.walk == WalkKind::Block && block != problem.work.block {
-        let (bm, bk) = problem.work.block;
+    if row.walk == WalkKind::Block && !takes_blocks(row, problem.work.block) {
+        let ((bm, bk), (pm, pk)) = (problem.work.block, row.block);
+        let what = if row.family == "wgmma" {
+            "pieces"
+        } else {
+            "blocks"
+        };
         return Some(format!(
-            "is for {0} x {0} blocks, the operand has {bm} x {bk}",
-            row.block
+            "is for {pm} x {pk} {what}, the operand has {bm} x {bk}"
         ));
     }
     if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
@@ -266,4 +336,15 @@ fn refusal(row: &Row, problem: &Problem, options: &Options) -> Option<String> {
         ));
     }
     None
+}
+
+/// Whether a kernel over blocks moves blocks of these extents: exactly its own, or in the `wgmma` family the largest
+/// pieces, at most 64 x 64, that they can be cut into.
+fn takes_blocks(row: &Row, (bm, bk): (usize, usize)) -> bool {
+    let own = (row.block.0 as usize, row.block.1 as usize);
+    if row.family != "wgmma" {
+        return own == (bm, bk);
+    }
+    let whole = |extent: usize, piece: usize| extent.is_multiple_of(piece);
+    (bm.min(64), bk.min(64)) == own && whole(bm, own.0) && whole(bk, own.1)
 }

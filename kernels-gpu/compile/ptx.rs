@@ -20,8 +20,9 @@ fn positions(ptx: &str) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// Inserts `.maxntid` and `.minnctapersm` of the table's rows after the parameter list of each entry.
-/// Without both, ptxas ignores `setmaxnreg` and guesses the register budget.
+/// Inserts `.maxntid` and `.minnctapersm` of the table's rows after the parameter list of each entry, and aligns the
+/// parameter to the 64 bytes that a tensor map in it needs. Without both bounds, ptxas ignores `setmaxnreg` and guesses
+/// the register budget.
 ///
 /// # Errors
 /// [`Error::Table`] when the entries are not exactly the rows of `family`.
@@ -51,7 +52,7 @@ pub fn with_launch_bounds(ptx: &str, family: &FamilySpec, arch: &str) -> Result<
         .iter()
         .filter_map(|(name, end)| Some((row(name)?, *end)))
     {
-        text.push_str(&ptx[done..end]);
+        text.push_str(&ptx[done..end].replace(".param .align 8 .b8", ".param .align 64 .b8"));
         text.push_str(&format!("\n.maxntid {}, 1, 1", kernel.threads));
         if kernel.min_blocks > 0 {
             text.push_str(&format!("\n.minnctapersm {}", kernel.min_blocks));
@@ -87,7 +88,7 @@ mod tests {
         assert_eq!(entries(MODULE), ["a", "b"]);
         let text = with_launch_bounds(MODULE, &family(&["b", "a"]), "sm_90a").unwrap();
         assert!(
-            text.contains("_param_0[16]\n)\n.maxntid 128, 1, 1\n.minnctapersm 2\n{"),
+            text.contains(".align 64 .b8 a_param_0[16]\n)\n.maxntid 128, 1, 1\n.minnctapersm 2\n{"),
             "{text}"
         );
         assert!(

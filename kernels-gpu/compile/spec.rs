@@ -49,7 +49,9 @@ impl Spec {
     pub fn of_table(arch: &str) -> Spec {
         let fewer = u32::from(arch != "sm_90a");
         let rows = |family: &str| {
-            let of_family = table::kernels().iter().filter(|row| row.family == family);
+            let of_family = table::kernels()
+                .iter()
+                .filter(|row| row.family == family && (row.arch != "sm_90a" || arch == "sm_90a"));
             of_family
                 .map(|row| Kernel {
                     name: row.name.to_string(),

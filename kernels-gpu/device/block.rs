@@ -14,7 +14,7 @@ use crate::frag;
 pub trait Body: Tile {
     /// # Safety
     /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams);
+    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams, _at: u64);
 }
 
 /// Accumulators of one lane: `MA` x `NA` atoms.
@@ -40,7 +40,7 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body
     for MmaTile<B, MA, NA, ALIGNED>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams) {
+    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams, _at: u64) {
         let [row, start, len, slot] = global::load_v4(p.items + gpu::block_x() as u64 * 16, true);
         let run = Run {
             row,
@@ -342,8 +342,11 @@ fn write<E: MmaElem, const B: usize, const V: usize>(p: &SpmmParams, run: Run, f
                 high[i & 3]
             };
         });
-        let factors = (scale::<E>(p, run.len), row_bias::<E>(p, row));
-        finish::<E, V>(p, row, run.column + c, factors, out);
+        let factors = (
+            scale::<E>(p.output(), run.len),
+            row_bias::<E>(p.output(), row),
+        );
+        finish::<E, V>(p.output(), row, run.column + c, factors, out);
     }
 }
 

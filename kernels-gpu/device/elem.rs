@@ -29,6 +29,8 @@ pub trait Elem: ElemInfo {
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// Negative values become zero, NaN passes.
     fn relu(a: Self::Acc) -> Self::Acc;
+    /// x / 2 (1 + erf(x / sqrt 2)).
+    fn gelu(a: Self::Acc) -> Self::Acc;
     /// The accumulator as two 32-bit words, low first.
     fn words(a: Self::Acc) -> [u32; 2];
     /// Inverse of [`Elem::words`].
@@ -119,6 +121,20 @@ pub trait Elem: ElemInfo {
     }
 }
 
+/// erf by Abramowitz and Stegun 7.1.26: error below 1.5e-7.
+#[inline(always)]
+fn gelu_f32(x: f32) -> f32 {
+    let magnitude = f32::from_bits(x.to_bits() & 0x7fff_ffff);
+    let z = magnitude * core::f32::consts::FRAC_1_SQRT_2;
+    let t = matrix::reciprocal(1.0 + 0.327_591_1 * z);
+    let poly = ((((1.061_405_4 * t - 1.453_152_1) * t + 1.421_413_8) * t - 0.284_496_72) * t
+        + 0.254_829_6)
+        * t;
+    let tail = poly * matrix::exp2(-z * z * core::f32::consts::LOG2_E);
+    // x P(X <= x): the tail is what is missing to 1 (x > 0), or all there is (x < 0).
+    F32::relu(x) - 0.5 * magnitude * tail
+}
+
 macro_rules! f32_accumulator {
     () => {
         type Acc = f32;
@@ -139,6 +155,10 @@ macro_rules! f32_accumulator {
         #[inline(always)]
         fn relu(a: f32) -> f32 {
             if a < 0.0 { 0.0 } else { a }
+        }
+        #[inline(always)]
+        fn gelu(a: f32) -> f32 {
+            gelu_f32(a)
         }
         #[inline(always)]
         fn words(a: f32) -> [u32; 2] {
@@ -249,6 +269,10 @@ impl Elem for F64 {
     #[inline(always)]
     fn relu(a: f64) -> f64 {
         if a < 0.0 { 0.0 } else { a }
+    }
+    #[inline(always)]
+    fn gelu(a: f64) -> f64 {
+        gelu_f32(a as f32) as f64
     }
     #[inline(always)]
     fn words(a: f64) -> [u32; 2] {

@@ -5,13 +5,13 @@ use crate::abi::*;
 use crate::for_each_kernel;
 
 macro_rules! entries {
-    ($($family:ident $cfg:tt { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
+    ($($family:ident $cfg:tt $params:ident $arch:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
         $(
             #[cfg(any(family = $cfg, not(target_arch = "nvptx64")))]
             mod $family {
                 use super::*;
                 use crate::device::$family::Body;
-                $(kernel!($name(p: SpmmParams) => <$tile as Body>::run::<$walk, $elem>(&p));)+
+                $(kernel!($name(p: $params, at) => <$tile as Body>::run::<$walk, $elem>(&p, at));)+
             }
         )+
     };

@@ -1,25 +1,69 @@
-//! What happens to an accumulator on its way to C: scalar, bias, ReLU, `=` or `+=`, one rounding.
+//! What happens to an accumulator on its way to C: scalar, bias, ReLU or GELU, `=` or `+=`, one rounding.
 
 use super::elem::Elem;
 use crate::abi::*;
 
+/// Where results go, and what happens on the way.
+#[derive(Clone, Copy)]
+pub struct Output {
+    /// C, row-major.
+    pub c: u64,
+    /// Bias vector.
+    pub bias: u64,
+    /// Scalar factor of the product.
+    pub alpha: f64,
+    /// Bytes from one row of C to the next.
+    pub ldc_bytes: u32,
+    /// Columns of C.
+    pub n: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+}
+
+impl SpmmParams {
+    /// Where results go.
+    #[inline(always)]
+    pub fn output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            flags: self.flags,
+        }
+    }
+}
+
 /// The bias of a row, zero without one.
 #[inline(always)]
-pub fn row_bias<E: Elem>(p: &SpmmParams, row: u32) -> E::Acc {
+pub fn row_bias<E: Elem>(o: Output, row: u32) -> E::Acc {
     let raw = E::load::<1>(
-        p.bias + row as u64 * E::BYTES as u64,
-        p.flags & FLAG_BIAS_ROWS != 0,
+        o.bias + row as u64 * E::BYTES as u64,
+        o.flags & FLAG_BIAS_ROWS != 0,
     );
     E::get(&raw, 0)
 }
 
 /// The scalar factor of a row's sum. A row without entries has no product: nothing is scaled, not even by infinity.
 #[inline(always)]
-pub fn scale<E: Elem>(p: &SpmmParams, len: u32) -> E::Acc {
+pub fn scale<E: Elem>(o: Output, len: u32) -> E::Acc {
     if len == 0 {
         E::ZERO
     } else {
-        E::scalar(p.alpha)
+        E::scalar(o.alpha)
+    }
+}
+
+/// Activation of a finished sum.
+#[inline(always)]
+pub fn activate<E: Elem>(o: Output, x: E::Acc) -> E::Acc {
+    if o.flags & FLAG_RELU != 0 {
+        E::relu(x)
+    } else if o.flags & FLAG_GELU != 0 {
+        E::gelu(x)
+    } else {
+        x
     }
 }
 
@@ -27,25 +71,23 @@ pub fn scale<E: Elem>(p: &SpmmParams, len: u32) -> E::Acc {
 /// that `V` elements at `column` may be accessed at once when `column < n`.
 #[inline(always)]
 pub fn finish<E: Elem, const V: usize>(
-    p: &SpmmParams,
+    o: Output,
     row: u32,
     column: u32,
     (alpha, row_bias): (E::Acc, E::Acc),
     acc: [E::Acc; V],
 ) {
-    let inside = column < p.n;
+    let inside = column < o.n;
     let offset = column as u64 * E::BYTES as u64;
-    let c = p.c + row as u64 * p.ldc_bytes as u64 + offset;
-    let bias = E::load::<V>(p.bias + offset, inside && p.flags & FLAG_BIAS_COLUMNS != 0);
-    let old = E::load_own::<V>(c, inside && p.flags & FLAG_ACCUMULATE != 0);
+    let c = o.c + row as u64 * o.ldc_bytes as u64 + offset;
+    let bias = E::load::<V>(o.bias + offset, inside && o.flags & FLAG_BIAS_COLUMNS != 0);
+    let old = E::load_own::<V>(c, inside && o.flags & FLAG_ACCUMULATE != 0);
     let mut out = acc;
     unroll!(i < V, {
         let mut x = E::fma(alpha, acc[i], row_bias);
         x = E::add(x, E::get(&bias, i));
-        if p.flags & FLAG_RELU != 0 {
-            x = E::relu(x);
-        }
-        if p.flags & FLAG_ACCUMULATE != 0 {
+        x = activate::<E>(o, x);
+        if o.flags & FLAG_ACCUMULATE != 0 {
             x = E::add(x, E::get(&old, i));
         }
         out[i] = x;

@@ -70,12 +70,28 @@ mod body {
 
 pub use body::*;
 
-/// A kernel entry: `kernel!(name(params: Type) => body)`.
+/// [`thread`], computed here and now: what is derived from it is not carried in registers through a loop.
+#[inline(always)]
+pub fn thread_again() -> u32 {
+    super::ptx::warp::again(thread())
+}
+
+/// A kernel entry: `kernel!(name(params: Type, at) => body)`; `at` is the generic address of the parameter, where
+/// tensor maps are read by the copy engine itself.
 #[cfg(target_arch = "nvptx64")]
 macro_rules! kernel {
-    ($name:ident($p:ident: $ty:ty) => $body:expr) => {
+    ($name:ident($p:ident: $ty:ty, $at:ident) => $body:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "ptx-kernel" fn $name($p: $ty) {
+            let mut $at = 0u64;
+            // SAFETY: the address of the entry's own parameter, by the name that the compiler gives it.
+            unsafe {
+                core::arch::asm!(
+                    concat!("{{ .reg .u64 p; mov.u64 p, ", stringify!($name), "_param_0; cvta.param.u64 {at}, p; }}"),
+                    at = inout(reg64) $at,
+                    options(pure, nomem, nostack)
+                )
+            };
             // SAFETY: the host checked the operands and built the launch from the same table row.
             unsafe { $body }
         }
@@ -85,9 +101,10 @@ macro_rules! kernel {
 /// On the host the entries are only type-checked.
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! kernel {
-    ($name:ident($p:ident: $ty:ty) => $body:expr) => {
+    ($name:ident($p:ident: $ty:ty, $at:ident) => $body:expr) => {
         #[allow(dead_code)]
         pub unsafe fn $name($p: $ty) {
+            let $at = 0u64;
             // SAFETY: the host checked the operands and built the launch from the same table row.
             unsafe { $body }
         }

@@ -26,3 +26,4 @@ mod ptx;
 mod spmm;
 mod tile;
 mod walk;
+mod wgmma;

@@ -14,7 +14,7 @@ use crate::abi::*;
 pub trait Body: Tile {
     /// # Safety
     /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams);
+    unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams, _at: u64);
 }
 
 /// Accumulators of one lane.
@@ -24,7 +24,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
     Body for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
 {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams) {
+    unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams, _at: u64) {
         let lane = gpu::thread() % LANES;
         let part = gpu::thread() / LANES % SPLIT;
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / (LANES * SPLIT);
@@ -45,10 +45,10 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
         if slot != WHOLE_ROW && !carry::<E, LANES, VEC, REP>(p, slot, lane, column, &mut acc) {
             return;
         }
-        let factors = (scale::<E>(p, len), row_bias::<E>(p, row));
+        let factors = (scale::<E>(p.output(), len), row_bias::<E>(p.output(), row));
         unroll!(r < REP, {
             finish::<E, VEC>(
-                p,
+                p.output(),
                 row,
                 column + r as u32 * LANES * VEC as u32,
                 factors,

@@ -31,7 +31,7 @@ fn at(tensor: &Tensor<f16>, row: usize) -> u64 {
 }
 
 fn far_apart(context: &Context, row: &'static Row) {
-    let block = row.block as usize;
+    let block = row.block.0 as usize;
     let mut rng = Rng(2);
     let values = rng.integers::<f16>(4 * block * block);
     let edges: [Vec<f16>; 2] = [rng.integers(block * N), rng.integers(block * N)];

@@ -110,8 +110,8 @@ impl<T: Scalar> Random<T> {
 fn lens(row: &Row) -> (Vec<usize>, usize) {
     match row.walk {
         WalkKind::Block => (
-            vec![row.block as usize * 3; row.block as usize],
-            row.block as usize * 3,
+            vec![row.block.0 as usize * 3; row.block.0 as usize],
+            row.block.0 as usize * 3,
         ),
         _ if small() => ((0..60).chain([700]).collect(), 700),
         _ => ((0..100).chain([4000, 3001]).collect(), 4000),
@@ -187,7 +187,7 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
         .iter()
         .find(|row| row.dtype == Dtype::Tf32)
         .unwrap();
-    let (block, format) = (row.block as usize, formats(row).swap_remove(0));
+    let (block, format) = (row.block.0 as usize, formats(row).swap_remove(0));
     let pattern = spread(&vec![block; block], block);
     let one_product = |value: f32| {
         // One on A's diagonal, the value in B.

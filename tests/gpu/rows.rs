@@ -10,7 +10,7 @@ use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream
 
 /// Formats a row is run with.
 pub fn formats(row: &Row) -> Vec<String> {
-    let b = row.block;
+    let b = row.block.0;
     match row.walk {
         WalkKind::Csr => [
             "csr",
@@ -240,7 +240,7 @@ impl<'a> Suite<'a> {
             row.vector as usize,
         ));
         let tile = if row.walk == WalkKind::Block {
-            row.block
+            row.block.0
         } else {
             row.items
         };
@@ -296,13 +296,13 @@ fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     }
     for block in blocked
         .iter()
-        .map(|row| row.block as usize)
+        .map(|row| row.block.0 as usize)
         .collect::<BTreeSet<_>>()
     {
         let of_block: Vec<_> = blocked
             .iter()
             .copied()
-            .filter(|row| row.block as usize == block)
+            .filter(|row| row.block.0 as usize == block)
             .collect();
         cases::blocks(block)
             .iter()

@@ -17,7 +17,7 @@ const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 fn cut_rows(row: &Row) -> CsrPattern {
     match row.walk {
         WalkKind::Block => {
-            let (block, long) = (row.block as usize, 1200 / row.block as usize);
+            let (block, long) = (row.block.0 as usize, 1200 / row.block.0 as usize);
             fill_blocks(
                 &spread(&[1, long, 0, long - 3], long),
                 block,

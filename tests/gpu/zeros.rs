@@ -10,7 +10,7 @@ const N: usize = 64;
 
 /// A pattern whose even columns (block columns) no entry uses.
 fn odd_columns(row: &Row) -> CsrPattern {
-    let block = row.block as usize;
+    let block = row.block.0 as usize;
     let (lens, cols): (Vec<usize>, usize) = match row.walk {
         WalkKind::Block => ((0..6).collect(), 5),
         _ => ((0..40).chain([700]).collect(), 700),
@@ -78,7 +78,7 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
 }
 
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
-    let block = row.block as usize;
+    let block = row.block.0 as usize;
     let owns = |r: usize| {
         a.pattern().columns()[a.pattern().row(r)]
             .iter()
@@ -89,7 +89,7 @@ fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
 
 fn check<T: Scalar>(context: &Context, row: &'static Row) {
     let problem = Problem::<T>::integers(odd_columns(row), 5, N);
-    let block = row.block as usize;
+    let block = row.block.0 as usize;
     let exact = |c: &[T], r: usize| (0..N).all(|j| c[r * N + j] == problem.exact(r, j));
     for name in formats(row) {
         let a = problem.sparse(&name);

@@ -238,7 +238,7 @@ fn spmm_is_told_by_structure() {
         assert_eq!(form.bias, Some(("b".into(), BiasAxis::Cols)));
         assert_eq!(
             (form.relu, form.mode, form.scalars.len(), form.format),
-            (true, Mode::Accumulate, 2, format(f))
+            (true, Mode::Accumulate, 2, Some(format(f)))
         );
         for (text, operand) in [
             ("C[m,n] = A[k,m] * B[k,n]", "A"),

@@ -17,7 +17,7 @@ impl Kernels {
     pub fn execute(&self) -> Result<()> {
         let wanted = self.filter.as_deref().unwrap_or("");
         say!(
-            "{:28} {:8} {:5} {:7} {:7} {:>5} {:>7} {:>6} {:>5} {:>8}",
+            "{:28} {:8} {:5} {:7} {:7} {:>7} {:>7} {:>6} {:>5} {:>8}",
             "name",
             "walk",
             "type",
@@ -33,13 +33,13 @@ impl Kernels {
         for row in kernels().iter().filter(|row| row.name.contains(wanted)) {
             shown += 1;
             say!(
-                "{:28} {:8} {:5} {:7} {:7} {:>5} {:>7} {:>6} {:>5} {:>8}",
+                "{:28} {:8} {:5} {:7} {:7} {:>7} {:>7} {:>6} {:>5} {:>8}",
                 row.name,
                 format!("{:?}", row.walk),
                 row.dtype.name(),
                 format!("{:?}", row.zeros),
                 row.family,
-                row.block,
+                format!("{}x{}", row.block.0, row.block.1),
                 row.columns,
                 row.vector,
                 row.items,

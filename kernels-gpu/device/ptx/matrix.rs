@@ -124,3 +124,29 @@ pub fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
     );
     d
 }
+
+/// Stores four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r. Inverse of [`ldmatrix_x4`].
+#[inline(always)]
+pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
+    ptx!(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{to}], {{{a}, {b}, {c}, {d}}};",
+        to = in(reg32) to, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3],
+        options(nostack)
+    );
+}
+
+/// 2 to the power of `x`, to 2 ulp.
+#[inline(always)]
+pub fn exp2(x: f32) -> f32 {
+    let mut y = 0f32;
+    ptx!("ex2.approx.f32 {y}, {x};", y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack));
+    y
+}
+
+/// 1 / `x`, to 1 ulp.
+#[inline(always)]
+pub fn reciprocal(x: f32) -> f32 {
+    let mut y = 0f32;
+    ptx!("rcp.approx.ftz.f32 {y}, {x};", y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack));
+    y
+}

@@ -7,10 +7,13 @@
     clippy::let_and_return
 )]
 
+pub mod barrier;
+pub mod bulk;
 pub mod copy;
 pub mod global;
 pub mod matrix;
 pub mod warp;
+pub mod wgmma;
 
 #[cfg(target_arch = "nvptx64")]
 macro_rules! ptx {
@@ -22,7 +25,7 @@ macro_rules! ptx {
 
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! ptx {
-    ($($t:tt)*) => {};
+    ($($t:tt)*) => {{}};
 }
 
 pub(crate) use ptx;

@@ -21,3 +21,11 @@ pub fn shuffle<const LANES: u32>(value: u32, source: u32, members: u32) -> u32 {
 pub fn sync_lanes(members: u32) {
     ptx!("bar.warp.sync {m};", m = in(reg32) members, options(nostack));
 }
+
+/// The value itself, unknown to the compiler.
+#[inline(always)]
+pub fn again(value: u32) -> u32 {
+    let mut out = value;
+    ptx!("mov.u32 {v}, {v};", v = inout(reg32) out, options(nostack));
+    out
+}

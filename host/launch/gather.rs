@@ -1,0 +1,202 @@
+//! A kernel over single entries or `mma.sync` blocks: an item per segment of lanes or thread block.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use einsparse_kernels::abi::{FLAG_VECTORS, Item, Slot, SpmmParams, WalkKind};
+use einsparse_kernels::table::Row;
+
+use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, refused, small, within};
+use crate::cost::row_limit;
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::worklist::{Runs, WorkList};
+
+/// A kernel chosen for one pattern, with what it needs beside the operands.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    /// End of the last run: partial sums of cut rows are one workspace, so the next run waits for it. Fields drop in
+    /// this order: the event goes before the context that its neighbours hold.
+    done: Mutex<Event>,
+    row: &'static Row,
+    function: Function,
+    form: SpmmForm,
+    extents: Extents,
+    runs: Arc<Runs>,
+    items: DeviceMemory,
+    slots: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    item_count: u32,
+    cut_rows: u32,
+    grid: [u32; 3],
+    partial_columns: u32,
+}
+
+impl Gather {
+    pub(super) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        runs: &Arc<Runs>,
+    ) -> Result<Self> {
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let limit = row_limit(
+            row,
+            runs.total,
+            runs.rows.len(),
+            extents.n,
+            device.machine(),
+        );
+        let list = WorkList::new(runs, limit);
+        let tiles = extents.n.div_ceil(row.columns as usize);
+        within("column tiles", tiles, MAX_GRID_Y)?;
+        let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
+        let partial_rows = list.slots.len() * row.block.0 as usize;
+        let partial_bytes = partial_rows * partial_columns as usize * row.dtype.acc_bytes();
+        let item_count = within("work items", list.items.len(), MAX_GRID_X)?;
+        within("rows of A", extents.m, MAX_GRID_X)?;
+        small("rows of B", extents.k)?;
+        Ok(Gather {
+            row,
+            function,
+            form,
+            extents,
+            runs: Arc::clone(runs),
+            items: device.upload(Item::words(&list.items))?,
+            slots: device.upload(Slot::words(&list.slots))?,
+            partial: DeviceMemory::alloc(device.context(), partial_bytes)?,
+            counters: device.zeros(list.counters as usize * tiles * 4)?,
+            item_count,
+            cut_rows: list.counters,
+            grid: [item_count.div_ceil(row.items), tiles as u32, 1],
+            partial_columns,
+            done: Mutex::new(Event::for_order()?),
+        })
+    }
+
+    /// The row of the table.
+    pub(super) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    /// Is this the pattern that the work list was made for?
+    pub(super) fn fits(&self, runs: &Arc<Runs>) -> bool {
+        Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs
+    }
+
+    /// Device bytes beside the operands.
+    pub(super) fn bytes(&self) -> usize {
+        self.items.bytes() + self.slots.bytes() + self.partial.bytes() + self.counters.bytes()
+    }
+
+    /// What `explain` says of the geometry.
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "{} items, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            self.item_count,
+            self.cut_rows,
+            self.grid[0],
+            self.grid[1],
+            self.row.threads,
+            self.row.shared_bytes,
+            self.bytes()
+        )
+    }
+
+    /// Queues the kernel.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
+    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        self.function.context().set_current()?;
+        // A graph keeps its own order: what a captured run shares with others is the caller's to order.
+        let shared = self.cut_rows > 0 && !stream.is_capturing()?;
+        // Held over the launch, so that no other run comes between it and its event.
+        let done = shared.then(|| self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(done) = &done {
+            stream.wait(done)?;
+        }
+        let config = LaunchConfig {
+            grid: self.grid,
+            block: [self.row.threads, 1, 1],
+            smem_bytes: self.row.shared_bytes,
+            cluster: None,
+            overlap_previous: false,
+        };
+        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+        // owned by self, whose memory the driver frees only after the work.
+        unsafe { self.function.launch(&config, stream, &params)? };
+        done.map_or(Ok(()), |done| done.record(stream))
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
+        let Extents { m, k, n } = self.extents;
+        let element = self.row.dtype.bytes();
+        Ok(SpmmParams {
+            flags: self.flags(raw)?,
+            items: self.items.address(),
+            slots: self.slots.address(),
+            columns: raw.columns,
+            values: raw.values,
+            b: raw.b,
+            c: raw.c,
+            bias: raw.bias,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            alpha: raw.alpha,
+            item_count: self.item_count,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            k: small("rows of B", k)?,
+            ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(element))?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            partial_columns: self.partial_columns,
+        })
+    }
+
+    /// Mode, epilogue and access width, after a look at what the addresses allow.
+    fn flags(&self, raw: &RawSpmm) -> Result<u32> {
+        let n = self.extents.n;
+        let (mut flags, column_bias) = super::flags(&self.form, self.extents, raw)?;
+        for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
+            if address % 16 != 0 {
+                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
+                return Err(refused(name, reason));
+            }
+        }
+        super::aligned(self.row, "B", raw.b, raw.ldb)?;
+        if self.row.walk == WalkKind::Block {
+            let whole = |elements: usize| (elements * self.row.dtype.bytes()).is_multiple_of(16);
+            let places = raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16);
+            if whole(n) && whole(raw.ldc) && places {
+                flags |= FLAG_VECTORS;
+            }
+        } else {
+            super::aligned(self.row, "C", raw.c, raw.ldc)?;
+            super::aligned(self.row, "bias", column_bias, 0)?;
+        }
+        Ok(flags)
+    }
+}
+
+/// Items and slots as the driver module copies them.
+trait Words {
+    /// The same memory as rows of four words.
+    fn words(list: &[Self]) -> &[[u32; 4]]
+    where
+        Self: Sized,
+    {
+        const { assert!(size_of::<Self>() == 16 && align_of::<Self>() == 4) };
+        // SAFETY: implemented only for `repr(C)` structs of four u32, without padding (asserted above).
+        unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+    }
+}
+
+impl Words for Item {}
+impl Words for Slot {}

@@ -1,0 +1,303 @@
+//! A kernel of the `wgmma` family: records and schedule of the strips, tensor maps of the operands.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, FLAG_VECTORS, HALF, STRIP, WgmmaParams};
+use einsparse_kernels::table::Row;
+
+use super::{Extents, RawSpmm, flags, small, within};
+use crate::device::Device;
+use crate::driver::{
+    DeviceMemory, Event, Function, LaunchConfig, RawStream, Swizzle, TensorMap, TensorMapLayout,
+    TensorMapType,
+};
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::registry::Dtype;
+use crate::strips::{Pieces, Records, Schedule, Source};
+use crate::worklist::Runs;
+
+/// What a product's A is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Matrix<'a> {
+    /// A sparse matrix in row order; block columns and extents where it is made of blocks.
+    Sparse {
+        runs: &'a Arc<Runs>,
+        columns: &'a [u32],
+        block: (usize, usize),
+        /// Blocks that the array of values holds.
+        stored: usize,
+    },
+    /// A dense one, with the elements from one row to the next.
+    Dense { leading: usize },
+}
+
+/// How A's values lie in memory: a matrix of rows that pieces are cut from.
+#[derive(Clone, Copy, Debug)]
+struct Values {
+    rows: usize,
+    columns: usize,
+    leading: usize,
+}
+
+/// The pattern that a plan was made for.
+#[derive(Debug)]
+struct Planned {
+    runs: Arc<Runs>,
+    columns: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Panels {
+    /// End of the last run: partial sums of cut strips are one workspace, so the next run waits for it.
+    done: Mutex<Event>,
+    row: &'static Row,
+    function: Function,
+    form: SpmmForm,
+    extents: Extents,
+    planned: Option<Planned>,
+    values: Values,
+    records: DeviceMemory,
+    strips: DeviceMemory,
+    starts: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    strip_count: usize,
+    cut: u32,
+    blocks: u32,
+}
+
+impl Panels {
+    pub(super) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        matrix: Matrix<'_>,
+    ) -> Result<Self> {
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let Extents { m, k, n } = extents;
+        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - STRIP)?;
+        }
+        let pieces = Pieces::of(row);
+        let (source, values, planned) = match matrix {
+            Matrix::Sparse {
+                runs,
+                columns,
+                block,
+                stored,
+            } => (
+                Source::Blocks(runs, columns, block),
+                stored_blocks(block, stored),
+                Some(Planned {
+                    runs: Arc::clone(runs),
+                    columns: columns.to_vec(),
+                }),
+            ),
+            Matrix::Dense { leading } => {
+                let (rows, columns) = if pieces.transposed { (k, m) } else { (m, k) };
+                let values = Values {
+                    rows,
+                    columns,
+                    leading,
+                };
+                (Source::Dense(m, k), values, None)
+            }
+        };
+        within("rows of A's blocks", values.rows, i32::MAX as usize)?;
+        let records = Records::new(&source, pieces, m);
+        small("words of the records", records.words.len())?;
+        let blocks = device.machine().multiprocessors;
+        let schedule = Schedule::new(&records.spans, row.columns as usize, n, blocks as usize);
+        let partial = schedule.slots as usize * STRIP * row.columns as usize * 4;
+        Ok(Panels {
+            row,
+            function,
+            form,
+            extents,
+            planned,
+            values,
+            records: device.upload(&records.words)?,
+            strips: device.upload(bytemuck_strips(&schedule.strips))?,
+            starts: device.upload(&schedule.starts)?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(schedule.cut as usize * 8)?,
+            strip_count: schedule.strips.len(),
+            cut: schedule.cut,
+            blocks: blocks.min(schedule.strips.len() as u32),
+            done: Mutex::new(Event::for_order()?),
+        })
+    }
+
+    pub(super) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
+        self.planned.as_ref().is_some_and(|planned| {
+            Arc::ptr_eq(&planned.runs, runs)
+                || *planned.runs == **runs && Some(&*planned.columns) == columns
+        })
+    }
+
+    /// Elements from one row of A's values to the next.
+    pub(super) fn leading(&self) -> usize {
+        self.values.leading
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let lists = self.records.bytes() + self.strips.bytes() + self.starts.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            self.strip_count,
+            self.cut,
+            self.blocks,
+            self.row.threads,
+            self.row.shared_bytes,
+            self.bytes()
+        )
+    }
+
+    /// # Safety
+    /// As [`super::Launch::run`].
+    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        self.function.context().set_current()?;
+        // A graph keeps its own order: what a captured run shares with others is the caller's to order.
+        let shared = self.cut > 0 && !stream.is_capturing()?;
+        // Held over the launch, so that no other run comes between it and its event.
+        let done = shared.then(|| self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(done) = &done {
+            stream.wait(done)?;
+        }
+        let config = LaunchConfig {
+            grid: [self.blocks, 1, 1],
+            block: [self.row.threads, 1, 1],
+            smem_bytes: self.row.shared_bytes,
+            cluster: None,
+            overlap_previous: false,
+        };
+        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+        // owned by self, whose memory the driver frees only after the work.
+        unsafe { self.function.launch(&config, stream, &params)? };
+        done.map_or(Ok(()), |done| done.record(stream))
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
+        let Extents { m, k, n } = self.extents;
+        let element = self.row.dtype.bytes();
+        let (mut flags, _) = flags(&self.form, self.extents, raw)?;
+        super::aligned(self.row, "B", raw.b, raw.ldb)?;
+        super::aligned(self.row, "values of A", raw.values, self.values.leading)?;
+        let whole = (raw.ldc * element).is_multiple_of(16) && raw.c.is_multiple_of(16);
+        if whole {
+            flags |= FLAG_VECTORS;
+        }
+        let (pieces, order) = (Pieces::of(self.row), self.row.order);
+        // Rows of a piece as they lie in memory.
+        let tile = if order & A_COLUMNS == 0 {
+            [pieces.depth, pieces.rows]
+        } else {
+            [pieces.rows, pieces.depth]
+        };
+        let Values {
+            rows,
+            columns,
+            leading,
+        } = self.values;
+        let a_map = self.map(raw.values, [columns, rows], leading, tile, tile[0])?;
+        let b_map = if order & B_COLUMNS == 0 {
+            let tile = [HALF, pieces.depth];
+            self.map(raw.b, [n, k], raw.ldb, tile, HALF)?
+        } else {
+            let tile = [pieces.depth, self.row.columns as usize];
+            self.map(raw.b, [k, n], raw.ldb, tile, pieces.depth)?
+        };
+        let c_map = if flags & FLAG_VECTORS != 0 {
+            self.map(raw.c, [n, m], raw.ldc, [HALF, HALF], HALF)?
+        } else {
+            b_map
+        };
+        Ok(WgmmaParams {
+            a_map,
+            b_map,
+            c_map,
+            records: self.records.address(),
+            strips: self.strips.address(),
+            starts: self.starts.address(),
+            c: raw.c,
+            bias: raw.bias,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            alpha: raw.alpha,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            flags,
+        })
+    }
+
+    /// Map of a row-major matrix of `[columns, rows]`, swizzled over `swizzled` elements.
+    fn map(
+        &self,
+        address: u64,
+        [columns, rows]: [usize; 2],
+        leading: usize,
+        tile: [usize; 2],
+        swizzled: usize,
+    ) -> Result<[u64; 16]> {
+        let element = match self.row.dtype {
+            Dtype::Bf16 => TensorMapType::Bf16,
+            _ => TensorMapType::F16,
+        };
+        let bytes = self.row.dtype.bytes();
+        // A matrix without elements is never read, but the driver wants an address and extents.
+        let there = columns > 0 && rows > 0 && address != 0;
+        let stride = (leading.max(columns) * bytes).next_multiple_of(16) as u64;
+        let layout = TensorMapLayout {
+            element,
+            extents: &[columns.max(1) as u64, rows.max(1) as u64],
+            strides: &[stride],
+            tile: &[tile[0] as u32, tile[1] as u32],
+            swizzle: match swizzled * bytes {
+                128 => Swizzle::B128,
+                64 => Swizzle::B64,
+                _ => Swizzle::B32,
+            },
+        };
+        let address = if there {
+            address
+        } else {
+            self.starts.address()
+        };
+        Ok(*TensorMap::encode_tiled(address, &layout)?.words())
+    }
+}
+
+/// Rows of the array of values: those of its blocks, or for blocks of one column the blocks.
+fn stored_blocks((bm, bk): (usize, usize), stored: usize) -> Values {
+    let (rows, columns) = if bk == 1 {
+        (stored, bm)
+    } else {
+        (stored * bm, bk)
+    };
+    Values {
+        rows,
+        columns,
+        leading: columns,
+    }
+}
+
+/// Strips as rows of words that the driver module copies.
+fn bytemuck_strips(list: &[einsparse_kernels::abi::Strip]) -> &[[u32; 8]] {
+    const { assert!(size_of::<einsparse_kernels::abi::Strip>() == 32) };
+    // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
+    unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+}

@@ -1,0 +1,359 @@
+//! The work list of the `wgmma` family: what the copies of each stage of a strip are, which strips there are,
+//! and which multiprocessor takes which, in which order. Layout of the lists: `einsparse_kernels::abi`.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use einsparse_formats::{AnySparse, Element};
+use einsparse_kernels::abi::{
+    A_COLUMNS, ABSENT, HALF, PANEL_BYTES, RECORD_HEAD, STEPS, STRIP, Strip, record_words,
+};
+use einsparse_kernels::table::Row;
+use rayon::prelude::*;
+
+use crate::worklist::Runs;
+
+/// What pieces a kernel moves, in elements of the product's m and k.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pieces {
+    pub rows: usize,
+    pub depth: usize,
+    /// Elements along k of a stage.
+    pub stage: usize,
+    /// A's memory holds pieces column by column.
+    pub transposed: bool,
+}
+
+impl Pieces {
+    pub(crate) fn of(row: &Row) -> Pieces {
+        Pieces {
+            rows: row.block.0 as usize,
+            depth: row.block.1 as usize,
+            stage: PANEL_BYTES / row.dtype.bytes(),
+            transposed: row.order & A_COLUMNS != 0,
+        }
+    }
+
+    fn slices(self) -> usize {
+        self.stage / self.depth
+    }
+
+    fn per_half(self) -> usize {
+        HALF / self.rows
+    }
+
+    /// Words of one record.
+    pub(crate) fn record(self) -> usize {
+        record_words(self.slices(), 2 * self.slices() * self.per_half())
+    }
+}
+
+/// A piece of A: its place along k in the product, which of the strip's pieces of rows it is, and where it lies in A's
+/// map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    k: u32,
+    place: u32,
+    row: u32,
+    column: u32,
+}
+
+/// A matrix as its pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source<'a> {
+    /// Rows and columns of the product's A; every piece is there.
+    Dense(usize, usize),
+    /// Runs of blocks of each block row, the block columns, and the extents of a block.
+    Blocks(&'a Runs, &'a [u32], (usize, usize)),
+}
+
+/// Array of block columns of a format of blocks.
+pub(crate) fn block_columns<T: Element>(matrix: &AnySparse<T>) -> Option<&[u32]> {
+    match matrix {
+        AnySparse::Bsr(a) => Some(a.pattern().columns()),
+        AnySparse::BlockCoo(a) => Some(a.pattern().block_cols()),
+        AnySparse::BlockGroupCoo(a) => Some(a.pattern().block_cols()),
+        _ => None,
+    }
+}
+
+/// The stages of one strip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub record: u32,
+    pub stages: u32,
+}
+
+/// Records of all strips.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Records {
+    pub words: Vec<u32>,
+    pub spans: Vec<Span>,
+}
+
+impl Records {
+    /// Writes down the stages of every strip of `rows` rows of the product.
+    pub(crate) fn new(source: &Source<'_>, pieces: Pieces, rows: usize) -> Records {
+        let per_column = match (source, pieces.transposed) {
+            (Source::Blocks(runs, columns, _), true) if !narrow(source) => {
+                Some(by_column(runs, columns))
+            }
+            _ => None,
+        };
+        let strips: Vec<Vec<u32>> = (0..rows.div_ceil(STRIP))
+            .into_par_iter()
+            .map(|strip| {
+                let mut list = Vec::new();
+                gather(
+                    source,
+                    pieces,
+                    per_column.as_ref(),
+                    strip * STRIP,
+                    &mut list,
+                );
+                list.sort_unstable();
+                records(&list, pieces)
+            })
+            .collect();
+        let record = pieces.record();
+        let mut at = 0;
+        let spans = strips
+            .iter()
+            .map(|words| {
+                let stages = (words.len() / record) as u32;
+                at += stages;
+                Span {
+                    record: at - stages,
+                    stages,
+                }
+            })
+            .collect();
+        Records {
+            words: strips.concat(),
+            spans,
+        }
+    }
+}
+
+/// Blocks of one column: their values are contiguous along m, so they read as pieces column by column as they lie.
+fn narrow(source: &Source<'_>) -> bool {
+    matches!(source, Source::Blocks(_, _, (_, 1)))
+}
+
+/// For each block column its `(block row, block)`s in ascending order.
+fn by_column(runs: &Runs, columns: &[u32]) -> Vec<Vec<(u32, u32)>> {
+    let mut lists = Vec::new();
+    for (row, &(start, len)) in runs.rows.iter().enumerate() {
+        for block in start..start + len {
+            let column = columns[block as usize] as usize;
+            if lists.len() <= column {
+                lists.resize(column + 1, Vec::new());
+            }
+            lists[column].push((row as u32, block));
+        }
+    }
+    lists
+}
+
+/// All pieces of the 128 rows of the product from `first`.
+fn gather(
+    source: &Source<'_>,
+    pieces: Pieces,
+    per_column: Option<&Vec<Vec<(u32, u32)>>>,
+    first: usize,
+    list: &mut Vec<Piece>,
+) {
+    let places = STRIP / pieces.rows;
+    for place in 0..places {
+        let row = first + place * pieces.rows;
+        let mut push = |k: usize, (y, x): (usize, usize)| {
+            list.push(Piece {
+                k: k as u32,
+                place: place as u32,
+                row: y as u32,
+                column: x as u32,
+            });
+        };
+        match *source {
+            Source::Dense(rows, depth) => {
+                for k in (0..depth).step_by(pieces.depth) {
+                    if row < rows {
+                        let at = (row, k);
+                        push(k, if pieces.transposed { (k, row) } else { at });
+                    }
+                }
+            }
+            Source::Blocks(runs, columns, (bm, bk)) => {
+                if let Some(per_column) = per_column {
+                    let (block_column, inner) = (row / bk, row % bk);
+                    for &(block_row, block) in per_column.get(block_column).into_iter().flatten() {
+                        for q in (0..bm).step_by(pieces.depth) {
+                            let k = block_row as usize * bm + q;
+                            push(k, (block as usize * bm + q, inner));
+                        }
+                    }
+                    continue;
+                }
+                let (block_row, inner) = (row / bm, row % bm);
+                let (start, len) = runs.rows.get(block_row).copied().unwrap_or((0, 0));
+                let range = start as usize..(start + len) as usize;
+                for (block, &column) in range.clone().zip(&columns[range]) {
+                    let k = column as usize * bk;
+                    if pieces.transposed {
+                        push(k, (block, inner));
+                        continue;
+                    }
+                    for q in (0..bk).step_by(pieces.depth) {
+                        push(k + q, (block * bm + inner, q));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Packs sorted pieces into stages: pieces at the same k share a slice of B.
+fn records(list: &[Piece], pieces: Pieces) -> Vec<u32> {
+    let (slices, per_half, record) = (pieces.slices(), pieces.per_half(), pieces.record());
+    let step_bytes = PANEL_BYTES / STEPS;
+    let step_depth = step_bytes * pieces.stage / PANEL_BYTES;
+    let mut words = Vec::new();
+    for (i, same_k) in list.chunk_by(|a, b| a.k == b.k).enumerate() {
+        let slice = i % slices;
+        if slice == 0 {
+            let at = words.len();
+            words.resize(at + record, ABSENT);
+            words[at..at + RECORD_HEAD].fill(0);
+        }
+        let at = words.len() - record;
+        let words = &mut words[at..];
+        words[RECORD_HEAD + slice] = same_k[0].k;
+        for piece in same_k {
+            let (half, inner) = (
+                piece.place as usize / per_half,
+                piece.place as usize % per_half,
+            );
+            let steps = (pieces.depth / step_depth).max(1);
+            let first = slice * pieces.depth / step_depth;
+            for step in first..first + steps {
+                words[0] |= 1 << (2 * step + half);
+            }
+            words[1 + half] = piece.column;
+            words[RECORD_HEAD + slices + (slice * 2 + half) * per_half + inner] = piece.row;
+        }
+    }
+    words
+}
+
+/// What a strip costs beside its stages, in stages: filling the pipeline and sending C out.
+const STRIP_STAGES: u64 = 2;
+/// What a piece of a cut strip costs more: its partial sums written and read again.
+const PART_STAGES: u64 = 3;
+/// Strips that follow each other in the order of tiles before the next column tile: their A and the columns' B share L2.
+const RASTER: usize = 8;
+
+/// Who takes what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// Strips of each thread block, one after another.
+    pub strips: Vec<Strip>,
+    /// First strip of each thread block, and the end.
+    pub starts: Vec<u32>,
+    /// Partial sums.
+    pub slots: u32,
+    /// Strips and column tiles that were cut.
+    pub cut: u32,
+    /// Load of the busiest thread block, in stages.
+    pub longest: u64,
+}
+
+impl Schedule {
+    /// Deals every strip and column tile to `blocks` thread blocks, longest first to the least loaded. Strips far longer
+    /// than a fair share are cut along k when that shortens the whole.
+    pub(crate) fn new(spans: &[Span], columns: usize, n: usize, blocks: usize) -> Schedule {
+        let tiles = n.div_ceil(columns);
+        let total: u64 = spans
+            .iter()
+            .map(|s| u64::from(s.stages) + STRIP_STAGES)
+            .sum();
+        let fair = (total * tiles as u64).div_ceil(blocks.max(1) as u64);
+        let longest = spans.iter().map(|s| u64::from(s.stages)).max().unwrap_or(0);
+        let mut best = Self::with_limit(spans, columns, tiles, blocks, u32::MAX);
+        for share in 1..=4 {
+            let limit = (fair / share).max(4);
+            if limit < longest {
+                let cut = Self::with_limit(spans, columns, tiles, blocks, limit as u32);
+                // A cut costs memory and a second pass over it: it has to pay.
+                if cut.longest * 20 < best.longest * 19 {
+                    best = cut;
+                }
+            }
+        }
+        best
+    }
+
+    fn with_limit(
+        spans: &[Span],
+        columns: usize,
+        tiles: usize,
+        blocks: usize,
+        limit: u32,
+    ) -> Schedule {
+        let mut tasks = Vec::new();
+        let (mut slots, mut cut) = (0, 0);
+        for group in (0..spans.len()).step_by(RASTER) {
+            for tile in 0..tiles {
+                let rows = spans.iter().enumerate().skip(group).take(RASTER);
+                for (row, &Span { record, stages }) in rows {
+                    let parts = stages.div_ceil(limit).max(1);
+                    let each = stages.div_ceil(parts);
+                    for part in 0..parts {
+                        let at = part * each;
+                        tasks.push(Strip {
+                            row: (row * STRIP) as u32,
+                            column: (tile * columns) as u32,
+                            record: record + at.min(stages),
+                            stages: each.min(stages.saturating_sub(at)),
+                            first: slots,
+                            part,
+                            parts,
+                            counter: cut,
+                        });
+                    }
+                    if parts > 1 {
+                        slots += parts;
+                        cut += 1;
+                    }
+                }
+            }
+        }
+        let cost = |s: &Strip| {
+            let more = if s.parts > 1 { PART_STAGES } else { 0 };
+            u64::from(s.stages) + STRIP_STAGES + more
+        };
+        tasks.sort_by_key(|task| Reverse(cost(task)));
+        let mut loads: BinaryHeap<_> = (0..blocks).map(|b| Reverse((0u64, b))).collect();
+        let mut lists = vec![Vec::new(); blocks];
+        for task in tasks {
+            let Some(Reverse((load, block))) = loads.pop() else {
+                break;
+            };
+            loads.push(Reverse((load + cost(&task), block)));
+            lists[block].push(task);
+        }
+        let mut starts = vec![0];
+        let mut strips = Vec::new();
+        for list in lists {
+            strips.extend(list);
+            starts.push(strips.len() as u32);
+        }
+        let longest = loads.into_iter().map(|Reverse((load, _))| load).max();
+        Schedule {
+            strips,
+            starts,
+            slots,
+            cut,
+            longest: longest.unwrap_or(0),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Warpgroup matrix multiply (`wgmma`): 64 x 64 C accumulators of a warpgroup, operands in shared memory.
+//! `wgmma` runs asynchronously; fence, mma and wait all name every accumulator register, so that neither LLVM nor
+//! ptxas moves an access across. Descriptors: `crate::frag`.
+
+use super::ptx;
+
+/// Accumulators of one lane: `C` chunks of 64 columns, 32 registers each. Layout: `crate::frag::accumulator` of the
+/// warp's 16 rows, atom by atom.
+#[derive(Clone, Copy)]
+pub struct Acc<const C: usize>(pub [[f32; 32]; C]);
+
+/// One instruction with all registers of the chunks `$c` as in-out operands.
+macro_rules! tied {
+    ($d:ident [$($c:tt)+] $head:literal $tail:literal $(, $name:ident = $($rest:tt)*)?) => {
+        ptx!(
+            concat!($head, $(tied!(@ $c),)+ $tail),
+            $(
+                inout(reg32) $d[$c][0], inout(reg32) $d[$c][1], inout(reg32) $d[$c][2], inout(reg32) $d[$c][3],
+                inout(reg32) $d[$c][4], inout(reg32) $d[$c][5], inout(reg32) $d[$c][6], inout(reg32) $d[$c][7],
+                inout(reg32) $d[$c][8], inout(reg32) $d[$c][9], inout(reg32) $d[$c][10], inout(reg32) $d[$c][11],
+                inout(reg32) $d[$c][12], inout(reg32) $d[$c][13], inout(reg32) $d[$c][14], inout(reg32) $d[$c][15],
+                inout(reg32) $d[$c][16], inout(reg32) $d[$c][17], inout(reg32) $d[$c][18], inout(reg32) $d[$c][19],
+                inout(reg32) $d[$c][20], inout(reg32) $d[$c][21], inout(reg32) $d[$c][22], inout(reg32) $d[$c][23],
+                inout(reg32) $d[$c][24], inout(reg32) $d[$c][25], inout(reg32) $d[$c][26], inout(reg32) $d[$c][27],
+                inout(reg32) $d[$c][28], inout(reg32) $d[$c][29], inout(reg32) $d[$c][30], inout(reg32) $d[$c][31],
+            )+
+            $($name = $($rest)*,)?
+            options(nostack)
+        )
+    };
+    (@ 0) => { tied!(@ text "") };
+    (@ $c:tt) => { tied!(@ text ", ") };
+    (@ text $comma:literal) => {
+        concat!($comma, "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, ",
+            "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}")
+    };
+}
+
+/// `D += A B` with operands of one type, per number of chunks.
+macro_rules! mma {
+    ($(#[$doc:meta])* $name:ident, $n1:literal, $n2:literal, $n4:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name<const TA: i32, const TB: i32>(&mut self, a: u64, b: u64) {
+            let d = &mut self.0;
+            match C {
+                1 => tied!(d [0] $n1 "}}, {a}, {b}, 1, 1, 1, {ta}, {tb};",
+                    a = in(reg64) a, b = in(reg64) b, ta = const TA, tb = const TB),
+                2 => tied!(d [0 1] $n2 "}}, {a}, {b}, 1, 1, 1, {ta}, {tb};",
+                    a = in(reg64) a, b = in(reg64) b, ta = const TA, tb = const TB),
+                _ => tied!(d [0 1 2 3] $n4 "}}, {a}, {b}, 1, 1, 1, {ta}, {tb};",
+                    a = in(reg64) a, b = in(reg64) b, ta = const TA, tb = const TB),
+            }
+        }
+    };
+}
+
+impl<const C: usize> Acc<C> {
+    /// All zero.
+    #[inline(always)]
+    pub fn zero() -> Self {
+        Acc([[0f32; 32]; C])
+    }
+
+    /// Orders earlier accesses to the accumulators before the next `wgmma`.
+    #[inline(always)]
+    pub fn fence(&mut self) {
+        let d = &mut self.0;
+        match C {
+            1 => tied!(d [0] "wgmma.fence.sync.aligned; // " ""),
+            2 => tied!(d [0 1] "wgmma.fence.sync.aligned; // " ""),
+            _ => tied!(d [0 1 2 3] "wgmma.fence.sync.aligned; // " ""),
+        }
+    }
+
+    /// Waits until at most `PENDING` groups are under way.
+    #[inline(always)]
+    pub fn wait<const PENDING: u32>(&mut self) {
+        let d = &mut self.0;
+        match C {
+            1 => tied!(d [0] "wgmma.wait_group.sync.aligned {n}; // " "", n = const PENDING),
+            2 => tied!(d [0 1] "wgmma.wait_group.sync.aligned {n}; // " "", n = const PENDING),
+            _ => tied!(d [0 1 2 3] "wgmma.wait_group.sync.aligned {n}; // " "", n = const PENDING),
+        }
+    }
+
+    mma! {
+        /// f16, 16 deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
+        mma_f16,
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{",
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {{",
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {{"
+    }
+    mma! {
+        /// bf16, 16 deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
+        mma_bf16,
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {{",
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {{",
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {{"
+    }
+}
+
+/// Closes a group of `wgmma`s.
+#[inline(always)]
+pub fn commit() {
+    ptx!("wgmma.commit_group.sync.aligned;", options(nostack));
+}

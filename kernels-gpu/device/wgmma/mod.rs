@@ -1,0 +1,169 @@
+//! Blocks on Hopper's Tensor Cores: a persistent thread block per multiprocessor. One warp starts tensor copies into a
+//! ring of stages, two warpgroups multiply what has arrived (`wgmma`), 64 rows of C each, and send C out.
+//! A stage holds slices of B that the pieces of A in these 128 rows share.
+
+mod consumer;
+mod out;
+mod producer;
+
+use super::elem::Elem;
+use super::gpu;
+use super::ptx::wgmma::Acc;
+use super::ptx::{barrier, bulk, copy, global};
+use crate::abi::*;
+use crate::frag;
+
+/// An element type with a `wgmma` atom.
+pub trait WgmmaElem: Elem<Acc = f32> {
+    /// `D += A B`, 32 bytes deep.
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
+}
+
+impl WgmmaElem for F16 {
+    #[inline(always)]
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        acc.mma_f16::<TA, TB>(a, b)
+    }
+}
+
+impl WgmmaElem for Bf16 {
+    #[inline(always)]
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        acc.mma_bf16::<TA, TB>(a, b)
+    }
+}
+
+/// The body, generic over the element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
+    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &WgmmaParams, at: u64);
+}
+
+/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
+/// three times the 168 they start with.
+const FEW: u32 = 40;
+const MANY: u32 = 232;
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+
+/// One strip of the work list.
+#[inline(always)]
+fn strip(p: &WgmmaParams, index: u32) -> Strip {
+    let at = p.strips + index as u64 * size_of::<Strip>() as u64;
+    let [row, column, record, stages] = global::load_v4(at, true);
+    let [first, part, parts, counter] = global::load_v4(at + 16, true);
+    Strip {
+        row,
+        column,
+        record,
+        stages,
+        first,
+        part,
+        parts,
+        counter,
+    }
+}
+
+/// The strips of this thread block.
+#[inline(always)]
+fn strips(p: &WgmmaParams) -> (u32, u32) {
+    let at = p.starts + gpu::block_x() as u64 * 4;
+    (global::load_b32(at, true), global::load_b32(at + 4, true))
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
+    Panel<PM, PK, CHUNKS, ORDER>
+{
+    /// Barrier that says: the stage has arrived.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + slot * 8
+    }
+
+    /// Barrier that says: the stage may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + Self::STAGES as u32 * 8
+    }
+
+    /// Place of the mask of the stage's record.
+    #[inline(always)]
+    fn mask(slot: u32) -> u32 {
+        copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 4
+    }
+
+    /// First byte of the stage: A's halves, then B's chunks of 64 columns.
+    #[inline(always)]
+    fn stage(slot: u32) -> u32 {
+        copy::arena() + slot * Self::STAGE as u32
+    }
+
+    /// Byte of a piece of A in its half's slab.
+    #[inline(always)]
+    const fn a_place(slice: usize, piece: usize) -> usize {
+        let bytes = PM * PK * 2;
+        if ORDER & A_COLUMNS == 0 {
+            slice * HALF * PK * 2 + piece * bytes
+        } else {
+            piece * Self::DEPTH * PM * 2 + slice * bytes
+        }
+    }
+
+    /// A of one half for a step.
+    #[inline(always)]
+    fn a(slab: u32, step: usize) -> u64 {
+        if ORDER & A_COLUMNS == 0 {
+            let (slice, within) = (step * 16 / PK, step * 16 % PK);
+            let place = slice * HALF * PK * 2 + within * 2;
+            frag::descriptor(slab + place as u32, PK as u32 * 2, 16)
+        } else {
+            let row = PM as u32 * 2;
+            frag::descriptor(slab + step as u32 * 16 * row, row, Self::DEPTH as u32 * row)
+        }
+    }
+
+    /// B for a step.
+    #[inline(always)]
+    fn b(panel: u32, step: usize) -> u64 {
+        if ORDER & B_COLUMNS == 0 {
+            let row = PANEL_BYTES as u32;
+            frag::descriptor(panel + step as u32 * 16 * row, row, SLAB as u32)
+        } else {
+            let (slice, within) = (step * 16 / PK, step * 16 % PK);
+            let place = slice * CHUNKS * 64 * PK * 2 + within * 2;
+            frag::descriptor(panel + place as u32, PK as u32 * 2, 16)
+        }
+    }
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Body
+    for Panel<PM, PK, CHUNKS, ORDER>
+{
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &WgmmaParams, at: u64) {
+        if gpu::thread() == 0 {
+            let mut slot = 0;
+            while slot < Self::STAGES as u32 {
+                barrier::init(Self::full(slot), 1);
+                barrier::init(Self::empty(slot), CONSUMERS / 4);
+                slot += 1;
+            }
+            barrier::init_fence();
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+            bulk::prefetch_map(at + 256);
+        }
+        gpu::sync_threads();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            if gpu::thread() < CONSUMERS * 32 + 32 {
+                Self::produce(p, at);
+            }
+        } else {
+            barrier::registers_up::<MANY>();
+            Self::consume::<E>(p, at);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The warp that copies: reads the records of its strips a stage ahead, waits for a free stage, and starts the copies
+//! of A's pieces and B's slices, one lane each.
+
+use super::{strip, strips};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::{barrier, bulk, copy, global};
+
+/// What a lane needs of a record: its head, and the words of the lane's first two copies.
+#[derive(Clone, Copy)]
+struct Ahead {
+    head: [u32; 4],
+    words: [u32; 2],
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
+    Panel<PM, PK, CHUNKS, ORDER>
+{
+    const COPIES: usize = Self::A_COPIES + Self::B_COPIES;
+
+    /// Word of the record that copy `i` is about: the k of a slice for B, the row of a piece for A.
+    #[inline(always)]
+    fn word_of(i: u32) -> u32 {
+        let (b_copies, per_slice) = (
+            Self::B_COPIES as u32,
+            (Self::B_COPIES / Self::SLICES) as u32,
+        );
+        RECORD_HEAD as u32
+            + if i < b_copies {
+                i / per_slice
+            } else {
+                Self::SLICES as u32 + i - b_copies
+            }
+    }
+
+    #[inline(always)]
+    fn fetch(record: u64, lane: u32, there: bool) -> Ahead {
+        let word = |i: u32| {
+            global::load_b32(
+                record + Self::word_of(i) as u64 * 4,
+                there && i < Self::COPIES as u32,
+            )
+        };
+        Ahead {
+            head: global::load_v4(record, there),
+            words: [word(lane), word(lane + 32)],
+        }
+    }
+
+    pub(super) fn produce(p: &WgmmaParams, at: u64) {
+        let lane = gpu::thread() % 32;
+        let (mut index, end) = strips(p);
+        // A ring that starts empty: the first wait for a free stage passes.
+        let (mut slot, mut parity) = (0, 1);
+        while index < end {
+            let strip = strip(p, index);
+            let mut record = p.records + strip.record as u64 * Self::RECORD as u64 * 4;
+            let mut next = Self::fetch(record, lane, strip.stages > 0);
+            let mut s = 0;
+            while s < strip.stages {
+                let now = next;
+                let here = record;
+                record += Self::RECORD as u64 * 4;
+                s += 1;
+                next = Self::fetch(record, lane, s < strip.stages);
+                barrier::wait(Self::empty(slot), parity);
+                if lane == 0 {
+                    let [mask, ..] = now.head;
+                    let slices = (mask | mask >> 1) & 0x55;
+                    let a = mask.count_ones() * (SLAB / STEPS) as u32;
+                    let b = slices.count_ones() * (CHUNKS * SLAB / STEPS) as u32;
+                    copy::store_shared_b32(Self::mask(slot), mask);
+                    barrier::arrive_expect(Self::full(slot), a + b);
+                }
+                Self::start(at, slot, lane, now.head, strip.column, now.words[0]);
+                if Self::COPIES > 32 {
+                    Self::start(at, slot, lane + 32, now.head, strip.column, now.words[1]);
+                    let mut i = lane + 64;
+                    while i < Self::COPIES as u32 {
+                        let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
+                        Self::start(at, slot, i, now.head, strip.column, word);
+                        i += 32;
+                    }
+                }
+                slot += 1;
+                if slot == Self::STAGES as u32 {
+                    slot = 0;
+                    parity ^= 1;
+                }
+            }
+            index += 1;
+        }
+    }
+
+    /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
+    #[inline(always)]
+    fn start(at: u64, slot: u32, i: u32, head: [u32; 4], column: u32, word: u32) {
+        let [mask, column_0, column_1, _] = head;
+        let (stage, full) = (Self::stage(slot), Self::full(slot));
+        let b_copies = Self::B_COPIES as u32;
+        let step_of = |slice: u32| slice * PK as u32 / 16;
+        if i < b_copies {
+            let chunks = (Self::B_COPIES / Self::SLICES) as u32;
+            let (slice, chunk) = (i / chunks, i % chunks);
+            if mask >> (2 * step_of(slice)) & 3 == 0 {
+                return;
+            }
+            let panel = stage + 2 * SLAB as u32;
+            if ORDER & B_COLUMNS == 0 {
+                let to = panel + chunk * SLAB as u32 + slice * (PK * PANEL_BYTES) as u32;
+                bulk::load(to, at + 128, column + chunk * 64, word, full);
+            } else {
+                let to = panel + slice * (CHUNKS * 64 * PK * 2) as u32;
+                bulk::load(to, at + 128, word, column, full);
+            }
+        } else if i < Self::COPIES as u32 {
+            let i = i - b_copies;
+            let pieces = Self::PIECES as u32;
+            let (slice, half, piece) = (i / (2 * pieces), i / pieces % 2, i % pieces);
+            if mask >> (2 * step_of(slice) + half) & 1 == 0 {
+                return;
+            }
+            let to =
+                stage + half * SLAB as u32 + Self::a_place(slice as usize, piece as usize) as u32;
+            let x = if half == 0 { column_0 } else { column_1 };
+            bulk::load(to, at, x, word, full);
+        }
+    }
+}
