@@ -36,6 +36,7 @@ mod from_sprs;
 pub mod generate;
 mod group_coo;
 pub mod io;
+mod nm;
 mod pattern;
 #[cfg(feature = "proptest")]
 pub mod proptest;
@@ -57,4 +58,5 @@ pub use error::FormatError;
 pub use format::Format;
 pub use group_coo::{GroupCoo, GroupCooPattern};
 pub use half::{bf16, f16};
+pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};

@@ -4,6 +4,7 @@ mod bridges;
 mod conversions;
 mod dense;
 mod invariants;
+mod nm;
 mod round_trips;
 mod speed;
 mod statistics;

@@ -150,6 +150,7 @@ fn every_format(expression: &str) -> Result<()> {
         Format::Bsr { block },
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
+        Format::Nm { n: 2, m: 4 },
     ];
     let mut names: Vec<&str> = einsum
         .factors

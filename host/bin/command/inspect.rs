@@ -112,6 +112,7 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
         Format::Bsr { block },
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
+        Format::Nm { n: 2, m: 4 },
     ];
     say!(
         "formats  {:22} {:>12} {:>12} {:>14} {:>12}",
