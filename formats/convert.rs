@@ -23,6 +23,7 @@ pub use unblock::{block_coo_to_csr, block_group_coo_to_csr, bsr_to_csr};
 pub(crate) use block::block_row_counts;
 pub(crate) use entries::sort_entries;
 pub(crate) use nm::check_groups;
+pub(crate) use tasks::row_tasks;
 
 use crate::FormatError;
 

@@ -14,6 +14,7 @@
 //! # Ok::<(), einsparse_formats::FormatError>(())
 //! ```
 
+pub mod advice;
 mod any;
 mod block_coo;
 mod block_group_coo;

@@ -198,6 +198,11 @@ fn explain_prints_the_chain_and_why() {
         strict.contains("Strict") && !strict.contains("zeros = Dense"),
         "{strict}"
     );
+    let blocks = works_spmm(
+        "explain",
+        "A=blocks:256x256:32x32:0.1 B=random:_x64 --dtype f16 --device cpu --format csr",
+    );
+    assert!(blocks.contains("Advice   bsr:32x32 at "), "{blocks}");
     let forms = works(&["explain", SPMM]);
     assert!(
         forms.contains("C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"),
@@ -225,7 +230,13 @@ fn convert_and_inspect() {
     assert_eq!(matrix(&a).pattern(), matrix(&smtx).pattern());
     for plot in ["spy.png", "spy.svg"] {
         let out = works(&["inspect", &a, "--spy", &place(plot)]);
-        for word in ["3 x 3", "2 of 3 non-empty", "groupcoo", "64 x 64"] {
+        for word in [
+            "3 x 3",
+            "2 of 3 non-empty",
+            "groupcoo",
+            "bsr:64x64",
+            "-> dense",
+        ] {
             assert!(out.contains(word), "{word}: {out}");
         }
         assert!(fs::metadata(place(plot)).expect("the plot").len() > 100);

@@ -1,5 +1,6 @@
 //! Patterns, conversions, statistics and bridges.
 
+mod advice;
 mod bridges;
 mod conversions;
 mod dense;

@@ -172,9 +172,9 @@ fn pruning_keeps_the_two_largest_magnitudes() {
     let pruned = convert::nm_to_dense(&convert::prune_to_nm(&a).unwrap()).unwrap();
     let wanted = [3., 0., 0., 4., 5., 6., 0., 1., 1., 0., 0., 2.];
     assert_eq!(pruned.values(), wanted);
-    let halves = convert::prune_to_nm(&a.map(|v| f16::from_f32(v))).unwrap();
+    let halves = convert::prune_to_nm(&a.map(f16::from_f32)).unwrap();
     assert_eq!(halves.values()[..2], [f16::from_f32(3.), f16::from_f32(4.)]);
-    let brain = convert::prune_to_nm(&a.map(|v| bf16::from_f32(v))).unwrap();
+    let brain = convert::prune_to_nm(&a.map(bf16::from_f32)).unwrap();
     assert_eq!(brain.pattern(), halves.pattern());
 }
 
