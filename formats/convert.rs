@@ -21,9 +21,10 @@ pub use nm::{csr_to_nm, dense_to_nm, nm_to_csr, nm_to_dense, prune_to_nm};
 pub use unblock::{block_coo_to_csr, block_group_coo_to_csr, bsr_to_csr};
 
 pub(crate) use block::block_row_counts;
+pub(crate) use compressed::transpose_pattern;
 pub(crate) use entries::sort_entries;
 pub(crate) use nm::check_groups;
-pub(crate) use tasks::row_tasks;
+pub(crate) use tasks::{prefix_sum, row_tasks};
 
 use crate::FormatError;
 

@@ -39,9 +39,11 @@ mod group_coo;
 pub mod io;
 mod nm;
 mod pattern;
+mod permutation;
 #[cfg(feature = "proptest")]
 pub mod proptest;
 pub mod reference;
+pub mod reorder;
 pub mod stats;
 
 pub use any::AnySparse;
@@ -61,3 +63,4 @@ pub use group_coo::{GroupCoo, GroupCooPattern};
 pub use half::{bf16, f16};
 pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};
+pub use permutation::Permutation;

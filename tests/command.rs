@@ -241,6 +241,22 @@ fn convert_and_inspect() {
         }
         assert!(fs::metadata(place(plot)).expect("the plot").len() > 100);
     }
+    let moved = place("moved.mtx");
+    let out = works(&["convert", &a, &moved, "--reorder", "both", "--block", "1x2"]);
+    assert!(
+        out.contains("blocks of 1x2: 50.0 % full before, 75.0 % after"),
+        "{out}"
+    );
+    let order = |name: &str| io::read_npy::<f64>(place(name)).expect(name).into_values();
+    let (rows, columns) = (order("moved.rows.npy"), order("moved.columns.npy"));
+    let (old, new) = (matrix(&a), matrix(&moved));
+    let dense = |m: &Csr<f32>| einsparse::formats::convert::csr_to_dense(m).expect("memory");
+    let (old, new) = (dense(&old), dense(&new));
+    for (i, &row) in rows.iter().enumerate() {
+        for (j, &column) in columns.iter().enumerate() {
+            assert_eq!(new.get(&[i, j]), old.get(&[row as usize, column as usize]));
+        }
+    }
     assert!(fails(&["inspect", &a, "--spy", &place("spy.gif")]).contains(".png"));
     assert!(fails(&["convert", &a, &place("a.txt")]).contains("extension"));
     assert!(fails(&["convert", &a, &npz, "--format", "bsr"]).contains("block size"));

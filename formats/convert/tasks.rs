@@ -53,7 +53,7 @@ pub(super) fn cut<'a, T>(
 }
 
 /// Running sums of the counts from 0, one more than counts.
-pub(super) fn prefix_sum(
+pub(crate) fn prefix_sum(
     what: &'static str,
     counts: impl ExactSizeIterator<Item = usize>,
 ) -> Result<Vec<u32>, FormatError> {

@@ -6,6 +6,7 @@ mod conversions;
 mod dense;
 mod invariants;
 mod nm;
+mod reorder;
 mod round_trips;
 mod speed;
 mod statistics;
