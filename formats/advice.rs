@@ -290,7 +290,10 @@ impl fmt::Display for Advice {
 /// As [`block_fills`], for the sizes of `rates` too; if a rate is not above 0.
 pub fn advise(csr: &CsrPattern, rates: &Rates) -> Result<Advice, FormatError> {
     let all = rates.blocks.iter().map(|&(_, rate)| rate);
-    if let Some(rate) = all.chain([rates.entries]).find(|&rate| !(rate > 0.0)) {
+    if let Some(rate) = all
+        .chain([rates.entries])
+        .find(|rate| rate.is_nan() || *rate <= 0.0)
+    {
         return Err(FormatError::Shape {
             what: "rate",
             found: rate.to_string(),

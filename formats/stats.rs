@@ -206,23 +206,16 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         Format::Bsr { block } | Format::BlockCoo { block } => {
             let stats = RowStats::of_block_rows(csr, block)?;
             let blocks = stats.nnz as u128;
-            let bsr = matches!(format, Format::Bsr { .. });
-            let index = if bsr {
-                stats.rows as u128 + 1 + blocks
-            } else {
-                2 * blocks
+            let index = match format {
+                Format::Bsr { .. } => stats.rows as u128 + 1 + blocks,
+                _ => 2 * blocks,
             };
             (format, index, blocks * area(block))
         }
         Format::Nm { n, m } => {
-            nm::check_ratio(n, m)?;
-            check_groups(csr, |_| true)?;
-            let words = rows * csr.cols().div_ceil(nm::WORD) as u128;
-            (
-                format,
-                words,
-                words * (nm::WORD / nm::GROUP * nm::KEPT) as u128,
-            )
+            let words = words(csr, n, m)?;
+            let word_slots = nm::WORD / nm::GROUP * nm::KEPT;
+            (format, words, words * word_slots as u128)
         }
         Format::BlockGroupCoo { block, group } => {
             let (group, groups, slots) = grouped(&RowStats::of_block_rows(csr, block)?, group)?;
@@ -239,6 +232,13 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         values,
         padding: values - nnz,
     })
+}
+
+/// Words of positions in N:M, if its groups hold the entries.
+fn words(csr: &CsrPattern, n: usize, m: usize) -> Result<u128, FormatError> {
+    nm::check_ratio(n, m)?;
+    check_groups(csr, |_| true)?;
+    Ok(csr.rows() as u128 * csr.cols().div_ceil(nm::WORD) as u128)
 }
 
 fn area(block: (usize, usize)) -> u128 {

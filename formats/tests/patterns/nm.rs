@@ -51,6 +51,11 @@ fn invariants() {
     );
     assert_eq!(good.unpacked().len(), 40);
     assert_eq!(good.unpacked()[20..24], [2, 3, 2, 3]);
+}
+
+#[test]
+fn broken_words_are_named() {
+    let new = |cols, meta: &[u32]| NmPattern::new(2, cols, meta.into());
     let length = FormatError::Length {
         array: "meta",
         found: 3,
