@@ -1,7 +1,7 @@
 //! A sparse tensor whose format is known only at run time.
 
 use crate::{
-    BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo, IndexArray,
+    BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo, IndexArray, Nm,
     Pattern,
 };
 
@@ -24,6 +24,8 @@ pub enum AnySparse<T> {
     BlockCoo(BlockCoo<T>),
     /// Grouped block coordinates.
     BlockGroupCoo(BlockGroupCoo<T>),
+    /// Two of every four neighbours.
+    Nm(Nm<T>),
 }
 
 macro_rules! each {
@@ -37,6 +39,7 @@ macro_rules! each {
             AnySparse::GroupCoo($s) => $body,
             AnySparse::BlockCoo($s) => $body,
             AnySparse::BlockGroupCoo($s) => $body,
+            AnySparse::Nm($s) => $body,
         }
     };
 }
@@ -60,7 +63,17 @@ macro_rules! variants {
     };
 }
 
-variants!(Coo, Csr, Csc, Bsr, Ell, GroupCoo, BlockCoo, BlockGroupCoo);
+variants!(
+    Coo,
+    Csr,
+    Csc,
+    Bsr,
+    Ell,
+    GroupCoo,
+    BlockCoo,
+    BlockGroupCoo,
+    Nm
+);
 
 impl<T: Element> AnySparse<T> {
     /// The format, with its block and group size.

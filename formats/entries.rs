@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AnySparse, Element, Format, PAD, Role};
+use crate::{AnySparse, Element, Format, Nm, PAD, Role};
 
 /// Index to value, for what is stored; in lexicographic order.
 pub type Entries = BTreeMap<Vec<usize>, f64>;
@@ -10,6 +10,9 @@ pub type Entries = BTreeMap<Vec<usize>, f64>;
 impl<T: Element> AnySparse<T> {
     /// The entries, in f64. Zeros inside blocks are fill, not entries.
     pub fn entries(&self) -> Entries {
+        if let AnySparse::Nm(a) = self {
+            return of_nm(a);
+        }
         let block = match self.format() {
             Format::Bsr { block }
             | Format::BlockCoo { block }
@@ -35,6 +38,8 @@ impl<T: Element> AnySparse<T> {
                     Role::Offsets { axis } => {
                         index[axis] = data.partition_point(|&o| o as usize <= p) - 1;
                     }
+                    // Only N:M has them, see below.
+                    Role::Positions { .. } => {}
                 }
             }
             if index.contains(&(PAD as usize)) {
@@ -51,4 +56,18 @@ impl<T: Element> AnySparse<T> {
         }
         found
     }
+}
+
+/// The slots of N:M that are no fill, each from its group's place and its own.
+fn of_nm<T: Element>(a: &Nm<T>) -> Entries {
+    let p = a.pattern();
+    let mut found = Entries::new();
+    for (slot, &value) in a.values().iter().enumerate() {
+        let (row, place) = (slot / p.row_slots(), slot % p.row_slots());
+        let column = place / 2 * 4 + p.positions(row, place / 2)[place % 2] as usize;
+        if column < p.cols() && value != T::ZERO {
+            found.insert(vec![row, column], value.to_f64());
+        }
+    }
+    found
 }

@@ -66,6 +66,20 @@ pub enum FormatError {
         /// What is possible.
         expected: String,
     },
+    /// A group of neighbours with more non-zeros than an N:M format stores.
+    #[error("row {row}, group {group} (columns {} to {}) holds {found} non-zeros, {kept} are kept", columns.0, columns.1)]
+    Group {
+        /// The row.
+        row: usize,
+        /// The group, counted from 0 in its row.
+        group: usize,
+        /// First and last column of the group.
+        columns: (usize, usize),
+        /// Non-zeros in it.
+        found: usize,
+        /// The most there may be.
+        kept: usize,
+    },
     /// Something no format or reader here does.
     #[error("{what}: {reason}")]
     Unsupported {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::FormatError;
+use crate::nm::check_ratio;
 
 /// A storage format. `group: None` asks for the group size with the least cost; patterns report `Some`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +41,13 @@ pub enum Format {
         /// Blocks in a group.
         group: Option<usize>,
     },
+    /// At most `n` of every `m` neighbours of a row, at fixed places in memory. 2 of 4 is the one ratio that is stored.
+    Nm {
+        /// Stored slots of a group.
+        n: usize,
+        /// Columns of a group.
+        m: usize,
+    },
 }
 
 impl fmt::Display for Format {
@@ -51,6 +59,7 @@ impl fmt::Display for Format {
             Format::Ell => f.write_str("ell"),
             Format::Bsr { block: (m, k) } => write!(f, "bsr:{m}x{k}"),
             Format::BlockCoo { block: (m, k) } => write!(f, "blockcoo:{m}x{k}"),
+            Format::Nm { n, m } => write!(f, "nm:{n}:{m}"),
             Format::GroupCoo { axis, group } => {
                 f.write_str("groupcoo")?;
                 if let Some(g) = group {
@@ -111,6 +120,13 @@ impl FromStr for Format {
                 axis: axis.unwrap_or(0),
                 group: Some(number(text, g, 1)?),
             },
+            ["nm", n, m] => {
+                let (n, m) = (number(text, n, 1)?, number(text, m, 1)?);
+                check_ratio(n, m)
+                    .map_err(|_| refuse(text, "2:4 is the one ratio that is stored"))?;
+                Format::Nm { n, m }
+            }
+            ["nm", ..] => return Err(refuse(text, "wants a ratio, as in nm:2:4")),
             ["bsr" | "blockcoo", ..] | ["blockgroupcoo"] => {
                 return Err(refuse(text, "wants a block size, as in bsr:32x32"));
             }
@@ -124,7 +140,7 @@ impl FromStr for Format {
 }
 
 const FORMS: &str = "not a format: coo, csr, csc, ell, bsr:RxC, blockcoo:RxC, \
-    groupcoo[:G][@AXIS] or blockgroupcoo:RxC[:G] wanted";
+    groupcoo[:G][@AXIS], blockgroupcoo:RxC[:G] or nm:2:4 wanted";
 
 fn refuse(text: &str, reason: &str) -> FormatError {
     FormatError::Unsupported {

@@ -14,6 +14,7 @@
 //! # Ok::<(), einsparse_formats::FormatError>(())
 //! ```
 
+pub mod advice;
 mod any;
 mod block_coo;
 mod block_group_coo;
@@ -36,10 +37,13 @@ mod from_sprs;
 pub mod generate;
 mod group_coo;
 pub mod io;
+mod nm;
 mod pattern;
+mod permutation;
 #[cfg(feature = "proptest")]
 pub mod proptest;
 pub mod reference;
+pub mod reorder;
 pub mod stats;
 
 pub use any::AnySparse;
@@ -57,4 +61,6 @@ pub use error::FormatError;
 pub use format::Format;
 pub use group_coo::{GroupCoo, GroupCooPattern};
 pub use half::{bf16, f16};
+pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};
+pub use permutation::Permutation;

@@ -24,6 +24,12 @@ pub enum Role {
         /// The axis.
         axis: usize,
     },
+    /// Places within groups of neighbours on an axis, packed into the bits of words ([`NmPattern`](crate::NmPattern)).
+    /// Unpacked, `AK`.
+    Positions {
+        /// The axis.
+        axis: usize,
+    },
 }
 
 /// One index array in the form the device gets it.
@@ -61,7 +67,8 @@ pub trait Pattern: Debug + Clone + PartialEq + Send + Sync + 'static {
     fn format(&self) -> Format;
     /// Extents of the tensor.
     fn shape(&self) -> &[usize];
-    /// Stored entries without padding. Block formats count every element of every block.
+    /// Stored entries without padding. Block formats count every element of every block,
+    /// N:M every slot of every group that holds a column.
     fn nnz(&self) -> usize;
     /// Length of the values array, padding included.
     fn slots(&self) -> usize;

@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 
-use crate::convert::block_row_counts;
+use crate::convert::{block_row_counts, check_groups};
 use crate::group_coo::check_axis;
-use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, check};
+use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, check, nm};
 
 /// How the entries are spread over the rows (or over the coordinates of an axis, or blocks over block rows).
 #[derive(Clone, Debug, PartialEq)]
@@ -174,7 +174,8 @@ impl Slots {
 /// Counts what a CSR matrix would take in a format, exactly and without converting it.
 ///
 /// # Errors
-/// If a block or group size is 0, or the grouped axis is not of a matrix.
+/// If a block or group size is 0, the grouped axis is not of a matrix, or a group holds more entries (stored zeros
+/// count) than N:M stores.
 pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
     let (rows, nnz) = (csr.rows() as u128, csr.nnz() as u128);
     let (format, index, values) = match format {
@@ -205,13 +206,16 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         Format::Bsr { block } | Format::BlockCoo { block } => {
             let stats = RowStats::of_block_rows(csr, block)?;
             let blocks = stats.nnz as u128;
-            let bsr = matches!(format, Format::Bsr { .. });
-            let index = if bsr {
-                stats.rows as u128 + 1 + blocks
-            } else {
-                2 * blocks
+            let index = match format {
+                Format::Bsr { .. } => stats.rows as u128 + 1 + blocks,
+                _ => 2 * blocks,
             };
             (format, index, blocks * area(block))
+        }
+        Format::Nm { n, m } => {
+            let words = words(csr, n, m)?;
+            let word_slots = nm::WORD / nm::GROUP * nm::KEPT;
+            (format, words, words * word_slots as u128)
         }
         Format::BlockGroupCoo { block, group } => {
             let (group, groups, slots) = grouped(&RowStats::of_block_rows(csr, block)?, group)?;
@@ -228,6 +232,13 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         values,
         padding: values - nnz,
     })
+}
+
+/// Words of positions in N:M, if its groups hold the entries.
+fn words(csr: &CsrPattern, n: usize, m: usize) -> Result<u128, FormatError> {
+    nm::check_ratio(n, m)?;
+    check_groups(csr, |_| true)?;
+    Ok(csr.rows() as u128 * csr.cols().div_ceil(nm::WORD) as u128)
 }
 
 fn area(block: (usize, usize)) -> u128 {

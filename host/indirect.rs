@@ -26,8 +26,8 @@ pub enum Index {
     Split {
         /// The block, a loop index or a slot of an index array.
         outer: Box<Index>,
-        /// The place in the block, a loop index.
-        inner: String,
+        /// The place in the block, a loop index or a slot of an array of positions.
+        inner: Box<Index>,
         /// The block's extent.
         extent: usize,
     },
@@ -41,7 +41,7 @@ impl Index {
             Index::Access(a) => a.for_each_name(visit),
             Index::Split { outer, inner, .. } => {
                 outer.for_each_name(visit);
-                visit(inner);
+                inner.for_each_name(visit);
             }
         }
     }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 /// Where the entries (blocks) of each row (block row) lie: first slot and count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// For every row `(start, len)` in slots of the index arrays.
+    /// For every row `(start, len)` in slots of the index arrays; for N:M in slots of the values.
     pub rows: Vec<(u32, u32)>,
     /// Sum of the lengths.
     pub total: u64,
@@ -67,6 +67,10 @@ impl Runs {
                 from_sorted(a.pattern().block_rows(), block_rows, g as u32, |p| {
                     filled(&columns[p * g..][..g])
                 })
+            }
+            AnySparse::Nm(a) => {
+                let slots = a.pattern().row_slots() as u32;
+                (0..rows as u32).map(|row| (row * slots, slots)).collect()
             }
             AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
         };

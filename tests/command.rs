@@ -88,7 +88,7 @@ fn run_reads_multiplies_checks_and_saves() {
     let dense = Dense::new([3, 2], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).expect("a matrix");
     io::write_npy(&b, &dense).expect("a file");
     let operands = [format!("A={a}"), format!("B={}", b.display())];
-    let formats = "auto csr coo csc ell groupcoo groupcoo:2 groupcoo:2@1 bsr:2x2 blockcoo:2x2 blockgroupcoo:2x2:2";
+    let formats = "auto csr coo csc ell groupcoo groupcoo:2 groupcoo:2@1 bsr:2x2 blockcoo:2x2 blockgroupcoo:2x2:2 nm:2:4";
     for format in formats.split(' ') {
         for dtype in ["f32", "f64", "f16", "bf16"] {
             let file = c.display().to_string();
@@ -198,6 +198,11 @@ fn explain_prints_the_chain_and_why() {
         strict.contains("Strict") && !strict.contains("zeros = Dense"),
         "{strict}"
     );
+    let blocks = works_spmm(
+        "explain",
+        "A=blocks:256x256:32x32:0.1 B=random:_x64 --dtype f16 --device cpu --format csr",
+    );
+    assert!(blocks.contains("Advice   bsr:32x32 at "), "{blocks}");
     let forms = works(&["explain", SPMM]);
     assert!(
         forms.contains("C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"),
@@ -225,10 +230,32 @@ fn convert_and_inspect() {
     assert_eq!(matrix(&a).pattern(), matrix(&smtx).pattern());
     for plot in ["spy.png", "spy.svg"] {
         let out = works(&["inspect", &a, "--spy", &place(plot)]);
-        for word in ["3 x 3", "2 of 3 non-empty", "groupcoo", "64 x 64"] {
+        for word in [
+            "3 x 3",
+            "2 of 3 non-empty",
+            "groupcoo",
+            "bsr:64x64",
+            "-> dense",
+        ] {
             assert!(out.contains(word), "{word}: {out}");
         }
         assert!(fs::metadata(place(plot)).expect("the plot").len() > 100);
+    }
+    let moved = place("moved.mtx");
+    let out = works(&["convert", &a, &moved, "--reorder", "both", "--block", "1x2"]);
+    assert!(
+        out.contains("blocks of 1x2: 50.0 % full before, 75.0 % after"),
+        "{out}"
+    );
+    let order = |name: &str| io::read_npy::<f64>(place(name)).expect(name).into_values();
+    let (rows, columns) = (order("moved.rows.npy"), order("moved.columns.npy"));
+    let (old, new) = (matrix(&a), matrix(&moved));
+    let dense = |m: &Csr<f32>| einsparse::formats::convert::csr_to_dense(m).expect("memory");
+    let (old, new) = (dense(&old), dense(&new));
+    for (i, &row) in rows.iter().enumerate() {
+        for (j, &column) in columns.iter().enumerate() {
+            assert_eq!(new.get(&[i, j]), old.get(&[row as usize, column as usize]));
+        }
     }
     assert!(fails(&["inspect", &a, "--spy", &place("spy.gif")]).contains(".png"));
     assert!(fails(&["convert", &a, &place("a.txt")]).contains("extension"));

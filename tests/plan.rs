@@ -2,7 +2,8 @@
 
 mod errors;
 
-use einsparse::formats::{AnySparse, Bsr, Dense, bf16, f16, generate};
+use einsparse::formats::convert::prune_to_nm;
+use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, kernels};
 use einsparse::{
     Choice, Context, Error, Options, Plan, Precision, Refusal, SparseTensor, Stream, Tensor,
@@ -15,9 +16,11 @@ const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 fn matrix<T: Scalar>(format: &str) -> AnySparse<T> {
     let pattern = generate::blocks(96, 96, (16, 16), 0.5, 1).unwrap();
     let values = vec![T::ONE; pattern.columns().len() * 256];
-    AnySparse::from(Bsr::new(pattern, values).unwrap())
-        .convert(format.parse().unwrap())
-        .unwrap()
+    let full = AnySparse::from(Bsr::new(pattern, values).unwrap());
+    match format.parse().unwrap() {
+        Format::Nm { .. } => prune_to_nm(&full.to_dense().unwrap()).unwrap().into(),
+        format => full.convert(format).unwrap(),
+    }
 }
 
 fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
@@ -153,6 +156,13 @@ fn refusals_say_why() {
     all_say(
         &reasons(&oblong, |row| row.block.0 == 32),
         "the operand has 16 x 32",
+    );
+    let pruned = choice::<f16>("nm:2:4", 64, &default);
+    all_say(
+        &reasons(&pruned, |row| {
+            matches!(row.walk, WalkKind::Csr | WalkKind::Block)
+        }),
+        "the operand is nm:2:4",
     );
     assert!(
         choice::<f64>("bsr:16x16", 64, &default)

@@ -61,7 +61,7 @@ pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>, FormatError> {
 type Compressed<T> = (Vec<u32>, Vec<u32>, Vec<T>);
 
 /// Compressed by one axis to compressed by the other: a counting sort, stable, so the new rows ascend.
-fn transpose<T: Element>(
+fn transpose<T: Copy + bytemuck::Zeroable>(
     offsets: &[u32],
     minor: &[u32],
     values: &[T],
@@ -124,6 +124,14 @@ pub fn transpose_csr<T: Element>(csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
     // SAFETY: as in `csr_to_csc`; the extents change places.
     let pattern = unsafe { CsrPattern::new_unchecked(p.cols(), p.rows(), offsets, columns) };
     Sparse::new(pattern, values)
+}
+
+/// The pattern of the transposed matrix.
+pub(crate) fn transpose_pattern(p: &CsrPattern) -> Result<CsrPattern, FormatError> {
+    let nothing = vec![(); p.nnz()];
+    let (offsets, columns, _) = transpose(p.offsets(), p.columns(), &nothing, p.cols())?;
+    // SAFETY: as in `transpose_csr`.
+    Ok(unsafe { CsrPattern::new_unchecked(p.cols(), p.rows(), offsets, columns) })
 }
 
 /// CSR to ELL as wide as the longest row.

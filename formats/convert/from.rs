@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     AnySparse, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format, GroupCoo,
+    Nm, nm,
 };
 
 impl<T: Element> AnySparse<T> {
@@ -23,6 +24,7 @@ impl<T: Element> AnySparse<T> {
             }
             AnySparse::BlockCoo(a) => block_coo_to_csr(a),
             AnySparse::BlockGroupCoo(a) => block_group_coo_to_csr(a),
+            AnySparse::Nm(a) => nm_to_csr(a),
         }
     }
 
@@ -45,6 +47,7 @@ impl<T: Element> AnySparse<T> {
     pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
         match self {
             AnySparse::Coo(_) | AnySparse::GroupCoo(_) => coo_to_dense(&self.to_coo()?),
+            AnySparse::Nm(a) => nm_to_dense(a),
             _ => csr_to_dense(&self.to_csr()?),
         }
     }
@@ -52,7 +55,7 @@ impl<T: Element> AnySparse<T> {
     /// The same tensor in another format; `group: None` chooses a group size by [`crate::stats::RowStats::group`].
     ///
     /// # Errors
-    /// If the format cannot hold a tensor of this order, a block or group size is 0, the slots do not fit u32, or
+    /// If the format cannot hold a tensor of this order or (N:M) a group with so many non-zeros, a block or group size is 0, the slots do not fit u32, or
     /// there is no memory.
     pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
         if self.format() == format {
@@ -88,6 +91,10 @@ fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<AnySparse<T>, Fo
         }
         Format::BlockCoo { block } => csr_to_block_coo(csr, block)?.into(),
         Format::BlockGroupCoo { block, group } => csr_to_block_group_coo(csr, block, group)?.into(),
+        Format::Nm { n, m } => {
+            nm::check_ratio(n, m)?;
+            csr_to_nm(csr)?.into()
+        }
     })
 }
 
@@ -109,11 +116,14 @@ thin! {
     Ell -> Csr = ell_to_csr;
     BlockCoo -> Csr = block_coo_to_csr;
     BlockGroupCoo -> Csr = block_group_coo_to_csr;
+    Nm -> Csr = nm_to_csr;
     Csr -> Coo = csr_to_coo;
     GroupCoo -> Coo = group_coo_to_coo;
     Csr -> Csc = csr_to_csc;
     Csr -> Ell = csr_to_ell;
+    Csr -> Nm = csr_to_nm;
     Csr -> Dense = csr_to_dense;
+    Nm -> Dense = nm_to_dense;
     Coo -> Dense = coo_to_dense;
     Dense -> Csr = dense_to_csr;
     Dense -> Coo = dense_to_coo;

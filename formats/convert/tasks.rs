@@ -11,7 +11,7 @@ const PER_THREAD: usize = 8;
 const LEAST: usize = 1 << 14;
 
 /// Consecutive rows, about the same work in each task. `at(r)` counts the entries before row `r`.
-pub(super) fn row_tasks(rows: usize, at: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+pub(crate) fn row_tasks(rows: usize, at: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
     // A row without entries costs something too.
     let work = |r: usize| at(r) + r;
     let tasks = (work(rows) / LEAST).clamp(1, PER_THREAD * rayon::current_num_threads());
@@ -53,7 +53,7 @@ pub(super) fn cut<'a, T>(
 }
 
 /// Running sums of the counts from 0, one more than counts.
-pub(super) fn prefix_sum(
+pub(crate) fn prefix_sum(
     what: &'static str,
     counts: impl ExactSizeIterator<Item = usize>,
 ) -> Result<Vec<u32>, FormatError> {

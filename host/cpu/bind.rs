@@ -28,7 +28,7 @@ pub(super) fn owners<'e, T: Element>(
 ) -> Result<Vec<Owner<'e>>> {
     let of_range = |range: &'e crate::indirect::Range| {
         let view = operands.index_array(&range.offsets)?;
-        let data = view.data;
+        let data = view.data.as_ref();
         let ascending = data.first() == Some(&0) && data.windows(2).all(|w| w[0] <= w[1]);
         if view.shape.len() != 1 || !ascending {
             let reason = "must be one-dimensional, start at 0 and ascend".into();
@@ -65,7 +65,7 @@ pub(super) struct Bound<'a, T: Element> {
     pub guards: Vec<Expr<'a>>,
     pub equalities: Vec<(Expr<'a>, Expr<'a>)>,
     pub scalar: T::Acc,
-    /// The values of a block format, whose zeros fill the block up and are no entries.
+    /// The values of a block or N:M format, whose zeros fill the block or group up and are no entries.
     pub filled: Option<usize>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn scalar<T: Element>(scalars: &[Scalar], operands: &Operands<'_, T>)
 
 pub(super) fn bind<'a, T: Element>(
     e: &'a IndirectEinsum,
-    operands: &Operands<'a, T>,
+    operands: &'a Operands<'a, T>,
     owners: &'a [Owner<'a>],
     out_shape: &[usize],
     out_strides: &[usize],
@@ -124,7 +124,7 @@ pub(super) fn bind<'a, T: Element>(
     let filled = e
         .sparse
         .as_ref()
-        .filter(|s| is_blocked(&s.format))
+        .filter(|s| holds_fill(&s.format))
         .map(|s| s.factor);
     Ok(Bound {
         extents: binder.extents,
@@ -137,15 +137,18 @@ pub(super) fn bind<'a, T: Element>(
     })
 }
 
-fn is_blocked(format: &Format) -> bool {
+fn holds_fill(format: &Format) -> bool {
     matches!(
         format,
-        Format::Bsr { .. } | Format::BlockCoo { .. } | Format::BlockGroupCoo { .. }
+        Format::Bsr { .. }
+            | Format::BlockCoo { .. }
+            | Format::BlockGroupCoo { .. }
+            | Format::Nm { .. }
     )
 }
 
-struct Binder<'a, 'o, T> {
-    operands: &'o Operands<'a, T>,
+struct Binder<'a, T> {
+    operands: &'a Operands<'a, T>,
     owners: &'a [Owner<'a>],
     names: BTreeMap<&'a str, (usize, String)>,
     extents: Vec<usize>,
@@ -153,7 +156,7 @@ struct Binder<'a, 'o, T> {
     checked: BTreeSet<(usize, usize)>,
 }
 
-impl<'a, T: Element> Binder<'a, '_, T> {
+impl<'a, T: Element> Binder<'a, T> {
     fn axes(
         &mut self,
         access: &'a Access,
@@ -235,12 +238,20 @@ impl<'a, T: Element> Binder<'a, '_, T> {
                 extent,
             } => {
                 let outer = Box::new(self.expr(outer, bound.div_ceil(*extent), place)?);
-                let inner = self.extent(inner, *extent, place)?;
-                Ok(Expr::Split {
-                    outer,
-                    inner,
-                    block: *extent,
-                    bound,
+                let block = *extent;
+                Ok(match self.expr(inner, block, place)? {
+                    Expr::Var(inner) => Expr::Split {
+                        outer,
+                        inner,
+                        block,
+                        bound,
+                    },
+                    inner => Expr::Position {
+                        outer,
+                        inner: Box::new(inner),
+                        block,
+                        bound,
+                    },
                 })
             }
         }
@@ -248,7 +259,7 @@ impl<'a, T: Element> Binder<'a, '_, T> {
 
     fn load(&mut self, access: &'a Access, bound: usize) -> Result<Expr<'a>> {
         let view = self.operands.index_array(&access.tensor)?;
-        let array = view.data;
+        let array = view.data.as_ref();
         if self.checked.insert((array.as_ptr() as usize, bound)) {
             check_slots(&access.tensor, array, bound)?;
         }

@@ -21,6 +21,13 @@ pub(super) enum Expr<'a> {
         block: usize,
         bound: usize,
     },
+    /// As `Split`, but the place in the block is gathered too.
+    Position {
+        outer: Box<Expr<'a>>,
+        inner: Box<Expr<'a>>,
+        block: usize,
+        bound: usize,
+    },
 }
 
 impl Expr<'_> {
@@ -45,6 +52,15 @@ impl Expr<'_> {
                 let at = outer.eval(vars)? * block + vars[*inner];
                 (at < *bound).then_some(at)
             }
+            Expr::Position {
+                outer,
+                inner,
+                block,
+                bound,
+            } => {
+                let at = outer.eval(vars)? * block + inner.eval(vars)?;
+                (at < *bound).then_some(at)
+            }
         }
     }
 
@@ -56,6 +72,10 @@ impl Expr<'_> {
             Expr::Split { outer, inner, .. } => {
                 outer.for_each_var(visit);
                 visit(*inner);
+            }
+            Expr::Position { outer, inner, .. } => {
+                outer.for_each_var(visit);
+                inner.for_each_var(visit);
             }
         }
     }
@@ -69,7 +89,7 @@ impl Expr<'_> {
     pub fn gathers(&self) -> bool {
         match self {
             Expr::Var(_) => false,
-            Expr::Slot { .. } | Expr::Load { .. } => true,
+            Expr::Slot { .. } | Expr::Load { .. } | Expr::Position { .. } => true,
             Expr::Split { outer, .. } => outer.gathers(),
         }
     }

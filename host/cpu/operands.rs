@@ -1,8 +1,9 @@
 //! What a run reads and writes: named views of the caller's arrays, checked when they are bound.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use einsparse_formats::{AnySparse, Dense, Element, Format};
+use einsparse_formats::{AnySparse, Dense, Element, Format, NmPattern, Role};
 
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, SparseOperand};
@@ -19,13 +20,13 @@ pub(super) struct View<'a, T> {
 #[derive(Clone, Debug)]
 pub(super) struct IndexView<'a> {
     pub shape: Vec<usize>,
-    pub data: &'a [u32],
+    pub data: Cow<'a, [u32]>,
 }
 
 /// The operands of one run, by the names the indirect Einsum has for them.
 ///
 /// Sparse operands are bound with [`Operands::sparse`]; index arrays of a hand-written indirect Einsum with
-/// [`Operands::index`]. Nothing is copied.
+/// [`Operands::index`]. Nothing is copied but the positions of N:M, which are unpacked.
 #[derive(Clone, Debug)]
 pub struct Operands<'a, T> {
     pub(super) tensors: BTreeMap<String, View<'a, T>>,
@@ -119,7 +120,7 @@ impl<'a, T: Element> Operands<'a, T> {
             name.to_owned(),
             IndexView {
                 shape: shape.to_vec(),
-                data,
+                data: Cow::Borrowed(data),
             },
         );
         Ok(self)
@@ -143,6 +144,10 @@ impl<'a, T: Element> Operands<'a, T> {
             ));
         };
         check_format(sparse, tensor)?;
+        self.sparse = Some((sparse.name.clone(), tensor));
+        if let AnySparse::Nm(nm) = tensor {
+            return Ok(self.groups(sparse, nm.pattern(), nm.values()));
+        }
         for array in tensor.arrays() {
             if let Some(named) = sparse.arrays.iter().find(|a| a.role == array.role) {
                 self.index(&named.name, &array.shape, array.data)?;
@@ -150,8 +155,25 @@ impl<'a, T: Element> Operands<'a, T> {
         }
         let shape = tensor.value_shape();
         self.strided(&sparse.values, &shape, &row_major(&shape), tensor.values())?;
-        self.sparse = Some((sparse.name.clone(), tensor));
         Ok(self)
+    }
+
+    /// Binds the groups of N:M that hold columns: values and positions `[rows, ceil(cols / 4), 2]`.
+    fn groups(&mut self, sparse: &SparseOperand, nm: &NmPattern, values: &'a [T]) -> &mut Self {
+        let shape = vec![nm.rows(), nm.groups(), 2];
+        let view = View {
+            shape: shape.clone(),
+            strides: vec![nm.row_slots(), 2, 1],
+            values,
+        };
+        self.tensors.insert(sparse.values.clone(), view);
+        let positions = |a: &&crate::indirect::ArrayName| a.role == Role::Positions { axis: 1 };
+        if let Some(named) = sparse.arrays.iter().find(positions) {
+            let data = Cow::Owned(nm.unpacked());
+            self.indices
+                .insert(named.name.clone(), IndexView { shape, data });
+        }
+        self
     }
 
     pub(super) fn tensor(&self, name: &str) -> Result<&View<'a, T>> {

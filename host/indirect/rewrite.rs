@@ -177,6 +177,7 @@ impl<'a> Layout<'a> {
             Format::BlockCoo { block } => self.listed(None, Some(block)),
             Format::BlockGroupCoo { block, .. } => self.listed(Some(0), Some(block)),
             Format::Ell => self.ell(),
+            Format::Nm { m, .. } => self.n_of_m(m),
         }
     }
 
@@ -186,11 +187,16 @@ impl<'a> Layout<'a> {
 
     /// The slot of the coordinate array of `axis`.
     fn coordinate(&mut self, axis: usize, indices: &[&String]) -> Index {
+        self.array(Role::Coordinate { axis }, axis, indices)
+    }
+
+    /// The slot of an array named after `axis`.
+    fn array(&mut self, role: Role, axis: usize, indices: &[&String]) -> Index {
         let base = format!("{}{}", self.operand, self.names[axis].to_uppercase());
         let name = fresh(&mut self.tensors, &base);
         self.arrays.push(ArrayName {
             name: name.clone(),
-            role: Role::Coordinate { axis },
+            role,
         });
         let indices = indices.iter().map(|n| Index::Name(n.to_string())).collect();
         Index::Access(Access {
@@ -206,12 +212,12 @@ impl<'a> Layout<'a> {
         };
         let mut inner_indices = Vec::new();
         for (axis, extent) in [(0, bm), (1, bk)] {
-            let inner = self.fresh_loop(&format!("b{}", self.names[axis]));
-            inner_indices.push(Index::Name(inner.clone()));
+            let inner = Index::Name(self.fresh_loop(&format!("b{}", self.names[axis])));
+            inner_indices.push(inner.clone());
             let outer = Box::new(self.coordinates[axis].clone());
             self.coordinates[axis] = Index::Split {
                 outer,
-                inner,
+                inner: Box::new(inner),
                 extent,
             };
         }
@@ -276,6 +282,25 @@ impl<'a> Layout<'a> {
         let column = self.coordinate(1, &[&row, &q]);
         self.coordinates = vec![Index::Name(row.clone()), column];
         vec![Index::Name(row), Index::Name(q)]
+    }
+
+    /// N:M: a row is groups of `m` columns, and each slot of a group has its position there.
+    fn n_of_m(&mut self, m: usize) -> Vec<Index> {
+        let (group, q) = (self.fresh_loop("g"), self.fresh_loop("q"));
+        let row = self.names[0].to_owned();
+        let place = self.array(Role::Positions { axis: 1 }, 1, &[&row, &group, &q]);
+        let slot = vec![
+            Index::Name(row.clone()),
+            Index::Name(group.clone()),
+            Index::Name(q),
+        ];
+        let column = Index::Split {
+            outer: Box::new(Index::Name(group)),
+            inner: Box::new(place),
+            extent: m,
+        };
+        self.coordinates = vec![Index::Name(row), column];
+        slot
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Format, PAD, Role};
+use einsparse_formats::{AnySparse, Format, NmPattern, PAD, Role};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -30,16 +30,20 @@ pub(crate) struct DeviceArrays {
     pub(crate) device: Arc<Device>,
 }
 
-/// The column (block column) of every slot; formats of columns have none.
+/// The column (block column) of every slot, for N:M the words of positions; formats of columns have none.
 fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
-    let of_axis_1 = Role::Coordinate { axis: 1 };
+    let of_axis_1 = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
     let arrays = tensor.arrays();
-    arrays.iter().find(|a| a.role == of_axis_1).map(|a| a.data)
+    let found = arrays.iter().find(|a| of_axis_1.contains(&a.role));
+    found.map(|a| a.data)
 }
 
-/// The values with zeros in what edge blocks hold past the last column. Kernels multiply whole blocks, and a NaN
-/// there, which is no entry, must not reach C. (What lies past the last row reaches rows that are not stored.)
+/// The values with zeros in what edge blocks (groups) hold past the last column. Kernels multiply whole blocks, and a
+/// NaN there, which is no entry, must not reach C. (What lies past the last row reaches rows that are not stored.)
 fn values_inside<'v, T: Scalar>(tensor: &AnySparse<T>, values: &'v [T]) -> Cow<'v, [T]> {
+    if let AnySparse::Nm(nm) = tensor {
+        return groups_inside(nm.pattern(), values);
+    }
     let (rows, columns) = block_of(&tensor.format());
     let extent = tensor.shape().get(1).copied().unwrap_or(0);
     let inside = extent % columns;
@@ -53,6 +57,20 @@ fn values_inside<'v, T: Scalar>(tensor: &AnySparse<T>, values: &'v [T]) -> Cow<'
             let outside = row * columns + inside..(row + 1) * columns;
             if values[outside.clone()].iter().any(|&v| v != T::ZERO) {
                 values.to_mut()[outside].fill(T::ZERO);
+            }
+        }
+    }
+    values
+}
+
+fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]> {
+    let mut values = Cow::Borrowed(values);
+    for row in 0..nm.rows() {
+        // All groups before the last that holds columns lie inside.
+        let first = row * nm.row_slots() + 2 * nm.groups().saturating_sub(1);
+        for slot in first..(row + 1) * nm.row_slots() {
+            if values[slot] != T::ZERO && nm.is_outside(slot) {
+                values.to_mut()[slot] = T::ZERO;
             }
         }
     }
@@ -143,7 +161,7 @@ impl<T: Scalar> SparseTensor<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use einsparse_formats::{Bsr, BsrPattern};
+    use einsparse_formats::{Bsr, BsrPattern, Nm};
 
     #[test]
     fn edge_blocks_reach_the_device_without_what_lies_past_the_columns() {
@@ -154,5 +172,18 @@ mod tests {
         let wanted = [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 7.0, 0.0];
         assert_eq!(values_inside(&a, &values)[..], wanted);
         assert!(matches!(values_inside(&a, &wanted), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn edge_groups_reach_the_device_without_what_lies_past_the_columns() {
+        // 1 x 5: positions 0 and 1 of the second group are columns 4 and 5, and column 5 is outside.
+        let pattern = NmPattern::new(1, 5, vec![0x4444_4444]).unwrap();
+        let values: Vec<f32> = (1..=16).map(|v| v as f32).collect();
+        let a = AnySparse::from(Nm::new(pattern, values.clone()).unwrap());
+        let mut wanted = [0.0; 16];
+        wanted[..3].copy_from_slice(&[1.0, 2.0, 3.0]);
+        assert_eq!(values_inside(&a, &values)[..], wanted);
+        assert!(matches!(values_inside(&a, &wanted), Cow::Borrowed(_)));
+        assert_eq!(columns_of(&a), Some(&[0x4444_4444][..]));
     }
 }

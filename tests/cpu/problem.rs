@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::{Access, Einsum, IndexExpr, Mode, Scalar};
+use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::reference::{self, Factor};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Element, Format, generate};
 use einsparse::indirect::{IndirectEinsum, rewrite, rewrite_dense};
@@ -88,8 +89,12 @@ impl<T: Element> Problem<T> {
         }
     }
 
+    /// To another format; what N:M does not hold is pruned first.
     pub fn convert(&mut self, format: Format) {
         if let Some((_, tensor)) = &mut self.sparse {
+            if matches!(format, Format::Nm { .. }) {
+                *tensor = prune_to_nm(&tensor.to_dense().unwrap()).unwrap().into();
+            }
             *tensor = tensor.convert(format).unwrap();
         }
     }

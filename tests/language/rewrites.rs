@@ -23,6 +23,7 @@ const MATRIX: &[&str] = &[
     "bsr:32x32",
     "blockcoo:16x16",
     "blockgroupcoo:32x16",
+    "nm:2:4",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo", "groupcoo@1", "groupcoo@2"];
 const GOLDEN: &[(&str, &str, &str, &[&str])] = &[
@@ -167,6 +168,7 @@ fn notation_of_the_paper() {
             "blockgroupcoo:4x4",
             "C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]",
         ),
+        ("nm:2:4", "C[m,n] += AV[m,g,q] * B[g,AK[m,g,q],n]"),
         (
             "bsr:4x4",
             "C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]",

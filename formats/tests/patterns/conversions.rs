@@ -148,6 +148,7 @@ fn tensors_of_other_orders_stay_in_coo_and_group_coo() {
         "bsr:2x2",
         "blockcoo:2x2",
         "blockgroupcoo:2x2",
+        "nm:2:4",
     ] {
         let error = a.convert(format.parse().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "order is 3, 2 wanted");
@@ -173,6 +174,7 @@ fn names_of_formats() {
         "blockcoo:16x16",
         "blockgroupcoo:32x32",
         "blockgroupcoo:32x32:4",
+        "nm:2:4",
     ];
     for name in names {
         assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
@@ -192,6 +194,11 @@ fn names_of_formats() {
         "blockgroupcoo:4x4:0",
         "groupcoo:99999999999",
         "coo:3",
+        "nm",
+        "nm:2",
+        "nm:1:2",
+        "nm:2:4:1",
+        "nm:2:4@0",
     ];
     for name in wrong {
         let error = name.parse::<Format>().unwrap_err().to_string();

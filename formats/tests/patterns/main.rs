@@ -1,9 +1,12 @@
 //! Patterns, conversions, statistics and bridges.
 
+mod advice;
 mod bridges;
 mod conversions;
 mod dense;
 mod invariants;
+mod nm;
+mod reorder;
 mod round_trips;
 mod speed;
 mod statistics;

@@ -3,8 +3,8 @@
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
     AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern, CscPattern, Csr,
-    CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, Pattern, convert, f16,
-    reference,
+    CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern, Pattern, convert,
+    f16, reference,
 };
 use proptest::prelude::*;
 
@@ -68,6 +68,11 @@ fn assert_valid<T: Element>(any: &AnySparse<T>) {
             assert_eq!(&new.unwrap(), &**p);
         }
         AnySparse::BlockCoo(_) | AnySparse::BlockGroupCoo(_) => assert_valid_blocks(any),
+        AnySparse::Nm(a) => {
+            let p = a.pattern();
+            let new = NmPattern::new(p.rows(), p.cols(), p.meta().to_vec());
+            assert_eq!(&new.unwrap(), &**p);
+        }
     }
     assert_eq!(any.value_shape().iter().product::<usize>(), any.slots());
     for array in any.arrays() {
@@ -129,6 +134,23 @@ proptest! {
     #[test]
     fn matrices(a in strategy::csr::<f32>(24), block in strategy::block(9), group in group()) {
         assert_all_pairs(&a, block, group);
+    }
+
+    #[test]
+    fn pruned_matrices(a in strategy::csr::<f32>(80), block in strategy::block(9)) {
+        let dense = convert::csr_to_dense(&a).unwrap();
+        let pruned = AnySparse::from(convert::prune_to_nm(&dense).unwrap());
+        assert_valid(&pruned);
+        let csr = pruned.to_csr().unwrap();
+        let dense = plain_dense(&pruned);
+        prop_assert_eq!(&pruned.to_dense().unwrap(), &dense);
+        prop_assert_eq!(&plain_dense(&AnySparse::from(csr.clone())), &dense);
+        prop_assert_eq!(&AnySparse::from(convert::dense_to_nm(&dense).unwrap()), &pruned);
+        for from in formats(block, None) {
+            let there = pruned.convert(from).unwrap();
+            prop_assert_eq!(&there, &AnySparse::from(csr.clone()).convert(from).unwrap());
+            prop_assert_eq!(&there.convert(Format::Nm { n: 2, m: 4 }).unwrap(), &pruned);
+        }
     }
 
     #[test]

@@ -75,6 +75,21 @@ proptest! {
             prop_assert_eq!(counted.values - counted.padding, a.nnz() as u128);
         }
     }
+
+    #[test]
+    fn slots_of_groups_are_what_conversion_takes(a in strategy::csr::<f32>(40)) {
+        let format = Format::Nm { n: 2, m: 4 };
+        let counted = stats::slots(a.pattern(), format);
+        match AnySparse::from(a.clone()).convert(format) {
+            Err(error) => prop_assert_eq!(counted.unwrap_err(), error),
+            Ok(made) => {
+                let counted = counted.unwrap();
+                prop_assert_eq!(counted.index, made.arrays()[0].data.len() as u128);
+                prop_assert_eq!(counted.values, made.slots() as u128);
+                prop_assert_eq!(counted.values - counted.padding, a.nnz() as u128);
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use einsparse::formats::io::{Loaded, write_any};
-use einsparse::formats::{Element, Format};
+use einsparse::formats::advice::block_fills;
+use einsparse::formats::io::{Loaded, write_any, write_npy};
+use einsparse::formats::{Csr, Dense, Element, Format, Permutation, reorder};
+use einsparse::registry::block_of;
 
 use super::problem::{Dtype, for_dtype, warn_overflow};
 use super::{Result, load};
@@ -21,6 +23,21 @@ pub struct Convert {
     /// Round the values to this element type
     #[arg(long, value_enum, default_value_t = Dtype::F64)]
     dtype: Dtype,
+    /// Reorder rows, columns or both so that blocks fill, and write the orders beside the output as
+    /// NAME.rows.npy and NAME.columns.npy: element i is the old place of row (column) i
+    #[arg(long, value_enum)]
+    reorder: Option<Axes>,
+    /// Block to fill with --reorder, rows x columns; by default that of --format, or 32x32
+    #[arg(long, requires = "reorder")]
+    block: Option<String>,
+}
+
+/// What is reordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Axes {
+    Rows,
+    Columns,
+    Both,
 }
 
 impl Convert {
@@ -36,6 +53,10 @@ impl Convert {
         let entries = match &read {
             Loaded::Sparse(sparse) => sparse.nnz(),
             Loaded::Dense(dense) => dense.len(),
+        };
+        let read = match self.reorder {
+            Some(axes) => self.reordered(axes, read.to_csr()?, format)?,
+            None => read,
         };
         let loaded = match (read, format) {
             (loaded, Some(format)) => Loaded::Sparse(loaded.into_sparse()?.convert(format)?),
@@ -67,5 +88,52 @@ impl Convert {
         };
         say!("{name} -> {}: {} {what}", self.output.display(), T::NAME);
         Ok(())
+    }
+
+    /// The matrix in an order that fills blocks; the orders are written beside the output.
+    fn reordered(&self, axes: Axes, csr: Csr<f64>, format: Option<Format>) -> Result<Loaded<f64>> {
+        let block = match (&self.block, format) {
+            (Some(text), _) => block_of(&format!("bsr:{text}").parse()?),
+            (None, Some(format)) if block_of(&format) != (1, 1) => block_of(&format),
+            _ => (32, 32),
+        };
+        let (options, pattern) = (reorder::Options::default(), csr.pattern());
+        let same = |places| Permutation::identity(places);
+        let (rows, columns) = match axes {
+            Axes::Both => reorder::reorder_both(pattern, block, &options)?,
+            Axes::Rows => (
+                reorder::reorder_rows(pattern, block, &options)?,
+                same(pattern.cols())?,
+            ),
+            Axes::Columns => (
+                same(pattern.rows())?,
+                reorder::reorder_columns(pattern, block, &options)?,
+            ),
+        };
+        let moved = columns.columns(&rows.rows(&csr)?)?;
+        let fill = |csr: &Csr<f64>| -> Result<f64> {
+            let fills = block_fills(csr.pattern(), &[block])?;
+            Ok(100.0 * fills.first().map_or(1.0, |f| f.fill()))
+        };
+        say!(
+            "blocks of {}x{}: {:.1} % full before, {:.1} % after",
+            block.0,
+            block.1,
+            fill(&csr)?,
+            fill(&moved)?
+        );
+        for (name, order, other) in [
+            ("rows", &rows, Axes::Columns),
+            ("columns", &columns, Axes::Rows),
+        ] {
+            if axes == other {
+                continue;
+            }
+            let path = self.output.with_extension(format!("{name}.npy"));
+            let order: Vec<f64> = order.order().iter().map(|&o| f64::from(o)).collect();
+            write_npy(&path, &Dense::new([order.len()], order)?)?;
+            say!("order of {name}: {}", path.display());
+        }
+        Ok(Loaded::Sparse(moved.into()))
     }
 }

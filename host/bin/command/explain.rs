@@ -3,12 +3,14 @@
 use einsparse::cost::Machine;
 use einsparse::einsum::Einsum;
 use einsparse::formats::Format;
+use einsparse::formats::advice::{Rates, advise};
 use einsparse::indirect::rewrite;
-use einsparse::{Context, Error, Plan, Scalar};
+use einsparse::registry::{Dtype, Row, WalkKind, block_of, kernels};
+use einsparse::{Context, Error, Options, Plan, Precision, Scalar};
 
 use super::Result;
 use super::bind::{self, Bound, Selected};
-use super::problem::{Place, Problem, for_dtype};
+use super::problem::{Place, Problem, Typed, for_dtype};
 use super::run::{describe, print_chain};
 
 /// Print how an Einsum becomes a kernel. Without operands: its form in every format.
@@ -44,6 +46,7 @@ impl Explain {
         match bind::plan(&context, &self.problem.expression, &bound, &options) {
             Ok((plan, _)) => {
                 print_chain(&plan, &typed, &selected, &context);
+                print_advice(&typed, &options)?;
                 print_offers(&selected);
                 self.print_choice(&plan, &context);
                 Ok(())
@@ -118,6 +121,35 @@ impl Explain {
     }
 }
 
+/// The block size that should pay, for a matrix that is stored entry by entry, among those that kernels exist for.
+fn print_advice<T: Scalar>(typed: &Typed<T>, options: &Options) -> Result<()> {
+    let Some(sparse) = bind::stored(typed).filter(|a| a.shape().len() == 2) else {
+        return Ok(());
+    };
+    let by_entry = !matches!(sparse.format(), Format::Nm { .. });
+    if !by_entry || block_of(&sparse.format()) != (1, 1) {
+        return Ok(());
+    }
+    let mut rates = Rates::default();
+    let dtype = match options.precision {
+        Precision::Tf32 if T::DTYPE == Dtype::F32 => Dtype::Tf32,
+        _ => T::DTYPE,
+    };
+    let has_kernel = |side: usize| {
+        let runs = |row: &Row| {
+            row.walk == WalkKind::Block && row.dtype == dtype && row.block as usize == side
+        };
+        kernels().iter().any(runs)
+    };
+    rates.blocks.retain(|&((rows, _), _)| has_kernel(rows));
+    if rates.blocks.is_empty() {
+        return Ok(());
+    }
+    let advice = advise(sparse.to_csr()?.pattern(), &rates)?;
+    say!("Advice   {advice}");
+    Ok(())
+}
+
 /// The formats a choice was made from.
 pub fn print_offers(selected: &Selected) {
     if !selected.offers.is_empty() {
@@ -150,6 +182,7 @@ fn every_format(expression: &str) -> Result<()> {
         Format::Bsr { block },
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
+        Format::Nm { n: 2, m: 4 },
     ];
     let mut names: Vec<&str> = einsum
         .factors

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use einsparse::formats::advice::{Rates, Storage, advise};
 use einsparse::formats::stats::{RowStats, slots};
-use einsparse::formats::{CsrPattern, Format, Pattern};
+use einsparse::formats::{CsrPattern, Format};
 
 use super::{Result, load, spy};
 
-/// Sizes, row histogram, padding in each format, fill of blocks.
+/// Sizes, row histogram, padding in each format, fill of blocks and the size that should pay.
 #[derive(clap::Args)]
 pub struct Inspect {
     /// .mtx, .smtx, .npz or .npy
@@ -112,6 +113,7 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
         Format::Bsr { block },
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
+        Format::Nm { n: 2, m: 4 },
     ];
     say!(
         "formats  {:22} {:>12} {:>12} {:>14} {:>12}",
@@ -137,26 +139,29 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
     Ok(())
 }
 
-/// How full the blocks are that hold anything.
+/// How full blocks of each size are, and what a product should cost with them.
 fn blocks(pattern: &CsrPattern) -> Result<()> {
-    for side in [16, 32, 64] {
-        let stats = RowStats::of_block_rows(pattern, (side, side))?;
-        let fill = match stats.nnz {
-            0 => 0.0,
-            blocks => pattern.nnz() as f64 / (blocks * side * side) as f64,
+    let advice = advise(pattern, &Rates::default())?;
+    say!(
+        "blocks   {:14} {:>12} {:>8} {:>14} {:>16}",
+        "",
+        "blocks",
+        "fill",
+        "elements",
+        "cost (dense = 1)"
+    );
+    for offer in &advice.offers {
+        let count = match offer.storage {
+            Storage::Blocks { .. } => offer.blocks.to_string(),
+            Storage::Dense | Storage::Entries => String::new(),
         };
-        let grid = stats.rows as f64 * pattern.cols().div_ceil(side) as f64;
+        let cost = offer.cost.map_or("-".into(), |cost| format!("{cost:.4}"));
+        let mark = if offer == advice.best() { "->" } else { "  " };
         say!(
-            "blocks   {side} x {side}: {} blocks, {:.1} % full, {:.1} % of the grid, {} to {} in a block row",
-            stats.nnz,
-            100.0 * fill,
-            if grid > 0.0 {
-                100.0 * stats.nnz as f64 / grid
-            } else {
-                0.0
-            },
-            stats.min,
-            stats.max
+            "      {mark} {:14} {count:>12} {:>6.1} % {:>14} {cost:>16}",
+            offer.storage,
+            100.0 * offer.fill,
+            offer.stored
         );
     }
     Ok(())
