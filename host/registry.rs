@@ -69,3 +69,14 @@ pub fn block_of(format: &Format) -> (usize, usize) {
         _ => (1, 1),
     }
 }
+
+/// Whether a kernel over blocks moves blocks of these extents: exactly its own, or in the `wgmma` family the largest
+/// pieces, at most 64 x 64, that they can be cut into.
+pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize)) -> bool {
+    let own = (row.block.0 as usize, row.block.1 as usize);
+    if row.family != "wgmma" {
+        return own == (bm, bk);
+    }
+    let whole = |extent: usize, piece: usize| extent.is_multiple_of(piece);
+    (bm.min(64), bk.min(64)) == own && whole(bm, own.0) && whole(bk, own.1)
+}

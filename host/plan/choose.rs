@@ -15,7 +15,7 @@ use crate::einsum::Mode;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm};
 use crate::launch::{Extents, Launch, MAX_GRID_Y, Matrix};
-use crate::registry::{Scalar, block_of, refuses};
+use crate::registry::{Scalar, block_of, refuses, takes_blocks};
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -336,15 +336,4 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
         ));
     }
     None
-}
-
-/// Whether a kernel over blocks moves blocks of these extents: exactly its own, or in the `wgmma` family the largest
-/// pieces, at most 64 x 64, that they can be cut into.
-fn takes_blocks(row: &Row, (bm, bk): (usize, usize)) -> bool {
-    let own = (row.block.0 as usize, row.block.1 as usize);
-    if row.family != "wgmma" {
-        return own == (bm, bk);
-    }
-    let whole = |extent: usize, piece: usize| extent.is_multiple_of(piece);
-    (bm.min(64), bk.min(64)) == own && whole(bm, own.0) && whole(bk, own.1)
 }

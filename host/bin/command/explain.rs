@@ -5,7 +5,7 @@ use einsparse::einsum::Einsum;
 use einsparse::formats::Format;
 use einsparse::formats::advice::{Rates, advise};
 use einsparse::indirect::rewrite;
-use einsparse::registry::{Dtype, Row, WalkKind, block_of, kernels};
+use einsparse::registry::{Dtype, Row, WalkKind, block_of, kernels, takes_blocks};
 use einsparse::{Context, Error, Options, Plan, Precision, Scalar};
 
 use super::Result;
@@ -137,7 +137,7 @@ fn print_advice<T: Scalar>(typed: &Typed<T>, options: &Options) -> Result<()> {
     };
     let has_kernel = |side: usize| {
         let runs = |row: &Row| {
-            row.walk == WalkKind::Block && row.dtype == dtype && row.block as usize == side
+            row.walk == WalkKind::Block && row.dtype == dtype && takes_blocks(row, (side, side))
         };
         kernels().iter().any(runs)
     };
