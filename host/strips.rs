@@ -235,8 +235,13 @@ fn records(list: &[Piece], pieces: Pieces) -> Vec<u32> {
             );
             let steps = (pieces.depth / step_depth).max(1);
             let first = slice * pieces.depth / step_depth;
+            let sixteenths = piece.place as usize * pieces.rows / 16
+                ..((piece.place as usize + 1) * pieces.rows).div_ceil(16);
             for step in first..first + steps {
                 words[0] |= 1 << (2 * step + half);
+                for r in sixteenths.clone() {
+                    words[3] |= 1 << (8 * step + r);
+                }
             }
             words[1 + half] = piece.column;
             words[RECORD_HEAD + slices + (slice * 2 + half) * per_half + inner] = piece.row;
@@ -268,7 +273,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Deals every strip and column tile to `blocks` thread blocks, longest first to the least loaded. Strips far longer
+    /// Deals every strip and tile of `columns` columns to `blocks` thread blocks (clusters), longest first to the least loaded. Strips far longer
     /// than a fair share are cut along k when that shortens the whole.
     pub(crate) fn new(spans: &[Span], columns: usize, n: usize, blocks: usize) -> Schedule {
         let tiles = n.div_ceil(columns);

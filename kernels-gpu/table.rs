@@ -99,9 +99,35 @@ macro_rules! for_each_kernel {
             }
             wgmma "wgmma" WgmmaParams sm_90a {
                 wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
+                wgmma_f16_64x64_n256_p: Block, F16, Panel<64, 64, 4, PAIR>;
                 wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;
+                wgmma_f16_64x64_n128_p: Block, F16, Panel<64, 64, 2, PAIR>;
+                wgmma_f16_64x32_n256: Block, F16, Panel<64, 32, 4, IN_REGISTERS>;
+                wgmma_f16_64x32_n128: Block, F16, Panel<64, 32, 2, IN_REGISTERS>;
+                wgmma_f16_32x32_n256: Block, F16, Panel<32, 32, 4, IN_REGISTERS>;
+                wgmma_f16_32x32_n128: Block, F16, Panel<32, 32, 2, IN_REGISTERS>;
+                wgmma_f16_16x32_n256: Block, F16, Panel<16, 32, 4, IN_REGISTERS>;
+                wgmma_f16_16x32_n128: Block, F16, Panel<16, 32, 2, IN_REGISTERS>;
+                wgmma_f16_16x16_n256: Block, F16, Panel<16, 16, 4, IN_REGISTERS>;
+                wgmma_f16_16x16_n128: Block, F16, Panel<16, 16, 2, IN_REGISTERS>;
+                wgmma_f16_64x1_n256: Block, F16, Panel<64, 1, 4, A_COLUMNS>;
+                wgmma_f16_32x1_n256: Block, F16, Panel<32, 1, 4, A_COLUMNS>;
+                wgmma_f16_1x64_n256: Block, F16, Panel<1, 64, 4, PLAIN>;
                 wgmma_bf16_64x64_n256: Block, Bf16, Panel<64, 64, 4, PLAIN>;
+                wgmma_bf16_64x64_n256_p: Block, Bf16, Panel<64, 64, 4, PAIR>;
                 wgmma_bf16_64x64_n128: Block, Bf16, Panel<64, 64, 2, PLAIN>;
+                wgmma_bf16_64x64_n128_p: Block, Bf16, Panel<64, 64, 2, PAIR>;
+                wgmma_bf16_64x32_n256: Block, Bf16, Panel<64, 32, 4, IN_REGISTERS>;
+                wgmma_bf16_64x32_n128: Block, Bf16, Panel<64, 32, 2, IN_REGISTERS>;
+                wgmma_bf16_32x32_n256: Block, Bf16, Panel<32, 32, 4, IN_REGISTERS>;
+                wgmma_bf16_32x32_n128: Block, Bf16, Panel<32, 32, 2, IN_REGISTERS>;
+                wgmma_bf16_16x32_n256: Block, Bf16, Panel<16, 32, 4, IN_REGISTERS>;
+                wgmma_bf16_16x32_n128: Block, Bf16, Panel<16, 32, 2, IN_REGISTERS>;
+                wgmma_bf16_16x16_n256: Block, Bf16, Panel<16, 16, 4, IN_REGISTERS>;
+                wgmma_bf16_16x16_n128: Block, Bf16, Panel<16, 16, 2, IN_REGISTERS>;
+                wgmma_bf16_64x1_n256: Block, Bf16, Panel<64, 1, 4, A_COLUMNS>;
+                wgmma_bf16_32x1_n256: Block, Bf16, Panel<32, 1, 4, A_COLUMNS>;
+                wgmma_bf16_1x64_n256: Block, Bf16, Panel<1, 64, 4, PLAIN>;
             }
         }
     };
@@ -137,6 +163,8 @@ pub struct Row {
     pub block: (u32, u32),
     /// How A's pieces and B lie in memory, `PLAIN` or [`crate::abi::A_COLUMNS`] and the like.
     pub order: u32,
+    /// Thread blocks of a cluster.
+    pub cluster: u32,
     /// The least architecture whose module holds the kernel.
     pub arch: &'static str,
     /// Bytes of the params struct.
@@ -170,6 +198,7 @@ macro_rules! rows {
                 burst: <$tile as Tile>::BURST,
                 block: <$tile as Tile>::BLOCK,
                 order: <$tile as Tile>::ORDER,
+                cluster: <$tile as Tile>::CLUSTER,
                 arch: stringify!($arch),
                 params_bytes: size_of::<$params>(),
                 vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),

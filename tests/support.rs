@@ -145,13 +145,18 @@ pub fn spread(lens: &[usize], cols: usize) -> CsrPattern {
 }
 
 /// The pattern whose entries fill the `block` x `block` blocks that `blocks` names, cut to the shape.
-pub fn fill_blocks(blocks: &CsrPattern, block: usize, rows: usize, cols: usize) -> CsrPattern {
+pub fn fill_blocks(
+    blocks: &CsrPattern,
+    (bm, bk): (usize, usize),
+    rows: usize,
+    cols: usize,
+) -> CsrPattern {
     let mut offsets = vec![0];
     let mut columns = Vec::new();
     for row in 0..rows {
-        for &b in &blocks.columns()[blocks.row(row / block)] {
-            let first = b as usize * block;
-            columns.extend((first..(first + block).min(cols)).map(|c| c as u32));
+        for &b in &blocks.columns()[blocks.row(row / bm)] {
+            let first = b as usize * bk;
+            columns.extend((first..(first + bk).min(cols)).map(|c| c as u32));
         }
         offsets.push(columns.len() as u32);
     }

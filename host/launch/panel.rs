@@ -110,9 +110,13 @@ impl Panels {
         within("rows of A's blocks", values.rows, i32::MAX as usize)?;
         let records = Records::new(&source, pieces, m);
         small("words of the records", records.words.len())?;
-        let blocks = device.machine().multiprocessors;
-        let schedule = Schedule::new(&records.spans, row.columns as usize, n, blocks as usize);
-        let partial = schedule.slots as usize * STRIP * row.columns as usize * 4;
+        // A cluster takes its column tiles as one.
+        let (clusters, columns) = (
+            device.machine().multiprocessors / row.cluster,
+            (row.columns * row.cluster) as usize,
+        );
+        let schedule = Schedule::new(&records.spans, columns, n, clusters as usize);
+        let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
             row,
             function,
@@ -124,10 +128,10 @@ impl Panels {
             strips: device.upload(bytemuck_strips(&schedule.strips))?,
             starts: device.upload(&schedule.starts)?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(schedule.cut as usize * 8)?,
+            counters: device.zeros(schedule.cut as usize * 8 * row.cluster as usize)?,
             strip_count: schedule.strips.len(),
             cut: schedule.cut,
-            blocks: blocks.min(schedule.strips.len() as u32),
+            blocks: clusters.min(schedule.strips.len() as u32) * row.cluster,
             done: Mutex::new(Event::for_order()?),
         })
     }
@@ -181,7 +185,7 @@ impl Panels {
             grid: [self.blocks, 1, 1],
             block: [self.row.threads, 1, 1],
             smem_bytes: self.row.shared_bytes,
-            cluster: None,
+            cluster: (self.row.cluster > 1).then_some([self.row.cluster, 1, 1]),
             overlap_previous: false,
         };
         // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
@@ -232,6 +236,7 @@ impl Panels {
             records: self.records.address(),
             strips: self.strips.address(),
             starts: self.starts.address(),
+            a: raw.values,
             c: raw.c,
             bias: raw.bias,
             partial: self.partial.address(),

@@ -10,6 +10,12 @@ pub const A_COLUMNS: u32 = 1;
 /// B as `[n, k]`.
 pub const B_COLUMNS: u32 = 2;
 
+/// Two thread blocks, a cluster, take neighbouring column tiles of a strip; each copies one half of A to both.
+pub const PAIR: u32 = 4;
+/// A's pieces go from shared memory to registers, as they lie in memory; absent ones are no copy at all. For pieces
+/// narrower than a stage.
+pub const IN_REGISTERS: u32 = 8;
+
 /// Rows of C of a strip: two warpgroups of 64.
 pub const STRIP: usize = 128;
 /// Rows of C that one warpgroup computes, the m of every `wgmma`.
@@ -20,8 +26,6 @@ pub const PANEL_BYTES: usize = 128;
 pub const STEPS: usize = 4;
 /// Bytes of A, and of 64 columns of B, that one half and stage hold.
 pub const SLAB: usize = HALF * PANEL_BYTES;
-/// Output buffers of a warpgroup, [`SLAB`] bytes each.
-pub const OUT_SLABS: usize = 2;
 /// A record's row of a piece that is not there and reads as zeros.
 pub const ABSENT: u32 = 0x7fff_ffff;
 
@@ -30,7 +34,7 @@ pub const ABSENT: u32 = 0x7fff_ffff;
 #[derive(Clone, Copy, Debug)]
 pub struct Panel<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>;
 
-/// Words of a record in front of its k and rows: mask, A's column in either half, padding.
+/// Words of a record in front of its k and rows: mask, A's column in either half, sixteenths that are there.
 pub const RECORD_HEAD: usize = 4;
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
@@ -52,6 +56,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     pub const A_COPIES: usize = 2 * Self::SLICES * Self::PIECES;
     /// Bytes of a stage.
     pub const STAGE: usize = (2 + CHUNKS) * SLAB;
+    /// Thread blocks of a cluster.
+    pub const BLOCKS: usize = if ORDER & PAIR == 0 { 1 } else { 2 };
+    /// Output buffers of a warpgroup, [`SLAB`] bytes each.
+    pub const OUT_SLABS: usize = 2;
     /// Stages in flight.
     pub const STAGES: usize = match CHUNKS {
         4 => 4,
@@ -63,11 +71,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// Offset of the output buffers.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage, then the mask of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * OUT_SLABS * SLAB;
+    pub const BARRIERS: usize = Self::OUT + 2 * Self::OUT_SLABS * SLAB;
 }
 
 /// Words of a stage's record. Word 0 is the mask: bit `2 step + half` says that the half multiplies in this step of 32
-/// bytes along k. Words 1 and 2: first column of A's pieces in either half. Then the k of each slice, then
+/// bytes along k. Words 1 and 2: first column of A's pieces in either half. Word 3: bit `8 step + r` says that rows
+/// `16 r ..` have a piece in this step. Then the k of each slice, then
 /// for each slice, half and piece its first row in A's map, [`ABSENT`] for zeros.
 pub const fn record_words(slices: usize, a_copies: usize) -> usize {
     (RECORD_HEAD + slices + a_copies).next_multiple_of(4)
@@ -84,8 +93,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Ti
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (PM as u32, PK as u32);
     const ORDER: u32 = ORDER;
+    const CLUSTER: u32 = Self::BLOCKS as u32;
     fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 20 + 8) as u32
+        (Self::BARRIERS + Self::STAGES * 24 + 8) as u32
     }
     /// The copy engine wants 16-byte addresses and strides.
     fn vector(dtype: Dtype) -> u32 {
@@ -135,6 +145,8 @@ pub struct WgmmaParams {
     pub strips: u64,
     /// First strip of each thread block, and one past the last, u32.
     pub starts: u64,
+    /// A's values.
+    pub a: u64,
     /// C, row-major.
     pub c: u64,
     /// Bias vector, or 0.
@@ -156,4 +168,4 @@ pub struct WgmmaParams {
 }
 
 const _: () = assert!(size_of::<Strip>() == 32);
-const _: () = assert!(size_of::<WgmmaParams>() == 464);
+const _: () = assert!(size_of::<WgmmaParams>() == 472);

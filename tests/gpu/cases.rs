@@ -98,44 +98,51 @@ pub fn entries() -> Vec<Shape> {
 }
 
 /// Patterns that fill blocks, some cut by the edge of the matrix.
-pub fn blocks(block: usize) -> Vec<Shape> {
+pub fn blocks((bm, bk): (usize, usize)) -> Vec<Shape> {
     let shape = |class, lens: &[usize], cols: usize, cut: [usize; 2], widths: &[usize]| {
         let blocks = spread(lens, cols);
         let (rows, cols) = (
-            (lens.len() * block).saturating_sub(cut[0]),
-            (cols * block).saturating_sub(cut[1]),
+            (lens.len() * bm).saturating_sub(cut[0]),
+            (cols * bk).saturating_sub(cut[1]),
         );
         Shape {
             class,
-            pattern: fill_blocks(&blocks, block, rows, cols),
+            pattern: fill_blocks(&blocks, (bm, bk), rows, cols),
             widths: widths.to_vec(),
         }
     };
     // Past the depth of the copy pipeline; then past the length at which a block row is cut.
-    let longest = match block {
+    let longest = match bk {
+        1 => 70,
         16 => 14,
         32 => 9,
         _ => 5,
     };
-    let everything = 1200 / block;
+    let everything = 1200 / bk;
     let ladder: Vec<usize> = (0..=longest).collect();
     let mut shapes = vec![
         shape(ZERO_ROWS, &[], 2, [0, 0], &VERY_FEW),
         shape(ZERO_COLUMNS, &[0, 0], 0, [0, 0], &VERY_FEW),
-        shape(ONE, &[1], 1, [block - 1, block - 1], &few()),
-        shape(NO_ENTRIES, &[0; 3], 2, [0, 1], &few()),
-        shape(LADDER, &ladder, longest, [5, 3], &all_widths()),
+        shape(ONE, &[1], 1, [bm - 1, bk - 1], &few()),
+        shape(NO_ENTRIES, &[0; 3], 2, [0, bk.min(2) - 1], &few()),
+        shape(
+            LADDER,
+            &ladder,
+            longest,
+            [5.min(bm - 1), 3.min(bk - 1)],
+            &all_widths(),
+        ),
     ];
-    for rows in [block - 1, block, block + 1] {
-        let lens = vec![2; rows.div_ceil(block)];
-        shapes.push(shape(
-            RAGGED,
-            &lens,
-            2,
-            [lens.len() * block - rows, 0],
-            &few(),
-        ));
+    for rows in [bm - 1, bm, bm + 1] {
+        let lens = vec![2; rows.div_ceil(bm)];
+        shapes.push(shape(RAGGED, &lens, 2, [lens.len() * bm - rows, 0], &few()));
     }
-    shapes.push(shape(CUT, &[0, everything, 1], everything, [1, 1], &few()));
+    shapes.push(shape(
+        CUT,
+        &[0, everything, 1],
+        everything,
+        [bm.min(2) - 1, bk.min(2) - 1],
+        &few(),
+    ));
     shapes
 }

@@ -10,7 +10,7 @@ use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream
 
 /// Formats a row is run with.
 pub fn formats(row: &Row) -> Vec<String> {
-    let b = row.block.0;
+    let b = format!("{}x{}", row.block.0, row.block.1);
     match row.walk {
         WalkKind::Csr => [
             "csr",
@@ -27,8 +27,8 @@ pub fn formats(row: &Row) -> Vec<String> {
             .map(String::from)
             .into(),
         WalkKind::Block => {
-            let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}x{b}:{g}"));
-            [format!("bsr:{b}x{b}"), format!("blockcoo:{b}x{b}")]
+            let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
+            [format!("bsr:{b}"), format!("blockcoo:{b}")]
                 .into_iter()
                 .chain(grouped)
                 .collect()
@@ -296,13 +296,13 @@ fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     }
     for block in blocked
         .iter()
-        .map(|row| row.block.0 as usize)
+        .map(|row| (row.block.0 as usize, row.block.1 as usize))
         .collect::<BTreeSet<_>>()
     {
         let of_block: Vec<_> = blocked
             .iter()
             .copied()
-            .filter(|row| row.block.0 as usize == block)
+            .filter(|row| (row.block.0 as usize, row.block.1 as usize) == block)
             .collect();
         cases::blocks(block)
             .iter()

@@ -3,6 +3,7 @@
 use super::rows::{force, formats};
 use crate::support::{GUARD, Problem, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
+use einsparse::kernels::abi::HALF;
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, kernels};
 use einsparse::{Context, Operand};
 
@@ -10,7 +11,7 @@ const N: usize = 64;
 
 /// A pattern whose even columns (block columns) no entry uses.
 fn odd_columns(row: &Row) -> CsrPattern {
-    let block = row.block.0 as usize;
+    let (bm, bk) = (row.block.0 as usize, row.block.1 as usize);
     let (lens, cols): (Vec<usize>, usize) = match row.walk {
         WalkKind::Block => ((0..6).collect(), 5),
         _ => ((0..40).chain([700]).collect(), 700),
@@ -21,9 +22,9 @@ fn odd_columns(row: &Row) -> CsrPattern {
     // One column of the last block lies past the edge.
     fill_blocks(
         &odd,
-        block,
-        lens.len() * block,
-        (2 * cols + 1) * block - usize::from(block > 1),
+        (bm, bk),
+        lens.len() * bm,
+        (2 * cols + 1) * bk - usize::from(bk > 1),
     )
 }
 
@@ -77,19 +78,24 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
     values
 }
 
+/// Rows that multiply this row of B: those that own an entry in its block column; in the `wgmma` family also their
+/// neighbours among the 64 rows of C that a warpgroup computes together.
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
-    let block = row.block.0 as usize;
+    let block = row.block.1 as usize;
+    let together = if row.family == "wgmma" { HALF } else { 1 };
+    let rows = a.shape()[0];
     let owns = |r: usize| {
         a.pattern().columns()[a.pattern().row(r)]
             .iter()
             .any(|&c| c as usize / block == column / block)
     };
-    (0..a.shape()[0]).map(owns).collect()
+    let near = |r: usize| (r / together * together)..(r / together * together + together).min(rows);
+    (0..rows).map(|r| near(r).any(owns)).collect()
 }
 
 fn check<T: Scalar>(context: &Context, row: &'static Row) {
     let problem = Problem::<T>::integers(odd_columns(row), 5, N);
-    let block = row.block.0 as usize;
+    let block = row.block.1 as usize;
     let exact = |c: &[T], r: usize| (0..N).all(|j| c[r * N + j] == problem.exact(r, j));
     for name in formats(row) {
         let a = problem.sparse(&name);

@@ -4,7 +4,8 @@ use super::{WgmmaElem, strip, strips};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, copy};
+use crate::device::ptx::{barrier, bulk, copy, matrix, warp};
+use crate::frag;
 
 /// No stage is waiting to be freed.
 const NONE: u32 = u32::MAX;
@@ -15,17 +16,30 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams, at: u64) {
         let half = gpu::thread() / 128;
-        let (mut index, end) = strips(p);
+        let (mut index, end) = strips(p, Self::BLOCKS as u32);
+        let mut later = strip(p, index, index < end);
         let (mut slot, mut parity) = (0, 0);
         while index < end {
-            let strip = strip(p, index);
+            let strip = later;
+            later = super::strip(p, index + 1, index + 1 < end);
             let mut acc = Acc::<CHUNKS>::zero();
             let mut held = NONE;
             let mut s = 0;
             while s < strip.stages {
                 barrier::wait(Self::full(slot), parity);
+                // The same for all lanes, and the shuffle tells ptxas so: it serialises `wgmma` behind a branch that
+                // might diverge (C7519).
                 let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
-                if mask & 0x55 != 0 {
+                let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
+                if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
+                    let a = Self::fragments(slot, half);
+                    acc.fence();
+                    Self::multiply_registers::<E>(&mut acc, slot, mask, a);
+                    wgmma::commit();
+                    // The fragments' registers are read until then. The other warpgroup keeps the Tensor Cores busy.
+                    acc.wait::<0>();
+                    Self::free(slot);
+                } else if mask & 0x55 != 0 {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, slot, half, mask);
                     wgmma::commit();
@@ -72,11 +86,55 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         });
     }
 
+    /// A's fragments of a stage, of this warp's 16 rows; zeros where there is no piece.
+    #[inline(always)]
+    fn fragments(slot: u32, half: u32) -> [[u32; 4]; STEPS] {
+        let warp = gpu::thread() / 32 % 4;
+        let there = copy::load_shared_b32(Self::mask(slot) + 4) >> (half * 4 + warp);
+        let there = warp::shuffle::<32>(there, 0, u32::MAX);
+        let (row, chunk) = frag::ldmatrix_x4(gpu::thread() % 32);
+        let row = warp * 16 + row;
+        let (piece, row) = (row / PM as u32, row % PM as u32);
+        let slab = Self::stage(slot) + half * SLAB as u32 + chunk * 16;
+        let mut a = [[0u32; 4]; STEPS];
+        unroll!(step < STEPS, {
+            let (slice, within) = (step * 16 / PK, step * 16 % PK);
+            let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * 2) as u32;
+            let from = slab + place + row * (PK * 2) as u32 + within as u32 * 2;
+            a[step] = matrix::ldmatrix_x4_if(from, there >> (8 * step) & 1 != 0);
+        });
+        a
+    }
+
+    /// The `wgmma`s of one stage with A in registers.
+    #[inline(always)]
+    fn multiply_registers<E: WgmmaElem>(
+        acc: &mut Acc<CHUNKS>,
+        slot: u32,
+        mask: u32,
+        a: [[u32; 4]; STEPS],
+    ) {
+        let panel = Self::stage(slot) + 2 * SLAB as u32;
+        unroll!(step < STEPS, {
+            if mask >> (2 * step) & 1 != 0 {
+                E::mma_registers::<CHUNKS, 1>(acc, a[step], Self::b(panel, step));
+            }
+        });
+    }
+
     /// Lets the stage be overwritten.
     #[inline(always)]
     fn free(slot: u32) {
-        if slot != NONE && gpu::thread() % 128 == 0 {
-            barrier::arrive(Self::empty(slot));
+        if slot == NONE {
+            return;
+        }
+        let thread = gpu::thread() % 128;
+        if Self::BLOCKS == 1 {
+            if thread == 0 {
+                barrier::arrive(Self::empty(slot));
+            }
+        } else if thread < Self::BLOCKS as u32 {
+            barrier::arrive_at(Self::empty(slot), thread);
         }
     }
 }

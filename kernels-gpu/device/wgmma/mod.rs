@@ -17,6 +17,8 @@ use crate::frag;
 pub trait WgmmaElem: Elem<Acc = f32> {
     /// `D += A B`, 32 bytes deep.
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
+    /// The same with A in registers.
+    fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
 }
 
 impl WgmmaElem for F16 {
@@ -24,12 +26,20 @@ impl WgmmaElem for F16 {
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
         acc.mma_f16::<TA, TB>(a, b)
     }
+    #[inline(always)]
+    fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64) {
+        acc.mma_f16_registers::<TB>(a, b)
+    }
 }
 
 impl WgmmaElem for Bf16 {
     #[inline(always)]
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
         acc.mma_bf16::<TA, TB>(a, b)
+    }
+    #[inline(always)]
+    fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64) {
+        acc.mma_bf16_registers::<TB>(a, b)
     }
 }
 
@@ -40,20 +50,20 @@ pub trait Body: Tile {
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &WgmmaParams, at: u64);
 }
 
-/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
+/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is
 /// three times the 168 they start with.
-const FEW: u32 = 40;
-const MANY: u32 = 232;
+const FEW: u32 = 56;
+const MANY: u32 = 224;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
 
-/// One strip of the work list.
+/// One strip of the work list; nothing where `there` is false.
 #[inline(always)]
-fn strip(p: &WgmmaParams, index: u32) -> Strip {
+fn strip(p: &WgmmaParams, index: u32, there: bool) -> Strip {
     let at = p.strips + index as u64 * size_of::<Strip>() as u64;
-    let [row, column, record, stages] = global::load_v4(at, true);
-    let [first, part, parts, counter] = global::load_v4(at + 16, true);
+    let [row, column, record, stages] = global::load_v4(at, there);
+    let [first, part, parts, counter] = global::load_v4(at + 16, there);
     Strip {
         row,
         column,
@@ -66,10 +76,10 @@ fn strip(p: &WgmmaParams, index: u32) -> Strip {
     }
 }
 
-/// The strips of this thread block.
+/// The strips of this cluster of `blocks` thread blocks.
 #[inline(always)]
-fn strips(p: &WgmmaParams) -> (u32, u32) {
-    let at = p.starts + gpu::block_x() as u64 * 4;
+fn strips(p: &WgmmaParams, blocks: u32) -> (u32, u32) {
+    let at = p.starts + (gpu::block_x() / blocks) as u64 * 4;
     (global::load_b32(at, true), global::load_b32(at + 4, true))
 }
 
@@ -88,10 +98,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         Self::full(slot) + Self::STAGES as u32 * 8
     }
 
-    /// Place of the mask of the stage's record.
+    /// Place of the mask and the sixteenths of the stage's record.
     #[inline(always)]
     fn mask(slot: u32) -> u32 {
-        copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 4
+        copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
     }
 
     /// First byte of the stage: A's halves, then B's chunks of 64 columns.
@@ -100,11 +110,23 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         copy::arena() + slot * Self::STAGE as u32
     }
 
+    /// Number of this thread block in its cluster.
+    #[inline(always)]
+    fn rank() -> u32 {
+        if Self::BLOCKS == 1 {
+            0
+        } else {
+            super::ptx::warp::cluster_rank()
+        }
+    }
+
     /// Byte of a piece of A in its half's slab.
     #[inline(always)]
     const fn a_place(slice: usize, piece: usize) -> usize {
         let bytes = PM * PK * 2;
-        if ORDER & A_COLUMNS == 0 {
+        if ORDER & IN_REGISTERS != 0 {
+            (slice * Self::PIECES + piece) * bytes
+        } else if ORDER & A_COLUMNS == 0 {
             slice * HALF * PK * 2 + piece * bytes
         } else {
             piece * Self::DEPTH * PM * 2 + slice * bytes
@@ -147,7 +169,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
                 barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), CONSUMERS / 4);
+                barrier::init(Self::empty(slot), CONSUMERS / 4 * Self::BLOCKS as u32);
                 slot += 1;
             }
             barrier::init_fence();
@@ -155,7 +177,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
             bulk::prefetch_map(at + 128);
             bulk::prefetch_map(at + 256);
         }
-        gpu::sync_threads();
+        if Self::BLOCKS == 1 {
+            gpu::sync_threads();
+        } else {
+            barrier::sync_cluster();
+        }
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
             if gpu::thread() < CONSUMERS * 32 + 32 {
@@ -164,6 +190,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
         } else {
             barrier::registers_up::<MANY>();
             Self::consume::<E>(p, at);
+        }
+        // Nobody leaves while the other still copies into its memory or arrives at its barriers.
+        if Self::BLOCKS > 1 {
+            super::ptx::warp::sync_lanes(u32::MAX);
+            barrier::sync_cluster();
         }
     }
 }

@@ -34,10 +34,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     pub(super) fn leave<E: WgmmaElem>(
         p: &WgmmaParams,
         at: u64,
-        strip: Strip,
+        mut strip: Strip,
         half: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
+        strip.column += Self::rank() * Self::COLUMNS;
         let mut stages = strip.stages;
         if strip.parts > 1 {
             if !Self::carry(p, strip, half, acc) {
@@ -82,11 +83,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         (alpha, bias): (f32, [f32; 2]),
         acc: &mut Acc<CHUNKS>,
     ) {
-        unroll!(c < CHUNKS, {
-            unroll!(j < 8, {
-                Self::atom(acc, c, j, |i, x| E::fma(alpha, x, bias[i / 2]));
+        if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
+            unroll!(c < CHUNKS, {
+                unroll!(j < 8, {
+                    Self::atom(acc, c, j, |i, x| E::fma(alpha, x, bias[i / 2]));
+                });
             });
-        });
+        }
         if o.flags & (FLAG_BIAS_COLUMNS | FLAG_RELU | FLAG_GELU) == 0 {
             return;
         }
@@ -143,15 +146,21 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     fn send<E: WgmmaElem>(o: Output, at: u64, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
         let leader = gpu::thread_again() % 128 == 0;
-        let slabs = copy::arena() + (Self::OUT + half as usize * OUT_SLABS * SLAB) as u32;
+        let slabs = copy::arena() + (Self::OUT + half as usize * Self::OUT_SLABS * SLAB) as u32;
         let (r, chunk) = frag::ldmatrix_x4(lane);
+        // With room for the whole tile, one wait and one barrier serve all chunks.
+        let whole = Self::OUT_SLABS >= CHUNKS;
         unroll!(c < CHUNKS, {
-            let slab = slabs + (c % OUT_SLABS * SLAB) as u32;
-            // The store before the last has read this slab.
-            if leader {
-                bulk::wait_read::<{ OUT_SLABS as u32 - 1 }>();
+            let slab = slabs + (c % Self::OUT_SLABS * SLAB) as u32;
+            if !whole || c == 0 {
+                // The stores that still read the slab: all, or that before the last.
+                if leader && whole {
+                    bulk::wait_read::<0>();
+                } else if leader {
+                    bulk::wait_read::<1>();
+                }
+                barrier::sync_named(1 + half, 128);
             }
-            barrier::sync_named(1 + half, 128);
             unroll!(j < 4, {
                 let mut words = [0u32; 4];
                 unroll!(w < 4, {
@@ -162,16 +171,35 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 let place = frag::swizzle(warp * 16 + r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
                 matrix::stmatrix_x4(slab + place, words);
             });
+            if !whole {
+                barrier::fence_async();
+                barrier::sync_named(1 + half, 128);
+                if leader {
+                    Self::post(o, at, strip, half, c as u32, slab);
+                }
+            }
+        });
+        if whole {
             barrier::fence_async();
             barrier::sync_named(1 + half, 128);
             if leader {
-                let column = strip.column + c as u32 * 64;
-                if column < o.n {
-                    bulk::store(at + 256, column, strip.row + half * HALF as u32, slab);
+                let mut c = 0;
+                while c < CHUNKS as u32 {
+                    Self::post(o, at, strip, half, c, slabs + c * SLAB as u32);
+                    c += 1;
                 }
-                bulk::commit();
             }
-        });
+        }
+    }
+
+    /// Starts the store of a chunk.
+    #[inline(always)]
+    fn post(o: Output, at: u64, strip: Strip, half: u32, c: u32, slab: u32) {
+        let column = strip.column + c * 64;
+        if column < o.n {
+            bulk::store(at + 256, column, strip.row + half * HALF as u32, slab);
+        }
+        bulk::commit();
     }
 
     /// Leaves the partial sums of this piece. The warpgroup that arrives last gets the sum over all pieces, in order.
@@ -181,7 +209,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         // A warpgroup's accumulators, four of each thread side by side.
         let bytes = (CHUNKS * 8 * 128 * 16) as u64;
         let place = |part: u32| {
-            p.partial + ((strip.first + part) as u64 * 2 + half as u64) * bytes + lane as u64 * 16
+            let slot = (strip.first + part) * Self::BLOCKS as u32 + Self::rank();
+            p.partial + (slot as u64 * 2 + half as u64) * bytes + lane as u64 * 16
         };
         let mine = place(strip.part);
         unroll!(c < CHUNKS, {
@@ -192,8 +221,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         });
         global::fence_gpu();
         barrier::sync_named(1 + half, 128);
-        let arrivals = p.counters + (strip.counter * 2 + half) as u64 * 4;
-        let told = copy::arena() + (Self::BARRIERS + Self::STAGES * 20) as u32 + half * 4;
+        let arrivals = p.counters
+            + ((strip.counter * Self::BLOCKS as u32 + Self::rank()) * 2 + half) as u64 * 4;
+        let told = copy::arena() + (Self::BARRIERS + Self::STAGES * 24) as u32 + half * 4;
         if lane == 0 {
             let before = global::atomic_add(arrivals, 1);
             copy::store_shared_b32(told, before);

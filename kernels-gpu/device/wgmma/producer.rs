@@ -49,36 +49,48 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     pub(super) fn produce(p: &WgmmaParams, at: u64) {
         let lane = gpu::thread() % 32;
-        let (mut index, end) = strips(p);
+        let (mut index, end) = strips(p, Self::BLOCKS as u32);
+        let columns = Self::rank() * Self::COLUMNS;
         // A ring that starts empty: the first wait for a free stage passes.
         let (mut slot, mut parity) = (0, 1);
+        let mut later = strip(p, index, index < end);
+        let mut next = Self::fetch(Self::record(p, later), lane, later.stages > 0);
         while index < end {
-            let strip = strip(p, index);
-            let mut record = p.records + strip.record as u64 * Self::RECORD as u64 * 4;
-            let mut next = Self::fetch(record, lane, strip.stages > 0);
+            let strip = later;
+            let column = strip.column + columns;
+            let mut record = Self::record(p, strip);
+            later = super::strip(p, index + 1, index + 1 < end);
             let mut s = 0;
             while s < strip.stages {
                 let now = next;
                 let here = record;
                 record += Self::RECORD as u64 * 4;
                 s += 1;
-                next = Self::fetch(record, lane, s < strip.stages);
+                if s < strip.stages {
+                    next = Self::fetch(record, lane, true);
+                } else {
+                    next = Self::fetch(Self::record(p, later), lane, later.stages > 0);
+                }
                 barrier::wait(Self::empty(slot), parity);
                 if lane == 0 {
-                    let [mask, ..] = now.head;
+                    let [mask, _, _, sixteenths] = now.head;
                     let slices = (mask | mask >> 1) & 0x55;
-                    let a = mask.count_ones() * (SLAB / STEPS) as u32;
+                    let a = if ORDER & IN_REGISTERS == 0 {
+                        mask.count_ones() * (SLAB / STEPS) as u32
+                    } else {
+                        sixteenths.count_ones() * (SLAB / STEPS / 4) as u32
+                    };
                     let b = slices.count_ones() * (CHUNKS * SLAB / STEPS) as u32;
-                    copy::store_shared_b32(Self::mask(slot), mask);
+                    copy::store_shared_v2(Self::mask(slot), [mask, sixteenths]);
                     barrier::arrive_expect(Self::full(slot), a + b);
                 }
-                Self::start(at, slot, lane, now.head, strip.column, now.words[0]);
+                Self::start(p, at, slot, lane, now.head, column, now.words[0]);
                 if Self::COPIES > 32 {
-                    Self::start(at, slot, lane + 32, now.head, strip.column, now.words[1]);
+                    Self::start(p, at, slot, lane + 32, now.head, column, now.words[1]);
                     let mut i = lane + 64;
                     while i < Self::COPIES as u32 {
                         let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
-                        Self::start(at, slot, i, now.head, strip.column, word);
+                        Self::start(p, at, slot, i, now.head, column, word);
                         i += 32;
                     }
                 }
@@ -88,13 +100,22 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     parity ^= 1;
                 }
             }
+            if strip.stages == 0 {
+                next = Self::fetch(Self::record(p, later), lane, later.stages > 0);
+            }
             index += 1;
         }
     }
 
+    /// First record of a strip.
+    #[inline(always)]
+    fn record(p: &WgmmaParams, strip: Strip) -> u64 {
+        p.records + strip.record as u64 * (Self::RECORD * 4) as u64
+    }
+
     /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
     #[inline(always)]
-    fn start(at: u64, slot: u32, i: u32, head: [u32; 4], column: u32, word: u32) {
+    fn start(p: &WgmmaParams, at: u64, slot: u32, i: u32, head: [u32; 4], column: u32, word: u32) {
         let [mask, column_0, column_1, _] = head;
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         let b_copies = Self::B_COPIES as u32;
@@ -123,7 +144,16 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let to =
                 stage + half * SLAB as u32 + Self::a_place(slice as usize, piece as usize) as u32;
             let x = if half == 0 { column_0 } else { column_1 };
-            bulk::load(to, at, x, word, full);
+            if ORDER & IN_REGISTERS != 0 {
+                let bytes = (PM * PK * 2) as u32;
+                if word != ABSENT {
+                    bulk::load_line(to, p.a + word as u64 * (PK * 2) as u64, bytes, full);
+                }
+            } else if Self::BLOCKS == 1 {
+                bulk::load(to, at, x, word, full);
+            } else if half == Self::rank() {
+                bulk::load_to(3, to, at, x, word, full);
+            }
         }
     }
 }
