@@ -35,6 +35,12 @@ pub const fn ldmatrix_x4(lane: u32) -> Place {
     (lane % 16, lane / 16)
 }
 
+/// Row (k) and 16-byte chunk (m) that a lane addresses for `ldmatrix.x4.trans` over 16 rows x 32 bytes of a column by
+/// column A; the four matrices land in the registers of [`a_k16`].
+pub const fn ldmatrix_x4_columns(lane: u32) -> Place {
+    (lane / 16 * 8 + lane % 8, lane / 8 % 2)
+}
+
 /// Byte offset of 16-byte chunk `chunk` of row `row` in a tile with rows of `row_bytes` (a multiple
 /// of 128): chunks of eight consecutive rows fall into eight different bank groups.
 pub const fn swizzle(row: u32, chunk: u32, row_bytes: u32) -> u32 {
@@ -109,6 +115,16 @@ mod tests {
                 (k0 + lane % 4 * 2 + h, chunk * 8 + lane / 4),
                 (k, n + 8 * (r / 2))
             );
+        }
+    }
+
+    /// With `.trans`, lane l gets elements (2(l%4), l/4) and (2(l%4)+1, l/4) of matrix r, rows along k.
+    #[test]
+    fn transposed_ldmatrix_delivers_the_a_fragments() {
+        for (lane, r, h) in lanes(4, 2) {
+            let (k0, chunk) = ldmatrix_x4_columns(8 * r);
+            let (m, k) = a_k16(lane, r, h);
+            assert_eq!((chunk * 8 + lane / 4, k0 + lane % 4 * 2 + h), (m, k));
         }
     }
 

@@ -110,8 +110,8 @@ macro_rules! for_each_kernel {
                 wgmma_f16_16x32_n128: Block, F16, Panel<16, 32, 2, IN_REGISTERS>;
                 wgmma_f16_16x16_n256: Block, F16, Panel<16, 16, 4, IN_REGISTERS>;
                 wgmma_f16_16x16_n128: Block, F16, Panel<16, 16, 2, IN_REGISTERS>;
-                wgmma_f16_64x1_n256: Block, F16, Panel<64, 1, 4, A_COLUMNS>;
-                wgmma_f16_32x1_n256: Block, F16, Panel<32, 1, 4, A_COLUMNS>;
+                wgmma_f16_64x1_n256: Block, F16, Panel<64, 1, 4, COLUMN_PIECES>;
+                wgmma_f16_32x1_n256: Block, F16, Panel<32, 1, 4, COLUMN_PIECES>;
                 wgmma_f16_1x64_n256: Block, F16, Panel<1, 64, 4, PLAIN>;
                 wgmma_bf16_64x64_n256: Block, Bf16, Panel<64, 64, 4, PLAIN>;
                 wgmma_bf16_64x64_n256_p: Block, Bf16, Panel<64, 64, 4, PAIR>;
@@ -125,8 +125,8 @@ macro_rules! for_each_kernel {
                 wgmma_bf16_16x32_n128: Block, Bf16, Panel<16, 32, 2, IN_REGISTERS>;
                 wgmma_bf16_16x16_n256: Block, Bf16, Panel<16, 16, 4, IN_REGISTERS>;
                 wgmma_bf16_16x16_n128: Block, Bf16, Panel<16, 16, 2, IN_REGISTERS>;
-                wgmma_bf16_64x1_n256: Block, Bf16, Panel<64, 1, 4, A_COLUMNS>;
-                wgmma_bf16_32x1_n256: Block, Bf16, Panel<32, 1, 4, A_COLUMNS>;
+                wgmma_bf16_64x1_n256: Block, Bf16, Panel<64, 1, 4, COLUMN_PIECES>;
+                wgmma_bf16_32x1_n256: Block, Bf16, Panel<32, 1, 4, COLUMN_PIECES>;
                 wgmma_bf16_1x64_n256: Block, Bf16, Panel<1, 64, 4, PLAIN>;
             }
         }

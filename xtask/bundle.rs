@@ -32,6 +32,11 @@ pub fn bundle() -> Result<()> {
         if !stripped.is_ok_and(|status| status.success()) {
             eprintln!("{}: not stripped", copy.display());
         }
+        // Machine code halves and more; run.sh unpacks it. Without gzip the bundle is only larger.
+        let packed = Command::new("gzip").args(["-6", "-n"]).arg(&copy).status();
+        if !packed.is_ok_and(|status| status.success()) {
+            eprintln!("{}: not packed", copy.display());
+        }
     }
     fs::write(folder.join("run.sh"), RUN)?;
     #[cfg(unix)]

@@ -6,6 +6,10 @@
 #   run.sh all                         tests, memcheck, racecheck, bench
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here" || exit 1
+# Programs come packed.
+for packed in ./*.gz tests/*.gz; do
+    [ -f "$packed" ] && gzip -d "$packed"
+done
 export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
 # Tests that read the source tree or compile kernels have neither here, and skip.
 export EINSPARSE_BUNDLE=1

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, FLAG_VECTORS, HALF, STRIP, WgmmaParams};
+use einsparse_kernels::abi::{
+    A_COLUMNS, B_COLUMNS, FLAG_VECTORS, HALF, PANEL_BYTES, STRIP, WgmmaParams,
+};
 use einsparse_kernels::table::Row;
 
 use super::{Extents, RawSpmm, flags, small, within};
@@ -62,6 +64,7 @@ pub(crate) struct Panels {
     starts: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
+    zeros: DeviceMemory,
     strip_count: usize,
     cut: u32,
     blocks: u32,
@@ -129,6 +132,7 @@ impl Panels {
             starts: device.upload(&schedule.starts)?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
             counters: device.zeros(schedule.cut as usize * 8 * row.cluster as usize)?,
+            zeros: device.zeros(PANEL_BYTES)?,
             strip_count: schedule.strips.len(),
             cut: schedule.cut,
             blocks: clusters.min(schedule.strips.len() as u32) * row.cluster,
@@ -200,7 +204,10 @@ impl Panels {
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         super::aligned(self.row, "values of A", raw.values, self.values.leading)?;
-        let whole = (raw.ldc * element).is_multiple_of(16) && raw.c.is_multiple_of(16);
+        let whole = [raw.ldc, n]
+            .iter()
+            .all(|x| (x * element).is_multiple_of(16))
+            && raw.c.is_multiple_of(16);
         if whole {
             flags |= FLAG_VECTORS;
         }
@@ -224,19 +231,14 @@ impl Panels {
             let tile = [pieces.depth, self.row.columns as usize];
             self.map(raw.b, [k, n], raw.ldb, tile, pieces.depth)?
         };
-        let c_map = if flags & FLAG_VECTORS != 0 {
-            self.map(raw.c, [n, m], raw.ldc, [HALF, HALF], HALF)?
-        } else {
-            b_map
-        };
         Ok(WgmmaParams {
             a_map,
             b_map,
-            c_map,
             records: self.records.address(),
             strips: self.strips.address(),
             starts: self.starts.address(),
             a: raw.values,
+            zeros: self.zeros.address(),
             c: raw.c,
             bias: raw.bias,
             partial: self.partial.address(),
@@ -246,6 +248,8 @@ impl Panels {
             m: small("rows of A", m)?,
             ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
             flags,
+            a_row: small("elements of a row of A's values", columns)?,
+            reserved: 0,
         })
     }
 

@@ -15,6 +15,9 @@ pub const PAIR: u32 = 4;
 /// A's pieces go from shared memory to registers, as they lie in memory; absent ones are no copy at all. For pieces
 /// narrower than a stage.
 pub const IN_REGISTERS: u32 = 8;
+/// Pieces of one column: a column by column layout by nature, and registers because columns of 32 rows are too short
+/// for the places that tensor copies write to.
+pub const COLUMN_PIECES: u32 = A_COLUMNS | IN_REGISTERS;
 
 /// Rows of C of a strip: two warpgroups of 64.
 pub const STRIP: usize = 128;
@@ -58,8 +61,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     pub const STAGE: usize = (2 + CHUNKS) * SLAB;
     /// Thread blocks of a cluster.
     pub const BLOCKS: usize = if ORDER & PAIR == 0 { 1 } else { 2 };
-    /// Output buffers of a warpgroup, [`SLAB`] bytes each.
-    pub const OUT_SLABS: usize = 2;
     /// Stages in flight.
     pub const STAGES: usize = match CHUNKS {
         4 => 4,
@@ -68,10 +69,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     };
     /// Words of a record: [`RECORD_HEAD`], the k of each slice, the row of each piece; whole 16 bytes.
     pub const RECORD: usize = record_words(Self::SLICES, Self::A_COPIES);
-    /// Offset of the output buffers.
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage, then the mask of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * Self::OUT_SLABS * SLAB;
+    pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
 }
 
 /// Words of a stage's record. Word 0 is the mask: bit `2 step + half` says that the half multiplies in this step of 32
@@ -137,8 +138,6 @@ pub struct WgmmaParams {
     pub a_map: MapWords,
     /// B.
     pub b_map: MapWords,
-    /// C, for whole-tile stores; unused without [`super::FLAG_VECTORS`].
-    pub c_map: MapWords,
     /// Records of all stages.
     pub records: u64,
     /// [`Strip`]s, those of a thread block one after another.
@@ -147,6 +146,8 @@ pub struct WgmmaParams {
     pub starts: u64,
     /// A's values.
     pub a: u64,
+    /// As many zeros as the longest piece column has bytes.
+    pub zeros: u64,
     /// C, row-major.
     pub c: u64,
     /// Bias vector, or 0.
@@ -165,7 +166,11 @@ pub struct WgmmaParams {
     pub ldc_bytes: u32,
     /// `FLAG_*`.
     pub flags: u32,
+    /// Elements of a row of A's values.
+    pub a_row: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<Strip>() == 32);
-const _: () = assert!(size_of::<WgmmaParams>() == 472);
+const _: () = assert!(size_of::<WgmmaParams>() == 360);

@@ -75,6 +75,7 @@ pub fn sync_named(id: u32, threads: u32) {
 
 /// Orders this thread's ordinary accesses to shared memory before those of the copy engine and the Tensor Cores.
 #[inline(always)]
+#[allow(dead_code)]
 pub fn fence_async() {
     ptx!("fence.proxy.async.shared::cta;", options(nostack));
 }

@@ -35,28 +35,6 @@ pub fn load_to(blocks: u32, to: u32, map: u64, x: u32, y: u32, barrier: u32) {
     );
 }
 
-/// Starts the copy of a tile from shared `from` to column `x`, row `y`; what lies outside the tensor is dropped.
-#[inline(always)]
-pub fn store(map: u64, x: u32, y: u32, from: u32) {
-    ptx!(
-        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [{map}, {{{x}, {y}}}], [{from}];",
-        map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, from = in(reg32) from,
-        options(nostack)
-    );
-}
-
-/// Closes a group of this thread's stores.
-#[inline(always)]
-pub fn commit() {
-    ptx!("cp.async.bulk.commit_group;", options(nostack));
-}
-
-/// Waits until at most `PENDING` groups of this thread still read shared memory.
-#[inline(always)]
-pub fn wait_read<const PENDING: u32>() {
-    ptx!("cp.async.bulk.wait_group.read {n};", n = const PENDING, options(nostack));
-}
-
 /// Fetches a tensor map ahead of its first use.
 #[inline(always)]
 pub fn prefetch_map(map: u64) {

@@ -4,7 +4,7 @@ use super::{WgmmaElem, strip, strips};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk, copy, matrix, warp};
+use crate::device::ptx::{barrier, copy, matrix, warp};
 use crate::frag;
 
 /// No stage is waiting to be freed.
@@ -14,7 +14,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     Panel<PM, PK, CHUNKS, ORDER>
 {
     #[inline(always)]
-    pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams, at: u64) {
+    pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
         let half = gpu::thread() / 128;
         let (mut index, end) = strips(p, Self::BLOCKS as u32);
         let mut later = strip(p, index, index < end);
@@ -61,11 +61,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             }
             acc.wait::<0>();
             Self::free(held);
-            Self::leave::<E>(p, at, strip, half, &mut acc);
+            Self::leave::<E>(p, strip, half, &mut acc);
             index += 1;
         }
-        // The copy engine reads this thread block's memory until then.
-        bulk::wait_read::<0>();
     }
 
     /// The `wgmma`s of one stage.
@@ -89,19 +87,28 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// A's fragments of a stage, of this warp's 16 rows; zeros where there is no piece.
     #[inline(always)]
     fn fragments(slot: u32, half: u32) -> [[u32; 4]; STEPS] {
-        let warp = gpu::thread() / 32 % 4;
+        let (warp, lane) = (gpu::thread_again() / 32 % 4, gpu::thread_again() % 32);
         let there = copy::load_shared_b32(Self::mask(slot) + 4) >> (half * 4 + warp);
         let there = warp::shuffle::<32>(there, 0, u32::MAX);
-        let (row, chunk) = frag::ldmatrix_x4(gpu::thread() % 32);
-        let row = warp * 16 + row;
-        let (piece, row) = (row / PM as u32, row % PM as u32);
-        let slab = Self::stage(slot) + half * SLAB as u32 + chunk * 16;
+        let slab = Self::stage(slot) + half * SLAB as u32;
         let mut a = [[0u32; 4]; STEPS];
         unroll!(step < STEPS, {
-            let (slice, within) = (step * 16 / PK, step * 16 % PK);
-            let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * 2) as u32;
-            let from = slab + place + row * (PK * 2) as u32 + within as u32 * 2;
-            a[step] = matrix::ldmatrix_x4_if(from, there >> (8 * step) & 1 != 0);
+            if ORDER & A_COLUMNS == 0 {
+                let (row, chunk) = frag::ldmatrix_x4(lane);
+                let row = warp * 16 + row;
+                let (piece, row) = (row / PM as u32, row % PM as u32);
+                let (slice, within) = (step * 16 / PK, step * 16 % PK);
+                let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * 2) as u32;
+                let from = slab + place + row * (PK * 2) as u32 + within as u32 * 2 + chunk * 16;
+                a[step] = matrix::ldmatrix_x4_if(from, there >> (8 * step) & 1 != 0);
+            } else {
+                let (k, chunk) = frag::ldmatrix_x4_columns(lane);
+                let row = warp * 16 + chunk * 8;
+                let (piece, row) = (row / PM as u32, row % PM as u32);
+                let place = piece * (Self::DEPTH * PM * 2) as u32;
+                let from = slab + place + ((step as u32 * 16 + k) * PM as u32 + row) * 2;
+                a[step] = matrix::ldmatrix_x4_trans(from);
+            }
         });
         a
     }
@@ -128,7 +135,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         if slot == NONE {
             return;
         }
-        let thread = gpu::thread() % 128;
+        let thread = gpu::thread_again() % 128;
         if Self::BLOCKS == 1 {
             if thread == 0 {
                 barrier::arrive(Self::empty(slot));

@@ -124,7 +124,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     const fn a_place(slice: usize, piece: usize) -> usize {
         let bytes = PM * PK * 2;
-        if ORDER & IN_REGISTERS != 0 {
+        if ORDER & COLUMN_PIECES == IN_REGISTERS {
             (slice * Self::PIECES + piece) * bytes
         } else if ORDER & A_COLUMNS == 0 {
             slice * HALF * PK * 2 + piece * bytes
@@ -168,14 +168,14 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), 1);
+                // Every warp that copies arrives: one without copies in a stage must not fall a round behind.
+                barrier::init(Self::full(slot), producer::COPIERS / 32);
                 barrier::init(Self::empty(slot), CONSUMERS / 4 * Self::BLOCKS as u32);
                 slot += 1;
             }
             barrier::init_fence();
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
-            bulk::prefetch_map(at + 256);
         }
         if Self::BLOCKS == 1 {
             gpu::sync_threads();
@@ -184,12 +184,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
         }
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
-            if gpu::thread() < CONSUMERS * 32 + 32 {
-                Self::produce(p, at);
-            }
+            Self::produce(p, at);
         } else {
             barrier::registers_up::<MANY>();
-            Self::consume::<E>(p, at);
+            Self::consume::<E>(p);
         }
         // Nobody leaves while the other still copies into its memory or arrives at its barriers.
         if Self::BLOCKS > 1 {

@@ -1,12 +1,12 @@
-//! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and
-//! sent to C through shared memory by the copy engine, or element by element where C does not allow that.
+//! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and sent to C
+//! through shared memory as whole rows, or element by element where C does not allow that.
 
 use super::WgmmaElem;
 use crate::abi::*;
 use crate::device::epilogue::{Output, row_bias, scale};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, bulk, copy, global, matrix};
+use crate::device::ptx::{barrier, copy, global, matrix, warp};
 use crate::frag;
 
 impl WgmmaParams {
@@ -19,7 +19,8 @@ impl WgmmaParams {
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
             n: self.n,
-            flags: self.flags,
+            // Tested here and now: predicates held through the loop over strips cost registers.
+            flags: warp::again(self.flags),
         }
     }
 }
@@ -33,7 +34,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     pub(super) fn leave<E: WgmmaElem>(
         p: &WgmmaParams,
-        at: u64,
         mut strip: Strip,
         half: u32,
         acc: &mut Acc<CHUNKS>,
@@ -64,7 +64,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let column = strip.column + lane % 4 * 2;
         Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            Self::send::<E>(o, at, strip, half, acc);
+            Self::send::<E>(o, p.m, strip, half, acc);
         } else {
             unroll!(r < 2, {
                 let row = row + r as u32 * 8;
@@ -141,26 +141,18 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         });
     }
 
-    /// Whole chunks of 64 columns through shared memory; the copy engine writes them behind the warpgroup's back.
+    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores:
+    /// the copy engine would put them behind the copies of the stages ahead.
     #[inline(always)]
-    fn send<E: WgmmaElem>(o: Output, at: u64, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
+    fn send<E: WgmmaElem>(o: Output, m: u32, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        let leader = gpu::thread_again() % 128 == 0;
-        let slabs = copy::arena() + (Self::OUT + half as usize * Self::OUT_SLABS * SLAB) as u32;
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
         let (r, chunk) = frag::ldmatrix_x4(lane);
-        // With room for the whole tile, one wait and one barrier serve all chunks.
-        let whole = Self::OUT_SLABS >= CHUNKS;
+        let row = strip.row + half * HALF as u32 + warp * 16 + lane / 8;
+        let column = strip.column + lane % 8 * 8;
+        let c_row = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
         unroll!(c < CHUNKS, {
-            let slab = slabs + (c % Self::OUT_SLABS * SLAB) as u32;
-            if !whole || c == 0 {
-                // The stores that still read the slab: all, or that before the last.
-                if leader && whole {
-                    bulk::wait_read::<0>();
-                } else if leader {
-                    bulk::wait_read::<1>();
-                }
-                barrier::sync_named(1 + half, 128);
-            }
+            warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let mut words = [0u32; 4];
                 unroll!(w < 4, {
@@ -168,38 +160,19 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
                     words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
                 });
-                let place = frag::swizzle(warp * 16 + r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+                let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
                 matrix::stmatrix_x4(slab + place, words);
             });
-            if !whole {
-                barrier::fence_async();
-                barrier::sync_named(1 + half, 128);
-                if leader {
-                    Self::post(o, at, strip, half, c as u32, slab);
+            warp::sync_lanes(u32::MAX);
+            unroll!(j < 4, {
+                let place = frag::swizzle(j as u32 * 4 + lane / 8, lane % 8, PANEL_BYTES as u32);
+                let eight = copy::load_shared_v4(slab + place);
+                let at = c_row + j as u64 * 4 * o.ldc_bytes as u64 + c as u64 * 128;
+                if row + j as u32 * 4 < m && column + (c as u32) * 64 < o.n {
+                    global::store_v4(at, eight);
                 }
-            }
+            });
         });
-        if whole {
-            barrier::fence_async();
-            barrier::sync_named(1 + half, 128);
-            if leader {
-                let mut c = 0;
-                while c < CHUNKS as u32 {
-                    Self::post(o, at, strip, half, c, slabs + c * SLAB as u32);
-                    c += 1;
-                }
-            }
-        }
-    }
-
-    /// Starts the store of a chunk.
-    #[inline(always)]
-    fn post(o: Output, at: u64, strip: Strip, half: u32, c: u32, slab: u32) {
-        let column = strip.column + c * 64;
-        if column < o.n {
-            bulk::store(at + 256, column, strip.row + half * HALF as u32, slab);
-        }
-        bulk::commit();
     }
 
     /// Leaves the partial sums of this piece. The warpgroup that arrives last gets the sum over all pieces, in order.

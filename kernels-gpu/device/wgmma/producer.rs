@@ -1,17 +1,21 @@
-//! The warp that copies: reads the records of its strips a stage ahead, waits for a free stage, and starts the copies
-//! of A's pieces and B's slices, one lane each.
+//! The warpgroup that copies: reads the records of its strips a stage ahead, waits for a free stage, and starts the
+//! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
+//! go out one after the other.
 
 use super::{strip, strips};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, global};
 
-/// What a lane needs of a record: its head, and the words of the lane's first two copies.
+/// What a thread needs of a record: its head, and the word of the thread's first copy.
 #[derive(Clone, Copy)]
 struct Ahead {
     head: [u32; 4],
-    words: [u32; 2],
+    word: u32,
 }
+
+/// Threads that copy.
+pub(super) const COPIERS: u32 = 128;
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     Panel<PM, PK, CHUNKS, ORDER>
@@ -34,65 +38,56 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     }
 
     #[inline(always)]
-    fn fetch(record: u64, lane: u32, there: bool) -> Ahead {
-        let word = |i: u32| {
-            global::load_b32(
-                record + Self::word_of(i) as u64 * 4,
-                there && i < Self::COPIES as u32,
-            )
-        };
+    fn fetch(record: u64, i: u32, there: bool) -> Ahead {
+        let own = there && i < Self::COPIES as u32;
         Ahead {
             head: global::load_v4(record, there),
-            words: [word(lane), word(lane + 32)],
+            word: global::load_b32(record + Self::word_of(i) as u64 * 4, own),
         }
     }
 
     pub(super) fn produce(p: &WgmmaParams, at: u64) {
-        let lane = gpu::thread() % 32;
+        let thread = gpu::thread() % COPIERS;
+        // Neighbouring copies in different warps.
+        let i = thread % 32 * 4 + thread / 32;
         let (mut index, end) = strips(p, Self::BLOCKS as u32);
         let columns = Self::rank() * Self::COLUMNS;
         // A ring that starts empty: the first wait for a free stage passes.
         let (mut slot, mut parity) = (0, 1);
         let mut later = strip(p, index, index < end);
-        let mut next = Self::fetch(Self::record(p, later), lane, later.stages > 0);
+        let mut next = Self::fetch(Self::record(p, later), i, later.stages > 0);
         while index < end {
             let strip = later;
             let column = strip.column + columns;
             let mut record = Self::record(p, strip);
-            later = super::strip(p, index + 1, index + 1 < end);
+            index += 1;
+            later = super::strip(p, index, index < end);
+            if strip.stages == 0 {
+                next = Self::fetch(Self::record(p, later), i, later.stages > 0);
+            }
             let mut s = 0;
             while s < strip.stages {
                 let now = next;
                 let here = record;
-                record += Self::RECORD as u64 * 4;
+                record += (Self::RECORD * 4) as u64;
                 s += 1;
                 if s < strip.stages {
-                    next = Self::fetch(record, lane, true);
+                    next = Self::fetch(record, i, true);
                 } else {
-                    next = Self::fetch(Self::record(p, later), lane, later.stages > 0);
+                    next = Self::fetch(Self::record(p, later), i, later.stages > 0);
                 }
                 barrier::wait(Self::empty(slot), parity);
-                if lane == 0 {
-                    let [mask, _, _, sixteenths] = now.head;
-                    let slices = (mask | mask >> 1) & 0x55;
-                    let a = if ORDER & IN_REGISTERS == 0 {
-                        mask.count_ones() * (SLAB / STEPS) as u32
-                    } else {
-                        sixteenths.count_ones() * (SLAB / STEPS / 4) as u32
-                    };
-                    let b = slices.count_ones() * (CHUNKS * SLAB / STEPS) as u32;
-                    copy::store_shared_v2(Self::mask(slot), [mask, sixteenths]);
-                    barrier::arrive_expect(Self::full(slot), a + b);
+                if thread == 0 {
+                    Self::expect(slot, now.head);
+                } else if thread % 32 == 0 {
+                    barrier::arrive(Self::full(slot));
                 }
-                Self::start(p, at, slot, lane, now.head, column, now.words[0]);
-                if Self::COPIES > 32 {
-                    Self::start(p, at, slot, lane + 32, now.head, column, now.words[1]);
-                    let mut i = lane + 64;
-                    while i < Self::COPIES as u32 {
-                        let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
-                        Self::start(p, at, slot, i, now.head, column, word);
-                        i += 32;
-                    }
+                Self::start(p, at, slot, i, now.head, column, now.word);
+                let mut i = i + COPIERS;
+                while i < Self::COPIES as u32 {
+                    let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
+                    Self::start(p, at, slot, i, now.head, column, word);
+                    i += COPIERS;
                 }
                 slot += 1;
                 if slot == Self::STAGES as u32 {
@@ -100,10 +95,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     parity ^= 1;
                 }
             }
-            if strip.stages == 0 {
-                next = Self::fetch(Self::record(p, later), lane, later.stages > 0);
-            }
-            index += 1;
         }
     }
 
@@ -113,10 +104,24 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         p.records + strip.record as u64 * (Self::RECORD * 4) as u64
     }
 
+    /// Tells the consumers what will be there, and the barrier how much to wait for.
+    #[inline(always)]
+    fn expect(slot: u32, [mask, _, _, sixteenths]: [u32; 4]) {
+        let slices = (mask | mask >> 1) & 0x55;
+        let a = if ORDER & COLUMN_PIECES == IN_REGISTERS {
+            sixteenths.count_ones() * (SLAB / STEPS / 4) as u32
+        } else {
+            mask.count_ones() * (SLAB / STEPS) as u32
+        };
+        let b = slices.count_ones() * (CHUNKS * SLAB / STEPS) as u32;
+        copy::store_shared_v2(Self::mask(slot), [mask, sixteenths]);
+        barrier::arrive_expect(Self::full(slot), a + b);
+    }
+
     /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
     #[inline(always)]
     fn start(p: &WgmmaParams, at: u64, slot: u32, i: u32, head: [u32; 4], column: u32, word: u32) {
-        let [mask, column_0, column_1, _] = head;
+        let mask = head[0];
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         let b_copies = Self::B_COPIES as u32;
         let step_of = |slice: u32| slice * PK as u32 / 16;
@@ -138,22 +143,42 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let i = i - b_copies;
             let pieces = Self::PIECES as u32;
             let (slice, half, piece) = (i / (2 * pieces), i / pieces % 2, i % pieces);
-            if mask >> (2 * step_of(slice) + half) & 1 == 0 {
-                return;
+            if mask >> (2 * step_of(slice) + half) & 1 != 0 {
+                let to = stage
+                    + half * SLAB as u32
+                    + Self::a_place(slice as usize, piece as usize) as u32;
+                Self::start_a(p, at, to, half, head, word, full);
             }
-            let to =
-                stage + half * SLAB as u32 + Self::a_place(slice as usize, piece as usize) as u32;
-            let x = if half == 0 { column_0 } else { column_1 };
-            if ORDER & IN_REGISTERS != 0 {
-                let bytes = (PM * PK * 2) as u32;
-                if word != ABSENT {
-                    bulk::load_line(to, p.a + word as u64 * (PK * 2) as u64, bytes, full);
-                }
-            } else if Self::BLOCKS == 1 {
-                bulk::load(to, at, x, word, full);
-            } else if half == Self::rank() {
-                bulk::load_to(3, to, at, x, word, full);
+        }
+    }
+
+    /// Starts the copy of a piece of A to shared `to`.
+    #[inline(always)]
+    fn start_a(
+        p: &WgmmaParams,
+        at: u64,
+        to: u32,
+        half: u32,
+        [_, column_0, column_1, _]: [u32; 4],
+        word: u32,
+        full: u32,
+    ) {
+        let x = if half == 0 { column_0 } else { column_1 };
+        if ORDER & IN_REGISTERS != 0 {
+            let from = if ORDER & A_COLUMNS == 0 {
+                p.a + word as u64 * (PK * 2) as u64
+            } else {
+                p.a + (word as u64 * p.a_row as u64 + x as u64) * 2
+            };
+            if word != ABSENT {
+                bulk::load_line(to, from, (PM * PK * 2) as u32, full);
+            } else if ORDER & A_COLUMNS != 0 {
+                bulk::load_line(to, p.zeros, (PM * PK * 2) as u32, full);
             }
+        } else if Self::BLOCKS == 1 {
+            bulk::load(to, at, x, word, full);
+        } else if half == Self::rank() {
+            bulk::load_to(3, to, at, x, word, full);
         }
     }
 }
