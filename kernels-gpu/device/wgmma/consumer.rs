@@ -129,19 +129,19 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         });
     }
 
-    /// Lets the stage be overwritten.
+    /// Lets the stage be overwritten, as far as this warp goes.
     #[inline(always)]
     fn free(slot: u32) {
         if slot == NONE {
             return;
         }
-        let thread = gpu::thread_again() % 128;
+        let lane = gpu::thread_again() % 32;
         if Self::BLOCKS == 1 {
-            if thread == 0 {
+            if lane == 0 {
                 barrier::arrive(Self::empty(slot));
             }
-        } else if thread < Self::BLOCKS as u32 {
-            barrier::arrive_at(Self::empty(slot), thread);
+        } else if lane < Self::BLOCKS as u32 {
+            barrier::arrive_at(Self::empty(slot), lane);
         }
     }
 }

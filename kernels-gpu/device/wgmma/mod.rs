@@ -170,7 +170,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
             while slot < Self::STAGES as u32 {
                 // Every warp that copies arrives: one without copies in a stage must not fall a round behind.
                 barrier::init(Self::full(slot), producer::COPIERS / 32);
-                barrier::init(Self::empty(slot), CONSUMERS / 4 * Self::BLOCKS as u32);
+                // And every warp that multiplies: in a stage without work for its half nothing else holds it to the others.
+                barrier::init(Self::empty(slot), CONSUMERS * Self::BLOCKS as u32);
                 slot += 1;
             }
             barrier::init_fence();
