@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use einsparse_formats::{AnySparse, Element};
 use einsparse_kernels::abi::{
-    A_COLUMNS, ABSENT, HALF, PANEL_BYTES, RECORD_HEAD, STEPS, STRIP, Strip, record_words,
+    A_COLUMNS, ABSENT, HALF, NO_STRIP, PANEL_BYTES, RECORD_HEAD, STEPS, STRIP, Strip, record_words,
 };
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
@@ -260,10 +260,12 @@ const RASTER: usize = 8;
 /// Who takes what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// Strips of each thread block, one after another.
+    /// Strips by rounds, one for each thread block that takes part.
     pub strips: Vec<Strip>,
-    /// First strip of each thread block, and the end.
-    pub starts: Vec<u32>,
+    /// Thread blocks (clusters) that take part.
+    pub blocks: usize,
+    /// Strips that are not padding of a round.
+    pub count: usize,
     /// Partial sums.
     pub slots: u32,
     /// Strips and column tiles that were cut.
@@ -295,6 +297,19 @@ impl Schedule {
             }
         }
         best
+    }
+
+    /// The first record of each thread block, one after another; zeros for one that starts with a strip without stages.
+    pub(crate) fn heads(&self, records: &[u32], words: usize) -> Vec<u32> {
+        let mut heads = Vec::with_capacity(self.blocks * words);
+        for strip in &self.strips[..self.blocks] {
+            let at = strip.record as usize * words;
+            match records.get(at..at + words) {
+                Some(record) if strip.stages > 0 => heads.extend(record),
+                _ => heads.resize(heads.len() + words, 0),
+            }
+        }
+        heads
     }
 
     fn with_limit(
@@ -336,6 +351,7 @@ impl Schedule {
             let more = if s.parts > 1 { PART_STAGES } else { 0 };
             u64::from(s.stages) + STRIP_STAGES + more
         };
+        let count = tasks.len();
         tasks.sort_by_key(|task| Reverse(cost(task)));
         let mut loads: BinaryHeap<_> = (0..blocks).map(|b| Reverse((0u64, b))).collect();
         let mut lists = vec![Vec::new(); blocks];
@@ -346,16 +362,29 @@ impl Schedule {
             loads.push(Reverse((load + cost(&task), block)));
             lists[block].push(task);
         }
-        let mut starts = vec![0];
-        let mut strips = Vec::new();
-        for list in lists {
-            strips.extend(list);
-            starts.push(strips.len() as u32);
-        }
+        lists.retain(|list| !list.is_empty());
+        // Every other thread block begins with its short strips, so that not all send their C at the same time.
+        lists
+            .iter_mut()
+            .skip(1)
+            .step_by(2)
+            .for_each(|list| list.reverse());
+        let rounds = lists.iter().map(Vec::len).max().unwrap_or(0);
+        let none = Strip {
+            row: NO_STRIP,
+            ..Strip::default()
+        };
+        let at = |round: usize| {
+            lists
+                .iter()
+                .map(move |list| *list.get(round).unwrap_or(&none))
+        };
+        let strips = (0..rounds).flat_map(at).collect();
         let longest = loads.into_iter().map(|Reverse((load, _))| load).max();
         Schedule {
             strips,
-            starts,
+            blocks: lists.len(),
+            count,
             slots,
             cut,
             longest: longest.unwrap_or(0),

@@ -61,11 +61,12 @@ pub(crate) struct Panels {
     values: Values,
     records: DeviceMemory,
     strips: DeviceMemory,
-    starts: DeviceMemory,
+    heads: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
     zeros: DeviceMemory,
     strip_count: usize,
+    rounds: usize,
     cut: u32,
     blocks: u32,
 }
@@ -129,13 +130,14 @@ impl Panels {
             values,
             records: device.upload(&records.words)?,
             strips: device.upload(bytemuck_strips(&schedule.strips))?,
-            starts: device.upload(&schedule.starts)?,
+            heads: device.upload(&schedule.heads(&records.words, pieces.record()))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
             counters: device.zeros(schedule.cut as usize * 8 * row.cluster as usize)?,
             zeros: device.zeros(PANEL_BYTES)?,
-            strip_count: schedule.strips.len(),
+            strip_count: schedule.count,
+            rounds: schedule.strips.len() / schedule.blocks.max(1),
             cut: schedule.cut,
-            blocks: clusters.min(schedule.strips.len() as u32) * row.cluster,
+            blocks: schedule.blocks as u32 * row.cluster,
             done: Mutex::new(Event::for_order()?),
         })
     }
@@ -157,7 +159,7 @@ impl Panels {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let lists = self.records.bytes() + self.strips.bytes() + self.starts.bytes();
+        let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
@@ -236,7 +238,7 @@ impl Panels {
             b_map,
             records: self.records.address(),
             strips: self.strips.address(),
-            starts: self.starts.address(),
+            heads: self.heads.address(),
             a: raw.values,
             zeros: self.zeros.address(),
             c: raw.c,
@@ -249,7 +251,7 @@ impl Panels {
             ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
             flags,
             a_row: small("elements of a row of A's values", columns)?,
-            reserved: 0,
+            rounds: small("rounds of strips", self.rounds)?,
         })
     }
 
@@ -281,11 +283,7 @@ impl Panels {
                 _ => Swizzle::B32,
             },
         };
-        let address = if there {
-            address
-        } else {
-            self.starts.address()
-        };
+        let address = if there { address } else { self.zeros.address() };
         Ok(*TensorMap::encode_tiled(address, &layout)?.words())
     }
 }

@@ -104,11 +104,14 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Ti
     }
 }
 
+/// Row of a strip that is none: its thread block has no more.
+pub const NO_STRIP: u32 = u32::MAX;
+
 /// One strip of C against one column tile, or a piece of it along k.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Strip {
-    /// First row of C.
+    /// First row of C, or [`NO_STRIP`].
     pub row: u32,
     /// First column of C.
     pub column: u32,
@@ -140,10 +143,10 @@ pub struct WgmmaParams {
     pub b_map: MapWords,
     /// Records of all stages.
     pub records: u64,
-    /// [`Strip`]s, those of a thread block one after another.
+    /// [`Strip`]s by rounds: the first of every thread block (cluster), the second of every one, ...
     pub strips: u64,
-    /// First strip of each thread block, and one past the last, u32.
-    pub starts: u64,
+    /// A copy of the first record of each thread block (cluster): it does not wait for the strip.
+    pub heads: u64,
     /// A's values.
     pub a: u64,
     /// As many zeros as the longest piece column has bytes.
@@ -168,8 +171,8 @@ pub struct WgmmaParams {
     pub flags: u32,
     /// Elements of a row of A's values.
     pub a_row: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Rounds of the work list.
+    pub rounds: u32,
 }
 
 const _: () = assert!(size_of::<Strip>() == 32);

@@ -24,6 +24,12 @@ mod body {
     }
 
     #[inline(always)]
+    pub fn grid_x() -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_grid_dim_x() as u32 }
+    }
+
+    #[inline(always)]
     pub fn grid_y() -> u32 {
         // SAFETY: reads a special register.
         unsafe { nvptx::_grid_dim_y() as u32 }
@@ -54,6 +60,11 @@ mod body {
     #[inline(always)]
     pub fn block_y() -> u32 {
         t::block_idx_y()
+    }
+
+    #[inline(always)]
+    pub fn grid_x() -> u32 {
+        t::grid_dim_x()
     }
 
     #[inline(always)]

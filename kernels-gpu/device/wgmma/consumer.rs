@@ -1,6 +1,6 @@
 //! A warpgroup that multiplies: waits for a stage, issues its `wgmma`s, and frees the stage before it.
 
-use super::{WgmmaElem, strip, strips};
+use super::{WgmmaElem, strip};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
@@ -16,12 +16,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
         let half = gpu::thread() / 128;
-        let (mut index, end) = strips(p, Self::BLOCKS as u32);
-        let mut later = strip(p, index, index < end);
+        let mut later = strip(p, 0, Self::BLOCKS as u32);
+        let mut round = 0;
         let (mut slot, mut parity) = (0, 0);
-        while index < end {
+        while later.row != NO_STRIP {
             let strip = later;
-            later = super::strip(p, index + 1, index + 1 < end);
+            round += 1;
+            later = super::strip(p, round, Self::BLOCKS as u32);
             let mut acc = Acc::<CHUNKS>::zero();
             let mut held = NONE;
             let mut s = 0;
@@ -62,7 +63,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             acc.wait::<0>();
             Self::free(held);
             Self::leave::<E>(p, strip, half, &mut acc);
-            index += 1;
         }
     }
 

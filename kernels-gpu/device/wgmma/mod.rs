@@ -58,14 +58,16 @@ const MANY: u32 = 224;
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
 
-/// One strip of the work list; nothing where `there` is false.
+/// This thread block's (cluster's) strip of a round; none past the last round.
 #[inline(always)]
-fn strip(p: &WgmmaParams, index: u32, there: bool) -> Strip {
+fn strip(p: &WgmmaParams, round: u32, blocks: u32) -> Strip {
+    let there = round < p.rounds;
+    let index = round * (gpu::grid_x() / blocks) + gpu::block_x() / blocks;
     let at = p.strips + index as u64 * size_of::<Strip>() as u64;
     let [row, column, record, stages] = global::load_v4(at, there);
     let [first, part, parts, counter] = global::load_v4(at + 16, there);
     Strip {
-        row,
+        row: if there { row } else { NO_STRIP },
         column,
         record,
         stages,
@@ -74,13 +76,6 @@ fn strip(p: &WgmmaParams, index: u32, there: bool) -> Strip {
         parts,
         counter,
     }
-}
-
-/// The strips of this cluster of `blocks` thread blocks.
-#[inline(always)]
-fn strips(p: &WgmmaParams, blocks: u32) -> (u32, u32) {
-    let at = p.starts + (gpu::block_x() / blocks) as u64 * 4;
-    (global::load_b32(at, true), global::load_b32(at + 4, true))
 }
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>

@@ -2,7 +2,7 @@
 //! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
 //! go out one after the other.
 
-use super::{strip, strips};
+use super::strip;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, global};
@@ -50,18 +50,20 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let thread = gpu::thread() % COPIERS;
         // Neighbouring copies in different warps.
         let i = thread % 32 * 4 + thread / 32;
-        let (mut index, end) = strips(p, Self::BLOCKS as u32);
         let columns = Self::rank() * Self::COLUMNS;
         // A ring that starts empty: the first wait for a free stage passes.
         let (mut slot, mut parity) = (0, 1);
-        let mut later = strip(p, index, index < end);
-        let mut next = Self::fetch(Self::record(p, later), i, later.stages > 0);
-        while index < end {
+        let head =
+            p.heads + (gpu::block_x() / Self::BLOCKS as u32) as u64 * (Self::RECORD * 4) as u64;
+        let mut next = Self::fetch(head, i, true);
+        let mut later = strip(p, 0, Self::BLOCKS as u32);
+        let mut round = 0;
+        while later.row != NO_STRIP {
             let strip = later;
             let column = strip.column + columns;
             let mut record = Self::record(p, strip);
-            index += 1;
-            later = super::strip(p, index, index < end);
+            round += 1;
+            later = super::strip(p, round, Self::BLOCKS as u32);
             if strip.stages == 0 {
                 next = Self::fetch(Self::record(p, later), i, later.stages > 0);
             }
