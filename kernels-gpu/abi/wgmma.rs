@@ -96,7 +96,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Ti
     const ORDER: u32 = ORDER;
     const CLUSTER: u32 = Self::BLOCKS as u32;
     fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 24 + 8) as u32
+        (Self::BARRIERS + Self::STAGES * 24 + 16) as u32
     }
     /// The copy engine wants 16-byte addresses and strides.
     fn vector(dtype: Dtype) -> u32 {

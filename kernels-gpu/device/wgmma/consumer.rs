@@ -136,6 +136,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             return;
         }
         let lane = gpu::thread_again() % 32;
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
         if Self::BLOCKS == 1 {
             if lane == 0 {
                 barrier::arrive(Self::empty(slot));

@@ -99,6 +99,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
     }
 
+    /// Two words for the warpgroups that carry, and one that nobody reads.
+    #[inline(always)]
+    fn scratch() -> u32 {
+        copy::arena() + (Self::BARRIERS + Self::STAGES * 24) as u32
+    }
+
     /// First byte of the stage: A's halves, then B's chunks of 64 columns.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {

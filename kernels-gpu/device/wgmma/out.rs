@@ -196,7 +196,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         barrier::sync_named(1 + half, 128);
         let arrivals = p.counters
             + ((strip.counter * Self::BLOCKS as u32 + Self::rank()) * 2 + half) as u64 * 4;
-        let told = copy::arena() + (Self::BARRIERS + Self::STAGES * 24) as u32 + half * 4;
+        let told = Self::scratch() + half * 4;
         if lane == 0 {
             let before = global::atomic_add(arrivals, 1);
             copy::store_shared_b32(told, before);

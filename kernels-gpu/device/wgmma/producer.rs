@@ -5,14 +5,28 @@
 use super::strip;
 use crate::abi::*;
 use crate::device::gpu;
-use crate::device::ptx::{barrier, bulk, copy, global};
+use crate::device::ptx::{barrier, bulk, copy, global, warp};
 
-/// What a thread needs of a record: its head, and the word of the thread's first copy.
+/// What a thread needs of a record: the word of its first copy, and a word of the head, which the lanes exchange when
+/// they need it. (Were the head the same value in all lanes, ptxas would move it to a uniform register as soon as it is
+/// loaded, and so wait for it a stage too early.)
 #[derive(Clone, Copy)]
 struct Ahead {
-    head: [u32; 4],
+    head: u32,
     word: u32,
 }
+
+impl Ahead {
+    #[inline(always)]
+    fn head(self) -> [u32; 4] {
+        [0, 1, 2, 3].map(|lane| warp::shuffle::<32>(self.head, lane, u32::MAX))
+    }
+}
+
+/// Bytes of a line of L1.
+const LINE: u32 = 128;
+/// Hardly the disjunction of words of records.
+const NO_WORD: u32 = u32::MAX;
 
 /// Threads that copy.
 pub(super) const COPIERS: u32 = 128;
@@ -41,7 +55,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     fn fetch(record: u64, i: u32, there: bool) -> Ahead {
         let own = there && i < Self::COPIES as u32;
         Ahead {
-            head: global::load_v4(record, there),
+            head: global::load_b32(record + (gpu::thread() % 4) as u64 * 4, there),
             word: global::load_b32(record + Self::word_of(i) as u64 * 4, own),
         }
     }
@@ -57,6 +71,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             p.heads + (gpu::block_x() / Self::BLOCKS as u32) as u64 * (Self::RECORD * 4) as u64;
         let mut next = Self::fetch(head, i, true);
         let mut later = strip(p, 0, Self::BLOCKS as u32);
+        let (mut touched, mut touching) = (0, Self::touch(p, later, thread));
         let mut round = 0;
         while later.row != NO_STRIP {
             let strip = later;
@@ -64,6 +79,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let mut record = Self::record(p, strip);
             round += 1;
             later = super::strip(p, round, Self::BLOCKS as u32);
+            // Used a strip later: it is there by then.
+            touched |= touching;
+            touching = Self::touch(p, later, thread);
             if strip.stages == 0 {
                 next = Self::fetch(Self::record(p, later), i, later.stages > 0);
             }
@@ -79,16 +97,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     next = Self::fetch(Self::record(p, later), i, later.stages > 0);
                 }
                 barrier::wait(Self::empty(slot), parity);
+                let head = now.head();
                 if thread == 0 {
-                    Self::expect(slot, now.head);
+                    Self::expect(slot, head);
                 } else if thread % 32 == 0 {
                     barrier::arrive(Self::full(slot));
                 }
-                Self::start(p, at, slot, i, now.head, column, now.word);
+                Self::start(p, at, slot, i, head, column, now.word);
                 let mut i = i + COPIERS;
                 while i < Self::COPIES as u32 {
                     let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
-                    Self::start(p, at, slot, i, now.head, column, word);
+                    Self::start(p, at, slot, i, head, column, word);
                     i += COPIERS;
                 }
                 slot += 1;
@@ -98,6 +117,18 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 }
             }
         }
+        if touched == NO_WORD {
+            copy::store_shared_b32(Self::scratch() + 8, touched);
+        }
+    }
+
+    /// Brings the records of a strip to L1, a line for each thread, long before they are read one after the other. The
+    /// result only has to be used somewhere.
+    #[inline(always)]
+    fn touch(p: &WgmmaParams, strip: Strip, thread: u32) -> u32 {
+        let bytes = strip.stages * (Self::RECORD * 4) as u32;
+        let there = strip.row != NO_STRIP && thread * LINE < bytes;
+        global::load_b32(Self::record(p, strip) + (thread * LINE) as u64, there)
     }
 
     /// First record of a strip.
