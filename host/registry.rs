@@ -1,5 +1,6 @@
 //! The table of kernels as the host sees it. Nothing here names a kernel: `kernels-gpu/table.rs` does.
 
+use einsparse_kernels::abi::A_COLUMNS;
 pub use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
 pub use einsparse_kernels::table::{FAMILIES, Row, kernels};
 
@@ -70,13 +71,23 @@ pub fn block_of(format: &Format) -> (usize, usize) {
     }
 }
 
-/// Whether a kernel over blocks moves blocks of these extents: exactly its own, or in the `wgmma` family the largest
-/// pieces, at most 64 x 64, that they can be cut into.
-pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize)) -> bool {
+/// Whether a kernel over blocks moves blocks of these extents, for the product with the matrix or with its transpose:
+/// exactly its own, or in the `wgmma` family the largest pieces, at most 64 x 64, that they can be cut into.
+pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize), transposed: bool) -> bool {
     let own = (row.block.0 as usize, row.block.1 as usize);
     if row.family != "wgmma" {
-        return own == (bm, bk);
+        return own == (bm, bk) && !transposed;
     }
+    let (m, k) = if transposed { (bk, bm) } else { (bm, bk) };
     let whole = |extent: usize, piece: usize| extent.is_multiple_of(piece);
-    (bm.min(64), bk.min(64)) == own && whole(bm, own.0) && whole(bk, own.1)
+    // A block of one row or column is contiguous either way; others lie row by row.
+    let by_column = if bm == 1 || bk == 1 {
+        k == 1
+    } else {
+        transposed
+    };
+    (m.min(64), k.min(64)) == own
+        && whole(m, own.0)
+        && whole(k, own.1)
+        && (row.order & A_COLUMNS != 0) == by_column
 }

@@ -63,8 +63,9 @@ struct Piece {
 pub(crate) enum Source<'a> {
     /// Rows and columns of the product's A; every piece is there.
     Dense(usize, usize),
-    /// Runs of blocks of each block row, the block columns, and the extents of a block.
-    Blocks(&'a Runs, &'a [u32], (usize, usize)),
+    /// Runs of blocks of each block row, the block columns, the extents of a block, and whether the product takes the
+    /// transpose.
+    Blocks(&'a Runs, &'a [u32], (usize, usize), bool),
 }
 
 /// Array of block columns of a format of blocks.
@@ -94,10 +95,8 @@ pub(crate) struct Records {
 impl Records {
     /// Writes down the stages of every strip of `rows` rows of the product.
     pub(crate) fn new(source: &Source<'_>, pieces: Pieces, rows: usize) -> Records {
-        let per_column = match (source, pieces.transposed) {
-            (Source::Blocks(runs, columns, _), true) if !narrow(source) => {
-                Some(by_column(runs, columns))
-            }
+        let per_column = match source {
+            Source::Blocks(runs, columns, _, true) => Some(by_column(runs, columns)),
             _ => None,
         };
         let strips: Vec<Vec<u32>> = (0..rows.div_ceil(STRIP))
@@ -133,11 +132,6 @@ impl Records {
             spans,
         }
     }
-}
-
-/// Blocks of one column: their values are contiguous along m, so they read as pieces column by column as they lie.
-fn narrow(source: &Source<'_>) -> bool {
-    matches!(source, Source::Blocks(_, _, (_, 1)))
 }
 
 /// For each block column its `(block row, block)`s in ascending order.
@@ -183,13 +177,17 @@ fn gather(
                     }
                 }
             }
-            Source::Blocks(runs, columns, (bm, bk)) => {
+            Source::Blocks(runs, columns, (bm, bk), _) => {
+                // Where row r and column c of a block lie in the map of the values.
+                let lies = |block: usize, r: usize, c: usize| match bk {
+                    1 => (block, r),
+                    _ => (block * bm + r, c),
+                };
                 if let Some(per_column) = per_column {
                     let (block_column, inner) = (row / bk, row % bk);
                     for &(block_row, block) in per_column.get(block_column).into_iter().flatten() {
                         for q in (0..bm).step_by(pieces.depth) {
-                            let k = block_row as usize * bm + q;
-                            push(k, (block as usize * bm + q, inner));
+                            push(block_row as usize * bm + q, lies(block as usize, q, inner));
                         }
                     }
                     continue;
@@ -198,13 +196,8 @@ fn gather(
                 let (start, len) = runs.rows.get(block_row).copied().unwrap_or((0, 0));
                 let range = start as usize..(start + len) as usize;
                 for (block, &column) in range.clone().zip(&columns[range]) {
-                    let k = column as usize * bk;
-                    if pieces.transposed {
-                        push(k, (block, inner));
-                        continue;
-                    }
                     for q in (0..bk).step_by(pieces.depth) {
-                        push(k + q, (block * bm + inner, q));
+                        push(column as usize * bk + q, lies(block, inner, q));
                     }
                 }
             }
@@ -262,7 +255,7 @@ const RASTER: usize = 8;
 pub(crate) struct Schedule {
     /// Strips by rounds, one for each thread block that takes part.
     pub strips: Vec<Strip>,
-    /// Thread blocks (clusters) that take part.
+    /// Thread blocks that take part.
     pub blocks: usize,
     /// Strips that are not padding of a round.
     pub count: usize,
@@ -275,7 +268,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Deals every strip and tile of `columns` columns to `blocks` thread blocks (clusters), longest first to the least loaded. Strips far longer
+    /// Deals every strip and tile of `columns` columns to `blocks` thread blocks, longest first to the least loaded. Strips far longer
     /// than a fair share are cut along k when that shortens the whole.
     pub(crate) fn new(spans: &[Span], columns: usize, n: usize, blocks: usize) -> Schedule {
         let tiles = n.div_ceil(columns);

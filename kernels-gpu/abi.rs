@@ -126,8 +126,6 @@ pub trait Tile {
     const BLOCK: (u32, u32);
     /// How A's pieces and B lie in memory: [`PLAIN`] or [`A_COLUMNS`] and [`B_COLUMNS`].
     const ORDER: u32 = PLAIN;
-    /// Thread blocks of a cluster.
-    const CLUSTER: u32 = 1;
     /// Dynamic shared memory in bytes for elements of the given type.
     fn shared_bytes(dtype: Dtype) -> u32;
     /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples

@@ -99,9 +99,7 @@ macro_rules! for_each_kernel {
             }
             wgmma "wgmma" WgmmaParams sm_90a {
                 wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
-                wgmma_f16_64x64_n256_p: Block, F16, Panel<64, 64, 4, PAIR>;
                 wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;
-                wgmma_f16_64x64_n128_p: Block, F16, Panel<64, 64, 2, PAIR>;
                 wgmma_f16_64x32_n256: Block, F16, Panel<64, 32, 4, IN_REGISTERS>;
                 wgmma_f16_64x32_n128: Block, F16, Panel<64, 32, 2, IN_REGISTERS>;
                 wgmma_f16_32x32_n256: Block, F16, Panel<32, 32, 4, IN_REGISTERS>;
@@ -114,9 +112,7 @@ macro_rules! for_each_kernel {
                 wgmma_f16_32x1_n256: Block, F16, Panel<32, 1, 4, COLUMN_PIECES>;
                 wgmma_f16_1x64_n256: Block, F16, Panel<1, 64, 4, PLAIN>;
                 wgmma_bf16_64x64_n256: Block, Bf16, Panel<64, 64, 4, PLAIN>;
-                wgmma_bf16_64x64_n256_p: Block, Bf16, Panel<64, 64, 4, PAIR>;
                 wgmma_bf16_64x64_n128: Block, Bf16, Panel<64, 64, 2, PLAIN>;
-                wgmma_bf16_64x64_n128_p: Block, Bf16, Panel<64, 64, 2, PAIR>;
                 wgmma_bf16_64x32_n256: Block, Bf16, Panel<64, 32, 4, IN_REGISTERS>;
                 wgmma_bf16_64x32_n128: Block, Bf16, Panel<64, 32, 2, IN_REGISTERS>;
                 wgmma_bf16_32x32_n256: Block, Bf16, Panel<32, 32, 4, IN_REGISTERS>;
@@ -128,6 +124,14 @@ macro_rules! for_each_kernel {
                 wgmma_bf16_64x1_n256: Block, Bf16, Panel<64, 1, 4, COLUMN_PIECES>;
                 wgmma_bf16_32x1_n256: Block, Bf16, Panel<32, 1, 4, COLUMN_PIECES>;
                 wgmma_bf16_1x64_n256: Block, Bf16, Panel<1, 64, 4, PLAIN>;
+                wgmma_f16_64x64t_n256: Block, F16, Panel<64, 64, 4, A_COLUMNS>;
+                wgmma_f16_64x64t_n128: Block, F16, Panel<64, 64, 2, A_COLUMNS>;
+                wgmma_f16_32x32t_n256: Block, F16, Panel<32, 32, 4, COLUMN_PIECES>;
+                wgmma_f16_16x16t_n256: Block, F16, Panel<16, 16, 4, COLUMN_PIECES>;
+                wgmma_bf16_64x64t_n256: Block, Bf16, Panel<64, 64, 4, A_COLUMNS>;
+                wgmma_bf16_64x64t_n128: Block, Bf16, Panel<64, 64, 2, A_COLUMNS>;
+                wgmma_bf16_32x32t_n256: Block, Bf16, Panel<32, 32, 4, COLUMN_PIECES>;
+                wgmma_bf16_16x16t_n256: Block, Bf16, Panel<16, 16, 4, COLUMN_PIECES>;
             }
         }
     };
@@ -163,8 +167,6 @@ pub struct Row {
     pub block: (u32, u32),
     /// How A's pieces and B lie in memory, `PLAIN` or [`crate::abi::A_COLUMNS`] and the like.
     pub order: u32,
-    /// Thread blocks of a cluster.
-    pub cluster: u32,
     /// The least architecture whose module holds the kernel.
     pub arch: &'static str,
     /// Bytes of the params struct.
@@ -173,6 +175,14 @@ pub struct Row {
     pub vector: u32,
     /// Dynamic shared memory, bytes.
     pub shared_bytes: u32,
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Row {
+    /// Whether the kernel multiplies by A's transpose. Blocks of one column lie column by column as they are.
+    pub fn transposes(&self) -> bool {
+        self.order & crate::abi::A_COLUMNS != 0 && self.block.1 > 1
+    }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -198,7 +208,6 @@ macro_rules! rows {
                 burst: <$tile as Tile>::BURST,
                 block: <$tile as Tile>::BLOCK,
                 order: <$tile as Tile>::ORDER,
-                cluster: <$tile as Tile>::CLUSTER,
                 arch: stringify!($arch),
                 params_bytes: size_of::<$params>(),
                 vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),

@@ -185,7 +185,7 @@ fn explain_prints_the_chain_and_why() {
         "Plan",
         "Formats",
         "->",
-        "block_f16_b32",
+        "spmm_csr_f16_n64",
         "refused",
     ] {
         assert!(out.contains(word), "{word}: {out}");

@@ -10,4 +10,5 @@ mod numbers;
 mod places;
 mod rows;
 mod runs;
+mod transposed;
 mod zeros;

@@ -62,7 +62,7 @@ pub fn run<T: Element>(
     operands: &Operands<'_, T>,
     mut out: Output<'_, T>,
 ) -> Result<()> {
-    if let Some(form) = e.as_spmm()
+    if let Some(form) = e.as_spmm().filter(|form| !form.transposed)
         && spmm::run(&form, e, operands, &mut out)?
     {
         return Ok(());

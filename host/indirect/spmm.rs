@@ -14,11 +14,13 @@ pub enum BiasAxis {
     Cols,
 }
 
-/// `out[m,n] (= | +=) relu(scalars * sparse[m,k] * dense[k,n] + bias)`.
+/// `out[m,n] (= | +=) relu(scalars * sparse[m,k] * dense[k,n] + bias)`, or with `sparse[k,m]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpmmForm {
     /// Name of the sparse operand.
     pub sparse: String,
+    /// Whether the product takes the sparse operand's transpose: `sparse[k,m]`.
+    pub transposed: bool,
     /// Name of the dense operand, `[k,n]`.
     pub dense: String,
     /// Name of the output, `[m,n]`.
@@ -38,8 +40,7 @@ pub struct SpmmForm {
 impl IndirectEinsum {
     /// The SpMM that this is, or `None`.
     ///
-    /// The sparse operand is read as it is stored, rows to rows of the output: `A[k,m] * B[k,n]` is none, nor is an
-    /// output or a dense operand whose axes are swapped.
+    /// An output or a dense operand whose axes are swapped is none.
     pub fn as_spmm(&self) -> Option<SpmmForm> {
         let sparse = self.sparse.as_ref()?;
         let ([row, column], 2) = (sparse.coordinates.as_slice(), self.factors.len()) else {
@@ -55,16 +56,17 @@ impl IndirectEinsum {
         for place in &sparse.coordinates {
             place.for_each_name(&mut |name| n_is_free &= name != n);
         }
-        let matches = n == dense_n
-            && n_is_free
-            && out_row == row
-            && dense_row == column
-            && self.equalities.is_empty();
-        if !matches {
+        if n != dense_n || !n_is_free || !self.equalities.is_empty() {
             return None;
         }
+        let transposed = match (out_row == row, dense_row == column) {
+            (true, true) => false,
+            _ if out_row == column && dense_row == row => true,
+            _ => return None,
+        };
         Some(SpmmForm {
             sparse: sparse.name.clone(),
+            transposed,
             dense: dense.tensor.clone(),
             output: self.out.tensor.clone(),
             mode: self.mode,
@@ -103,6 +105,7 @@ impl IndirectEinsum {
         }
         Some(SpmmForm {
             sparse: a.tensor.clone(),
+            transposed: false,
             dense: b.tensor.clone(),
             output: self.out.tensor.clone(),
             mode: self.mode,

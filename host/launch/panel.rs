@@ -94,7 +94,7 @@ impl Panels {
                 block,
                 stored,
             } => (
-                Source::Blocks(runs, columns, block),
+                Source::Blocks(runs, columns, block, form.transposed),
                 stored_blocks(block, stored),
                 Some(Planned {
                     runs: Arc::clone(runs),
@@ -114,12 +114,8 @@ impl Panels {
         within("rows of A's blocks", values.rows, i32::MAX as usize)?;
         let records = Records::new(&source, pieces, m);
         small("words of the records", records.words.len())?;
-        // A cluster takes its column tiles as one.
-        let (clusters, columns) = (
-            device.machine().multiprocessors / row.cluster,
-            (row.columns * row.cluster) as usize,
-        );
-        let schedule = Schedule::new(&records.spans, columns, n, clusters as usize);
+        let (blocks, columns) = (device.machine().multiprocessors, row.columns as usize);
+        let schedule = Schedule::new(&records.spans, columns, n, blocks as usize);
         let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
             row,
@@ -132,12 +128,12 @@ impl Panels {
             strips: device.upload(bytemuck_strips(&schedule.strips))?,
             heads: device.upload(&schedule.heads(&records.words, pieces.record()))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(schedule.cut as usize * 8 * row.cluster as usize)?,
+            counters: device.zeros(schedule.cut as usize * 8)?,
             zeros: device.zeros(PANEL_BYTES)?,
             strip_count: schedule.count,
             rounds: schedule.strips.len() / schedule.blocks.max(1),
             cut: schedule.cut,
-            blocks: schedule.blocks as u32 * row.cluster,
+            blocks: schedule.blocks as u32,
             done: Mutex::new(Event::for_order()?),
         })
     }
@@ -191,7 +187,7 @@ impl Panels {
             grid: [self.blocks, 1, 1],
             block: [self.row.threads, 1, 1],
             smem_bytes: self.row.shared_bytes,
-            cluster: (self.row.cluster > 1).then_some([self.row.cluster, 1, 1]),
+            cluster: None,
             overlap_previous: false,
         };
         // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is

@@ -59,6 +59,8 @@ pub struct Problem {
     pub work: Work,
     /// Element type in memory.
     pub dtype: Dtype,
+    /// Whether the product takes A's transpose; `work` is that of the product.
+    pub transposed: bool,
     /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
     pub alignment: usize,
     /// Elements, up to 16, that the leading dimension of B is a multiple of.
@@ -71,6 +73,7 @@ impl Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
             format: Some(format),
+            transposed: false,
             work,
             dtype,
             alignment,
@@ -136,7 +139,7 @@ pub(super) fn choose<T: Scalar>(
         tried,
     };
     let Some((problem, form)) = problem(indirect, operands, out_shape, options)? else {
-        let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order; \
+        let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order, and A[k,m] * B[k,n] with A made of blocks; \
                       Context::cpu() runs every expression";
         return Err(refuse(vec![Refusal {
             name: "spmm, block, wgmma".into(),
@@ -155,7 +158,7 @@ pub(super) fn choose<T: Scalar>(
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
             columns: crate::strips::block_columns(a.host()).unwrap_or(&[]),
-            block: problem.work.block,
+            block: stored_block(&problem),
             stored: problem.work.index_slots as usize,
         },
         Operand::Dense(a) => Matrix::Dense {
@@ -213,12 +216,14 @@ fn problem<T: Scalar>(
         _ => crate::worklist::Runs::of(host).map(Into::into),
     };
     let Some(runs) = runs else { return Ok(None) };
-    let (m, k, n) = (out_shape[0], host.shape()[1], out_shape[1]);
+    let axis = usize::from(!form.transposed);
+    let (m, k, n) = (out_shape[0], host.shape()[axis], out_shape[1]);
     let (ldb, ldc) = (
         leading(operands, &form.dense, n),
         leading(operands, &form.output, n),
     );
-    let block = block_of(&host.format());
+    let (bm, bk) = block_of(&host.format());
+    let block = if form.transposed { (bk, bm) } else { (bm, bk) };
     let work = Work {
         m,
         k,
@@ -232,12 +237,19 @@ fn problem<T: Scalar>(
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: Some(host.format()),
+        transposed: form.transposed,
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
     };
     Ok(Some((problem, form)))
+}
+
+/// Extents of a block of A as it is stored; those of `work` are the product's.
+fn stored_block(problem: &Problem) -> (usize, usize) {
+    let (m, k) = problem.work.block;
+    if problem.transposed { (k, m) } else { (m, k) }
 }
 
 /// Elements from one row of an operand to the next; `width` for operands that are not on a device.
@@ -276,6 +288,7 @@ fn dense_problem<T: Scalar>(
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: None,
+        transposed: false,
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, lda, ldb, given]),
@@ -311,15 +324,24 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
         }
         None => {}
     }
-    if row.walk == WalkKind::Block && !takes_blocks(row, problem.work.block) {
-        let ((bm, bk), (pm, pk)) = (problem.work.block, row.block);
+    if problem.transposed && row.walk != WalkKind::Block {
+        return Some("walks rows of A, and the product takes its transpose".into());
+    }
+    let (bm, bk) = stored_block(problem);
+    if row.walk == WalkKind::Block && !takes_blocks(row, (bm, bk), problem.transposed) {
+        let (pm, pk) = row.block;
         let what = if row.family == "wgmma" {
             "pieces"
         } else {
             "blocks"
         };
+        let of = if problem.transposed {
+            ", transposed"
+        } else {
+            ""
+        };
         return Some(format!(
-            "is for {pm} x {pk} {what}, the operand has {bm} x {bk}"
+            "is for {pm} x {pk} {what}, the operand has {bm} x {bk}{of}"
         ));
     }
     if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {

@@ -38,29 +38,41 @@ fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
     found.map(|a| a.data)
 }
 
-/// The values with zeros in what edge blocks (groups) hold past the last column. Kernels multiply whole blocks, and a
-/// NaN there, which is no entry, must not reach C. (What lies past the last row reaches rows that are not stored.)
+/// The values with zeros in what edge blocks (groups) hold past the last row and column. Kernels multiply whole blocks,
+/// and a NaN there, which is no entry, must not reach C.
 fn values_inside<'v, T: Scalar>(tensor: &AnySparse<T>, values: &'v [T]) -> Cow<'v, [T]> {
     if let AnySparse::Nm(nm) = tensor {
         return groups_inside(nm.pattern(), values);
     }
-    let (rows, columns) = block_of(&tensor.format());
-    let extent = tensor.shape().get(1).copied().unwrap_or(0);
-    let inside = extent % columns;
-    let (Some(index), true) = (columns_of(tensor), inside > 0) else {
+    let (bm, bk) = block_of(&tensor.format());
+    let &[rows, columns] = tensor.shape() else {
+        return Cow::Borrowed(values);
+    };
+    let ragged = !rows.is_multiple_of(bm) || !columns.is_multiple_of(bk);
+    let (Some(index), Some(runs), true) = (columns_of(tensor), Runs::of(tensor), ragged) else {
         return Cow::Borrowed(values);
     };
     let mut values = Cow::Borrowed(values);
-    let last = extent / columns;
-    for block in (0..index.len()).filter(|&p| index[p] as usize == last) {
-        for row in block * rows..(block + 1) * rows {
-            let outside = row * columns + inside..(row + 1) * columns;
-            if values[outside.clone()].iter().any(|&v| v != T::ZERO) {
-                values.to_mut()[outside].fill(T::ZERO);
+    for (block_row, &(start, len)) in runs.rows.iter().enumerate() {
+        let inside = (rows - block_row * bm).min(bm);
+        let blocks = start as usize..(start + len) as usize;
+        for (block, &column) in blocks.clone().zip(&index[blocks]) {
+            let first = block * bm;
+            clear(&mut values, (first + inside) * bk..(first + bm) * bk);
+            let inside = (columns - column as usize * bk).min(bk);
+            for row in first..first + bm {
+                clear(&mut values, row * bk + inside..(row + 1) * bk);
             }
         }
     }
     values
+}
+
+/// Sets a range to zero, without a copy where it is already.
+fn clear<T: Scalar>(values: &mut Cow<'_, [T]>, range: std::ops::Range<usize>) {
+    if values[range.clone()].iter().any(|&v| v != T::ZERO) {
+        values.to_mut()[range].fill(T::ZERO);
+    }
 }
 
 fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]> {

@@ -10,11 +10,9 @@ pub const A_COLUMNS: u32 = 1;
 /// B as `[n, k]`.
 pub const B_COLUMNS: u32 = 2;
 
-/// Two thread blocks, a cluster, take neighbouring column tiles of a strip; each copies one half of A to both.
-pub const PAIR: u32 = 4;
 /// A's pieces go from shared memory to registers, as they lie in memory; absent ones are no copy at all. For pieces
 /// narrower than a stage.
-pub const IN_REGISTERS: u32 = 8;
+pub const IN_REGISTERS: u32 = 4;
 /// Pieces of one column: a column by column layout by nature, and registers because columns of 32 rows are too short
 /// for the places that tensor copies write to.
 pub const COLUMN_PIECES: u32 = A_COLUMNS | IN_REGISTERS;
@@ -59,8 +57,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     pub const A_COPIES: usize = 2 * Self::SLICES * Self::PIECES;
     /// Bytes of a stage.
     pub const STAGE: usize = (2 + CHUNKS) * SLAB;
-    /// Thread blocks of a cluster.
-    pub const BLOCKS: usize = if ORDER & PAIR == 0 { 1 } else { 2 };
     /// Stages in flight.
     pub const STAGES: usize = match CHUNKS {
         4 => 4,
@@ -94,7 +90,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Ti
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (PM as u32, PK as u32);
     const ORDER: u32 = ORDER;
-    const CLUSTER: u32 = Self::BLOCKS as u32;
     fn shared_bytes(_: Dtype) -> u32 {
         (Self::BARRIERS + Self::STAGES * 24 + 16) as u32
     }
@@ -143,9 +138,9 @@ pub struct WgmmaParams {
     pub b_map: MapWords,
     /// Records of all stages.
     pub records: u64,
-    /// [`Strip`]s by rounds: the first of every thread block (cluster), the second of every one, ...
+    /// [`Strip`]s by rounds: the first of every thread block, the second of every one, ...
     pub strips: u64,
-    /// A copy of the first record of each thread block (cluster): it does not wait for the strip.
+    /// A copy of the first record of each thread block: it does not wait for the strip.
     pub heads: u64,
     /// A's values.
     pub a: u64,

@@ -242,8 +242,10 @@ fn spmm_is_told_by_structure() {
             (form.relu, form.mode, form.scalars.len(), form.format),
             (true, Mode::Accumulate, 2, Some(format(f)))
         );
+        assert!(!form.transposed);
+        let form = is("C[m,n] = A[k,m] * B[k,n]", "A").unwrap();
+        assert!(form.transposed && form.dense == "B");
         for (text, operand) in [
-            ("C[m,n] = A[k,m] * B[k,n]", "A"),
             ("C[n,m] = A[m,k] * B[k,n]", "A"),
             ("C[m,n] = A[m,k] * B[n,k]", "A"),
             ("C[m,n] = A[m,k] * B[k,n]", "B"),

@@ -49,7 +49,9 @@ pub fn select<T: Scalar>(
             "as it came: kernels exist for matrices",
         );
     }
-    let form = rewrite(&typed.einsum, name, &Format::Csr)?.as_spmm();
+    let form = rewrite(&typed.einsum, name, &Format::Csr)?
+        .as_spmm()
+        .filter(|form| !form.transposed);
     let width = form
         .as_ref()
         .and_then(|form| match typed.get(&form.dense)? {

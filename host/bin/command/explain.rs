@@ -137,7 +137,9 @@ fn print_advice<T: Scalar>(typed: &Typed<T>, options: &Options) -> Result<()> {
     };
     let has_kernel = |side: usize| {
         let runs = |row: &Row| {
-            row.walk == WalkKind::Block && row.dtype == dtype && takes_blocks(row, (side, side))
+            row.walk == WalkKind::Block
+                && row.dtype == dtype
+                && takes_blocks(row, (side, side), false)
         };
         kernels().iter().any(runs)
     };

@@ -48,25 +48,6 @@ pub fn wait(barrier: u32, parity: u32) {
     while !try_wait(barrier, parity) {}
 }
 
-/// Arrives at the barrier at the same place in thread block `rank` of the cluster. Orders nothing but what the Tensor
-/// Cores have read.
-#[inline(always)]
-pub fn arrive_at(barrier: u32, rank: u32) {
-    ptx!(
-        "{{ .reg .u32 r; mapa.shared::cluster.u32 r, {b}, {rank}; mbarrier.arrive.shared::cluster.b64 _, [r]; }}",
-        b = in(reg32) barrier, rank = in(reg32) rank, options(nostack)
-    );
-}
-
-/// Barrier over all threads of the cluster.
-#[inline(always)]
-pub fn sync_cluster() {
-    ptx!(
-        "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;",
-        options(nostack)
-    );
-}
-
 /// Barrier number `id` over `threads` threads.
 #[inline(always)]
 pub fn sync_named(id: u32, threads: u32) {

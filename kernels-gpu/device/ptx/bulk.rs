@@ -24,17 +24,6 @@ pub fn load_line(to: u32, from: u64, bytes: u32, barrier: u32) {
     );
 }
 
-/// As [`load`], to the same place in every thread block of the cluster whose bit is set in `blocks`; the bytes count at
-/// the barrier of each.
-#[inline(always)]
-pub fn load_to(blocks: u32, to: u32, map: u64, x: u32, y: u32, barrier: u32) {
-    ptx!(
-        "{{ .reg .b16 m; cvt.u16.u32 m, {blocks}; cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [{to}], [{map}, {{{x}, {y}}}], [{bar}], m; }}",
-        blocks = in(reg32) blocks, to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y,
-        bar = in(reg32) barrier, options(nostack)
-    );
-}
-
 /// Fetches a tensor map ahead of its first use.
 #[inline(always)]
 pub fn prefetch_map(map: u64) {

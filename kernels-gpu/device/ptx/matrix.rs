@@ -39,6 +39,19 @@ pub fn ldmatrix_x4_trans(from: u32) -> [u32; 4] {
     [a, b, c, d]
 }
 
+/// As [`ldmatrix_x4_trans`]; zeros where `there`, the same for all lanes, is false.
+#[inline(always)]
+pub fn ldmatrix_x4_trans_if(from: u32, there: bool) -> [u32; 4] {
+    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
+        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d, from = in(reg32) from,
+        ok = in(reg32) there as u32,
+        options(nostack)
+    );
+    [a, b, c, d]
+}
+
 macro_rules! mma {
     ($(#[$doc:meta])* $name:ident, $text:literal) => {
         $(#[$doc])*

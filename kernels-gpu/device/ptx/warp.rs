@@ -22,14 +22,6 @@ pub fn sync_lanes(members: u32) {
     ptx!("bar.warp.sync {m};", m = in(reg32) members, options(nostack));
 }
 
-/// Number of this thread block in its cluster.
-#[inline(always)]
-pub fn cluster_rank() -> u32 {
-    let mut rank = 0u32;
-    ptx!("mov.u32 {r}, %cluster_ctarank;", r = inout(reg32) rank, options(pure, nomem, nostack));
-    rank
-}
-
 /// The value itself, unknown to the compiler.
 #[inline(always)]
 pub fn again(value: u32) -> u32 {

@@ -16,13 +16,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
         let half = gpu::thread() / 128;
-        let mut later = strip(p, 0, Self::BLOCKS as u32);
+        let mut later = strip(p, 0);
         let mut round = 0;
         let (mut slot, mut parity) = (0, 0);
         while later.row != NO_STRIP {
             let strip = later;
             round += 1;
-            later = super::strip(p, round, Self::BLOCKS as u32);
+            later = super::strip(p, round);
             let mut acc = Acc::<CHUNKS>::zero();
             let mut held = NONE;
             let mut s = 0;
@@ -107,7 +107,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 let (piece, row) = (row / PM as u32, row % PM as u32);
                 let place = piece * (Self::DEPTH * PM * 2) as u32;
                 let from = slab + place + ((step as u32 * 16 + k) * PM as u32 + row) * 2;
-                a[step] = matrix::ldmatrix_x4_trans(from);
+                let there = PK == 1 || there >> (8 * step) & 1 != 0;
+                a[step] = matrix::ldmatrix_x4_trans_if(from, there);
             }
         });
         a
@@ -138,12 +139,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let lane = gpu::thread_again() % 32;
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
-        if Self::BLOCKS == 1 {
-            if lane == 0 {
-                barrier::arrive(Self::empty(slot));
-            }
-        } else if lane < Self::BLOCKS as u32 {
-            barrier::arrive_at(Self::empty(slot), lane);
+        if lane == 0 {
+            barrier::arrive(Self::empty(slot));
         }
     }
 }

@@ -58,11 +58,11 @@ const MANY: u32 = 224;
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
 
-/// This thread block's (cluster's) strip of a round; none past the last round.
+/// This thread block's strip of a round; none past the last round.
 #[inline(always)]
-fn strip(p: &WgmmaParams, round: u32, blocks: u32) -> Strip {
+fn strip(p: &WgmmaParams, round: u32) -> Strip {
     let there = round < p.rounds;
-    let index = round * (gpu::grid_x() / blocks) + gpu::block_x() / blocks;
+    let index = round * gpu::grid_x() + gpu::block_x();
     let at = p.strips + index as u64 * size_of::<Strip>() as u64;
     let [row, column, record, stages] = global::load_v4(at, there);
     let [first, part, parts, counter] = global::load_v4(at + 16, there);
@@ -109,16 +109,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
         copy::arena() + slot * Self::STAGE as u32
-    }
-
-    /// Number of this thread block in its cluster.
-    #[inline(always)]
-    fn rank() -> u32 {
-        if Self::BLOCKS == 1 {
-            0
-        } else {
-            super::ptx::warp::cluster_rank()
-        }
     }
 
     /// Byte of a piece of A in its half's slab.
@@ -172,29 +162,20 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
                 // Every warp that copies arrives: one without copies in a stage must not fall a round behind.
                 barrier::init(Self::full(slot), producer::COPIERS / 32);
                 // And every warp that multiplies: in a stage without work for its half nothing else holds it to the others.
-                barrier::init(Self::empty(slot), CONSUMERS * Self::BLOCKS as u32);
+                barrier::init(Self::empty(slot), CONSUMERS);
                 slot += 1;
             }
             barrier::init_fence();
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
         }
-        if Self::BLOCKS == 1 {
-            gpu::sync_threads();
-        } else {
-            barrier::sync_cluster();
-        }
+        gpu::sync_threads();
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
             Self::produce(p, at);
         } else {
             barrier::registers_up::<MANY>();
             Self::consume::<E>(p);
-        }
-        // Nobody leaves while the other still copies into its memory or arrives at its barriers.
-        if Self::BLOCKS > 1 {
-            super::ptx::warp::sync_lanes(u32::MAX);
-            barrier::sync_cluster();
         }
     }
 }

@@ -34,11 +34,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     pub(super) fn leave<E: WgmmaElem>(
         p: &WgmmaParams,
-        mut strip: Strip,
+        strip: Strip,
         half: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        strip.column += Self::rank() * Self::COLUMNS;
         let mut stages = strip.stages;
         if strip.parts > 1 {
             if !Self::carry(p, strip, half, acc) {
@@ -182,8 +181,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         // A warpgroup's accumulators, four of each thread side by side.
         let bytes = (CHUNKS * 8 * 128 * 16) as u64;
         let place = |part: u32| {
-            let slot = (strip.first + part) * Self::BLOCKS as u32 + Self::rank();
-            p.partial + (slot as u64 * 2 + half as u64) * bytes + lane as u64 * 16
+            p.partial + ((strip.first + part) as u64 * 2 + half as u64) * bytes + lane as u64 * 16
         };
         let mine = place(strip.part);
         unroll!(c < CHUNKS, {
@@ -194,8 +192,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         });
         global::fence_gpu();
         barrier::sync_named(1 + half, 128);
-        let arrivals = p.counters
-            + ((strip.counter * Self::BLOCKS as u32 + Self::rank()) * 2 + half) as u64 * 4;
+        let arrivals = p.counters + (strip.counter * 2 + half) as u64 * 4;
         let told = Self::scratch() + half * 4;
         if lane == 0 {
             let before = global::atomic_add(arrivals, 1);

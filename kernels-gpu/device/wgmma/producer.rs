@@ -64,21 +64,19 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let thread = gpu::thread() % COPIERS;
         // Neighbouring copies in different warps.
         let i = thread % 32 * 4 + thread / 32;
-        let columns = Self::rank() * Self::COLUMNS;
         // A ring that starts empty: the first wait for a free stage passes.
         let (mut slot, mut parity) = (0, 1);
-        let head =
-            p.heads + (gpu::block_x() / Self::BLOCKS as u32) as u64 * (Self::RECORD * 4) as u64;
+        let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
         let mut next = Self::fetch(head, i, true);
-        let mut later = strip(p, 0, Self::BLOCKS as u32);
+        let mut later = strip(p, 0);
         let (mut touched, mut touching) = (0, Self::touch(p, later, thread));
         let mut round = 0;
         while later.row != NO_STRIP {
             let strip = later;
-            let column = strip.column + columns;
+            let column = strip.column;
             let mut record = Self::record(p, strip);
             round += 1;
-            later = super::strip(p, round, Self::BLOCKS as u32);
+            later = super::strip(p, round);
             // Used a strip later: it is there by then.
             touched |= touching;
             touching = Self::touch(p, later, thread);
@@ -141,7 +139,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     fn expect(slot: u32, [mask, _, _, sixteenths]: [u32; 4]) {
         let slices = (mask | mask >> 1) & 0x55;
-        let a = if ORDER & COLUMN_PIECES == IN_REGISTERS {
+        let a = if ORDER & IN_REGISTERS != 0 && PK > 1 {
             sixteenths.count_ones() * (SLAB / STEPS / 4) as u32
         } else {
             mask.count_ones() * (SLAB / STEPS) as u32
@@ -205,13 +203,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             };
             if word != ABSENT {
                 bulk::load_line(to, from, (PM * PK * 2) as u32, full);
-            } else if ORDER & A_COLUMNS != 0 {
+            } else if PK == 1 {
+                // Columns of a step lie side by side: one that is absent is still multiplied.
                 bulk::load_line(to, p.zeros, (PM * PK * 2) as u32, full);
             }
-        } else if Self::BLOCKS == 1 {
+        } else {
             bulk::load(to, at, x, word, full);
-        } else if half == Self::rank() {
-            bulk::load_to(3, to, at, x, word, full);
         }
     }
 }
