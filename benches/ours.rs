@@ -4,7 +4,7 @@
 //! another format. Bringing A into its format is not part of any time.
 
 use crate::case::{Case, Engine, Prepared};
-use crate::device::{Buffer, Result};
+use crate::device::{Buffer, Gpu, Result};
 use crate::problems::{Dtype, Problem};
 use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
@@ -231,6 +231,44 @@ impl Einsparse {
             note,
         })
     }
+}
+
+/// The plan's path for two dense matrices: name of its kernel, and one product of square operands.
+pub fn dense(gpu: &Gpu, dtype: Dtype, extent: usize, pointers: [u64; 3]) -> Result<(String, Run)> {
+    by_dtype!(dtype, T => dense_of::<T>(gpu, extent, pointers))
+}
+
+/// Queues one product.
+type Run = Box<dyn FnMut() -> Result<()>>;
+
+fn dense_of<T: Scalar>(gpu: &Gpu, extent: usize, [a, b, c]: [u64; 3]) -> Result<(String, Run)> {
+    let context = Context::cuda(0).map_err(text)?;
+    // Only the shapes are planned with.
+    let shape = [extent, extent];
+    let (left, right) = (
+        context.zeros::<T>(&shape).map_err(text)?,
+        context.zeros::<T>(&shape).map_err(text)?,
+    );
+    let operands = [("A", (&left).into()), ("B", (&right).into())];
+    let plan = context
+        .plan(SPMM, &operands, &Options::default())
+        .map_err(text)?;
+    let raw = RawSpmm {
+        columns: 0,
+        values: a,
+        b,
+        ldb: extent,
+        c,
+        ldc: extent,
+        bias: 0,
+        alpha: 1.0,
+    };
+    let stream = gpu.stream.cast();
+    let name = plan.variant().to_owned();
+    // SAFETY: the caller's operands have the planned shapes and type and outlive the measurement; the stream belongs to
+    // the primary context that both sides share.
+    let run = move || unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }.map_err(text);
+    Ok((name, Box::new(run)))
 }
 
 /// CSR in another format; groups are made at least 4 wide, which the kernels want.

@@ -173,7 +173,60 @@ fn calibrate(
             ..row("gemm", &format!("dense-{extent}"), cublas.name(), &times)
         })?;
     }
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        for extent in [4096, 8192] {
+            for row in dense_products(gpu, effort, engines, dtype, extent)? {
+                recorder.add(row)?;
+            }
+        }
+    }
     Ok(limits)
+}
+
+/// Our dense path beside cuBLAS on the same operands, those of 8192 again: the GPU's clock depends on what ran before.
+fn dense_products(
+    gpu: &Gpu,
+    effort: Effort,
+    engines: &Engines,
+    dtype: Dtype,
+    extent: usize,
+) -> Result<Vec<Row>> {
+    let values = Values::new(dtype);
+    let a = values.upload(extent * extent, 0)?;
+    let b = values.upload(extent * extent, 77)?;
+    let c = Buffer::new(a.bytes)?;
+    let pointers = [a.ptr, b.ptr, c.ptr];
+    let row = |engine: &str, variant: &str, times: Times| Row {
+        op: "gemm".into(),
+        workload: format!("dense-{extent}"),
+        engine: engine.into(),
+        variant: variant.into(),
+        m: extent,
+        k: extent,
+        n: extent,
+        nnz: extent * extent,
+        dtype: dtype.to_string(),
+        ms: times.cold,
+        ms_warm: Some(times.warm),
+        gflops: Some(2.0 * (extent as f64).powi(3) / (times.cold * 1e-3) / 1e9),
+        zeros: "dense".into(),
+        ..Row::default()
+    };
+    let mut rows = Vec::new();
+    match ours::dense(gpu, dtype, extent, pointers) {
+        Ok((name, mut run)) => {
+            let times = measure(gpu, effort, &mut run)?;
+            rows.push(row("einsparse", &name, times));
+        }
+        Err(reason) => println!("einsparse has no dense {dtype} product: {reason}"),
+    }
+    if let Some(cublas) = &engines.strict {
+        let times = measure(gpu, effort, &mut || {
+            cublas.gemm(dtype, [extent; 3], pointers)
+        })?;
+        rows.push(row(cublas.name(), "dense", times));
+    }
+    Ok(rows)
 }
 
 fn dense_product(

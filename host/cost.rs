@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use einsparse_kernels::abi::{Dtype, STAGE_BYTES, WalkKind};
+use einsparse_kernels::abi::{Dtype, IN_REGISTERS, STAGE_BYTES, WalkKind};
 use einsparse_kernels::table::Row;
 
 /// Ceilings of a GPU that the predictions use.
@@ -267,13 +267,19 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     )
 }
 
-/// Clocks at which a stage of 128 rows and one chunk of 64 columns is multiplied, as seconds of one multiprocessor.
-const CHUNK_CLOCKS: f64 = 256.0;
-/// Filling the pipeline of a strip and sending C out, per chunk of columns.
-const STRIP_US: f64 = 0.3;
-/// Start of a persistent thread block: lists, first copies from HBM.
+/// One stage of a strip of 128 rows against 256, 128 columns when every multiprocessor works: its bytes through L2 take
+/// longer than its arithmetic.
+const STAGE_256_US: f64 = 0.70;
+const STAGE_128_US: f64 = 0.46;
+/// The same with A in registers: the fragments are loaded between two groups of `wgmma`, the longer the more there are.
+const STAGE_REGISTERS_US: f64 = 0.55;
+const STAGE_FRAGMENTS_US: f64 = 0.25;
+/// Filling the pipeline of a strip and sending C out, per chunk of 64 columns.
+const STRIP_US: f64 = 0.5;
+/// Start of a persistent thread block: lists, first copies.
 const START_US: f64 = 2.0;
 
+/// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.
 fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (bm, bk) = (work.block.0 as f64, work.block.1 as f64);
     let columns = f64::from(row.columns);
@@ -281,31 +287,34 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let element = row.dtype.bytes() as f64;
     let area = (work.m as f64 / bm).ceil() * (work.k as f64 / bk).ceil();
     let density = (work.entries as f64 / (bm * bk) / area.max(1.0)).min(1.0);
-    // Pieces of random blocks: which slices anything in 128 rows, in 64 rows, wants.
     let union = |rows: f64| 1.0 - (1.0 - density).powf((rows / bm).max(1.0));
     let strips = (work.m as f64 / 128.0).ceil();
     let slices = work.k as f64 * union(128.0);
-    let (filled, halves) = (density * work.k as f64, work.k as f64 * union(64.0));
-    let bytes = strips * tiles * (slices * columns + 128.0 * filled) * element;
+    let bytes = strips * tiles * (slices * columns + 128.0 * density * work.k as f64) * element;
     let gather_us = bytes / machine.l2 * 1e6;
-    let flops = strips * 128.0 * halves * tiles * columns * 2.0;
-    let arithmetic_us = flops / (machine.wgmma * 0.95) * 1e6;
-    let strip_us = START_US.min(1.0) + STRIP_US * columns / 64.0;
-    let per_stage = CHUNK_CLOCKS * columns / 64.0 / 1.755e3;
-    let blocks = f64::from(machine.multiprocessors);
-    let busiest = (strips * tiles / blocks).ceil() / (strips * tiles / blocks).max(1e-9);
-    let fill_us = (strips * tiles / blocks).max(1.0) * strip_us;
-    let chain_us = START_US + strip_us + (slices / 64.0).ceil() * per_stage;
-    let imbalance = busiest.min(4.0);
+    let speed = machine.l2 / Machine::H200.l2;
+    let stage_us = if row.order & IN_REGISTERS != 0 {
+        STAGE_REGISTERS_US + STAGE_FRAGMENTS_US * density
+    } else if row.columns > 128 {
+        STAGE_256_US
+    } else {
+        STAGE_128_US
+    } / speed;
+    // Copies of single columns go out one by one.
+    let stage_us = stage_us
+        * if row.block.0 == 1 || row.block.1 == 1 {
+            6.0
+        } else {
+            1.0
+        };
+    let strip_us = (slices / 64.0) * stage_us + STRIP_US * columns / 64.0;
+    let turns = strips * tiles / f64::from(machine.multiprocessors);
+    let turns = if turns < 3.0 { turns.ceil() } else { turns };
     sum(
         work,
         machine,
         row.dtype,
-        [
-            gather_us * imbalance,
-            arithmetic_us * imbalance + fill_us,
-            chain_us,
-        ],
+        [gather_us, turns.max(1.0) * strip_us, START_US],
     )
 }
 

@@ -245,8 +245,8 @@ fn records(list: &[Piece], pieces: Pieces) -> Vec<u32> {
 
 /// What a strip costs beside its stages, in stages: filling the pipeline and sending C out.
 const STRIP_STAGES: u64 = 2;
-/// What a piece of a cut strip costs more: its partial sums written and read again.
-const PART_STAGES: u64 = 3;
+/// What a piece of a cut strip costs more: its partial sums written and read again, at 128 KB a piece.
+const PART_STAGES: u64 = 12;
 /// Strips that follow each other in the order of tiles before the next column tile: their A and the columns' B share L2.
 const RASTER: usize = 8;
 
@@ -381,6 +381,107 @@ impl Schedule {
             slots,
             cut,
             longest: longest.unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(stages: &[u32]) -> Vec<Span> {
+        let mut record = 0;
+        stages
+            .iter()
+            .map(|&stages| {
+                record += stages;
+                Span {
+                    record: record - stages,
+                    stages,
+                }
+            })
+            .collect()
+    }
+
+    /// Every stage of every strip and column tile is dealt exactly once, whatever is cut.
+    #[test]
+    fn every_stage_is_dealt_once() {
+        for (stages, n, blocks) in [
+            (vec![], 64, 3),
+            (vec![0, 5, 0], 300, 2),
+            (vec![7; 9], 256, 132),
+            (vec![400, 3, 1, 0, 2], 513, 132),
+            (vec![64; 64], 8192, 132),
+        ] {
+            let spans = spans(&stages);
+            let schedule = Schedule::new(&spans, 256, n, blocks);
+            let mut met = std::collections::BTreeMap::new();
+            let strips = schedule.strips.iter().filter(|s| s.row != NO_STRIP);
+            for strip in strips.clone() {
+                let key = (strip.row as usize / STRIP, strip.column);
+                let parts: &mut Vec<Strip> = met.entry(key).or_default();
+                parts.push(*strip);
+            }
+            assert_eq!(met.len(), stages.len() * n.div_ceil(256));
+            assert_eq!(strips.count(), schedule.count);
+            let mut counters = std::collections::BTreeSet::new();
+            for ((row, _), mut parts) in met {
+                parts.sort_by_key(|s| s.part);
+                assert_eq!(parts.len(), parts[0].parts as usize);
+                let mut at = spans[row].record;
+                for (i, part) in parts.iter().enumerate() {
+                    assert_eq!((part.part, part.record), (i as u32, at));
+                    at += part.stages;
+                }
+                assert_eq!(at, spans[row].record + spans[row].stages);
+                if parts.len() > 1 {
+                    assert!(counters.insert(parts[0].counter));
+                    assert!(parts.iter().all(|p| p.first == parts[0].first));
+                }
+            }
+            assert_eq!(counters.len() as u32, schedule.cut);
+            // The head of a block's list is met first; none of its strips comes after a hole.
+            for block in 0..schedule.blocks {
+                let mut list = schedule.strips.iter().skip(block).step_by(schedule.blocks);
+                assert!(list.next().is_some_and(|s| s.row != NO_STRIP));
+                assert!(list.is_sorted_by_key(|s| s.row == NO_STRIP));
+            }
+        }
+    }
+
+    /// Blocks of 32 x 32 in strips of 128 rows: pieces at the same k share a slice, of the product and its transpose.
+    #[test]
+    fn records_name_every_block_once() {
+        let runs = Runs {
+            rows: vec![(0, 2), (2, 1), (3, 0), (3, 2), (5, 1)],
+            total: 6,
+            longest: 2,
+        };
+        let columns = [0, 3, 3, 1, 2, 0];
+        for transposed in [false, true] {
+            let pieces = Pieces {
+                rows: 32,
+                depth: 32,
+                stage: 64,
+                transposed,
+            };
+            let source = Source::Blocks(&runs, &columns, (32, 32), transposed);
+            let records = Records::new(&source, pieces, if transposed { 128 } else { 160 });
+            let mut found = Vec::new();
+            for record in records.words.chunks(pieces.record()) {
+                for (i, &row) in record[RECORD_HEAD + 2..][..8].iter().enumerate() {
+                    if row != ABSENT {
+                        found.push(row / 32);
+                        let (slice, half) = (i / 4, i / 2 % 2);
+                        assert!(record[0] >> (4 * slice + half) & 1 == 1);
+                    }
+                }
+            }
+            found.sort_unstable();
+            assert_eq!(found, [0, 1, 2, 3, 4, 5], "transposed: {transposed}");
+            let stages: Vec<u32> = records.spans.iter().map(|s| s.stages).collect();
+            // Block columns 0, 1, 2, 3 and then 0; block rows 0, 1, 3, 4.
+            assert_eq!(stages, if transposed { vec![2] } else { vec![2, 1] });
         }
     }
 }

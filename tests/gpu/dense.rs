@@ -1,0 +1,75 @@
+//! Two dense matrices: the plan takes the kernels over blocks, every one of which is there.
+
+use crate::support::{GUARD, assert_matrix, gpu};
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::registry::Scalar;
+use einsparse::{Context, Operand, Options};
+
+/// Small integers, so that every sum is exact.
+fn integer(i: usize) -> f64 {
+    (i * 7919 % 7) as f64 - 3.0
+}
+
+fn check<T: Scalar>(context: &Context, [m, k, n]: [usize; 3]) {
+    let what = (std::any::type_name::<T>(), m, k, n);
+    let value = |i: usize| T::from_f64(integer(i));
+    let a = Dense::from_fn(vec![m, k], |i| value(i[0] * k + i[1])).unwrap();
+    let b = Dense::from_fn(vec![k, n], |i| value(i[0] * n + i[1] + 5)).unwrap();
+    let bias = Dense::from_fn(vec![n], |i| value(i[0])).unwrap();
+    let gap = T::from_f64(f64::NAN);
+    let leading = |extent: usize| extent.next_multiple_of(8) + 8;
+    let left = context.upload_strided(&a, leading(k), gap).unwrap();
+    let right = context.upload_strided(&b, leading(n), gap).unwrap();
+    let add = context.upload_dense(&bias).unwrap();
+    let start = Dense::new([m, n], vec![gap; m * n]).unwrap();
+    let guard = T::from_f64(GUARD);
+    let mut c = context.upload_strided(&start, leading(n), guard).unwrap();
+    let operands = || -> Vec<(&str, Operand<'_, T>)> {
+        vec![
+            ("A", (&left).into()),
+            ("B", (&right).into()),
+            ("bias", (&add).into()),
+        ]
+    };
+    let mut planned = operands();
+    planned.push(("C", (&c).into()));
+    let text = "C[m,n] = relu(A[m,k] * B[k,n] + bias[n])";
+    let plan = context.plan(text, &planned, &Options::default()).unwrap();
+    let stream = context.stream().unwrap();
+    plan.run(&operands(), &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let found = c.to_storage().unwrap();
+    assert_matrix(&what, &found, (m, n, leading(n)), |r, j| {
+        let sum: f64 = (0..k)
+            .map(|x| a.values()[r * k + x].to_f64() * b.values()[x * n + j].to_f64())
+            .sum();
+        T::from_f64((sum + bias.values()[j].to_f64()).max(0.0))
+    });
+}
+
+const SHAPES: [[usize; 3]; 8] = [
+    [1, 1, 1],
+    [64, 64, 8],
+    [127, 65, 257],
+    [128, 128, 256],
+    [200, 0, 40],
+    [300, 1000, 72],
+    [129, 63, 128],
+    [513, 640, 384],
+];
+
+#[test]
+fn dense_products_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for shape in SHAPES {
+        check::<f16>(&gpu, shape);
+        check::<bf16>(&gpu, shape);
+    }
+}
+
+#[test]
+fn dense_products_on_the_cpu() {
+    for shape in SHAPES {
+        check::<f32>(&Context::cpu(), shape);
+    }
+}
