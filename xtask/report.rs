@@ -166,8 +166,8 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
         let (cold, warm) = (row.ms * 1e3, row.ms_warm.unwrap_or(f64::NAN) * 1e3);
         writeln!(
             text,
-            "- {} {} {}: {rate}, {cold:.1} us cold, {warm:.1} us warm",
-            row.op, row.workload, row.dtype
+            "- {} {} {} {}: {rate}, {cold:.1} us cold, {warm:.1} us warm",
+            row.op, row.workload, row.dtype, row.engine
         )?;
     }
     Ok(())
