@@ -1,0 +1,215 @@
+//! Which multiprocessor takes which strip, in which order.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use einsparse_kernels::abi::{NO_STRIP, STRIP, Strip};
+
+use super::Span;
+
+/// What a strip costs beside its stages, in stages: filling the pipeline and sending C out.
+const STRIP_STAGES: u64 = 2;
+/// What a piece of a cut strip costs more: its partial sums written and read again, at 128 KB a piece.
+const PART_STAGES: u64 = 12;
+/// Strips that follow each other in the order of tiles before the next column tile: their A and the columns' B share L2.
+const RASTER: usize = 8;
+
+/// Who takes what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// Strips by rounds, one for each thread block that takes part.
+    pub strips: Vec<Strip>,
+    /// Thread blocks that take part.
+    pub blocks: usize,
+    /// Strips that are not padding of a round.
+    pub count: usize,
+    /// Partial sums.
+    pub slots: u32,
+    /// Strips and column tiles that were cut.
+    pub cut: u32,
+    /// Load of the busiest thread block, in stages.
+    pub longest: u64,
+}
+
+impl Schedule {
+    /// Deals every strip and tile of `columns` columns to `blocks` thread blocks, longest first to the least loaded. Strips far longer
+    /// than a fair share are cut along k when that shortens the whole.
+    pub(crate) fn new(spans: &[Span], columns: usize, n: usize, blocks: usize) -> Schedule {
+        let tiles = n.div_ceil(columns);
+        let total: u64 = spans
+            .iter()
+            .map(|s| u64::from(s.stages) + STRIP_STAGES)
+            .sum();
+        let fair = (total * tiles as u64).div_ceil(blocks.max(1) as u64);
+        let longest = spans.iter().map(|s| u64::from(s.stages)).max().unwrap_or(0);
+        let mut best = Self::with_limit(spans, columns, tiles, blocks, u32::MAX);
+        for share in 1..=4 {
+            let limit = (fair / share).max(4);
+            if limit < longest {
+                let cut = Self::with_limit(spans, columns, tiles, blocks, limit as u32);
+                // A cut costs memory and a second pass over it: it has to pay.
+                if cut.longest * 20 < best.longest * 19 {
+                    best = cut;
+                }
+            }
+        }
+        best
+    }
+
+    /// The first record of each thread block, one after another; zeros for one that starts with a strip without stages.
+    pub(crate) fn heads(&self, records: &[u32], words: usize) -> Vec<u32> {
+        let mut heads = Vec::with_capacity(self.blocks * words);
+        for strip in &self.strips[..self.blocks] {
+            let at = strip.record as usize * words;
+            match records.get(at..at + words) {
+                Some(record) if strip.stages > 0 => heads.extend(record),
+                _ => heads.resize(heads.len() + words, 0),
+            }
+        }
+        heads
+    }
+
+    fn with_limit(
+        spans: &[Span],
+        columns: usize,
+        tiles: usize,
+        blocks: usize,
+        limit: u32,
+    ) -> Schedule {
+        let mut tasks = Vec::new();
+        let (mut slots, mut cut) = (0, 0);
+        for group in (0..spans.len()).step_by(RASTER) {
+            for tile in 0..tiles {
+                let rows = spans.iter().enumerate().skip(group).take(RASTER);
+                for (row, &Span { record, stages }) in rows {
+                    let parts = stages.div_ceil(limit).max(1);
+                    let each = stages.div_ceil(parts);
+                    for part in 0..parts {
+                        let at = part * each;
+                        tasks.push(Strip {
+                            row: (row * STRIP) as u32,
+                            column: (tile * columns) as u32,
+                            record: record + at.min(stages),
+                            stages: each.min(stages.saturating_sub(at)),
+                            first: slots,
+                            part,
+                            parts,
+                            counter: cut,
+                        });
+                    }
+                    if parts > 1 {
+                        slots += parts;
+                        cut += 1;
+                    }
+                }
+            }
+        }
+        let cost = |s: &Strip| {
+            let more = if s.parts > 1 { PART_STAGES } else { 0 };
+            u64::from(s.stages) + STRIP_STAGES + more
+        };
+        let count = tasks.len();
+        tasks.sort_by_key(|task| Reverse(cost(task)));
+        let mut loads: BinaryHeap<_> = (0..blocks).map(|b| Reverse((0u64, b))).collect();
+        let mut lists = vec![Vec::new(); blocks];
+        for task in tasks {
+            let Some(Reverse((load, block))) = loads.pop() else {
+                break;
+            };
+            loads.push(Reverse((load + cost(&task), block)));
+            lists[block].push(task);
+        }
+        lists.retain(|list| !list.is_empty());
+        // Every other thread block begins with its short strips, so that not all send their C at the same time.
+        lists
+            .iter_mut()
+            .skip(1)
+            .step_by(2)
+            .for_each(|list| list.reverse());
+        let rounds = lists.iter().map(Vec::len).max().unwrap_or(0);
+        let none = Strip {
+            row: NO_STRIP,
+            ..Strip::default()
+        };
+        let at = |round: usize| {
+            lists
+                .iter()
+                .map(move |list| *list.get(round).unwrap_or(&none))
+        };
+        let strips = (0..rounds).flat_map(at).collect();
+        let longest = loads.into_iter().map(|Reverse((load, _))| load).max();
+        Schedule {
+            strips,
+            blocks: lists.len(),
+            count,
+            slots,
+            cut,
+            longest: longest.unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(stages: &[u32]) -> Vec<Span> {
+        let mut record = 0;
+        stages
+            .iter()
+            .map(|&stages| {
+                record += stages;
+                Span {
+                    record: record - stages,
+                    stages,
+                }
+            })
+            .collect()
+    }
+
+    /// Every stage of every strip and column tile is dealt exactly once, whatever is cut.
+    #[test]
+    fn every_stage_is_dealt_once() {
+        for (stages, n, blocks) in [
+            (vec![], 64, 3),
+            (vec![0, 5, 0], 300, 2),
+            (vec![7; 9], 256, 132),
+            (vec![400, 3, 1, 0, 2], 513, 132),
+            (vec![64; 64], 8192, 132),
+        ] {
+            let spans = spans(&stages);
+            let schedule = Schedule::new(&spans, 256, n, blocks);
+            let mut met = std::collections::BTreeMap::new();
+            let strips = schedule.strips.iter().filter(|s| s.row != NO_STRIP);
+            for strip in strips.clone() {
+                let key = (strip.row as usize / STRIP, strip.column);
+                let parts: &mut Vec<Strip> = met.entry(key).or_default();
+                parts.push(*strip);
+            }
+            assert_eq!(met.len(), stages.len() * n.div_ceil(256));
+            assert_eq!(strips.count(), schedule.count);
+            let mut counters = std::collections::BTreeSet::new();
+            for ((row, _), mut parts) in met {
+                parts.sort_by_key(|s| s.part);
+                assert_eq!(parts.len(), parts[0].parts as usize);
+                let mut at = spans[row].record;
+                for (i, part) in parts.iter().enumerate() {
+                    assert_eq!((part.part, part.record), (i as u32, at));
+                    at += part.stages;
+                }
+                assert_eq!(at, spans[row].record + spans[row].stages);
+                if parts.len() > 1 {
+                    assert!(counters.insert(parts[0].counter));
+                    assert!(parts.iter().all(|p| p.first == parts[0].first));
+                }
+            }
+            assert_eq!(counters.len() as u32, schedule.cut);
+            // The head of a block's list is met first; none of its strips comes after a hole.
+            for block in 0..schedule.blocks {
+                let mut list = schedule.strips.iter().skip(block).step_by(schedule.blocks);
+                assert!(list.next().is_some_and(|s| s.row != NO_STRIP));
+                assert!(list.is_sorted_by_key(|s| s.row == NO_STRIP));
+            }
+        }
+    }
+}
