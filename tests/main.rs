@@ -6,5 +6,6 @@ mod device_code;
 mod downstream;
 mod gpu;
 mod language;
+mod machine_code;
 mod plan;
 mod support;

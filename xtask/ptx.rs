@@ -21,7 +21,7 @@ pub fn ptx(filter: Option<&str>, sass: bool) -> Result<()> {
     let modules = compile(&target, &toolchain, ptxas.as_ref(), &specs)?;
     eprintln!("== modules: {:.1} s", start.elapsed().as_secs_f64());
     let disassembler = match sass {
-        true => Some(Nvdisasm::find(&target).map_or_else(|| Nvdisasm::install(&target), Ok)?),
+        true => Some(Nvdisasm::find(&target).ok_or("no nvdisasm")?),
         false => None,
     };
     for module in &modules {

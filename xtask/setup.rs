@@ -1,11 +1,11 @@
 //! Tasks that first see to it that the device toolchain is there: `setup`, `demo`, `test`.
 
 use crate::cargo::{Result, cargo, part, target_dir};
-use einsparse_compile::{Ptxas, Toolchain};
+use einsparse_compile::{Nvdisasm, Ptxas, Toolchain};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Finds or installs the compiler for the kernels, and ptxas.
+/// Finds or installs the compiler for the kernels, ptxas, and the disassembler that tests read machine code with.
 pub fn setup() -> Result<(Toolchain, Option<Ptxas>)> {
     let target = target_dir()?;
     let start = Instant::now();
@@ -34,6 +34,10 @@ pub fn setup() -> Result<(Toolchain, Option<Ptxas>)> {
         Err(error) => eprintln!(
             "ptxas:   none, the driver will compile the kernels when they are loaded: {error}"
         ),
+    }
+    match Nvdisasm::find(&target).map_or_else(|| Nvdisasm::install(&target), Ok) {
+        Ok(found) => eprintln!("nvdisasm: {}", found.path.display()),
+        Err(error) => eprintln!("nvdisasm: none, tests do not read machine code: {error}"),
     }
     eprintln!("== setup: {:.1} s", start.elapsed().as_secs_f64());
     Ok((toolchain, ptxas.ok()))

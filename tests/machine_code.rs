@@ -1,0 +1,96 @@
+//! Machine code of the embedded cubins: Tensor Core instructions of the right generation in every kernel that is meant
+//! to have them, and none elsewhere.
+
+use std::collections::BTreeMap;
+
+use crate::support::skipped;
+use einsparse::module::MODULES;
+use einsparse::registry::{Row, kernels};
+use einsparse_compile::{Nvdisasm, target_dir};
+
+/// Instruction mnemonics of each function of a disassembly, with how often they occur.
+fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
+    let mut functions = BTreeMap::new();
+    let mut current = None;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix(".text.") {
+            current = Some(name.trim_end_matches(':'));
+            continue;
+        }
+        // `/*0040*/  @P0 HGMMA.64x256x16.F32 R24, ... ;`
+        let Some((_, code)) = line.split_once("*/") else {
+            continue;
+        };
+        let mut words = code
+            .split_whitespace()
+            .filter(|word| !word.starts_with('@'));
+        let (Some(function), Some(word)) = (current, words.next()) else {
+            continue;
+        };
+        let mnemonic = word.split('.').next().unwrap_or(word);
+        *functions
+            .entry(function)
+            .or_insert_with(BTreeMap::new)
+            .entry(mnemonic)
+            .or_insert(0) += 1;
+    }
+    functions
+}
+
+/// What is wrong with the instructions of a kernel.
+fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
+    let count = |name: &str| found.get(name).copied().unwrap_or(0);
+    let (hopper, ampere) = (count("HGMMA"), count("HMMA"));
+    let (local, wanted) = (count("LDL") + count("STL"), row.family);
+    let right = match wanted {
+        "wgmma" => hopper >= 4 && ampere == 0,
+        "block" => hopper == 0 && ampere > 0,
+        _ => hopper == 0 && ampere == 0,
+    };
+    (!right || local > 0).then(|| {
+        format!(
+            "{} of family {wanted}: {hopper} HGMMA, {ampere} HMMA, {local} accesses to local memory",
+            row.name
+        )
+    })
+}
+
+#[test]
+fn tensor_cores_where_they_are_meant() {
+    let program = std::env::current_exe().unwrap();
+    let target = target_dir(&program).unwrap_or_else(std::env::temp_dir);
+    let Some(nvdisasm) = Nvdisasm::find(&target) else {
+        return skipped("no nvdisasm", "`cargo xtask setup` installs it");
+    };
+    let path = std::env::temp_dir().join(format!("einsparse-code-{}.cubin", std::process::id()));
+    for module in MODULES {
+        let Some(cubin) = module.cubin else { continue };
+        std::fs::write(&path, cubin).unwrap();
+        let text = nvdisasm.disassemble(&path).unwrap();
+        let functions = instructions(&text);
+        let rows = kernels().iter().filter(|row| row.family == module.family);
+        let faults: Vec<String> = rows
+            .filter_map(|row| match functions.get(row.name) {
+                Some(found) => fault(row, found),
+                None => Some(format!("{}: no machine code", row.name)),
+            })
+            .collect();
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+    // Nothing was written where no module has machine code.
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
+fn another_instruction_is_found_out() {
+    let row = kernels().iter().find(|row| row.family == "wgmma").unwrap();
+    let text = format!(
+        "\t.section\n.text.{0}:\n        /*0010*/    HMMA.16816.F32 R4, R8, R10, R4 ;\n.L_x_1:\n        \
+         /*0020*/    @P0 BRA `(.L_x_1) ;\n",
+        row.name
+    );
+    let functions = instructions(&text);
+    assert_eq!(functions[row.name]["BRA"], 1);
+    let words = fault(row, &functions[row.name]).unwrap();
+    assert!(words.contains("0 HGMMA, 1 HMMA"), "{words}");
+}
