@@ -128,13 +128,36 @@ pub(crate) fn write_access(
     f.write_str("]")
 }
 
-/// What is done to the sum of products before it is stored: `relu(sum + bias)`, either part optional.
+/// The function applied to a finished sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// None.
+    #[default]
+    Identity,
+    /// `relu`: negative results become 0; NaN stays NaN.
+    Relu,
+    /// `gelu`: x / 2 (1 + erf(x / sqrt 2)) (Hendrycks and Gimpel, arXiv 1606.08415); on GPUs to 1.5e-7 absolute.
+    Gelu,
+}
+
+impl Activation {
+    /// Its name in an expression.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Activation::Identity => None,
+            Activation::Relu => Some("relu"),
+            Activation::Gelu => Some("gelu"),
+        }
+    }
+}
+
+/// What is done to the sum of products before it is stored: `relu(sum + bias)` or `gelu(...)`, either part optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epilogue {
     /// Added to the sum; its indices are plain indices of the output.
     pub bias: Option<Access>,
-    /// Negative results become 0; NaN stays NaN.
-    pub relu: bool,
+    /// Applied last.
+    pub activation: Activation,
 }
 
 /// A parsed expression.
@@ -143,7 +166,7 @@ pub struct Epilogue {
 /// use einsparse::einsum::Einsum;
 /// let e: Einsum = "C[m,n] = relu(2 * A[m,k] * B[k,n] + bias[m])".parse()?;
 /// assert_eq!(e.factors.len(), 2);
-/// assert!(e.epilogue.relu);
+/// assert_eq!(e.epilogue.activation.name(), Some("relu"));
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -224,7 +247,7 @@ impl Einsum {
             factors: self.factors.iter().map(|a| a.rename(&map)).collect(),
             epilogue: Epilogue {
                 bias: self.epilogue.bias.as_ref().map(|a| a.rename(&map)),
-                relu: self.epilogue.relu,
+                activation: self.epilogue.activation,
             },
             text: String::new(),
         };
@@ -242,7 +265,7 @@ impl fmt::Display for Einsum {
             &self.scalars,
             &self.factors,
             self.epilogue.bias.as_ref(),
-            self.epilogue.relu,
+            self.epilogue.activation,
         )
     }
 }
@@ -252,10 +275,10 @@ pub(crate) fn write_right<A: fmt::Display>(
     scalars: &[Scalar],
     factors: &[A],
     bias: Option<&A>,
-    relu: bool,
+    activation: Activation,
 ) -> fmt::Result {
-    if relu {
-        f.write_str("relu(")?;
+    if let Some(name) = activation.name() {
+        write!(f, "{name}(")?;
     }
     let mut times = "";
     for s in scalars {
@@ -269,5 +292,5 @@ pub(crate) fn write_right<A: fmt::Display>(
     if let Some(bias) = bias {
         write!(f, " + {bias}")?;
     }
-    f.write_str(if relu { ")" } else { "" })
+    f.write_str(activation.name().map_or("", |_| ")"))
 }

@@ -13,7 +13,7 @@ use einsparse_formats::{Format, Role};
 pub use rewrite::{rewrite, rewrite_dense};
 pub use spmm::{BiasAxis, SpmmForm};
 
-use crate::einsum::{Mode, Scalar, write_access, write_right};
+use crate::einsum::{Activation, Mode, Scalar, write_access, write_right};
 
 /// What stands at one axis of an access.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,8 +161,8 @@ pub struct IndirectEinsum {
     pub factors: Vec<Access>,
     /// Added to the sum of each element of the output, also where no term contributes.
     pub bias: Option<Bias>,
-    /// Whether negative sums (after the bias) become 0.
-    pub relu: bool,
+    /// Applied to the sums after the bias.
+    pub activation: Activation,
     /// Compressed axes.
     pub ranges: Vec<Range>,
     /// Pairs that must be equal for a term to count: the diagonal of a sparse operand.
@@ -198,7 +198,7 @@ impl fmt::Display for IndirectEinsum {
             &self.scalars,
             &self.factors,
             self.bias_access().as_ref(),
-            self.relu,
+            self.activation,
         )?;
         for range in &self.ranges {
             write!(f, ", {range}")?;

@@ -6,12 +6,14 @@ mod panel;
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_RELU};
+use einsparse_kernels::abi::{
+    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_GELU, FLAG_RELU,
+};
 use einsparse_kernels::table::Row;
 
 use crate::device::Device;
 use crate::driver::RawStream;
-use crate::einsum::Mode;
+use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
 use crate::worklist::Runs;
@@ -188,9 +190,11 @@ fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)>
     if form.mode == Mode::Accumulate {
         flags |= FLAG_ACCUMULATE;
     }
-    if form.relu {
-        flags |= FLAG_RELU;
-    }
+    flags |= match form.activation {
+        Activation::Identity => 0,
+        Activation::Relu => FLAG_RELU,
+        Activation::Gelu => FLAG_GELU,
+    };
     let mut column_bias = 0;
     if let Some((name, axis)) = &form.bias {
         let extent = match axis {

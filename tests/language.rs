@@ -5,7 +5,7 @@ mod rewrites;
 use std::collections::BTreeMap;
 
 use einsparse::Error;
-use einsparse::einsum::{Access, Einsum, Epilogue, IndexExpr, Mode, Scalar};
+use einsparse::einsum::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, Scalar};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Einsum {
@@ -22,7 +22,7 @@ fn parses_every_part() {
     );
     assert_eq!(e.factors.len(), 2);
     assert_eq!(e.epilogue.bias.as_ref().unwrap().tensor, "bias");
-    assert!(e.epilogue.relu);
+    assert_eq!(e.epilogue.activation, Activation::Relu);
     assert_eq!(
         e.to_string(),
         "C[m,n] += relu(2 * alpha * A[m,k] * B[AK[p,q],n] + bias[m])"
@@ -237,10 +237,10 @@ prop_compose! {
         ], 0..3),
         factors in prop::collection::vec(access(2), 1..4),
         bias in prop::option::of(access(1)),
-        relu: bool,
+        activation in prop::sample::select(vec![Activation::Identity, Activation::Relu, Activation::Gelu]),
     ) -> Einsum {
         let mode = if assign { Mode::Assign } else { Mode::Accumulate };
-        Einsum { out, mode, scalars, factors, epilogue: Epilogue { bias, relu }, text: String::new() }
+        Einsum { out, mode, scalars, factors, epilogue: Epilogue { bias, activation }, text: String::new() }
     }
 }
 

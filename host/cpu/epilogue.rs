@@ -1,10 +1,10 @@
-//! Bias and ReLU on the finished sums, and the one rounding.
+//! Bias and activation on the finished sums, and the one rounding.
 
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
 use super::operands::{Operands, Output, View};
-use crate::einsum::Mode;
+use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
 
@@ -13,13 +13,21 @@ pub(super) struct Epilogue<'a, T> {
     bias: Option<View<'a, T>>,
     /// For each axis of the bias the axis of the output.
     axes: Vec<usize>,
-    relu: bool,
+    activation: Activation,
 }
 
-/// Negative to 0; NaN stays NaN, so that a fault in the data is seen.
+/// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen.
 #[inline(always)]
-pub(super) fn relu<A: Accumulator>(v: A) -> A {
-    if v < A::ZERO { A::ZERO } else { v }
+pub(super) fn activate<A: Accumulator>(activation: Activation, v: A) -> A {
+    match activation {
+        Activation::Identity => v,
+        Activation::Relu if v < A::ZERO => A::ZERO,
+        Activation::Relu => v,
+        Activation::Gelu => {
+            let x = v.to_f64();
+            A::from_f64(0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)))
+        }
+    }
 }
 
 impl<'a, T: Element> Epilogue<'a, T> {
@@ -28,7 +36,7 @@ impl<'a, T: Element> Epilogue<'a, T> {
             return Ok(Epilogue {
                 bias: None,
                 axes: Vec::new(),
-                relu: e.relu,
+                activation: e.activation,
             });
         };
         let view = operands.tensor(&bias.tensor)?.clone();
@@ -57,7 +65,7 @@ impl<'a, T: Element> Epilogue<'a, T> {
         Ok(Epilogue {
             bias: Some(view),
             axes: bias.axes.clone(),
-            relu: e.relu,
+            activation: e.activation,
         })
     }
 
@@ -84,9 +92,7 @@ impl<'a, T: Element> Epilogue<'a, T> {
                 if let Some(bias) = &self.bias {
                     v += bias.values[base + i * step].to_acc();
                 }
-                if self.relu {
-                    v = relu(v);
-                }
+                v = activate(self.activation, v);
                 *slot = T::from_acc(match mode {
                     Mode::Assign => v,
                     Mode::Accumulate => slot.to_acc() + v,

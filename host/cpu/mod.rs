@@ -21,7 +21,7 @@ use rayon::prelude::*;
 
 pub use operands::{Operands, Output};
 
-use crate::einsum::Mode;
+use crate::einsum::{Activation, Mode};
 use crate::error::Result;
 use crate::indirect::IndirectEinsum;
 use nest::Nest;
@@ -80,7 +80,7 @@ pub fn run_nest<T: Element>(
     out: Output<'_, T>,
 ) -> Result<()> {
     let owners = bind::owners(e, operands)?;
-    let has_epilogue = e.bias.is_some() || e.relu;
+    let has_epilogue = e.bias.is_some() || e.activation != Activation::Identity;
     if has_epilogue {
         let epilogue = epilogue::Epilogue::bind(e, operands, &out.shape)?;
         let strides = operands::row_major(&out.shape);

@@ -10,12 +10,12 @@ use einsparse_formats::{Accumulator, AnySparse, Element, bf16, f16};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
-use super::epilogue::relu;
+use super::epilogue::activate;
 use super::operands::{Operands, Output, View};
 use super::panel::{Task, row_tiles};
 use super::rows::Rows;
 use super::{bind, operands};
-use crate::einsum::Mode;
+use crate::einsum::{Activation, Mode};
 use crate::error::Result;
 use crate::formats::Format;
 use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm};
@@ -24,7 +24,7 @@ use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm};
 pub(super) struct Finish<A> {
     rows_bias: Option<Vec<A>>,
     cols_bias: Option<Vec<A>>,
-    relu: bool,
+    activation: Activation,
     mode: Mode,
 }
 
@@ -47,8 +47,14 @@ impl<A: Accumulator> Finish<A> {
                 .zip(&bias[col..col + W])
                 .for_each(|(v, b)| *v += *b);
         }
-        if self.relu {
-            sums.iter_mut().for_each(|v| *v = relu(*v));
+        match self.activation {
+            Activation::Identity => {}
+            Activation::Relu => sums
+                .iter_mut()
+                .for_each(|v| *v = activate(Activation::Relu, *v)),
+            Activation::Gelu => sums
+                .iter_mut()
+                .for_each(|v| *v = activate(Activation::Gelu, *v)),
         }
         if self.mode == Mode::Accumulate {
             sums.iter_mut()
@@ -138,7 +144,7 @@ fn finish<T: Element>(
     let mut finish = Finish {
         rows_bias: None,
         cols_bias: None,
-        relu: form.relu,
+        activation: form.activation,
         mode: form.mode,
     };
     if let Some((name, axis)) = &form.bias {

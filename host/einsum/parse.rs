@@ -1,6 +1,6 @@
 //! Text to [`Einsum`]: a recursive-descent parser that keeps byte positions.
 
-use super::{Access, Einsum, Epilogue, IndexExpr, Mode, Scalar};
+use super::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, Scalar};
 use crate::error::{Error, Result};
 
 /// A nested access deeper than this is refused, so that no input overflows the stack.
@@ -58,14 +58,15 @@ pub(super) fn einsum(text: &str) -> Result<Einsum> {
         }
     };
     p.advance();
-    let relu = p.starts_relu();
-    if relu {
+    let activation = p.activation();
+    let inside = activation != Activation::Identity;
+    if inside {
         p.advance();
         p.advance();
     }
     let (scalars, factors) = p.product()?;
     let bias = p.bias()?;
-    if relu {
+    if inside {
         p.sign(
             ")",
             if bias.is_some() {
@@ -76,13 +77,13 @@ pub(super) fn einsum(text: &str) -> Result<Einsum> {
         )?;
     }
     if p.token != Token::End {
-        return Err(p.error(if relu || bias.is_some() {
+        return Err(p.error(if inside || bias.is_some() {
             "the end"
         } else {
             "`*`, `+` or the end"
         }));
     }
-    let epilogue = Epilogue { bias, relu };
+    let epilogue = Epilogue { bias, activation };
     Ok(Einsum {
         out: out.0,
         mode,
@@ -123,9 +124,12 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `relu` is an epilogue only before `(`: a tensor may have that name too.
-    fn starts_relu(&self) -> bool {
-        self.token == Token::Name("relu") && self.text[self.next..].trim_start().starts_with('(')
+    /// `relu` and `gelu` are an epilogue only before `(`: a tensor may have such a name too.
+    fn activation(&self) -> Activation {
+        let is = |a: &Activation| a.name().is_some_and(|name| self.token == Token::Name(name));
+        let found = [Activation::Relu, Activation::Gelu].into_iter().find(is);
+        let before = self.text[self.next..].trim_start().starts_with('(');
+        found.filter(|_| before).unwrap_or_default()
     }
 
     fn product(&mut self) -> Result<(Vec<Scalar>, Vec<Access>)> {

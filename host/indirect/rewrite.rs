@@ -331,7 +331,7 @@ fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
         scalars: e.scalars.clone(),
         factors: e.factors.iter().map(|a| substitute(a, map)).collect(),
         bias,
-        relu: e.epilogue.relu,
+        activation: e.epilogue.activation,
         ranges: Vec::new(),
         equalities: Vec::new(),
         sparse: None,

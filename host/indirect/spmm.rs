@@ -3,7 +3,7 @@
 use einsparse_formats::Format;
 
 use super::{Access, Bias, Index, IndirectEinsum};
-use crate::einsum::{Mode, Scalar};
+use crate::einsum::{Activation, Mode, Scalar};
 
 /// Which way a bias of a matrix runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +29,8 @@ pub struct SpmmForm {
     pub mode: Mode,
     /// Name and direction of the bias.
     pub bias: Option<(String, BiasAxis)>,
-    /// Whether negative results become 0.
-    pub relu: bool,
+    /// Applied last.
+    pub activation: Activation,
     /// Factors without indices.
     pub scalars: Vec<Scalar>,
     /// Format of the sparse operand; `None` for a product of two dense matrices, whose first `sparse` names.
@@ -71,7 +71,7 @@ impl IndirectEinsum {
             output: self.out.tensor.clone(),
             mode: self.mode,
             bias: matrix_bias(self.bias.as_ref())?,
-            relu: self.relu,
+            activation: self.activation,
             scalars: self.scalars.clone(),
             format: Some(sparse.format),
         })
@@ -110,7 +110,7 @@ impl IndirectEinsum {
             output: self.out.tensor.clone(),
             mode: self.mode,
             bias: matrix_bias(self.bias.as_ref())?,
-            relu: self.relu,
+            activation: self.activation,
             scalars: self.scalars.clone(),
             format: None,
         })

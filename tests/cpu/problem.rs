@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use einsparse::cpu::{self, Operands, Output};
-use einsparse::einsum::{Access, Einsum, IndexExpr, Mode, Scalar};
+use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Mode, Scalar};
 use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::reference::{self, Factor};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Element, Format, generate};
@@ -174,7 +174,7 @@ impl<T: Element> Problem<T> {
                     .collect();
                 *sum += wide[&bias.tensor].get(&at).unwrap();
             }
-            if self.e.epilogue.relu && *sum < 0.0 {
+            if self.e.epilogue.activation == Activation::Relu && *sum < 0.0 {
                 *sum = 0.0;
             }
             if self.e.mode == Mode::Accumulate {

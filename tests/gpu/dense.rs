@@ -47,6 +47,53 @@ fn check<T: Scalar>(context: &Context, [m, k, n]: [usize; 3]) {
     });
 }
 
+/// `gelu(A * B)` of a diagonal A: every value of B through the function, within the rounding of the output.
+fn gelu<T: Scalar>(context: &Context, roundoff: f64) {
+    let n = 64;
+    let a = Dense::from_fn(vec![n, n], |i| {
+        T::from_f64(f64::from(u8::from(i[0] == i[1])))
+    })
+    .unwrap();
+    let b = Dense::from_fn(vec![n, n], |i| {
+        T::from_f64((i[0] * n + i[1]) as f64 / 256.0 - 8.0)
+    })
+    .unwrap();
+    let left = context.upload_dense(&a).unwrap();
+    let right = context.upload_dense(&b).unwrap();
+    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&left).into()), ("B", (&right).into())];
+    let plan = context
+        .plan(
+            "C[m,n] = gelu(A[m,k] * B[k,n])",
+            &operands,
+            &Options::default(),
+        )
+        .unwrap();
+    let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
+    let stream = context.stream().unwrap();
+    plan.run(&operands, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    for (x, found) in b.values().iter().zip(c.to_dense().unwrap().values()) {
+        let x = x.to_f64();
+        let exact = 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()));
+        let bound = roundoff * exact.abs() + 3e-7;
+        let error = (found.to_f64() - exact).abs();
+        assert!(error <= bound, "gelu({x}) = {found}, not {exact}");
+    }
+}
+
+#[test]
+fn gelu_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    gelu::<f16>(&gpu, 2f64.powi(-11));
+    gelu::<bf16>(&gpu, 2f64.powi(-8));
+}
+
+#[test]
+fn gelu_on_the_cpu() {
+    gelu::<f32>(&Context::cpu(), 2f64.powi(-23));
+    gelu::<f64>(&Context::cpu(), 2f64.powi(-52));
+}
+
 const SHAPES: [[usize; 3]; 8] = [
     [1, 1, 1],
     [64, 64, 8],

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::skipped;
-use einsparse::einsum::Mode;
+use einsparse::einsum::{Activation, Mode};
 use einsparse::formats::Format;
 use einsparse::indirect::{BiasAxis, rewrite, rewrite_dense};
 
@@ -239,8 +239,8 @@ fn spmm_is_told_by_structure() {
         );
         assert_eq!(form.bias, Some(("b".into(), BiasAxis::Cols)));
         assert_eq!(
-            (form.relu, form.mode, form.scalars.len(), form.format),
-            (true, Mode::Accumulate, 2, Some(format(f)))
+            (form.activation, form.mode, form.scalars.len(), form.format),
+            (Activation::Relu, Mode::Accumulate, 2, Some(format(f)))
         );
         assert!(!form.transposed);
         let form = is("C[m,n] = A[k,m] * B[k,n]", "A").unwrap();
