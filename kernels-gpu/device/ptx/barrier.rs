@@ -1,5 +1,4 @@
-//! Barriers in shared memory (`mbarrier`), named barriers, proxy fences and the register split of a
-//! warp-specialised kernel.
+//! Barriers in shared memory (`mbarrier`), named barriers and the register split of a warp-specialised kernel.
 
 use super::ptx;
 
@@ -52,13 +51,6 @@ pub fn wait(barrier: u32, parity: u32) {
 #[inline(always)]
 pub fn sync_named(id: u32, threads: u32) {
     ptx!("bar.sync {id}, {n};", id = in(reg32) id, n = in(reg32) threads, options(nostack));
-}
-
-/// Orders this thread's ordinary accesses to shared memory before those of the copy engine and the Tensor Cores.
-#[inline(always)]
-#[allow(dead_code)]
-pub fn fence_async() {
-    ptx!("fence.proxy.async.shared::cta;", options(nostack));
 }
 
 /// Takes registers up to `COUNT` a thread for this warpgroup.
