@@ -161,8 +161,8 @@ const TILE_US: f64 = 3.5;
 /// Predicts one variant.
 pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
-        WalkKind::Block if row.family == "wgmma" => predict_panels(row, work, machine),
-        WalkKind::Block => predict_block(row, work, machine),
+        _ if row.family == "wgmma" => predict_panels(row, work, machine),
+        WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
 }

@@ -1,8 +1,8 @@
 //! The table of kernels as the host sees it. Nothing here names a kernel: `kernels-gpu/table.rs` does.
 
 use einsparse_kernels::abi::A_COLUMNS;
-pub use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
-pub use einsparse_kernels::table::{FAMILIES, Row, kernels};
+pub use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
+pub use einsparse_kernels::table::{FAMILIES, Row, kernels, products};
 
 use einsparse_formats::{Element, Format};
 use half::{bf16, f16};
@@ -58,6 +58,7 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::Csr => "entries in row order",
         WalkKind::GroupCoo => "aligned groups of entries in row order",
         WalkKind::Block => "dense blocks in block row order",
+        WalkKind::Direct => "no sparse operand",
     }
 }
 

@@ -49,6 +49,13 @@ impl Dtype {
     }
 }
 
+/// What the kernels of a family compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operation {
+    /// A product with one sparse operand, or of two dense ones: what plans choose from.
+    Product,
+}
+
 /// How a kernel walks the sparse operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WalkKind {
@@ -58,6 +65,8 @@ pub enum WalkKind {
     GroupCoo,
     /// Dense blocks, block rows contiguous: BSR, BlockCOO, BlockGroupCOO.
     Block,
+    /// No sparse operand.
+    Direct,
 }
 
 /// What a kernel does with implicit zeros.
@@ -106,6 +115,8 @@ markers! {
     GroupCoo: WalkInfo { WALK: WalkKind = WalkKind::GroupCoo, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Block`].
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Direct`].
+    Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }
 
 /// Geometry of one kernel. Both sides read launch bounds, grid and shared memory from here only.

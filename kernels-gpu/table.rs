@@ -1,12 +1,12 @@
 //! The list of kernels. One row is one kernel: name, walk, element, tile. This is the only place
 //! where a kernel's name exists; device entries, launch bounds and the host's registry expand it.
 
-/// Calls `$m!` with every row, grouped by family: module, name of its `cfg`, params struct, least architecture.
+/// Calls `$m!` with every row, grouped by family: module, name of its `cfg`, params struct, least architecture, operation.
 #[macro_export]
 macro_rules! for_each_kernel {
     ($m:ident) => {
         $m! {
-            spmm "spmm" SpmmParams sm_80 {
+            spmm "spmm" SpmmParams sm_80 Product {
                 spmm_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8, 1>;
                 spmm_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8, 1>;
                 spmm_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8, 1>;
@@ -77,7 +77,7 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
-            block "block" SpmmParams sm_80 {
+            block "block" SpmmParams sm_80 Product {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
                 block_f16_b32: Block, F16, MmaTile<32, 2, 4, true>;
                 block_f16_b64: Block, F16, MmaTile<64, 2, 8, true>;
@@ -97,7 +97,7 @@ macro_rules! for_each_kernel {
                 block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
                 block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
             }
-            wgmma "wgmma" WgmmaParams sm_90a {
+            wgmma "wgmma" WgmmaParams sm_90a Product {
                 wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
                 wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;
                 wgmma_f16_64x32_n256: Block, F16, Panel<64, 32, 4, IN_REGISTERS>;
@@ -145,6 +145,8 @@ pub struct Row {
     pub name: &'static str,
     /// Module the entry lives in.
     pub family: &'static str,
+    /// What it computes.
+    pub operation: crate::abi::Operation,
     /// How the sparse operand is walked.
     pub walk: crate::abi::WalkKind,
     /// What happens to implicit zeros.
@@ -187,7 +189,7 @@ impl Row {
 
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! rows {
-    ($($family:ident $cfg:tt $params:ident $arch:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
+    ($($family:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
         /// Families, one PTX module each, in table order.
         pub const FAMILIES: &[&str] = &[$(stringify!($family)),+];
 
@@ -197,6 +199,7 @@ macro_rules! rows {
             static ROWS: std::sync::LazyLock<Vec<Row>> = std::sync::LazyLock::new(|| vec![$($(Row {
                 name: stringify!($name),
                 family: stringify!($family),
+                operation: Operation::$operation,
                 walk: <$walk as WalkInfo>::WALK,
                 zeros: <$walk as WalkInfo>::ZEROS,
                 dtype: <$elem as ElemInfo>::DTYPE,
@@ -216,6 +219,13 @@ macro_rules! rows {
             &ROWS
         }
     };
+}
+
+/// The rows that compute products: what plans choose from.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn products() -> impl Iterator<Item = &'static Row> {
+    let product = |row: &&Row| row.operation == crate::abi::Operation::Product;
+    kernels().iter().filter(product)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]

@@ -4,7 +4,7 @@ mod errors;
 
 use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, kernels};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, products};
 use einsparse::{
     Choice, Context, Error, Options, Plan, Precision, Refusal, SparseTensor, Stream, Tensor,
     ZerosRule,
@@ -37,13 +37,13 @@ fn candidates(choice: &Choice) -> Vec<&'static Row> {
     choice
         .candidates
         .iter()
-        .map(|c| kernels().iter().find(|row| row.name == c.name).unwrap())
+        .map(|c| products().find(|row| row.name == c.name).unwrap())
         .collect()
 }
 
 /// Reasons of the refused rows that `of` picks.
 fn reasons(choice: &Choice, of: impl Fn(&Row) -> bool) -> Vec<&str> {
-    let picked = |r: &&Refusal| kernels().iter().any(|row| row.name == r.name && of(row));
+    let picked = |r: &&Refusal| products().any(|row| row.name == r.name && of(row));
     choice
         .refused
         .iter()
@@ -74,8 +74,7 @@ fn every_row_of_the_element_type_is_a_candidate_or_refused() {
         ] {
             for n in [1, 64] {
                 let choice = choice::<T>(format, n, &Options::default());
-                let of_type: Vec<_> = kernels()
-                    .iter()
+                let of_type: Vec<_> = products()
                     .filter(|row| memory.contains(&row.dtype))
                     .map(|row| row.name)
                     .collect();
@@ -240,10 +239,7 @@ fn alignment_excludes_wider_loads() {
 
 #[test]
 fn a_named_row_is_the_only_candidate() {
-    for row in kernels()
-        .iter()
-        .filter(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr)
-    {
+    for row in products().filter(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr) {
         let forced = choice::<f32>(
             "csr",
             64,

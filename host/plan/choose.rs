@@ -5,7 +5,7 @@ use std::fmt;
 
 use einsparse_formats::Format;
 use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, products};
 
 use super::bind::find;
 use super::{Exec, Operand, Options, Precision, ZerosRule};
@@ -84,7 +84,7 @@ impl Problem {
     /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
-        for row in kernels() {
+        for row in products() {
             let tf32 = row.dtype == Dtype::Tf32 && self.dtype == Dtype::F32;
             if row.dtype != self.dtype && !tf32 {
                 continue;

@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::for_each_kernel;
 
 macro_rules! entries {
-    ($($family:ident $cfg:tt $params:ident $arch:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
+    ($($family:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
         $(
             #[cfg(any(family = $cfg, not(target_arch = "nvptx64")))]
             mod $family {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::support::{Rng, WIDEST, fill_blocks, small, spread};
 use einsparse::formats::CsrPattern;
-use einsparse::registry::kernels;
+use einsparse::registry::products;
 
 /// A pattern and the widths it is run with.
 pub struct Shape {
@@ -43,7 +43,7 @@ fn all_widths() -> Vec<usize> {
         return vec![0, 1, 8, 33, 64, 256];
     }
     let mut widths = BTreeSet::from(WIDTHS);
-    for row in kernels() {
+    for row in products() {
         let (tile, step) = (row.columns as usize, row.vector as usize);
         widths.extend([tile - step, tile, tile + step]);
     }
@@ -83,7 +83,7 @@ pub fn entries() -> Vec<Shape> {
         ),
     ];
     let mut rng = Rng(9);
-    let items = kernels().iter().map(|row| row.items as usize);
+    let items = products().map(|row| row.items as usize);
     let edges: BTreeSet<usize> = items.flat_map(|i| [i - 1, i, i + 1]).collect();
     for rows in edges.into_iter().filter(|&rows| rows > 0) {
         let lens: Vec<usize> = (0..rows)

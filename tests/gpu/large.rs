@@ -4,7 +4,7 @@ use super::rows::force;
 use crate::support::{Rng, gpu, skipped, small};
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, mem_get_info, memset_d8_async};
 use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, CsrPattern, f16};
-use einsparse::registry::{Dtype, Row, WalkKind, kernels};
+use einsparse::registry::{Dtype, Row, WalkKind, products};
 use einsparse::{Context, Operand, Tensor};
 
 const N: usize = 256;
@@ -90,6 +90,6 @@ fn offsets_past_four_gigabytes() {
             );
         }
         let wide = |row: &&Row| row.walk == walk && row.dtype == Dtype::F16 && row.vector == 8;
-        far_apart(&gpu, kernels().iter().find(wide).unwrap());
+        far_apart(&gpu, products().find(wide).unwrap());
     }
 }

@@ -4,7 +4,7 @@
 use super::rows::{force, formats};
 use crate::support::{Rng, gpu, product, small, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, Element, bf16, f16};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, kernels};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Options};
 
 /// `|err| <= output |c| + (4 accumulator sqrt(K) + operand) sum |a||b| + floor`, in units of roundoff.
@@ -119,10 +119,7 @@ fn lens(row: &Row) -> (Vec<usize>, usize) {
 }
 
 fn rows_within_the_bound<T: Scalar>(context: &Context, dtype: Dtype) {
-    for row in kernels()
-        .iter()
-        .filter(|row| row.dtype == dtype && !row.transposes())
-    {
+    for row in products().filter(|row| row.dtype == dtype && !row.transposes()) {
         let (lens, cols) = lens(row);
         let random = Random::<T>::new(&lens, cols, 64, 3);
         for format in formats(row) {
@@ -186,10 +183,7 @@ fn the_bound_catches_a_dropped_entry() {
 #[test]
 fn tf32_rounds_to_ten_bits_and_only_when_asked() {
     let Some(gpu) = gpu() else { return };
-    let row = kernels()
-        .iter()
-        .find(|row| row.dtype == Dtype::Tf32)
-        .unwrap();
+    let row = products().find(|row| row.dtype == Dtype::Tf32).unwrap();
     let (block, format) = (row.block.0 as usize, formats(row).swap_remove(0));
     let pattern = spread(&vec![block; block], block);
     let one_product = |value: f32| {

@@ -3,7 +3,7 @@
 
 use crate::support::gpu;
 use einsparse::formats::{Csr, CsrPattern, Dense};
-use einsparse::registry::{WalkKind, kernels};
+use einsparse::registry::{WalkKind, products};
 use einsparse::{Context, Error, Operand, Options, RawSpmm, Stream};
 
 const TEXT: &str = "C[m,n] = s * A[m,k] * B[k,n] + bias[n]";
@@ -96,9 +96,7 @@ fn an_infinite_factor_meets_only_entries() {
         ("bias", (&bias).into()),
         ("s", f64::INFINITY.into()),
     ];
-    let rows = kernels()
-        .iter()
-        .filter(|r| r.walk == WalkKind::Csr && r.dtype.name() == "f32");
+    let rows = products().filter(|r| r.walk == WalkKind::Csr && r.dtype.name() == "f32");
     for row in rows {
         let options = Options {
             variant: Some(row.name.into()),

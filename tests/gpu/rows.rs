@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cases::{self, CLASSES, CUT, Shape};
 use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, small};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, kernels};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream, Tensor};
 
 /// Formats a row is run with.
@@ -26,6 +26,7 @@ pub fn formats(row: &Row) -> Vec<String> {
         WalkKind::GroupCoo => ["groupcoo:4", "groupcoo:8", "groupcoo:16"]
             .map(String::from)
             .into(),
+        WalkKind::Direct => Vec::new(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
             [format!("bsr:{b}"), format!("blockcoo:{b}")]
@@ -286,8 +287,7 @@ fn beside(axis: &str, extent: usize, tile: usize, step: usize) -> Option<String>
 /// Runs all rows of one element type.
 fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     let mut suite = Suite::new(context);
-    let rows: Vec<&'static Row> = kernels()
-        .iter()
+    let rows: Vec<&'static Row> = products()
         .filter(|row| row.dtype == dtype && !row.transposes())
         .collect();
     let (blocked, single): (Vec<_>, Vec<_>) =
@@ -332,7 +332,7 @@ macro_rules! suites {
 
         #[test]
         fn every_row_belongs_to_a_suite() {
-            assert!(kernels().iter().all(|row| [$(Dtype::$dtype),*].contains(&row.dtype)));
+            assert!(products().all(|row| [$(Dtype::$dtype),*].contains(&row.dtype)));
         }
     };
 }

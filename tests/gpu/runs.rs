@@ -7,7 +7,7 @@ use crate::support::{
 };
 use einsparse::driver::{DeviceMemory, Graph, RawStream};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, IndexArray, Role, bf16, f16};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, kernels};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Error, Operand, Options, Plan, RawSpmm, Stream};
 
 const N: usize = 64;
@@ -33,7 +33,7 @@ fn cut_rows(row: &Row) -> CsrPattern {
 /// Calls `$check::<T>(arguments, row)` for every row of the table with its element type.
 macro_rules! each_row {
     ($check:ident($($argument:expr),*)) => {
-        for row in kernels().iter().filter(|row| !row.transposes()) {
+        for row in products().filter(|row| !row.transposes()) {
             match row.dtype {
                 Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument,)* row),
                 Dtype::F64 => $check::<f64>($($argument,)* row),
@@ -100,18 +100,17 @@ fn twenty_runs_give_the_same_bits_on_the_cpu() {
     // The executor reads formats, not kernels: one row of each walk stands for its formats.
     for walk in [WalkKind::Csr, WalkKind::GroupCoo] {
         let of_walk = |row: &&Row| row.walk == walk && row.dtype == Dtype::F32;
-        same_bits::<f32>(&cpu, kernels().iter().find(of_walk).unwrap());
+        same_bits::<f32>(&cpu, products().find(of_walk).unwrap());
     }
     let blocks = |row: &&Row| row.walk == WalkKind::Block && row.dtype == Dtype::F16;
-    same_bits::<f16>(&cpu, kernels().iter().find(blocks).unwrap());
+    same_bits::<f16>(&cpu, products().find(blocks).unwrap());
 }
 
 /// A plan whose stream is gone still runs on the next.
 #[test]
 fn a_plan_outlives_its_streams() {
     let Some(gpu) = gpu() else { return };
-    let row = kernels()
-        .iter()
+    let row = products()
         .find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr)
         .unwrap();
     let problem = Problem::<f32>::integers(cut_rows(row), 4, N);
@@ -309,7 +308,7 @@ fn misaligned_addresses_are_refused_or_planned_for() {
     let Some(gpu) = gpu() else { return };
     for dtype in [Dtype::F32, Dtype::Tf32] {
         let vector = |row: &&Row| row.dtype == dtype && row.vector == 4;
-        let row = kernels().iter().find(vector).unwrap();
+        let row = products().find(vector).unwrap();
         let problem = Problem::<f32>::integers(cut_rows(row), 6, N);
         let format = formats(row).swap_remove(0);
         let (a, b) = (

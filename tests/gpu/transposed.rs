@@ -4,7 +4,7 @@
 use super::rows::force;
 use crate::support::{GUARD, assert_matrix, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Row, Scalar, kernels};
+use einsparse::registry::{Dtype, Row, Scalar, products};
 use einsparse::{Context, Operand, Options};
 
 /// Small integers, so that every sum is exact.
@@ -78,7 +78,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, options: &Options, what: &st
 }
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    kernels().iter().filter(|row| row.transposes())
+    products().filter(|row| row.transposes())
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::rows::{force, formats};
 use crate::support::{GUARD, Problem, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
 use einsparse::kernels::abi::HALF;
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, kernels};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, products};
 use einsparse::{Context, Operand};
 
 const N: usize = 64;
@@ -151,7 +151,7 @@ fn first_at<T: Scalar>(a: &Csr<T>, row: usize, column: usize) -> usize {
 }
 
 fn every_row(context: &Context) {
-    for row in kernels().iter().filter(|row| !row.transposes()) {
+    for row in products().filter(|row| !row.transposes()) {
         match row.dtype {
             Dtype::F32 | Dtype::Tf32 => check::<f32>(context, row),
             Dtype::F64 => check::<f64>(context, row),

@@ -5,7 +5,7 @@ use einsparse::einsum::Einsum;
 use einsparse::formats::Format;
 use einsparse::formats::advice::{Rates, advise};
 use einsparse::indirect::rewrite;
-use einsparse::registry::{Dtype, Row, WalkKind, block_of, kernels, takes_blocks};
+use einsparse::registry::{Dtype, Row, WalkKind, block_of, products, takes_blocks};
 use einsparse::{Context, Error, Options, Plan, Precision, Scalar};
 
 use super::Result;
@@ -141,7 +141,7 @@ fn print_advice<T: Scalar>(typed: &Typed<T>, options: &Options) -> Result<()> {
                 && row.dtype == dtype
                 && takes_blocks(row, (side, side), false)
         };
-        kernels().iter().any(runs)
+        products().any(runs)
     };
     rates.blocks.retain(|&((rows, _), _)| has_kernel(rows));
     if rates.blocks.is_empty() {
