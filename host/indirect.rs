@@ -4,6 +4,7 @@
 //! sparse operand is a substitution of index expressions; nothing else in the library knows the formats' meaning.
 
 mod rewrite;
+mod sampled;
 mod spmm;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::fmt;
 use einsparse_formats::{Format, Role};
 
 pub use rewrite::{rewrite, rewrite_dense};
+pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};
 pub use spmm::{BiasAxis, SpmmForm};
 
 use crate::einsum::{Activation, Mode, Scalar, write_access, write_right};

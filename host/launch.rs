@@ -2,7 +2,9 @@
 //! The only place that launches a kernel.
 
 mod gather;
+mod maps;
 mod panel;
+mod sampled;
 
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use gather::Gather;
 use panel::Panels;
 
 pub(crate) use panel::Matrix;
+pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,9 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod sampled;
 mod wgmma;
+pub use sampled::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -54,6 +56,8 @@ impl Dtype {
 pub enum Operation {
     /// A product with one sparse operand, or of two dense ones: what plans choose from.
     Product,
+    /// A product of dense matrices at the places of a pattern (SDDMM).
+    Sampled,
 }
 
 /// How a kernel walks the sparse operand.

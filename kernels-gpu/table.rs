@@ -133,6 +133,20 @@ macro_rules! for_each_kernel {
                 wgmma_bf16_32x32t_n256: Block, Bf16, Panel<32, 32, 4, COLUMN_PIECES>;
                 wgmma_bf16_16x16t_n256: Block, Bf16, Panel<16, 16, 4, COLUMN_PIECES>;
             }
+            sampled "sampled" SampledParams sm_90a Sampled {
+                sampled_f16_64: Block, F16, Sampled<64, BOTH_ROWS>;
+                sampled_f16_64t: Block, F16, Sampled<64, BOTH_COLUMNS>;
+                sampled_f16_32: Block, F16, Sampled<32, BOTH_ROWS>;
+                sampled_f16_32t: Block, F16, Sampled<32, BOTH_COLUMNS>;
+                sampled_f16_16: Block, F16, Sampled<16, BOTH_ROWS>;
+                sampled_f16_16t: Block, F16, Sampled<16, BOTH_COLUMNS>;
+                sampled_bf16_64: Block, Bf16, Sampled<64, BOTH_ROWS>;
+                sampled_bf16_64t: Block, Bf16, Sampled<64, BOTH_COLUMNS>;
+                sampled_bf16_32: Block, Bf16, Sampled<32, BOTH_ROWS>;
+                sampled_bf16_32t: Block, Bf16, Sampled<32, BOTH_COLUMNS>;
+                sampled_bf16_16: Block, Bf16, Sampled<16, BOTH_ROWS>;
+                sampled_bf16_16t: Block, Bf16, Sampled<16, BOTH_COLUMNS>;
+            }
         }
     };
 }

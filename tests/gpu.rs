@@ -11,5 +11,6 @@ mod numbers;
 mod places;
 mod rows;
 mod runs;
+mod sampled;
 mod transposed;
 mod zeros;

@@ -43,7 +43,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let (hopper, ampere) = (count("HGMMA"), count("HMMA"));
     let (local, wanted) = (count("LDL") + count("STL"), row.family);
     let right = match wanted {
-        "wgmma" => hopper >= 4 && ampere == 0,
+        "wgmma" | "sampled" => hopper >= 4 && ampere == 0,
         "block" => hopper == 0 && ampere > 0,
         _ => hopper == 0 && ampere == 0,
     };

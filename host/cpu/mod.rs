@@ -13,6 +13,7 @@ mod operands;
 mod order;
 mod panel;
 mod rows;
+pub(crate) mod sampled;
 mod shared;
 mod spmm;
 

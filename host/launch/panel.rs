@@ -7,15 +7,12 @@ use einsparse_kernels::abi::{
 };
 use einsparse_kernels::table::Row;
 
+use super::maps::{Flat, tensor_map};
 use super::{Extents, RawSpmm, flags, small, within};
 use crate::device::Device;
-use crate::driver::{
-    DeviceMemory, Event, Function, LaunchConfig, RawStream, Swizzle, TensorMap, TensorMapLayout,
-    TensorMapType,
-};
+use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
-use crate::registry::Dtype;
 use crate::strips::{Pieces, Records, Schedule, Source};
 use crate::worklist::Runs;
 
@@ -221,13 +218,21 @@ impl Panels {
             columns,
             leading,
         } = self.values;
-        let a_map = self.map(raw.values, [columns, rows], leading, tile, tile[0])?;
+        let map = |address, extents, leading, tile, swizzled| {
+            let matrix = Flat {
+                address,
+                extents,
+                leading,
+            };
+            tensor_map(self.row.dtype, &matrix, tile, swizzled, &self.zeros)
+        };
+        let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;
         let b_map = if order & B_COLUMNS == 0 {
             let tile = [HALF, pieces.depth];
-            self.map(raw.b, [n, k], raw.ldb, tile, HALF)?
+            map(raw.b, [n, k], raw.ldb, tile, HALF)?
         } else {
             let tile = [pieces.depth, self.row.columns as usize];
-            self.map(raw.b, [k, n], raw.ldb, tile, pieces.depth)?
+            map(raw.b, [k, n], raw.ldb, tile, pieces.depth)?
         };
         Ok(WgmmaParams {
             a_map,
@@ -249,38 +254,6 @@ impl Panels {
             a_row: small("elements of a row of A's values", columns)?,
             rounds: small("rounds of strips", self.rounds)?,
         })
-    }
-
-    /// Map of a row-major matrix of `[columns, rows]`, swizzled over `swizzled` elements.
-    fn map(
-        &self,
-        address: u64,
-        [columns, rows]: [usize; 2],
-        leading: usize,
-        tile: [usize; 2],
-        swizzled: usize,
-    ) -> Result<[u64; 16]> {
-        let element = match self.row.dtype {
-            Dtype::Bf16 => TensorMapType::Bf16,
-            _ => TensorMapType::F16,
-        };
-        let bytes = self.row.dtype.bytes();
-        // A matrix without elements is never read, but the driver wants an address and extents.
-        let there = columns > 0 && rows > 0 && address != 0;
-        let stride = (leading.max(columns) * bytes).next_multiple_of(16) as u64;
-        let layout = TensorMapLayout {
-            element,
-            extents: &[columns.max(1) as u64, rows.max(1) as u64],
-            strides: &[stride],
-            tile: &[tile[0] as u32, tile[1] as u32],
-            swizzle: match swizzled * bytes {
-                128 => Swizzle::B128,
-                64 => Swizzle::B64,
-                _ => Swizzle::B32,
-            },
-        };
-        let address = if there { address } else { self.zeros.address() };
-        Ok(*TensorMap::encode_tiled(address, &layout)?.words())
     }
 }
 

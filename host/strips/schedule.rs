@@ -109,44 +109,60 @@ impl Schedule {
             u64::from(s.stages) + STRIP_STAGES + more
         };
         let count = tasks.len();
-        tasks.sort_by_key(|task| Reverse(cost(task)));
-        let mut loads: BinaryHeap<_> = (0..blocks).map(|b| Reverse((0u64, b))).collect();
-        let mut lists = vec![Vec::new(); blocks];
-        for task in tasks {
-            let Some(Reverse((load, block))) = loads.pop() else {
-                break;
-            };
-            loads.push(Reverse((load + cost(&task), block)));
-            lists[block].push(task);
-        }
-        lists.retain(|list| !list.is_empty());
+        let (mut lists, longest) = deal(tasks, blocks, cost);
         // Every other thread block begins with its short strips, so that not all send their C at the same time.
         lists
             .iter_mut()
             .skip(1)
             .step_by(2)
             .for_each(|list| list.reverse());
-        let rounds = lists.iter().map(Vec::len).max().unwrap_or(0);
         let none = Strip {
             row: NO_STRIP,
             ..Strip::default()
         };
-        let at = |round: usize| {
-            lists
-                .iter()
-                .map(move |list| *list.get(round).unwrap_or(&none))
-        };
-        let strips = (0..rounds).flat_map(at).collect();
-        let longest = loads.into_iter().map(|Reverse((load, _))| load).max();
+        let strips = rounds(&lists, none);
         Schedule {
             strips,
             blocks: lists.len(),
             count,
             slots,
             cut,
-            longest: longest.unwrap_or(0),
+            longest,
         }
     }
+}
+
+/// Deals tasks to `blocks` thread blocks, the costliest first to the least loaded. The lists of those that got some, and
+/// the load of the busiest.
+pub(crate) fn deal<T>(
+    mut tasks: Vec<T>,
+    blocks: usize,
+    cost: impl Fn(&T) -> u64,
+) -> (Vec<Vec<T>>, u64) {
+    tasks.sort_by_key(|task| Reverse(cost(task)));
+    let mut loads: BinaryHeap<_> = (0..blocks).map(|b| Reverse((0u64, b))).collect();
+    let mut lists: Vec<Vec<T>> = (0..blocks).map(|_| Vec::new()).collect();
+    for task in tasks {
+        let Some(Reverse((load, block))) = loads.pop() else {
+            break;
+        };
+        loads.push(Reverse((load + cost(&task), block)));
+        lists[block].push(task);
+    }
+    lists.retain(|list| !list.is_empty());
+    let longest = loads.into_iter().map(|Reverse((load, _))| load).max();
+    (lists, longest.unwrap_or(0))
+}
+
+/// The lists by rounds: the first of each, the second of each, ...; `none` where a list has ended.
+pub(crate) fn rounds<T: Copy>(lists: &[Vec<T>], none: T) -> Vec<T> {
+    let rounds = lists.iter().map(Vec::len).max().unwrap_or(0);
+    let at = |round: usize| {
+        lists
+            .iter()
+            .map(move |list| *list.get(round).unwrap_or(&none))
+    };
+    (0..rounds).flat_map(at).collect()
 }
 
 #[cfg(test)]

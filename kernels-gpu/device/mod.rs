@@ -23,6 +23,7 @@ mod epilogue;
 mod gpu;
 mod mma;
 mod ptx;
+mod sampled;
 mod spmm;
 mod tile;
 mod walk;

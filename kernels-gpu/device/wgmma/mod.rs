@@ -2,6 +2,7 @@
 //! ring of stages, two warpgroups multiply what has arrived (`wgmma`), 64 rows of C each, and send C out.
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
+pub mod carry;
 mod consumer;
 mod out;
 mod producer;
@@ -52,11 +53,13 @@ pub trait Body: Tile {
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is
 /// three times the 168 they start with.
-const FEW: u32 = 56;
-const MANY: u32 = 224;
+pub const FEW: u32 = 56;
+pub const MANY: u32 = 224;
 
 /// Warps that multiply.
-const CONSUMERS: u32 = 8;
+pub const CONSUMERS: u32 = 8;
+/// Threads that copy.
+pub const COPIERS: u32 = 128;
 
 /// This thread block's strip of a round; none past the last round.
 #[inline(always)]
@@ -160,7 +163,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
                 // Every warp that copies arrives: one without copies in a stage must not fall a round behind.
-                barrier::init(Self::full(slot), producer::COPIERS / 32);
+                barrier::init(Self::full(slot), COPIERS / 32);
                 // And every warp that multiplies: in a stage without work for its half nothing else holds it to the others.
                 barrier::init(Self::empty(slot), CONSUMERS);
                 slot += 1;

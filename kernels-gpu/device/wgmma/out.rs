@@ -2,11 +2,12 @@
 //! through shared memory as whole rows, or element by element where C does not allow that.
 
 use super::WgmmaElem;
+use super::carry::{Cut, carry};
 use crate::abi::*;
 use crate::device::epilogue::{Output, row_bias, scale};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::ptx::{copy, global, matrix, warp};
 use crate::frag;
 
 impl WgmmaParams {
@@ -40,7 +41,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     ) {
         let mut stages = strip.stages;
         if strip.parts > 1 {
-            if !Self::carry(p, strip, half, acc) {
+            let cut = Cut {
+                partial: p.partial,
+                counters: p.counters,
+                first: strip.first,
+                part: strip.part,
+                parts: strip.parts,
+                counter: strip.counter,
+            };
+            if !carry(cut, half, Self::scratch(), acc) {
                 return;
             }
             stages = 1;
@@ -172,61 +181,5 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 }
             });
         });
-    }
-
-    /// Leaves the partial sums of this piece. The warpgroup that arrives last gets the sum over all pieces, in order.
-    #[inline(always)]
-    fn carry(p: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) -> bool {
-        let lane = gpu::thread_again() % 128;
-        // A warpgroup's accumulators, four of each thread side by side.
-        let bytes = (CHUNKS * 8 * 128 * 16) as u64;
-        let place = |part: u32| {
-            p.partial + ((strip.first + part) as u64 * 2 + half as u64) * bytes + lane as u64 * 16
-        };
-        let mine = place(strip.part);
-        unroll!(c < CHUNKS, {
-            unroll!(j < 8, {
-                let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
-                global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
-            });
-        });
-        global::fence_gpu();
-        barrier::sync_named(1 + half, 128);
-        let arrivals = p.counters + (strip.counter * 2 + half) as u64 * 4;
-        let told = Self::scratch() + half * 4;
-        if lane == 0 {
-            let before = global::atomic_add(arrivals, 1);
-            copy::store_shared_b32(told, before);
-            if before + 1 == strip.parts {
-                global::store_b32(arrivals, 0);
-            }
-        }
-        barrier::sync_named(1 + half, 128);
-        if copy::load_shared_b32(told) + 1 != strip.parts {
-            return false;
-        }
-        global::fence_gpu();
-        // Two parts add up to the same bits in either order: this one's are at hand.
-        let own = if strip.parts == 2 {
-            strip.part
-        } else {
-            *acc = Acc::zero();
-            strip.parts
-        };
-        let mut part = 0;
-        while part < strip.parts {
-            let from = place(part);
-            part += 1;
-            if part == own + 1 {
-                continue;
-            }
-            unroll!(c < CHUNKS, {
-                unroll!(j < 8, {
-                    let four = global::load_v4_fresh(from + ((c * 8 + j) * 128 * 16) as u64, true);
-                    unroll!(i < 4, { acc.0[c][4 * j + i] += f32::from_bits(four[i]) });
-                });
-            });
-        }
-        true
     }
 }

@@ -2,7 +2,7 @@
 //! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
 //! go out one after the other.
 
-use super::strip;
+use super::{COPIERS, strip};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, global, warp};
@@ -27,9 +27,6 @@ impl Ahead {
 const LINE: u32 = 128;
 /// Hardly the disjunction of words of records.
 const NO_WORD: u32 = u32::MAX;
-
-/// Threads that copy.
-pub(super) const COPIERS: u32 = 128;
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     Panel<PM, PK, CHUNKS, ORDER>
