@@ -13,7 +13,7 @@ use einsparse_formats::{Format, Role};
 
 pub use rewrite::{rewrite, rewrite_dense};
 pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};
-pub use spmm::{BiasAxis, SpmmForm};
+pub use spmm::{BiasAxis, Orientation, SpmmForm};
 
 use crate::einsum::{Activation, Mode, Scalar, write_access, write_right};
 

@@ -33,11 +33,11 @@ pub struct RawSpmm {
     pub columns: u64,
     /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
     pub values: u64,
-    /// B, `[k, n]`, row-major.
+    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so.
     pub b: u64,
     /// Elements from one row of B to the next.
     pub ldb: usize,
-    /// C, `[m, n]`, row-major.
+    /// C, row-major: `[m, n]`, or `[n, m]` where the plan has it so.
     pub c: u64,
     /// Elements from one row of C to the next.
     pub ldc: usize,
@@ -198,18 +198,18 @@ fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)>
         Activation::Relu => FLAG_RELU,
         Activation::Gelu => FLAG_GELU,
     };
+    let Extents { m, k, n } = extents;
+    let order = form.order;
     let mut column_bias = 0;
     if let Some((name, axis)) = &form.bias {
-        let extent = match axis {
-            BiasAxis::Rows => {
-                flags |= FLAG_BIAS_ROWS;
-                extents.m
-            }
-            BiasAxis::Cols => {
-                flags |= FLAG_BIAS_COLUMNS;
-                column_bias = raw.bias;
-                extents.n
-            }
+        // Rows and columns of the output as given; the kernels' rows are those of the sparse matrix.
+        let extent = if (*axis == BiasAxis::Rows) != order.out_columns {
+            flags |= FLAG_BIAS_ROWS;
+            m
+        } else {
+            flags |= FLAG_BIAS_COLUMNS;
+            column_bias = raw.bias;
+            n
         };
         if raw.bias == 0 && extent > 0 {
             return Err(refused(
@@ -218,12 +218,11 @@ fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)>
             ));
         }
     }
-    for (name, leading) in [("B", raw.ldb), ("C", raw.ldc)] {
-        if leading < extents.n {
-            let reason = format!(
-                "leading dimension {leading} is below its {} columns",
-                extents.n
-            );
+    let b_width = if order.dense_columns { k } else { n };
+    let c_width = if order.out_columns { m } else { n };
+    for (name, leading, width) in [("B", raw.ldb, b_width), ("C", raw.ldc, c_width)] {
+        if leading < width {
+            let reason = format!("leading dimension {leading} is below its {width} columns");
             return Err(refused(name, reason));
         }
     }

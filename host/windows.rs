@@ -209,9 +209,11 @@ mod tests {
     fn windows_name_every_place_once() {
         let lens = [3u32, 0, 40, 1, 7, 2, 2];
         let mut at = 0;
-        let rows: Vec<_> = lens
-            .map(|len| (std::mem::replace(&mut at, at + len), len))
-            .into();
+        let rows = lens.map(|len| {
+            at += len;
+            (at - len, len)
+        });
+        let rows = rows.to_vec();
         let columns: Vec<u32> = lens
             .iter()
             .flat_map(|&len| (0..len).map(|i| i * 3))

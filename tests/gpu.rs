@@ -8,9 +8,10 @@ mod driver;
 mod files;
 mod large;
 mod numbers;
+mod orders;
 mod places;
 mod rows;
 mod runs;
 mod sampled;
-mod transposed;
+
 mod zeros;

@@ -63,7 +63,7 @@ pub fn run<T: Element>(
     operands: &Operands<'_, T>,
     mut out: Output<'_, T>,
 ) -> Result<()> {
-    if let Some(form) = e.as_spmm().filter(|form| !form.transposed)
+    if let Some(form) = e.as_spmm().filter(|form| form.order.is_plain())
         && spmm::run(&form, e, operands, &mut out)?
     {
         return Ok(());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use einsparse_kernels::abi::{
-    A_COLUMNS, B_COLUMNS, FLAG_VECTORS, HALF, PANEL_BYTES, STRIP, WgmmaParams,
+    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_VECTORS, HALF, PANEL_BYTES, STRIP, WgmmaParams,
 };
 use einsparse_kernels::table::Row;
 
@@ -91,7 +91,7 @@ impl Panels {
                 block,
                 stored,
             } => (
-                Source::Blocks(runs, columns, block, form.transposed),
+                Source::Blocks(runs, columns, block, form.order.transposed),
                 stored_blocks(block, stored),
                 Some(Planned {
                     runs: Arc::clone(runs),
@@ -199,7 +199,12 @@ impl Panels {
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         super::aligned(self.row, "values of A", raw.values, self.values.leading)?;
-        let whole = [raw.ldc, n]
+        let width = if self.row.order & C_COLUMNS == 0 {
+            n
+        } else {
+            m
+        };
+        let whole = [raw.ldc, width]
             .iter()
             .all(|x| (x * element).is_multiple_of(16))
             && raw.c.is_multiple_of(16);

@@ -16,6 +16,10 @@ pub const IN_REGISTERS: u32 = 4;
 /// Pieces of one column: a column by column layout by nature, and registers because columns of 32 rows are too short
 /// for the places that tensor copies write to.
 pub const COLUMN_PIECES: u32 = A_COLUMNS | IN_REGISTERS;
+/// C as `[n, m]`.
+pub const C_COLUMNS: u32 = 8;
+/// The dense matrix stands on the left: `C[n,m] = B[n,k] * A[m,k]`, or `A[k,m]` with [`A_COLUMNS`].
+pub const ON_THE_LEFT: u32 = B_COLUMNS | C_COLUMNS;
 
 /// Rows of C of a strip: two warpgroups of 64.
 pub const STRIP: usize = 128;

@@ -288,7 +288,7 @@ fn beside(axis: &str, extent: usize, tile: usize, step: usize) -> Option<String>
 fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     let mut suite = Suite::new(context);
     let rows: Vec<&'static Row> = products()
-        .filter(|row| row.dtype == dtype && !row.transposes())
+        .filter(|row| row.dtype == dtype && row.is_plain())
         .collect();
     let (blocked, single): (Vec<_>, Vec<_>) =
         rows.iter().partition(|row| row.walk == WalkKind::Block);

@@ -33,7 +33,7 @@ fn cut_rows(row: &Row) -> CsrPattern {
 /// Calls `$check::<T>(arguments, row)` for every row of the table with its element type.
 macro_rules! each_row {
     ($check:ident($($argument:expr),*)) => {
-        for row in products().filter(|row| !row.transposes()) {
+        for row in products().filter(|row| row.is_plain()) {
             match row.dtype {
                 Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument,)* row),
                 Dtype::F64 => $check::<f64>($($argument,)* row),

@@ -19,6 +19,9 @@ struct Case<T: Scalar> {
     x: Dense<T>,
     y: Dense<T>,
     by_column: bool,
+    /// x and y as `[row, k]`.
+    exact: [Vec<i32>; 2],
+    k: usize,
 }
 
 impl<T: Scalar> Case<T> {
@@ -34,42 +37,43 @@ impl<T: Scalar> Case<T> {
         let csr = Csr::new(pattern, values).unwrap();
         let pattern = Arc::clone(csr.pattern());
         let s = AnySparse::from(csr);
-        let dense = |rows: usize, seed: usize| {
+        let exact = [(m, 1), (n, 2)].map(|(rows, seed): (usize, usize)| -> Vec<i32> {
+            (0..rows * k)
+                .map(|i| integer(i * 3 + seed) as i32)
+                .collect()
+        });
+        let dense = |own: &[i32]| {
+            let rows = own.len() / k;
             let shape = if by_column {
                 vec![k, rows]
             } else {
                 vec![rows, k]
             };
-            Dense::from_fn(shape, |i| {
-                let (row, k_at) = if by_column {
-                    (i[1], i[0])
+            let at = |i: &[usize]| {
+                if by_column {
+                    i[1] * k + i[0]
                 } else {
-                    (i[0], i[1])
-                };
-                T::from_f64(integer((row * k + k_at) * 3 + seed))
-            })
-            .unwrap()
+                    i[0] * k + i[1]
+                }
+            };
+            Dense::from_fn(shape, |i| T::from_f64(f64::from(own[at(i)]))).unwrap()
         };
         Case {
             pattern,
             s: s.convert(format).unwrap(),
-            x: dense(m, 1),
-            y: dense(n, 2),
+            x: dense(&exact[0]),
+            y: dense(&exact[1]),
             by_column,
+            exact,
+            k,
         }
     }
 
     /// The exact value at an entry.
     fn sum(&self, row: usize, column: usize) -> f64 {
-        let by_column = self.by_column;
-        let k = self.x.shape()[usize::from(!by_column)];
-        let at = |d: &Dense<T>, row: usize, k: usize| {
-            let index = if by_column { [k, row] } else { [row, k] };
-            d.get(&index).unwrap().to_f64()
-        };
-        (0..k)
-            .map(|k| at(&self.x, row, k) * at(&self.y, column, k))
-            .sum()
+        let [x, y] = [(0, row), (1, column)].map(|(i, r)| &self.exact[i][r * self.k..][..self.k]);
+        let sum: i32 = x.iter().zip(y).map(|(x, y)| x * y).sum();
+        f64::from(sum)
     }
 }
 

@@ -125,7 +125,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let panel = Self::stage(slot) + 2 * SLAB as u32;
         unroll!(step < STEPS, {
             if mask >> (2 * step) & 1 != 0 {
-                E::mma_registers::<CHUNKS, 1>(acc, a[step], Self::b(panel, step));
+                if ORDER & B_COLUMNS == 0 {
+                    E::mma_registers::<CHUNKS, 1>(acc, a[step], Self::b(panel, step));
+                } else {
+                    E::mma_registers::<CHUNKS, 0>(acc, a[step], Self::b(panel, step));
+                }
             }
         });
     }

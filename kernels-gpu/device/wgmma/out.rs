@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::device::epilogue::{Output, row_bias, scale};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::ptx::{barrier, copy, global, matrix, warp};
 use crate::frag;
 
 impl WgmmaParams {
@@ -72,7 +72,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let column = strip.column + lane % 4 * 2;
         Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            Self::send::<E>(o, p.m, strip, half, acc);
+            if ORDER & C_COLUMNS == 0 {
+                Self::send::<E>(o, p.m, strip, half, acc);
+            } else {
+                Self::send_columns::<E>(o, p.m, strip, half, acc);
+            }
         } else {
             unroll!(r < 2, {
                 let row = row + r as u32 * 8;
@@ -133,12 +137,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// One row's finished sums, element by element.
     #[inline(always)]
     fn store_row<E: WgmmaElem>(o: Output, row: u32, column: u32, r: usize, acc: &Acc<CHUNKS>) {
-        let row = o.c + row as u64 * o.ldc_bytes as u64;
         unroll!(c < CHUNKS, {
             unroll!(j < 8, {
                 unroll!(i < 2, {
                     let column = column + (c * 64 + j * 8 + i) as u32;
-                    let at = row + column as u64 * E::BYTES as u64;
+                    let (line, place) = if ORDER & C_COLUMNS == 0 {
+                        (row, column)
+                    } else {
+                        (column, row)
+                    };
+                    let line = o.c + line as u64 * o.ldc_bytes as u64;
+                    let at = line + place as u64 * E::BYTES as u64;
                     let inside = column < o.n;
                     let old = E::load_own::<1>(at, inside && o.flags & FLAG_ACCUMULATE != 0);
                     if inside {
@@ -177,6 +186,43 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 let eight = copy::load_shared_v4(slab + place);
                 let at = c_row + j as u64 * 4 * o.ldc_bytes as u64 + c as u64 * 128;
                 if row + j as u32 * 4 < m && column + (c as u32) * 64 < o.n {
+                    global::store_v4(at, eight);
+                }
+            });
+        });
+    }
+
+    /// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of
+    /// 128 bytes.
+    #[inline(always)]
+    fn send_columns<E: WgmmaElem>(o: Output, m: u32, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let row = strip.row + half * HALF as u32 + lane % 8 * 8;
+        let line = warp * 16 + lane / 8;
+        let column = strip.column + line;
+        let c_line = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
+        unroll!(c < CHUNKS, {
+            barrier::sync_named(1 + half, 128);
+            unroll!(j < 4, {
+                let mut words = [0u32; 4];
+                unroll!(w < 4, {
+                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
+                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+                });
+                // Of the four 8 x 8 matrices, two lie side by side along m, two along n.
+                let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
+                let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
+                matrix::stmatrix_x4_trans(slab + place, words);
+            });
+            barrier::sync_named(1 + half, 128);
+            unroll!(j < 4, {
+                let place = frag::swizzle(line + j as u32 * 4, lane % 8, PANEL_BYTES as u32);
+                let eight = copy::load_shared_v4(slab + place);
+                let beyond = (c * 64 + j * 4) as u32;
+                let at = c_line + beyond as u64 * o.ldc_bytes as u64;
+                if row < m && column + beyond < o.n {
                     global::store_v4(at, eight);
                 }
             });
