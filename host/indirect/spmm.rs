@@ -59,6 +59,8 @@ pub struct SpmmForm {
     pub bias: Option<(String, BiasAxis)>,
     /// Applied last.
     pub activation: Activation,
+    /// Tensor of the output's shape; results are zero where it is not positive.
+    pub gate: Option<String>,
     /// Factors without indices.
     pub scalars: Vec<Scalar>,
     /// Format of the sparse operand; `None` for a product of two dense matrices, whose first `sparse` names.
@@ -108,6 +110,7 @@ impl IndirectEinsum {
             mode: self.mode,
             bias: matrix_bias(self.bias.as_ref())?,
             activation: self.activation,
+            gate: self.gate.clone(),
             scalars: self.scalars.clone(),
             format: Some(sparse.format),
         })
@@ -155,6 +158,7 @@ impl IndirectEinsum {
             mode: self.mode,
             bias: matrix_bias(self.bias.as_ref())?,
             activation: self.activation,
+            gate: self.gate.clone(),
             scalars: self.scalars.clone(),
             format: None,
         })

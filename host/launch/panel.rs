@@ -204,10 +204,12 @@ impl Panels {
         } else {
             m
         };
-        let whole = [raw.ldc, width]
+        // Without a gate both are 0.
+        let whole = [raw.ldc, width, raw.ldg]
             .iter()
             .all(|x| (x * element).is_multiple_of(16))
-            && raw.c.is_multiple_of(16);
+            && raw.c.is_multiple_of(16)
+            && raw.gate.is_multiple_of(16);
         if whole {
             flags |= FLAG_VECTORS;
         }
@@ -249,6 +251,12 @@ impl Panels {
             zeros: self.zeros.address(),
             c: raw.c,
             bias: raw.bias,
+            gate: raw.gate,
+            gate_bytes: small(
+                "bytes of a row of the gate",
+                raw.ldg.saturating_mul(element),
+            )?,
+            reserved: 0,
             partial: self.partial.address(),
             counters: self.counters.address(),
             alpha: raw.alpha,

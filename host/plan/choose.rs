@@ -61,6 +61,8 @@ pub struct Problem {
     pub dtype: Dtype,
     /// Which matrices lie the other way round; `work` is that of the product.
     pub order: Orientation,
+    /// Whether the result passes a gate (`relu_grad`).
+    pub gated: bool,
     /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
     pub alignment: usize,
     /// Elements, up to 16, that the leading dimension of B is a multiple of.
@@ -74,6 +76,7 @@ impl Problem {
         Problem {
             format: Some(format),
             order: Orientation::default(),
+            gated: false,
             work,
             dtype,
             alignment,
@@ -252,6 +255,7 @@ fn problem<T: Scalar>(
     let problem = Problem {
         format: Some(host.format()),
         order,
+        gated: form.gate.is_some(),
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, ldb, ldc, given]),
@@ -310,6 +314,7 @@ fn dense_problem<T: Scalar>(
     let problem = Problem {
         format: None,
         order,
+        gated: form.gate.is_some(),
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, lda, ldb, given]),
@@ -347,6 +352,9 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
     }
     if problem.order.transposed && row.walk != WalkKind::Block {
         return Some("walks rows of A, and the product takes its transpose".into());
+    }
+    if problem.gated && row.family != "wgmma" {
+        return Some("has no relu_grad".into());
     }
     let own = (row.order & B_COLUMNS != 0, row.order & C_COLUMNS != 0);
     if own != (problem.order.dense_columns, problem.order.out_columns) {

@@ -154,6 +154,8 @@ pub struct WgmmaParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
+    /// Matrix of C's shape: with [`FLAG_GATE`](super::FLAG_GATE), C is zero where it is not positive.
+    pub gate: u64,
     /// Partial sums: slots x halves x accumulators of a warpgroup.
     pub partial: u64,
     /// Arrival counters, two for each strip that is cut, all zero between launches.
@@ -172,7 +174,11 @@ pub struct WgmmaParams {
     pub a_row: u32,
     /// Rounds of the work list.
     pub rounds: u32,
+    /// Bytes from one row of the gate to the next.
+    pub gate_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<Strip>() == 32);
-const _: () = assert!(size_of::<WgmmaParams>() == 360);
+const _: () = assert!(size_of::<WgmmaParams>() == 376);
