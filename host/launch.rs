@@ -75,6 +75,8 @@ pub(crate) struct Extents {
     pub m: usize,
     pub k: usize,
     pub n: usize,
+    /// How many products one A is for.
+    pub items: usize,
 }
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.
@@ -204,7 +206,7 @@ fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)>
         Activation::Relu => FLAG_RELU,
         Activation::Gelu => FLAG_GELU,
     };
-    let Extents { m, k, n } = extents;
+    let Extents { m, k, n, .. } = extents;
     let order = form.order;
     let mut column_bias = 0;
     if let Some((name, axis)) = &form.bias {

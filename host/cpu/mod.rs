@@ -65,7 +65,7 @@ pub fn run<T: Element>(
 ) -> Result<()> {
     if let Some(form) = e
         .as_spmm()
-        .filter(|form| form.order.is_plain() && form.gate.is_none())
+        .filter(|form| form.order.is_plain() && form.gate.is_none() && !form.batched)
         && spmm::run(&form, e, operands, &mut out)?
     {
         return Ok(());

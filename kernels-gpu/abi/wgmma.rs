@@ -120,12 +120,24 @@ pub struct Strip {
     pub stages: u32,
     /// First slot of partial sums of this strip and column tile.
     pub first: u32,
-    /// Which piece along k this is.
-    pub part: u32,
-    /// Pieces along k; 1 for a whole strip.
+    /// Which piece along k this is, and from bit 16 on how many there are; 1 for a whole strip.
     pub parts: u32,
     /// Index of the pair of arrival counters of this strip and column tile.
     pub counter: u32,
+    /// Which of the batch.
+    pub item: u32,
+}
+
+impl Strip {
+    /// Which piece along k this is.
+    pub const fn part(&self) -> u32 {
+        self.parts & 0xffff
+    }
+
+    /// Pieces along k of the whole strip.
+    pub const fn count(&self) -> u32 {
+        self.parts >> 16
+    }
 }
 
 /// A tensor map as the copy engine reads it.
@@ -176,9 +188,13 @@ pub struct WgmmaParams {
     pub rounds: u32,
     /// Bytes from one row of the gate to the next.
     pub gate_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Rows of B's map from one of the batch to the next.
+    pub b_item: u32,
+    /// Bytes of C from one of the batch to the next.
+    pub c_item: u64,
+    /// Bytes of the gate from one of the batch to the next.
+    pub gate_item: u64,
 }
 
 const _: () = assert!(size_of::<Strip>() == 32);
-const _: () = assert!(size_of::<WgmmaParams>() == 376);
+const _: () = assert!(size_of::<WgmmaParams>() == 392);

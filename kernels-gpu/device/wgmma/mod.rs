@@ -68,16 +68,16 @@ fn strip(p: &WgmmaParams, round: u32) -> Strip {
     let index = round * gpu::grid_x() + gpu::block_x();
     let at = p.strips + index as u64 * size_of::<Strip>() as u64;
     let [row, column, record, stages] = global::load_v4(at, there);
-    let [first, part, parts, counter] = global::load_v4(at + 16, there);
+    let [first, parts, counter, item] = global::load_v4(at + 16, there);
     Strip {
         row: if there { row } else { NO_STRIP },
         column,
         record,
         stages,
         first,
-        part,
         parts,
         counter,
+        item,
     }
 }
 

@@ -13,16 +13,16 @@ use crate::frag;
 impl WgmmaParams {
     /// Where results go.
     #[inline(always)]
-    fn output(&self) -> Output {
+    fn output(&self, item: u32) -> Output {
         Output {
-            c: self.c,
+            c: self.c + item as u64 * self.c_item,
             bias: self.bias,
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             // Tested here and now: predicates held through the loop over strips cost registers.
             flags: warp::again(self.flags),
-            gate: self.gate,
+            gate: self.gate + item as u64 * self.gate_item,
             gate_bytes: self.gate_bytes,
         }
     }
@@ -69,13 +69,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         acc: &mut Acc<CHUNKS>,
     ) {
         let mut stages = strip.stages;
-        if strip.parts > 1 {
+        if strip.count() > 1 {
             let cut = Cut {
                 partial: p.partial,
                 counters: p.counters,
                 first: strip.first,
-                part: strip.part,
-                parts: strip.parts,
+                part: strip.part(),
+                parts: strip.count(),
                 counter: strip.counter,
             };
             if !carry(cut, half, Self::scratch(), acc) {
@@ -83,7 +83,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             }
             stages = 1;
         }
-        let o = p.output();
+        let o = p.output(strip.item);
         let lane = gpu::thread_again() % 32;
         let top = strip.row + half * HALF as u32;
         if top >= p.m {

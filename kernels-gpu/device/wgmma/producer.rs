@@ -70,7 +70,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let mut round = 0;
         while later.row != NO_STRIP {
             let strip = later;
-            let column = strip.column;
+            // Columns of A take all registers: the host runs them one of a batch after the other.
+            let first = if PK > 1 { strip.item * p.b_item } else { 0 };
+            let place = [strip.column, first];
             let mut record = Self::record(p, strip);
             round += 1;
             later = super::strip(p, round);
@@ -98,11 +100,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 } else if thread % 32 == 0 {
                     barrier::arrive(Self::full(slot));
                 }
-                Self::start(p, at, slot, i, head, column, now.word);
+                Self::start(p, at, slot, i, head, place, now.word);
                 let mut i = i + COPIERS;
                 while i < Self::COPIES as u32 {
                     let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
-                    Self::start(p, at, slot, i, head, column, word);
+                    Self::start(p, at, slot, i, head, place, word);
                     i += COPIERS;
                 }
                 slot += 1;
@@ -148,7 +150,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
     #[inline(always)]
-    fn start(p: &WgmmaParams, at: u64, slot: u32, i: u32, head: [u32; 4], column: u32, word: u32) {
+    fn start(
+        p: &WgmmaParams,
+        at: u64,
+        slot: u32,
+        i: u32,
+        head: [u32; 4],
+        [column, first]: [u32; 2],
+        word: u32,
+    ) {
         let mask = head[0];
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         let b_copies = Self::B_COPIES as u32;
@@ -162,10 +172,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let panel = stage + 2 * SLAB as u32;
             if ORDER & B_COLUMNS == 0 {
                 let to = panel + chunk * SLAB as u32 + slice * (PK * PANEL_BYTES) as u32;
-                bulk::load(to, at + 128, column + chunk * 64, word, full);
+                bulk::load(to, at + 128, column + chunk * 64, first + word, full);
             } else {
                 let to = panel + slice * (CHUNKS * 64 * PK * 2) as u32;
-                bulk::load(to, at + 128, word, column, full);
+                bulk::load(to, at + 128, word, first + column, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;
