@@ -2,7 +2,7 @@
 //! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
 //! go out one after the other.
 
-use super::{COPIERS, strip};
+use super::COPIERS;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, global, warp};
@@ -65,17 +65,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let (mut slot, mut parity) = (0, 1);
         let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
         let mut next = Self::fetch(head, i, true);
-        let mut later = strip(p, 0);
+        let mut later = Self::strip(p, 0);
         let (mut touched, mut touching) = (0, Self::touch(p, later, thread));
         let mut round = 0;
         while later.row != NO_STRIP {
             let strip = later;
-            // Columns of A take all registers: the host runs them one of a batch after the other.
-            let first = if PK > 1 { strip.item * p.b_item } else { 0 };
-            let place = [strip.column, first];
+            let place = [strip.column, strip.item * p.b_item];
             let mut record = Self::record(p, strip);
             round += 1;
-            later = super::strip(p, round);
+            later = Self::strip(p, round);
             // Used a strip later: it is there by then.
             touched |= touching;
             touching = Self::touch(p, later, thread);
