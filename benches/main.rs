@@ -7,6 +7,7 @@ mod case;
 mod check;
 mod device;
 mod host_ops;
+mod levels;
 mod ours;
 mod peers {
     pub mod cublas;
@@ -23,12 +24,13 @@ use problems::{Dtype, Workload};
 use record::Recorder;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use timing::Effort;
 
 /// Problem tables x engines; method and columns as in benches/NOTES.md.
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, levels, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -105,6 +107,15 @@ impl Arguments {
         }
     }
 
+    /// How much each figure costs.
+    pub fn effort(&self) -> Effort {
+        if self.quick {
+            Effort::QUICK
+        } else {
+            Effort::FULL
+        }
+    }
+
     /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
     fn nothing_asked(&self) -> bool {
         !(self.bench || self.quick || self.list)
@@ -157,7 +168,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         complete &= !arguments.wants_apart(op) || done(op, measure(&mut recorder));
     }
     let first = arguments.wants_apart("first_result");
-    if workloads.is_empty() && !first {
+    let levels = arguments.wants_apart("levels");
+    if workloads.is_empty() && !first && !levels {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -171,6 +183,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     println!("{} with driver {}", gpu.name, gpu.driver);
     if first {
         complete &= done("first_result", host_ops::first_result(&mut recorder));
+    }
+    if levels {
+        let outcome = levels::run(gpu, arguments.effort(), &mut recorder);
+        complete &= done("levels", outcome);
     }
     if workloads.is_empty() {
         return Ok(complete);

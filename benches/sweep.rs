@@ -36,11 +36,7 @@ pub fn run(
     recorder: &mut Recorder,
 ) -> Result<Tally> {
     let mut engines = open(gpu, arguments);
-    let effort = if arguments.quick {
-        Effort::QUICK
-    } else {
-        Effort::FULL
-    };
+    let effort = arguments.effort();
     let limits = calibrate(gpu, effort, &engines, recorder)?;
     engines.all.extend(
         engines

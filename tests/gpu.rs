@@ -7,6 +7,7 @@ mod dense;
 mod driver;
 mod files;
 mod large;
+mod levels;
 mod numbers;
 mod orders;
 mod places;

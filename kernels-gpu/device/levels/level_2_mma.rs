@@ -1,7 +1,7 @@
 //! Level 2: Tensor Cores. A warp multiplies 16 x 16 by 16 x 8 in one instruction (`mma.sync`), and copies of the tiles to
 //! come (`cp.async`) run past the registers while it does.
 
-use super::{Body, Half, offset, store_atom};
+use super::{Body, Half, lane_place, offset, store_atom};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::mma::MmaElem;
@@ -34,9 +34,9 @@ impl Body for Level<2> {
         }
         let (down, across) = warp_place();
         unroll!(i < 4, {
+            let to = lane_place::<E>(p, row + down + 16 * i as u32, column + across);
             unroll!(j < 8, {
-                let (down, across) = (down + 16 * i as u32, across + 8 * j as u32);
-                store_atom::<E>(p, row + down, column + across, acc[i][j]);
+                store_atom::<E>(p, to + 8 * j as u64 * E::BYTES as u64, acc[i][j]);
             });
         });
     }

@@ -1,7 +1,7 @@
 //! Level 3: Hopper's two engines. One thread orders whole tiles (`cp.async.bulk.tensor`) that a barrier in shared memory
 //! counts in by bytes; four warps together multiply 64 x 128 (`wgmma`), straight from shared memory. Nothing overlaps yet.
 
-use super::{Body, Half, store_atom};
+use super::{Body, Half, lane_place, store_atom};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
@@ -87,12 +87,12 @@ pub(super) fn leave<E: Half, const C: usize>(
     (row, column): (u32, u32),
     acc: &Acc<C>,
 ) {
-    let row = row + gpu::thread() / 32 % 4 * 16;
+    let to = lane_place::<E>(p, row + gpu::thread() / 32 % 4 * 16, column);
     unroll!(c < C, {
         unroll!(j < 8, {
             let x = &acc.0[c];
             let sums = [x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]];
-            store_atom::<E>(p, row, column + (64 * c + 8 * j) as u32, sums);
+            store_atom::<E>(p, to + (64 * c + 8 * j) as u64 * E::BYTES as u64, sums);
         });
     });
 }

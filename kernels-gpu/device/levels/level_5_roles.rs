@@ -10,6 +10,9 @@ use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, warp};
 use crate::device::wgmma::{CONSUMERS, FEW, MANY, WgmmaElem};
 
+/// No stage is waiting to go back.
+const NONE: u32 = u32::MAX;
+
 impl Body for Level<5> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, at: u64) {
@@ -68,7 +71,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
         ring: Ring,
         acc: &mut Acc<4>,
     ) -> Ring {
-        let (mut now, mut before) = (ring, ring);
+        let (mut now, mut before) = (ring, NONE);
         let mut k = 0;
         while k < p.k {
             barrier::wait(Self::full(now.slot), now.parity);
@@ -81,21 +84,22 @@ impl<const NUMBER: usize> Level<NUMBER> {
             wgmma::commit();
             // These products keep the Tensor Cores busy while the stage before goes back.
             acc.wait::<1>();
-            if k > 0 {
-                Self::free(before.slot);
-            }
-            before = now;
+            Self::free(before);
+            before = now.slot;
             now = now.next(Self::STAGES);
             k += Self::DEPTH;
         }
         acc.wait::<0>();
-        Self::free(before.slot);
+        Self::free(before);
         now
     }
 
     /// One lane says for its warp that the stage has been read.
     #[inline(always)]
     fn free(slot: u32) {
+        if slot == NONE {
+            return;
+        }
         warp::sync_lanes(u32::MAX);
         if gpu::thread() % 32 == 0 {
             barrier::arrive(Self::empty(slot));

@@ -35,15 +35,20 @@ fn offset<E: Elem>(row: u32, column: u32, width: u32) -> u64 {
     (row as u64 * width as u64 + column as u64) * E::BYTES as u64
 }
 
-/// Stores this lane's four elements of an atom of 16 x 8: two neighbours in one row, two more eight rows down.
+/// Address of this lane's first element of the atom of 16 x 8 at `row`, `column` of C. What is added to it later is
+/// constant, and part of the store.
 #[inline(always)]
-fn store_atom<E: Half>(p: &LevelsParams, row: u32, column: u32, sums: [f32; 4]) {
-    let lane = gpu::thread() % 32;
+fn lane_place<E: Half>(p: &LevelsParams, row: u32, column: u32) -> u64 {
+    let (r, x) = frag::accumulator(gpu::thread_again() % 32, 0);
+    p.c + offset::<E>(row + r, column + x, p.n)
+}
+
+/// Stores a lane's four elements of an atom: two neighbours in one row, two more eight rows down.
+#[inline(always)]
+fn store_atom<E: Half>(p: &LevelsParams, to: u64, sums: [f32; 4]) {
     let [a, b, c, d] = sums;
-    let (r, x) = frag::accumulator(lane, 0);
-    E::store::<2>(p.c + offset::<E>(row + r, column + x, p.n), &[a, b]);
-    let (r, x) = frag::accumulator(lane, 2);
-    E::store::<2>(p.c + offset::<E>(row + r, column + x, p.n), &[c, d]);
+    E::store::<2>(to, &[a, b]);
+    E::store::<2>(to + offset::<E>(8, 0, p.n), &[c, d]);
 }
 
 impl<const NUMBER: usize> Level<NUMBER> {

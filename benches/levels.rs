@@ -1,0 +1,100 @@
+//! The levels of docs/levels.md beside cuBLAS, on the same operands.
+
+#[path = "../tests/gpu/levels/launch.rs"]
+mod launch;
+
+use crate::case::{Values, decode};
+use crate::device::{Buffer, Gpu, Result};
+use crate::peers::cublas::CuBlas;
+use crate::problems::Dtype;
+use crate::record::{Recorder, Row};
+use crate::timing::{Effort, Times, measure};
+use einsparse::Context;
+use einsparse::driver::RawStream;
+use launch::{Level, levels};
+
+/// m = k = n.
+const EXTENT: usize = 4096;
+/// Relative error against cuBLAS above which a level is wrong: both round to f16, seldom to different sides.
+const TOLERANCE: f64 = 1e-4;
+
+/// Every level and cuBLAS, in one run.
+pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+    let context = Context::cuda(0).map_err(|e| e.to_string())?;
+    let device = context.device().ok_or("no device")?;
+    let cublas = CuBlas::open(gpu, false)?;
+    let values = Values::new(Dtype::F16);
+    let a = values.upload(EXTENT * EXTENT, 0)?;
+    let b = values.upload(EXTENT * EXTENT, 77)?;
+    let (c, expected) = (Buffer::new(a.bytes)?, Buffer::new(a.bytes)?);
+    let extents = [EXTENT; 3];
+    let mut gemm = || cublas.gemm(Dtype::F16, extents, [a.ptr, b.ptr, expected.ptr]);
+    gemm()?;
+    gpu.wait()?;
+    let expected_elements = elements(&expected)?;
+    let mut wrong = Vec::new();
+    for level in levels() {
+        let launch = Level::new(device, level, extents, [a.ptr, b.ptr, c.ptr]);
+        let launch = launch.map_err(|e| e.to_string())?;
+        let mut product = || {
+            // SAFETY: the stream is that of the primary context, which both sides share; the buffers hold matrices of
+            // these extents and outlive the measurement.
+            unsafe { launch.run(RawStream::from_raw(gpu.stream.cast())) }.map_err(|e| e.to_string())
+        };
+        c.fill(0xff, gpu.stream)?;
+        product()?;
+        gpu.wait()?;
+        let error = relative_error(&elements(&c)?, &expected_elements);
+        let right = error <= TOLERANCE;
+        if !right {
+            wrong.push(level.name);
+        }
+        let head = if right { "" } else { "WRONG: " };
+        let times = measure(gpu, effort, &mut product)?;
+        recorder.add(Row {
+            note: format!("{head}err {error:.1e} against cuBLAS"),
+            ..row("einsparse", level.name, &times)
+        })?;
+    }
+    let times = measure(gpu, effort, &mut gemm)?;
+    recorder.add(row("cublas", "dense", &times))?;
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("wrong: {}", wrong.join(", ")))
+    }
+}
+
+fn row(engine: &str, variant: &str, times: &Times) -> Row {
+    Row {
+        op: "levels".into(),
+        workload: format!("dense-{EXTENT}"),
+        m: EXTENT,
+        k: EXTENT,
+        n: EXTENT,
+        nnz: EXTENT * EXTENT,
+        dtype: Dtype::F16.to_string(),
+        engine: engine.into(),
+        variant: variant.into(),
+        ms: times.cold,
+        ms_warm: Some(times.warm),
+        gflops: Some(2.0 * (EXTENT as f64).powi(3) / times.cold / 1e6),
+        zeros: "dense".into(),
+        ..Row::default()
+    }
+}
+
+fn elements(matrix: &Buffer) -> Result<Vec<f64>> {
+    let mut bytes = vec![0u8; matrix.bytes];
+    matrix.read(0, &mut bytes)?;
+    let two = bytes.chunks_exact(2);
+    Ok(two.map(|bytes| decode(Dtype::F16, bytes)).collect())
+}
+
+/// In the Frobenius norm; NaN where a level left elements unwritten.
+fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
+    let pairs = found.iter().zip(expected);
+    let error: f64 = pairs.map(|(x, y)| (x - y) * (x - y)).sum();
+    let norm: f64 = expected.iter().map(|y| y * y).sum();
+    (error / norm).sqrt()
+}
