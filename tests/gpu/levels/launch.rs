@@ -36,7 +36,7 @@ impl Level {
         assert!(k.is_multiple_of(row.block.1 as usize));
         let (down, across) = (m as u32 / rows, n as u32 / columns);
         let grid = if row.items > 1 {
-            let multiprocessors = device.machine().multiprocessors as u32;
+            let multiprocessors = device.machine().multiprocessors;
             [multiprocessors.min(down * across), 1, 1]
         } else {
             [across, down, 1]
