@@ -13,21 +13,43 @@ use einsparse::Context;
 use einsparse::driver::RawStream;
 use launch::{Level, levels};
 
-/// m = k = n.
+/// m and n.
 const EXTENT: usize = 4096;
+/// k: the case that counts, and twice of it. The difference is what the stages take, the rest is begin and end.
+const DEPTHS: [usize; 2] = [4096, 8192];
 /// Relative error against cuBLAS above which a level is wrong: twice the roundoff of f16.
 const TOLERANCE: f64 = 1e-3;
 
 /// Every level and cuBLAS, in one run.
 pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+    let cublas = CuBlas::open(gpu, false)?;
+    let mut wrong = Vec::new();
+    for k in DEPTHS {
+        wrong.extend(product(gpu, effort, &cublas, k, recorder)?);
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("wrong: {}", wrong.join(", ")))
+    }
+}
+
+/// One case. Returns the levels that are wrong.
+fn product(
+    gpu: &Gpu,
+    effort: Effort,
+    cublas: &CuBlas,
+    k: usize,
+    recorder: &mut Recorder,
+) -> Result<Vec<&'static str>> {
     let context = Context::cuda(0).map_err(|e| e.to_string())?;
     let device = context.device().ok_or("no device")?;
-    let cublas = CuBlas::open(gpu, false)?;
     let values = Values::new(Dtype::F16);
-    let a = values.upload(EXTENT * EXTENT, 0)?;
-    let b = values.upload(EXTENT * EXTENT, 77)?;
-    let (c, expected) = (Buffer::new(a.bytes)?, Buffer::new(a.bytes)?);
-    let extents = [EXTENT; 3];
+    let a = values.upload(EXTENT * k, 0)?;
+    let b = values.upload(k * EXTENT, 77)?;
+    let c = || Buffer::new(EXTENT * EXTENT * Dtype::F16.size());
+    let (c, expected) = (c()?, c()?);
+    let extents = [EXTENT, k, EXTENT];
     let mut gemm = || cublas.gemm(Dtype::F16, extents, [a.ptr, b.ptr, expected.ptr]);
     gemm()?;
     gpu.wait()?;
@@ -53,32 +75,28 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
         let times = measure(gpu, effort, &mut product)?;
         recorder.add(Row {
             note: format!("{head}err {error:.1e} against cuBLAS"),
-            ..row("einsparse", level.name, &times)
+            ..row(k, "einsparse", level.name, &times)
         })?;
     }
     let times = measure(gpu, effort, &mut gemm)?;
-    recorder.add(row("cublas", "dense", &times))?;
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("wrong: {}", wrong.join(", ")))
-    }
+    recorder.add(row(k, "cublas", "dense", &times))?;
+    Ok(wrong)
 }
 
-fn row(engine: &str, variant: &str, times: &Times) -> Row {
+fn row(k: usize, engine: &str, variant: &str, times: &Times) -> Row {
     Row {
         op: "levels".into(),
-        workload: format!("dense-{EXTENT}"),
+        workload: format!("dense-{EXTENT}x{k}x{EXTENT}"),
         m: EXTENT,
-        k: EXTENT,
+        k,
         n: EXTENT,
-        nnz: EXTENT * EXTENT,
+        nnz: EXTENT * k,
         dtype: Dtype::F16.to_string(),
         engine: engine.into(),
         variant: variant.into(),
         ms: times.cold,
         ms_warm: Some(times.warm),
-        gflops: Some(2.0 * (EXTENT as f64).powi(3) / times.cold / 1e6),
+        gflops: Some(2.0 * (EXTENT * k * EXTENT) as f64 / times.cold / 1e6),
         zeros: "dense".into(),
         ..Row::default()
     }

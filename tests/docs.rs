@@ -65,9 +65,11 @@ fn quoted_figures_are_in_the_record() {
     let mut reader = csv::Reader::from_reader(record.as_bytes());
     let headers = reader.headers().unwrap().clone();
     let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
-    let (op, variant, ms) = (column("op"), column("variant"), column("ms"));
+    let (op, k, variant, ms) = (column("op"), column("k"), column("variant"), column("ms"));
     let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
-    let rows = rows.iter().filter(|row| &row[op] == "levels");
+    let rows = rows
+        .iter()
+        .filter(|row| &row[op] == "levels" && &row[k] == "4096");
     let figures: Vec<(&str, f64)> = rows
         .map(|row| (&row[variant], row[ms].parse().unwrap()))
         .collect();
