@@ -1,8 +1,10 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod levels;
 mod sampled;
 mod wgmma;
+pub use levels::*;
 pub use sampled::*;
 pub use wgmma::*;
 
@@ -58,6 +60,8 @@ pub enum Operation {
     Product,
     /// A product of dense matrices at the places of a pattern (SDDMM).
     Sampled,
+    /// A dense product written to be read, which no plan takes.
+    Teaching,
 }
 
 /// How a kernel walks the sparse operand.

@@ -8,6 +8,7 @@ mod dense;
 mod driver;
 mod files;
 mod large;
+mod levels;
 mod linear;
 mod numbers;
 mod orders;
