@@ -1,7 +1,9 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod convert;
 mod wgmma;
+pub use convert::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -54,6 +56,8 @@ impl Dtype {
 pub enum Operation {
     /// A product with one sparse operand, or of two dense ones: what plans choose from.
     Product,
+    /// One step of bringing a matrix into a block format.
+    Convert,
 }
 
 /// How a kernel walks the sparse operand.
@@ -137,6 +141,8 @@ pub trait Tile {
     const BLOCK: (u32, u32);
     /// How A's pieces and B lie in memory: [`PLAIN`] or [`A_COLUMNS`] and [`B_COLUMNS`].
     const ORDER: u32 = PLAIN;
+    /// Which step of an operation of several kernels: `STEP_*`.
+    const STEP: u32 = STEP_NONE;
     /// Dynamic shared memory in bytes for elements of the given type.
     fn shared_bytes(dtype: Dtype) -> u32;
     /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples
