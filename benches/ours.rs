@@ -130,13 +130,14 @@ impl Einsparse {
             });
         }
         let tensor = self.context.upload(convert(&csr, format)?).map_err(text)?;
-        let arrays = tensor.host().arrays();
+        let host = tensor.host().map_err(text)?;
+        let arrays = host.arrays();
         let columns = arrays
             .iter()
             .find(|a| a.role == Role::Coordinate { axis: 1 })
             .ok_or_else(|| format!("{format} has no column indices"))?;
         let columns = Buffer::from_slice(columns.data)?;
-        let values = Buffer::from_slice(tensor.host().values())?;
+        let values = Buffer::from_slice(host.values())?;
         Ok(Stored {
             columns: columns.ptr,
             values: values.ptr,

@@ -1,7 +1,7 @@
 //! Sparse tensors where a context works.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use einsparse_formats::{AnySparse, Format, NmPattern, PAD, Role};
 
@@ -11,12 +11,20 @@ use crate::error::{Error, Result};
 use crate::registry::{Scalar, block_of};
 use crate::worklist::Runs;
 
-/// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy on the host that plans read.
+/// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans
+/// read. The values of an uploaded tensor are there too; those of a tensor made on the GPU are fetched when asked for.
 #[derive(Debug)]
 pub struct SparseTensor<T> {
-    host: Arc<AnySparse<T>>,
+    host: Host<T>,
     runs: Option<Arc<Runs>>,
     device: Option<DeviceArrays>,
+}
+
+#[derive(Debug)]
+enum Host<T> {
+    Whole(Arc<AnySparse<T>>),
+    /// A pattern with zeros, whose pages the system gives only to those who write them; and the whole, once fetched.
+    Pattern(Arc<AnySparse<T>>, OnceLock<Arc<AnySparse<T>>>),
 }
 
 /// Entries that kernels load at once: both arrays are readable that far past their end.
@@ -90,7 +98,7 @@ fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]>
 }
 
 impl<T: Scalar> SparseTensor<T> {
-    pub(super) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
+    pub(crate) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
         let runs = Runs::of(&tensor).map(Arc::new);
         let device = match device {
             None => None,
@@ -107,45 +115,75 @@ impl<T: Scalar> SparseTensor<T> {
             }
         };
         Ok(SparseTensor {
-            host: Arc::new(tensor),
+            host: Host::Whole(Arc::new(tensor)),
             runs,
             device,
         })
     }
 
-    /// The tensor on the host.
-    pub fn host(&self) -> &Arc<AnySparse<T>> {
-        &self.host
+    /// A tensor made on the GPU; the values of `pattern` are none.
+    pub(crate) fn made(pattern: AnySparse<T>, arrays: DeviceArrays) -> Self {
+        SparseTensor {
+            runs: Runs::of(&pattern).map(Arc::new),
+            host: Host::Pattern(Arc::new(pattern), OnceLock::new()),
+            device: Some(arrays),
+        }
+    }
+
+    /// The tensor on the host. The values of a tensor made on the GPU are copied here the first time, after all work on
+    /// the GPU.
+    pub fn host(&self) -> Result<&Arc<AnySparse<T>>> {
+        let (pattern, whole) = match &self.host {
+            Host::Whole(tensor) => return Ok(tensor),
+            Host::Pattern(pattern, whole) => (pattern, whole),
+        };
+        if let Some(tensor) = whole.get() {
+            return Ok(tensor);
+        }
+        let mut tensor = AnySparse::clone(pattern);
+        if let Some(arrays) = &self.device {
+            arrays.device.read(&arrays.values, tensor.values_mut())?;
+        }
+        Ok(whole.get_or_init(|| Arc::new(tensor)))
+    }
+
+    /// The pattern on the host, with values that mean nothing.
+    pub(crate) fn pattern(&self) -> &AnySparse<T> {
+        match &self.host {
+            Host::Whole(tensor) | Host::Pattern(tensor, _) => tensor,
+        }
     }
 
     /// Extents.
     pub fn shape(&self) -> &[usize] {
-        self.host.shape()
+        self.pattern().shape()
     }
 
     /// The format.
     pub fn format(&self) -> Format {
-        self.host.format()
+        self.pattern().format()
     }
 
-    /// New values for the same pattern: one for each slot, in the order of `host().values()`. Waits for
+    /// New values for the same pattern: one for each slot, in the order of the values of [`SparseTensor::host`]. Waits for
     /// all work on the GPU.
     pub fn set_values(&mut self, values: &[T]) -> Result<()> {
-        if values.len() != self.host.slots() {
+        let slots = self.pattern().slots();
+        if values.len() != slots {
             return Err(Error::Shape {
                 index: "values".into(),
                 left: format!("{} values", values.len()),
-                right: format!("{} slots", self.host.slots()),
+                right: format!("{slots} slots"),
             });
         }
         // The device first: if it refuses, nothing has changed.
         if let Some(arrays) = &self.device {
-            let values = values_inside(&self.host, values);
+            let values = values_inside(self.pattern(), values);
             arrays.device.write(&arrays.values, &values)?;
         }
-        Arc::make_mut(&mut self.host)
-            .values_mut()
-            .copy_from_slice(values);
+        match &mut self.host {
+            Host::Whole(tensor) => Arc::make_mut(tensor).values_mut().copy_from_slice(values),
+            Host::Pattern(_, whole) => *whole = OnceLock::new(),
+        }
         Ok(())
     }
 

@@ -1,0 +1,507 @@
+//! The steps that bring a matrix into a block format: workspace allocated once, parameters bound, kernels queued.
+
+use std::sync::Arc;
+
+use einsparse_formats::convert::BlockChoice;
+use einsparse_kernels::abi::{
+    CONVERT_FIRST, CONVERT_MARKED, CONVERT_NON_ZERO, CONVERT_THREADS, CONVERT_TOP, CONVERT_VECTORS,
+    COPIES, ConvertParams, DIGIT_BITS, Divisor, PIECE, SELECT_PART, SELECT_WORDS, STEP_FILL_CSR,
+    STEP_FILL_DENSE, STEP_INDEX, STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::{MAX_GRID_X, refused, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream, memset_d32_async};
+use crate::error::Result;
+use crate::registry::{Dtype, Operation};
+
+/// Rows of blocks that a warp of the CSR step writes at once, elements.
+const CHUNK_ELEMENTS: usize = 8192;
+/// Thread blocks side by side that share the slots of long block rows.
+const CHUNKS_ACROSS: usize = 8;
+
+/// Device addresses of one conversion to blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawBlocks {
+    /// The dense matrix `[m, k]`, row-major; or the values of CSR.
+    pub source: u64,
+    /// Elements from one row of the dense matrix to the next.
+    pub leading: usize,
+    /// Row offsets of CSR, u32[m + 1].
+    pub offsets: u64,
+    /// Columns of CSR, u32; 16-byte aligned and readable 4 past their end.
+    pub columns: u64,
+    /// Out: block column of each slot, u32[capacity].
+    pub slot_columns: u64,
+    /// Out: block row of each group, u32[capacity / group].
+    pub group_rows: u64,
+    /// Out: `[capacity, bm, bk]`, 16-byte aligned.
+    pub values: u64,
+    /// Slots that the outputs have room for, whole groups. What does not fit is not written.
+    pub capacity: usize,
+}
+
+/// What is converted, and what to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Request {
+    pub m: usize,
+    pub k: usize,
+    pub block: (usize, usize),
+    pub group: usize,
+    /// Of a dense matrix; `None` for CSR.
+    pub choice: Option<BlockChoice>,
+    pub dtype: Dtype,
+}
+
+#[derive(Debug)]
+struct Kernel {
+    row: &'static Row,
+    function: Function,
+}
+
+/// Kernels and workspace for matrices of one shape.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    device: Arc<Device>,
+    request: Request,
+    /// All that does not depend on addresses.
+    params: ConvertParams,
+    /// Blocks of a selection, selections; 0 without.
+    selection: (usize, usize),
+    counts: DeviceMemory,
+    starts: DeviceMemory,
+    _workspace: DeviceMemory,
+    kernels: Vec<Kernel>,
+}
+
+/// Whether `vector` of these elements make up whole multiples of 16 bytes.
+fn whole(elements: usize, dtype: Dtype) -> bool {
+    elements.wrapping_mul(dtype.bytes()).is_multiple_of(16)
+}
+
+fn accumulator(dtype: Dtype) -> Dtype {
+    match dtype {
+        Dtype::F64 => Dtype::F64,
+        _ => Dtype::F32,
+    }
+}
+
+impl Blocks {
+    pub(crate) fn new(device: &Arc<Device>, request: Request) -> Result<Self> {
+        let (params, selection) = geometry(&request)?;
+        let grid = params.block_rows as usize * params.block_columns.value as usize;
+        let pieces = grid * (params.piece_rows.value * params.piece_columns.value) as usize;
+        let scores = match request.choice {
+            Some(_) => pieces * request.dtype.acc_bytes(),
+            None => 0,
+        };
+        let bitmap = params.block_rows as usize * params.words as usize * 4;
+        let digits = selection.1 * SELECT_WORDS as usize * 4;
+        let sizes = [scores, selection.1 * 16, digits, bitmap, bitmap, 4];
+        let mut ends = sizes.iter().scan(0, |end, bytes: &usize| {
+            let start = *end;
+            *end += bytes.next_multiple_of(256);
+            Some(start as u64)
+        });
+        let total = sizes.iter().map(|b| b.next_multiple_of(256)).sum();
+        let workspace = device.zeros(total)?;
+        let counts = device.zeros(params.block_rows as usize * 4)?;
+        let starts = device.zeros((params.block_rows as usize + 1) * 4)?;
+        let mut next = || workspace.address() + ends.next().unwrap_or(0);
+        let params = ConvertParams {
+            scores: next(),
+            selections: next(),
+            digits: next(),
+            present: next(),
+            ranks: next(),
+            arrivals: next(),
+            counts: counts.address(),
+            starts: starts.address(),
+            ..params
+        };
+        let rows = kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Convert);
+        let needed = rows.filter(|row| needs(row, &request)).map(|row| {
+            let function = device
+                .modules()
+                .function(row.family, row.name, row.shared_bytes)?;
+            Ok(Kernel { row, function })
+        });
+        Ok(Blocks {
+            device: Arc::clone(device),
+            kernels: needed.collect::<Result<_>>()?,
+            request,
+            params,
+            selection,
+            counts,
+            starts,
+            _workspace: workspace,
+        })
+    }
+
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Another group size; [`Blocks::tally`] places the block rows anew.
+    pub(crate) fn regroup(&mut self, group: usize) -> Result<()> {
+        self.params.group = Divisor::new(within("group", group, MAX_GRID_X)?);
+        self.request.group = group;
+        Ok(())
+    }
+
+    /// Kept blocks of each block row, once the work queued so far is done.
+    pub(crate) fn counts(&self) -> Result<Vec<u32>> {
+        self.read(&self.counts, self.params.block_rows as usize)
+    }
+
+    /// First group of each block row and the number of groups, once the work queued so far is done.
+    pub(crate) fn starts(&self) -> Result<Vec<u32>> {
+        self.read(&self.starts, self.params.block_rows as usize + 1)
+    }
+
+    fn read(&self, memory: &DeviceMemory, words: usize) -> Result<Vec<u32>> {
+        let mut values = vec![0; words];
+        self.device.read(memory, &mut values)?;
+        Ok(values)
+    }
+
+    /// Queues what finds the blocks and their places.
+    ///
+    /// # Safety
+    /// The source is what [`RawBlocks`] says until the work is done, and no other run uses the workspace meanwhile.
+    pub(crate) unsafe fn survey(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
+        self.device.context().set_current()?;
+        let slabs = self.params.block_rows as usize * self.params.piece_rows.value as usize;
+        // SAFETY: the caller's promise; the workspace has the sizes of the params.
+        unsafe {
+            match self.request.choice {
+                None => {
+                    let words = self.params.block_rows as usize * self.params.words as usize;
+                    memset_d32_async(self.params.present, 0, words, stream)?;
+                    let params = self.bound(raw, false)?;
+                    self.launch(STEP_MARK, false, slabs, 1, stream, &params)?;
+                }
+                Some(_) => {
+                    let aligned = self.aligned(raw);
+                    let params = self.bound(raw, aligned)?;
+                    let grid = slabs * chunks(&params);
+                    self.launch(STEP_SCORE, aligned, grid, 1, stream, &params)?;
+                    self.select(stream, &params)?;
+                }
+            }
+            self.tally(stream)
+        }
+    }
+
+    /// # Safety
+    /// As [`Blocks::survey`], which has queued the scores.
+    unsafe fn select(&self, stream: RawStream<'_>, params: &ConvertParams) -> Result<()> {
+        let (candidates, selections) = self.selection;
+        let bits = match self.request.dtype {
+            Dtype::F64 => 64,
+            _ => 32 + params.position_bits,
+        };
+        let rounds = if candidates == 0 {
+            0
+        } else {
+            bits.div_ceil(DIGIT_BITS)
+        };
+        for round in (0..rounds).rev() {
+            let first = if round + 1 == rounds {
+                CONVERT_FIRST
+            } else {
+                0
+            };
+            let params = ConvertParams {
+                digit_shift: round * DIGIT_BITS,
+                flags: params.flags | first,
+                ..*params
+            };
+            let grid = selections * params.parts.value as usize;
+            // SAFETY: the caller's promise.
+            unsafe { self.launch(STEP_SELECT, false, grid, 1, stream, &params)? };
+        }
+        Ok(())
+    }
+
+    /// Queues the decision and the places of block rows, from scores (or marks) that are there.
+    ///
+    /// # Safety
+    /// As [`Blocks::survey`].
+    pub(crate) unsafe fn tally(&self, stream: RawStream<'_>) -> Result<()> {
+        let grid = self.params.block_rows as usize;
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(STEP_TALLY, false, grid, 1, stream, &self.params) }
+    }
+
+    /// Queues the pattern and the values, after [`Blocks::survey`].
+    ///
+    /// # Safety
+    /// As [`Blocks::survey`], and the outputs hold `raw.capacity` slots.
+    pub(crate) unsafe fn write(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
+        self.device.context().set_current()?;
+        let aligned = self.aligned(raw);
+        let params = self.bound(raw, aligned)?;
+        let warps = CONVERT_THREADS as usize / 32;
+        let rows = params.block_rows as usize;
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(STEP_INDEX, false, rows.div_ceil(warps), 1, stream, &params)? };
+        let limit = u32::MAX as usize - (CONVERT_THREADS * COPIES) as usize;
+        let copies = raw
+            .capacity
+            .saturating_mul(params.block_copies.value as usize);
+        within("elements of the slots", copies, limit)?;
+        if self.request.choice.is_some() {
+            let grid = copies.div_ceil((CONVERT_THREADS * COPIES) as usize);
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch(STEP_FILL_DENSE, aligned, grid, 1, stream, &params) };
+        }
+        let slots =
+            self.request.group * (params.block_columns.value as usize).div_ceil(self.request.group);
+        let across = slots
+            .div_ceil(params.chunk_slots as usize)
+            .min(CHUNKS_ACROSS);
+        let grid = (rows * self.request.block.0).div_ceil(warps);
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(STEP_FILL_CSR, false, grid, across, stream, &params) }
+    }
+
+    /// Whether dense matrix and output allow 16-byte accesses.
+    fn aligned(&self, raw: &RawBlocks) -> bool {
+        let Request {
+            k, block, dtype, ..
+        } = self.request;
+        let extents = [k, block.1, raw.leading];
+        extents.iter().all(|&e| whole(e, dtype)) && (raw.source | raw.values).is_multiple_of(16)
+    }
+
+    fn bound(&self, raw: &RawBlocks, aligned: bool) -> Result<ConvertParams> {
+        let Request {
+            m,
+            k,
+            block,
+            dtype,
+            choice,
+            ..
+        } = self.request;
+        if choice.is_some() && m > 1 && raw.leading < k {
+            let reason = format!("leading dimension {} is below its {k} columns", raw.leading);
+            return Err(refused("dense", reason));
+        }
+        let vectors = choice.is_none() && whole(block.1, dtype) && raw.values.is_multiple_of(16);
+        let wide = if aligned || vectors {
+            16 / dtype.bytes()
+        } else {
+            1
+        };
+        let lanes = (block.1.min(PIECE.1 as usize).next_power_of_two() / wide).max(1);
+        let across =
+            self.params.block_columns.value as usize * self.params.piece_columns.value as usize;
+        let each = CONVERT_THREADS as usize / lanes;
+        Ok(ConvertParams {
+            source: raw.source,
+            row_bytes: (raw.leading * dtype.bytes()) as u64,
+            offsets: raw.offsets,
+            columns: raw.columns,
+            slot_columns: raw.slot_columns,
+            group_rows: raw.group_rows,
+            values: raw.values,
+            lane_bits: lanes.ilog2(),
+            chunks: Divisor::new(across.div_ceil(each) as u32),
+            row_copies: Divisor::new((block.1 / wide) as u32),
+            block_copies: Divisor::new((block.0 * block.1 / wide) as u32),
+            capacity: within("slots", raw.capacity, u32::MAX as usize)?,
+            flags: self.params.flags | if vectors { CONVERT_VECTORS } else { 0 },
+            ..self.params
+        })
+    }
+
+    /// # Safety
+    /// The addresses of the params are valid for what the kernel does until it is done.
+    unsafe fn launch(
+        &self,
+        step: u32,
+        aligned: bool,
+        across: usize,
+        down: usize,
+        stream: RawStream<'_>,
+        params: &ConvertParams,
+    ) -> Result<()> {
+        let fits = |k: &&Kernel| k.row.step == step && (k.row.vector > 1) == aligned;
+        let Some(kernel) = self.kernels.iter().find(fits) else {
+            return Err(refused(
+                "blocks",
+                format!("no kernel for step {step} in {}", self.request.dtype.name()),
+            ));
+        };
+        let config = LaunchConfig {
+            grid: [within("thread blocks", across, MAX_GRID_X)?, down as u32, 1],
+            block: [kernel.row.threads, 1, 1],
+            smem_bytes: kernel.row.shared_bytes,
+            cluster: None,
+            overlap_previous: false,
+        };
+        // SAFETY: the params are those of the family; the rest is the caller's promise.
+        unsafe { kernel.function.launch(&config, stream, params) }
+    }
+}
+
+/// Thread blocks of a row of pieces; none for a matrix without columns.
+fn chunks(params: &ConvertParams) -> usize {
+    if params.block_columns.value == 0 || params.k == 0 {
+        0
+    } else {
+        params.chunks.value as usize
+    }
+}
+
+/// Whether a row of the table is a step of this conversion. Copies know the size of an element, sums its accumulator.
+fn needs(row: &Row, request: &Request) -> bool {
+    let (dtype, dense) = (request.dtype, request.choice.is_some());
+    let top = matches!(
+        request.choice,
+        Some(BlockChoice::Top(_) | BlockChoice::TopPerRow(_))
+    );
+    match row.step {
+        STEP_SCORE => dense && row.dtype == dtype,
+        STEP_SELECT => top && row.dtype == accumulator(dtype),
+        STEP_TALLY => row.dtype == accumulator(dtype),
+        STEP_FILL_DENSE => dense && row.dtype.bytes() == dtype.bytes(),
+        STEP_FILL_CSR => !dense && row.dtype.bytes() == dtype.bytes(),
+        STEP_MARK => !dense,
+        _ => true,
+    }
+}
+
+/// What follows from the shape, and the blocks of a selection and the number of selections (0 without).
+fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usize))> {
+    let Request {
+        m,
+        k,
+        block: (bm, bk),
+        group,
+        choice,
+        dtype,
+    } = *request;
+    let small = |what, value| within(what, value, MAX_GRID_X);
+    let (rows, columns) = (m.div_ceil(bm), k.div_ceil(bk));
+    let grid = within(
+        "blocks of the grid",
+        rows.saturating_mul(columns),
+        u32::MAX as usize,
+    )?;
+    within(
+        "elements of a block",
+        bm.saturating_mul(bk),
+        u32::MAX as usize,
+    )?;
+    let per_row = matches!(choice, Some(BlockChoice::TopPerRow(_)));
+    let (flags, floor, top) = match choice {
+        None => (CONVERT_MARKED, 0, 0),
+        Some(BlockChoice::NonZero) => (CONVERT_NON_ZERO, 0, 0),
+        Some(BlockChoice::Norm(threshold)) => (0, floor(threshold, dtype), 0),
+        // Nothing is above the largest rank there is.
+        Some(BlockChoice::Top(0) | BlockChoice::TopPerRow(0)) => (0, u64::MAX, 0),
+        Some(BlockChoice::Top(n) | BlockChoice::TopPerRow(n)) => (CONVERT_TOP, 0, n),
+    };
+    let candidates = if per_row { columns } else { grid as usize };
+    let selections = match (flags & CONVERT_TOP, candidates) {
+        (0, _) | (_, 0) => (0, 0),
+        _ => (candidates, grid as usize / candidates),
+    };
+    let position_bits = u32::BITS - (candidates.saturating_sub(1) as u32).leading_zeros();
+    let down = bm.div_ceil(PIECE.0 as usize);
+    within("rows of pieces", rows.saturating_mul(down), MAX_GRID_X)?;
+    let across = bk.div_ceil(PIECE.1 as usize);
+    small("pieces of a row", columns.saturating_mul(across))?;
+    let none = Divisor::new(1);
+    let params = ConvertParams {
+        m: small("rows", m)?,
+        k: small("columns", k)?,
+        block_m: Divisor::new(small("block rows", bm)?),
+        block_k: Divisor::new(small("block columns", bk)?),
+        group: Divisor::new(small("group", group)?),
+        block_rows: rows as u32,
+        block_columns: Divisor::new(columns as u32),
+        words: columns.div_ceil(32) as u32,
+        piece_rows: Divisor::new(down as u32),
+        piece_columns: Divisor::new(across as u32),
+        top: top.min(candidates) as u32,
+        candidates: Divisor::new(candidates as u32),
+        parts: Divisor::new(candidates.div_ceil(SELECT_PART as usize) as u32),
+        position_bits,
+        dropped_bits: if dtype == Dtype::F64 {
+            position_bits
+        } else {
+            32
+        },
+        chunk_slots: (CHUNK_ELEMENTS / bk).max(1) as u32,
+        floor,
+        flags,
+        ..blank(none)
+    };
+    Ok((params, selections))
+}
+
+/// Params without addresses and counts.
+fn blank(one: Divisor) -> ConvertParams {
+    ConvertParams {
+        source: 0,
+        row_bytes: 0,
+        offsets: 0,
+        columns: 0,
+        scores: 0,
+        selections: 0,
+        digits: 0,
+        present: 0,
+        ranks: 0,
+        counts: 0,
+        starts: 0,
+        arrivals: 0,
+        slot_columns: 0,
+        group_rows: 0,
+        values: 0,
+        floor: 0,
+        m: 0,
+        k: 0,
+        block_m: one,
+        block_k: one,
+        group: one,
+        block_rows: 0,
+        block_columns: one,
+        words: 0,
+        piece_rows: one,
+        piece_columns: one,
+        chunks: one,
+        lane_bits: 0,
+        row_copies: one,
+        block_copies: one,
+        capacity: 0,
+        top: 0,
+        candidates: one,
+        parts: one,
+        position_bits: 0,
+        dropped_bits: 0,
+        digit_shift: 0,
+        chunk_slots: 1,
+        flags: 0,
+    }
+}
+
+/// The largest sum of squares that is not above the square of the threshold, as an integer of the same order.
+fn floor(threshold: f64, dtype: Dtype) -> u64 {
+    let limit = threshold * threshold;
+    if dtype == Dtype::F64 {
+        return limit.to_bits();
+    }
+    let near = limit as f32;
+    let below = if f64::from(near) > limit {
+        near.next_down()
+    } else {
+        near
+    };
+    u64::from(below.to_bits()) << 32
+}
