@@ -36,6 +36,7 @@ struct Stored<T> {
     _own: Vec<Buffer>,
 }
 
+/// `$body` with the Rust type of an element type.
 macro_rules! by_dtype {
     ($dtype:expr, $element:ident => $body:expr) => {
         match $dtype {
@@ -58,6 +59,8 @@ macro_rules! by_dtype {
         }
     };
 }
+
+pub(crate) use by_dtype;
 
 /// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out.
 pub fn open(auto_only: bool) -> Result<Einsparse> {
@@ -338,6 +341,7 @@ impl Engine for Einsparse {
     }
 }
 
-fn text(error: impl Display) -> String {
+/// An error in words.
+pub fn text(error: impl Display) -> String {
     error.to_string()
 }

@@ -106,16 +106,15 @@ fn dense<T: Scalar>(gpu: &Context) {
             (gap(gpu), gap(&cpu))
         });
         for block in BLOCKS {
-            for format in formats(block) {
+            for choice in choices(block.0 * block.1, seed) {
                 seed += 1;
                 let (on_gpu, on_cpu) = &places[seed as usize % 3];
-                for choice in choices(block.0 * block.1, seed) {
-                    let made = |ctx: &Context, from: &Tensor<T>| {
-                        ctx.blocks_from_dense(from, format, choice).unwrap()
-                    };
-                    let what = (T::DTYPE, m, k, format, choice, on_gpu.leading());
-                    assert_same(&made(gpu, on_gpu), &made(&cpu, on_cpu), &what);
-                }
+                let format = formats(block)[seed as usize % 4];
+                let made = |ctx: &Context, from: &Tensor<T>| {
+                    ctx.blocks_from_dense(from, format, choice).unwrap()
+                };
+                let what = (T::DTYPE, m, k, format, choice, on_gpu.leading());
+                assert_same(&made(gpu, on_gpu), &made(&cpu, on_cpu), &what);
             }
             if small() {
                 break;
@@ -161,8 +160,8 @@ fn patterns() -> Vec<CsrPattern> {
         generate::uniform(70, 900, 0.02, 2).unwrap(),
         generate::uniform(600, 90, 0.3, 3).unwrap(),
         generate::uniform(128, 2048, 1.0, 4).unwrap(),
-        generate::uniform(50, 100_000, 0.001, 5).unwrap(),
-        generate::uniform(3, 2_000_000, 0.001, 6).unwrap(),
+        generate::uniform(50, 100_000, 0.0002, 5).unwrap(),
+        generate::uniform(3, 2_000_000, 0.00003, 6).unwrap(),
         generate::karate(),
     ];
     let columns = (0..5000).collect();
@@ -191,8 +190,8 @@ fn csr<T: Scalar>(gpu: &Context) {
         let host = Csr::new(pattern, (0..count).map(value).collect()).unwrap();
         let on_gpu = gpu.upload(host.clone()).unwrap();
         let on_cpu = Context::cpu().upload(host).unwrap();
-        for block in BLOCKS {
-            for format in formats(block) {
+        for (i, block) in BLOCKS.into_iter().enumerate() {
+            for format in [formats(block)[i % 4], formats(block)[3]] {
                 // What does not fit on one side must not fit on the other.
                 match (on_gpu.to_blocks(format), on_cpu.to_blocks(format)) {
                     (Ok(found), Ok(wanted)) => {
