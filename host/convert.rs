@@ -248,7 +248,7 @@ impl<T: Scalar> BlockConverter<T> {
             let best = RowStats::from_counts(counts.iter().map(|&n| n as usize)).group();
             self.blocks.regroup(best)?;
             // SAFETY: as above.
-            unsafe { self.blocks.tally(stream)? };
+            unsafe { self.blocks.place(stream)? };
         }
         let starts = self.blocks.starts()?;
         let Request {

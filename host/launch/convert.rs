@@ -12,7 +12,7 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::{MAX_GRID_X, refused, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream, memset_d32_async};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::registry::{Dtype, Operation};
 
@@ -98,7 +98,16 @@ impl Blocks {
         };
         let bitmap = params.block_rows as usize * params.words as usize * 4;
         let digits = selection.1 * SELECT_WORDS as usize * 4;
-        let sizes = [scores, selection.1 * 16, digits, bitmap, bitmap, 4];
+        let arrivals = (params.block_rows as usize + 1) * 4;
+        let sizes = [
+            scores,
+            selection.1 * 16,
+            digits,
+            bitmap,
+            bitmap,
+            bitmap,
+            arrivals,
+        ];
         let mut ends = sizes.iter().scan(0, |end, bytes: &usize| {
             let start = *end;
             *end += bytes.next_multiple_of(256);
@@ -113,6 +122,7 @@ impl Blocks {
             scores: next(),
             selections: next(),
             digits: next(),
+            marks: next(),
             present: next(),
             ranks: next(),
             arrivals: next(),
@@ -129,6 +139,10 @@ impl Blocks {
                 .function(row.family, row.name, row.shared_bytes)?;
             Ok(Kernel { row, function })
         });
+        let params = ConvertParams {
+            row_arrivals: params.arrivals + 4,
+            ..params
+        };
         Ok(Blocks {
             device: Arc::clone(device),
             kernels: needed.collect::<Result<_>>()?,
@@ -145,7 +159,7 @@ impl Blocks {
         &self.request
     }
 
-    /// Another group size; [`Blocks::tally`] places the block rows anew.
+    /// Another group size; [`Blocks::place`] places the block rows anew.
     pub(crate) fn regroup(&mut self, group: usize) -> Result<()> {
         self.params.group = Divisor::new(within("group", group, MAX_GRID_X)?);
         self.request.group = group;
@@ -179,20 +193,17 @@ impl Blocks {
         unsafe {
             match self.request.choice {
                 None => {
-                    let words = self.params.block_rows as usize * self.params.words as usize;
-                    memset_d32_async(self.params.present, 0, words, stream)?;
                     let params = self.bound(raw, false)?;
-                    self.launch(STEP_MARK, false, slabs, 1, stream, &params)?;
+                    self.launch(STEP_MARK, false, slabs, 1, stream, &params)
                 }
                 Some(_) => {
                     let aligned = self.aligned(raw);
                     let params = self.bound(raw, aligned)?;
                     let grid = slabs * chunks(&params);
                     self.launch(STEP_SCORE, aligned, grid, 1, stream, &params)?;
-                    self.select(stream, &params)?;
+                    self.select(stream, &params)
                 }
             }
-            self.tally(stream)
         }
     }
 
@@ -224,17 +235,26 @@ impl Blocks {
             // SAFETY: the caller's promise.
             unsafe { self.launch(STEP_SELECT, false, grid, 1, stream, &params)? };
         }
-        Ok(())
+        if rounds == 0 {
+            return Ok(());
+        }
+        let grid = params.block_rows as usize;
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(STEP_TALLY, false, grid, 1, stream, params) }
     }
 
-    /// Queues the decision and the places of block rows, from scores (or marks) that are there.
+    /// Queues the places of the block rows for another group size, after [`Blocks::survey`].
     ///
     /// # Safety
     /// As [`Blocks::survey`].
-    pub(crate) unsafe fn tally(&self, stream: RawStream<'_>) -> Result<()> {
-        let grid = self.params.block_rows as usize;
+    pub(crate) unsafe fn place(&self, stream: RawStream<'_>) -> Result<()> {
+        let params = ConvertParams {
+            flags: self.params.flags | CONVERT_MARKED,
+            ..self.params
+        };
+        let grid = params.block_rows as usize;
         // SAFETY: the caller's promise.
-        unsafe { self.launch(STEP_TALLY, false, grid, 1, stream, &self.params) }
+        unsafe { self.launch(STEP_TALLY, false, grid, 1, stream, &params) }
     }
 
     /// Queues the pattern and the values, after [`Blocks::survey`].
@@ -247,8 +267,6 @@ impl Blocks {
         let params = self.bound(raw, aligned)?;
         let warps = CONVERT_THREADS as usize / 32;
         let rows = params.block_rows as usize;
-        // SAFETY: the caller's promise.
-        unsafe { self.launch(STEP_INDEX, false, rows.div_ceil(warps), 1, stream, &params)? };
         let limit = u32::MAX as usize - (CONVERT_THREADS * COPIES) as usize;
         let copies = raw
             .capacity
@@ -257,7 +275,10 @@ impl Blocks {
         if self.request.choice.is_some() {
             let grid = copies.div_ceil((CONVERT_THREADS * COPIES) as usize);
             // SAFETY: the caller's promise.
-            return unsafe { self.launch(STEP_FILL_DENSE, aligned, grid, 1, stream, &params) };
+            return unsafe {
+                self.launch(STEP_INDEX, false, rows.div_ceil(warps), 1, stream, &params)?;
+                self.launch(STEP_FILL_DENSE, aligned, grid, 1, stream, &params)
+            };
         }
         let slots =
             self.request.group * (params.block_columns.value as usize).div_ceil(self.request.group);
@@ -400,7 +421,7 @@ fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usize))> {
     )?;
     let per_row = matches!(choice, Some(BlockChoice::TopPerRow(_)));
     let (flags, floor, top) = match choice {
-        None => (CONVERT_MARKED, 0, 0),
+        None => (0, 0, 0),
         Some(BlockChoice::NonZero) => (CONVERT_NON_ZERO, 0, 0),
         Some(BlockChoice::Norm(threshold)) => (0, floor(threshold, dtype), 0),
         // Nothing is above the largest rank there is.
@@ -456,11 +477,13 @@ fn blank(one: Divisor) -> ConvertParams {
         scores: 0,
         selections: 0,
         digits: 0,
+        marks: 0,
         present: 0,
         ranks: 0,
         counts: 0,
         starts: 0,
         arrivals: 0,
+        row_arrivals: 0,
         slot_columns: 0,
         group_rows: 0,
         values: 0,

@@ -22,7 +22,7 @@ pub const NO_BLOCK: u32 = u32::MAX;
 pub const CONVERT_NON_ZERO: u32 = 1;
 /// Keep what [`Select`] left at or above its pivot.
 pub const CONVERT_TOP: u32 = 2;
-/// The present blocks are known already ([`Mark`]); there are no scores.
+/// The present blocks are known; only the places of block rows are to be found.
 pub const CONVERT_MARKED: u32 = 4;
 
 /// The first round of [`Select`]: nothing is settled.
@@ -97,6 +97,8 @@ pub struct ConvertParams {
     pub selections: u64,
     /// Counters of each selection, [`SELECT_WORDS`], all zero between launches.
     pub digits: u64,
+    /// Bits of the blocks that [`Mark`] has met, like `present`; all zero between launches.
+    pub marks: u64,
     /// Bit c % 32 of word c / 32 of each block row: the block of column c is kept.
     pub present: u64,
     /// Kept blocks in front of each word of `present`, within its block row.
@@ -105,8 +107,10 @@ pub struct ConvertParams {
     pub counts: u64,
     /// First group of each block row, and the number of groups.
     pub starts: u64,
-    /// Arrivals of [`Tally`], zero between launches.
+    /// Block rows that are tallied, zero between launches.
     pub arrivals: u64,
+    /// Thread blocks that are done with each block row, zero between launches.
+    pub row_arrivals: u64,
     /// Out: block column of every slot.
     pub slot_columns: u64,
     /// Out: block row of every group.
@@ -165,7 +169,7 @@ pub struct ConvertParams {
 
 const _: () = assert!(size_of::<Divisor>() == 8);
 const _: () = assert!(size_of::<Selection>() == 16);
-const _: () = assert!(size_of::<ConvertParams>() == 264);
+const _: () = assert!(size_of::<ConvertParams>() == 280);
 
 /// Step of the table's rows that are kernels of a product.
 pub const STEP_NONE: u32 = 0;
@@ -201,22 +205,25 @@ macro_rules! steps {
     )+};
 }
 
+/// Shared memory of a running sum over a thread block: a word for each warp.
+pub const SCAN_BYTES: u32 = CONVERT_THREADS / 32 * 4;
 /// Copies that one thread has in flight.
 pub const COPIES: u32 = 4;
 
 steps! {
-    /// Dense: the score of each piece. `ALIGNED`: 16-byte loads, else element by element.
-    Score<ALIGNED> = STEP_SCORE 1, shared 0;
+    /// Dense: the score of each piece; then, unless ranks decide, what [`Tally`] does. `ALIGNED`: 16-byte loads, else
+    /// element by element.
+    Score<ALIGNED> = STEP_SCORE 1, shared SCAN_BYTES;
     /// One digit of the rank of the last block that is taken, highest digit first (radix selection).
     Select = STEP_SELECT 2, shared SELECT_WORDS * 4 + 4;
     /// Scores to present blocks, blocks of each block row, and where each block row starts.
-    Tally = STEP_TALLY 3, shared CONVERT_THREADS * 4;
-    /// Block columns and block rows of the output.
+    Tally = STEP_TALLY 3, shared SCAN_BYTES;
+    /// Dense: block columns and block rows of the output.
     Index = STEP_INDEX 4, shared 0;
     /// Dense: the values of the kept blocks. `ALIGNED`: 16-byte copies, else element by element.
     FillDense<ALIGNED> = STEP_FILL_DENSE 5, shared 0;
-    /// CSR: which blocks have an entry.
+    /// CSR: which blocks have an entry, and what [`Tally`] does.
     Mark = STEP_MARK 6, shared MARK_WORDS * 4;
-    /// CSR: the values of the present blocks.
+    /// CSR: block columns, block rows and values of the output.
     FillCsr = STEP_FILL_CSR 7, shared 0;
 }

@@ -1,7 +1,8 @@
 //! Which blocks of a CSR matrix have an entry: one thread block for 16 rows of a block row collects bits in shared
-//! memory.
+//! memory; the last one of a block row tallies it.
 
-use super::{Body, WARPS, lane, piece_rows, word};
+use super::tally::tally;
+use super::{Body, WARPS, arrives_last, lane, piece_rows, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
@@ -11,7 +12,8 @@ impl Body for Mark {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
         let (block_row, first, rows) = piece_rows(p, gpu::block_x());
-        let present = word(p.present, block_row as u64 * p.words as u64);
+        let words = block_row as u64 * p.words as u64;
+        let (marks, present) = (word(p.marks, words), word(p.present, words));
         let shared = p.words <= MARK_WORDS;
         let end = if shared { p.words } else { 0 };
         let mut w = gpu::thread();
@@ -25,7 +27,7 @@ impl Body for Mark {
             entries(p, first + row, |block| {
                 let (at, bit) = (block / 32, 1 << (block % 32));
                 if !shared {
-                    global::set_bits(word(present, at as u64), bit);
+                    global::set_bits(word(marks, at as u64), bit);
                 } else if copy::load_shared_b32(copy::arena() + at * 4) & bit == 0 {
                     copy::set_bits_shared(copy::arena() + at * 4, bit);
                 }
@@ -37,9 +39,17 @@ impl Body for Mark {
         while w < end {
             let bits = copy::load_shared_b32(copy::arena() + w * 4);
             if bits != 0 {
-                global::set_bits(word(present, w as u64), bits);
+                global::set_bits(word(marks, w as u64), bits);
             }
             w += CONVERT_THREADS;
+        }
+        if arrives_last(word(p.row_arrivals, block_row as u64), p.piece_rows.value) {
+            tally(p, block_row, |w| {
+                let bits = global::load_b32_fresh(word(marks, w as u64), true);
+                global::store_b32(word(marks, w as u64), 0);
+                global::store_b32(word(present, w as u64), bits);
+                bits
+            });
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Block formats made on the GPU. Dense: `score` reads the matrix once, `select` finds the pivot of a top-k choice,
-//! `tally` decides and gives block rows their places, `index` writes the pattern, `fill` copies. CSR: `mark` in place
-//! of `score`. Counters are integers, sums of norms have one order: the same bits every time.
+//! Block formats made on the GPU. Dense: `score` reads the matrix once and decides (for a top-k choice `select` finds
+//! the pivot, `tally` decides), `index` writes the pattern, `fill` copies. CSR: `mark` finds the blocks, `scatter` writes
+//! them. Counters are integers, sums of norms have one order: the same bits every time.
 
 mod fill;
 mod index;
@@ -44,24 +44,32 @@ fn piece_rows(p: &ConvertParams, slab: u32) -> (u32, u32, u32) {
     (block_row, first, of_block.min(p.m.saturating_sub(first)))
 }
 
-/// Score of a block: of its pieces, row by row.
+/// Score of a block: of its pieces, row by row, eight of them in flight.
 #[inline(always)]
 fn score<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> E::Acc {
-    let (down, across) = (p.piece_rows.value, p.piece_columns.value);
+    let across = p.piece_columns.value;
+    let count = p.piece_rows.value * across;
     let pieces = p.block_columns.value as u64 * across as u64;
-    let mut row = block_row as u64 * down as u64 * pieces + column as u64 * across as u64;
-    let mut sum = E::ZERO;
-    for _ in 0..down {
-        for piece in 0..across {
-            let at = p.scores + (row + piece as u64) * E::ACC_BYTES as u64;
-            let [low, high] = if E::ACC_BYTES == 8 {
-                global::load_v2(at, true)
+    let first =
+        block_row as u64 * p.piece_rows.value as u64 * pieces + column as u64 * across as u64;
+    let (mut sum, mut done) = (E::ZERO, 0);
+    while done < count {
+        let mut raw = [[0u32; 2]; 8];
+        unroll!(u < 8, {
+            let (below, beside) = p.piece_columns.of(done + u as u32);
+            let at = first + below as u64 * pieces + beside as u64;
+            let (at, ok) = (
+                p.scores + at * E::ACC_BYTES as u64,
+                done + (u as u32) < count,
+            );
+            raw[u] = if E::ACC_BYTES == 8 {
+                global::load_v2_fresh(at, ok)
             } else {
-                [global::load_b32(at, true), 0]
+                [global::load_b32_fresh(at, ok), 0]
             };
-            sum = E::add(sum, E::from_words([low, high]));
-        }
-        row += pieces;
+        });
+        unroll!(u < 8, { sum = E::add(sum, E::from_words(raw[u])) });
+        done += 8;
     }
     sum
 }

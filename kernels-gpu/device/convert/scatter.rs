@@ -2,6 +2,7 @@
 //! blocks its entries lie in order, and are copied without a look at their columns; elsewhere the row is cleared and
 //! the entries go to their places.
 
+use super::index::{column_of, index};
 use super::{ALL_LANES, Body, WARPS, lane, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
@@ -15,8 +16,7 @@ struct Line {
     /// Entries.
     start: u32,
     end: u32,
-    /// First slot of the block row, slots with and without padding.
-    slot: u32,
+    /// Slots of the block row, with and without padding.
     slots: u32,
     blocks: u32,
     /// Address of the row in the first slot.
@@ -30,6 +30,9 @@ impl Body for FillCsr {
         let (block_row, below) = p.block_m.of(row);
         if block_row >= p.block_rows {
             return;
+        }
+        if below == 0 && gpu::block_y() == 0 {
+            index(p, block_row);
         }
         let line = line::<E>(p, row, block_row, below);
         let full = fills::<E>(p, &line);
@@ -61,7 +64,6 @@ fn line<E: Elem>(p: &ConvertParams, row: u32, block_row: u32, below: u32) -> Lin
         block_row,
         start: at(p.offsets, row, row < p.m),
         end: at(p.offsets, row + 1, row < p.m),
-        slot: slot as u32,
         slots: slots.min(room) as u32,
         blocks: (at(p.counts, block_row, true) as u64).min(room) as u32,
         to: p.values + (slot * p.block_m.value as u64 + below as u64) * row_bytes,
@@ -71,12 +73,13 @@ fn line<E: Elem>(p: &ConvertParams, row: u32, block_row: u32, below: u32) -> Lin
 /// Whether the row has an entry at each of its places and can be copied by vectors.
 #[inline(always)]
 fn fills<E: Elem>(p: &ConvertParams, line: &Line) -> bool {
-    let last = line.slot + line.blocks.wrapping_sub(1);
-    let column = global::load_b32(word(p.slot_columns, last as u64), line.blocks > 0);
-    let inside = (column as u64 + 1) * p.block_k.value as u64 <= p.k as u64;
+    let last = p.block_columns.value - 1;
+    let at = line.block_row as u64 * p.words as u64 + last as u64 / 32;
+    let ragged = p.block_k.of(p.k).1 != 0;
+    let edge = global::load_b32(word(p.present, at), ragged) >> (last % 32) & 1;
     let from = p.source + line.start as u64 * E::BYTES as u64;
     let whole = line.blocks as u64 * p.block_k.value as u64 == (line.end - line.start) as u64;
-    p.flags & CONVERT_VECTORS != 0 && whole && inside && from.is_multiple_of(16)
+    p.flags & CONVERT_VECTORS != 0 && whole && edge == 0 && from.is_multiple_of(16)
 }
 
 /// Bytes from one block to the next.
@@ -138,7 +141,7 @@ fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
         if slot == 0 || slot >= line.blocks {
             return if slot == 0 { line.start } else { line.end };
         }
-        let block = global::load_b32(word(p.slot_columns, (line.slot + slot) as u64), true);
+        let block = column_of(p, line.block_row, slot);
         let (mut low, mut high) = (line.start, line.end);
         while low < high {
             let middle = low + (high - low) / 2;
