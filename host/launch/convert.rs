@@ -1,5 +1,7 @@
 //! The steps that bring a matrix into a block format: workspace allocated once, parameters bound, kernels queued.
 
+mod geometry;
+
 use std::sync::Arc;
 
 use einsparse_formats::convert::BlockChoice;
@@ -15,9 +17,8 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::registry::{Dtype, Operation};
+use geometry::geometry;
 
-/// Rows of blocks that a warp of the CSR step writes at once, elements.
-const CHUNK_ELEMENTS: usize = 8192;
 /// Thread blocks side by side that share the slots of long block rows.
 const CHUNKS_ACROSS: usize = 8;
 
@@ -395,136 +396,4 @@ fn needs(row: &Row, request: &Request) -> bool {
         STEP_MARK => !dense,
         _ => true,
     }
-}
-
-/// What follows from the shape, and the blocks of a selection and the number of selections (0 without).
-fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usize))> {
-    let Request {
-        m,
-        k,
-        block: (bm, bk),
-        group,
-        choice,
-        dtype,
-    } = *request;
-    let small = |what, value| within(what, value, MAX_GRID_X);
-    let (rows, columns) = (m.div_ceil(bm), k.div_ceil(bk));
-    let grid = within(
-        "blocks of the grid",
-        rows.saturating_mul(columns),
-        u32::MAX as usize,
-    )?;
-    within(
-        "elements of a block",
-        bm.saturating_mul(bk),
-        u32::MAX as usize,
-    )?;
-    let per_row = matches!(choice, Some(BlockChoice::TopPerRow(_)));
-    let (flags, floor, top) = match choice {
-        None => (0, 0, 0),
-        Some(BlockChoice::NonZero) => (CONVERT_NON_ZERO, 0, 0),
-        Some(BlockChoice::Norm(threshold)) => (0, floor(threshold, dtype), 0),
-        // Nothing is above the largest rank there is.
-        Some(BlockChoice::Top(0) | BlockChoice::TopPerRow(0)) => (0, u64::MAX, 0),
-        Some(BlockChoice::Top(n) | BlockChoice::TopPerRow(n)) => (CONVERT_TOP, 0, n),
-    };
-    let candidates = if per_row { columns } else { grid as usize };
-    let selections = match (flags & CONVERT_TOP, candidates) {
-        (0, _) | (_, 0) => (0, 0),
-        _ => (candidates, grid as usize / candidates),
-    };
-    let position_bits = u32::BITS - (candidates.saturating_sub(1) as u32).leading_zeros();
-    let down = bm.div_ceil(PIECE.0 as usize);
-    within("rows of pieces", rows.saturating_mul(down), MAX_GRID_X)?;
-    let across = bk.div_ceil(PIECE.1 as usize);
-    small("pieces of a row", columns.saturating_mul(across))?;
-    let none = Divisor::new(1);
-    let params = ConvertParams {
-        m: small("rows", m)?,
-        k: small("columns", k)?,
-        block_m: Divisor::new(small("block rows", bm)?),
-        block_k: Divisor::new(small("block columns", bk)?),
-        group: Divisor::new(small("group", group)?),
-        block_rows: rows as u32,
-        block_columns: Divisor::new(columns as u32),
-        words: columns.div_ceil(32) as u32,
-        piece_rows: Divisor::new(down as u32),
-        piece_columns: Divisor::new(across as u32),
-        top: top.min(candidates) as u32,
-        candidates: Divisor::new(candidates as u32),
-        parts: Divisor::new(candidates.div_ceil(SELECT_PART as usize) as u32),
-        position_bits,
-        dropped_bits: if dtype == Dtype::F64 {
-            position_bits
-        } else {
-            32
-        },
-        chunk_slots: (CHUNK_ELEMENTS / bk).max(1) as u32,
-        floor,
-        flags,
-        ..blank(none)
-    };
-    Ok((params, selections))
-}
-
-/// Params without addresses and counts.
-fn blank(one: Divisor) -> ConvertParams {
-    ConvertParams {
-        source: 0,
-        row_bytes: 0,
-        offsets: 0,
-        columns: 0,
-        scores: 0,
-        selections: 0,
-        digits: 0,
-        marks: 0,
-        present: 0,
-        ranks: 0,
-        counts: 0,
-        starts: 0,
-        arrivals: 0,
-        row_arrivals: 0,
-        slot_columns: 0,
-        group_rows: 0,
-        values: 0,
-        floor: 0,
-        m: 0,
-        k: 0,
-        block_m: one,
-        block_k: one,
-        group: one,
-        block_rows: 0,
-        block_columns: one,
-        words: 0,
-        piece_rows: one,
-        piece_columns: one,
-        chunks: one,
-        lane_bits: 0,
-        row_copies: one,
-        block_copies: one,
-        capacity: 0,
-        top: 0,
-        candidates: one,
-        parts: one,
-        position_bits: 0,
-        dropped_bits: 0,
-        digit_shift: 0,
-        chunk_slots: 1,
-        flags: 0,
-    }
-}
-
-/// The largest sum of squares that is not above the square of the threshold, as an integer of the same order.
-fn floor(threshold: f64, dtype: Dtype) -> u64 {
-    let limit = threshold * threshold;
-    if dtype == Dtype::F64 {
-        return limit.to_bits();
-    }
-    let near = limit as f32;
-    let below = if f64::from(near) > limit {
-        near.next_down()
-    } else {
-        near
-    };
-    u64::from(below.to_bits()) << 32
 }

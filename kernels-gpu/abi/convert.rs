@@ -67,6 +67,12 @@ impl Divisor {
     }
 }
 
+impl Default for Divisor {
+    fn default() -> Self {
+        Divisor::new(1)
+    }
+}
+
 /// State of one selection: what is settled of the pivot's rank, and how many blocks are still to be taken.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +87,7 @@ pub struct Selection {
 
 /// Parameters of every `convert` kernel. Blocks lie in a *grid* of `block_rows` x `block_columns`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ConvertParams {
     /// The dense matrix, row-major, or the values of CSR.
     pub source: u64,
@@ -226,4 +232,22 @@ steps! {
     Mark = STEP_MARK 6, shared MARK_WORDS * 4;
     /// CSR: block columns, block rows and values of the output.
     FillCsr = STEP_FILL_CSR 7, shared 0;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divisors_divide() {
+        let edges = |n: u32| [n.wrapping_sub(1), n, n.wrapping_add(1)];
+        for d in (1..2000).chain([1 << 16, 65_537, 1 << 31, u32::MAX - 1, u32::MAX]) {
+            let divisor = Divisor::new(d);
+            let multiples = [1, 2, 3, 1000, 65_535].map(|m: u32| d.wrapping_mul(m));
+            let numbers = [0, u32::MAX, u32::MAX / 2].into_iter().chain(multiples);
+            for n in numbers.flat_map(edges) {
+                assert_eq!(divisor.of(n), (n / d, n % d), "{n} / {d}");
+            }
+        }
+    }
 }
