@@ -74,6 +74,8 @@ pub(crate) struct Blocks {
     starts: DeviceMemory,
     _workspace: DeviceMemory,
     kernels: Vec<Kernel>,
+    /// Kernels may start while the one ahead ends: they wait for it themselves, in the modules of sm_90a.
+    overlaps: bool,
 }
 
 /// Whether `vector` of these elements make up whole multiples of 16 bytes.
@@ -145,6 +147,7 @@ impl Blocks {
             ..params
         };
         Ok(Blocks {
+            overlaps: device.modules().arch() == "sm_90a",
             device: Arc::clone(device),
             kernels: needed.collect::<Result<_>>()?,
             request,
@@ -235,9 +238,6 @@ impl Blocks {
             let grid = selections * params.parts.value as usize;
             // SAFETY: the caller's promise.
             unsafe { self.launch(STEP_SELECT, false, grid, 1, stream, &params)? };
-        }
-        if rounds == 0 {
-            return Ok(());
         }
         let grid = params.block_rows as usize;
         // SAFETY: the caller's promise.
@@ -364,7 +364,7 @@ impl Blocks {
             block: [kernel.row.threads, 1, 1],
             smem_bytes: kernel.row.shared_bytes,
             cluster: None,
-            overlap_previous: false,
+            overlap_previous: self.overlaps && !matches!(step, STEP_SCORE | STEP_MARK),
         };
         // SAFETY: the params are those of the family; the rest is the caller's promise.
         unsafe { kernel.function.launch(&config, stream, params) }

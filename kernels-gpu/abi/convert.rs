@@ -217,9 +217,8 @@ pub const SCAN_BYTES: u32 = CONVERT_THREADS / 32 * 4;
 pub const COPIES: u32 = 4;
 
 steps! {
-    /// Dense: the score of each piece; then, unless ranks decide, what [`Tally`] does. `ALIGNED`: 16-byte loads, else
-    /// element by element.
-    Score<ALIGNED> = STEP_SCORE 1, shared SCAN_BYTES;
+    /// Dense: the score of each piece. `ALIGNED`: 16-byte loads, else element by element.
+    Score<ALIGNED> = STEP_SCORE 1, shared 0;
     /// One digit of the rank of the last block that is taken, highest digit first (radix selection).
     Select = STEP_SELECT 2, shared SELECT_WORDS * 4 + 4;
     /// Scores to present blocks, blocks of each block row, and where each block row starts.

@@ -5,11 +5,13 @@ use super::{Body, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::global;
+use crate::device::ptx::{global, grid};
 
 impl<const ALIGNED: bool> Body for FillDense<ALIGNED> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
         let wide = if ALIGNED { 16 / E::BYTES } else { 1 };
         let groups = global::load_b32(word(p.starts, p.block_rows as u64), true);
         let slots = (groups as u64 * p.group.value as u64).min(p.capacity as u64) as u32;

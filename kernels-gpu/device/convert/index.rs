@@ -5,11 +5,13 @@ use super::{Body, WARPS, lane, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::global;
+use crate::device::ptx::{global, grid};
 
 impl Body for Index {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
         let block_row = gpu::block_x() * WARPS + gpu::thread() / 32;
         if block_row < p.block_rows {
             index(p, block_row);

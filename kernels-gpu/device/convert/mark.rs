@@ -2,15 +2,16 @@
 //! memory; the last one of a block row tallies it.
 
 use super::tally::tally;
-use super::{Body, WARPS, arrives_last, lane, piece_rows, word};
+use super::{ALL_LANES, Body, WARPS, arrives_last, lane, piece_rows, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::{copy, global};
+use crate::device::ptx::{copy, global, grid, warp};
 
 impl Body for Mark {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
         let (block_row, first, rows) = piece_rows(p, gpu::block_x());
         let words = block_row as u64 * p.words as u64;
         let (marks, present) = (word(p.marks, words), word(p.present, words));
@@ -21,10 +22,13 @@ impl Body for Mark {
             copy::store_shared_b32(copy::arena() + w * 4, 0);
             w += CONVERT_THREADS;
         }
+        // Offsets of all rows at once: one wait in place of one for each row.
+        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), lane() <= rows);
+        let of_row = |row: u32| warp::shuffle::<32>(offset, row, ALL_LANES);
         gpu::sync_threads();
         let mut row = gpu::thread() / 32;
         while row < rows {
-            entries(p, first + row, |block| {
+            entries(p, of_row(row), of_row(row + 1), |block| {
                 let (at, bit) = (block / 32, 1 << (block % 32));
                 if !shared {
                     global::set_bits(word(marks, at as u64), bit);
@@ -56,9 +60,7 @@ impl Body for Mark {
 
 /// Calls `mark` with the block columns of a row's entries, which this warp reads by aligned vectors.
 #[inline(always)]
-fn entries(p: &ConvertParams, row: u32, mark: impl Fn(u32)) {
-    let start = global::load_b32(word(p.offsets, row as u64), true);
-    let end = global::load_b32(word(p.offsets, row as u64 + 1), true);
+fn entries(p: &ConvertParams, start: u32, end: u32, mark: impl Fn(u32)) {
     let mut known = NO_BLOCK;
     let mut base = start & !3;
     while base < end {

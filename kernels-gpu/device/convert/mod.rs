@@ -1,5 +1,5 @@
-//! Block formats made on the GPU. Dense: `score` reads the matrix once and decides (for a top-k choice `select` finds
-//! the pivot, `tally` decides), `index` writes the pattern, `fill` copies. CSR: `mark` finds the blocks, `scatter` writes
+//! Block formats made on the GPU. Dense: `score` reads the matrix once, `select` finds the pivot of a top-k choice,
+//! `tally` decides, `index` writes the pattern, `fill` copies. CSR: `mark` finds the blocks, `scatter` writes
 //! them. Counters are integers, sums of norms have one order: the same bits every time.
 
 mod fill;

@@ -7,7 +7,7 @@ use super::{ALL_LANES, Body, WARPS, lane, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::{global, warp};
+use crate::device::ptx::{global, grid, warp};
 
 /// One row of the matrix and of its block row.
 #[derive(Clone, Copy)]
@@ -26,6 +26,8 @@ struct Line {
 impl Body for FillCsr {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
         let row = gpu::block_x() * WARPS + gpu::thread() / 32;
         let (block_row, below) = p.block_m.of(row);
         if block_row >= p.block_rows {

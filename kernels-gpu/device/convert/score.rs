@@ -1,16 +1,16 @@
 //! The score of every piece of a dense matrix: the sum of squares, columns from top to bottom, then neighbouring
-//! columns by pairs; or whether there is an element other than zero. The last thread block of a block row decides.
+//! columns by pairs; or whether there is an element other than zero.
 
-use super::tally::decide;
-use super::{ALL_LANES, Body, arrives_last, lane, piece_rows, word};
+use super::{ALL_LANES, Body, lane, piece_rows};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::warp;
+use crate::device::ptx::{grid, warp};
 
 impl<const ALIGNED: bool> Body for Score<ALIGNED> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
         match (ALIGNED, E::BYTES) {
             (false, _) => score::<E, 1>(p),
             (true, 8) => score::<E, 2>(p),
@@ -26,7 +26,7 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
     let piece = chunk * (CONVERT_THREADS >> p.lane_bits) + (gpu::thread() >> p.lane_bits);
     let pieces = p.block_columns.value * p.piece_columns.value;
     let (block_column, beside) = p.piece_columns.of(piece);
-    let (block_row, first, rows) = piece_rows(p, slab);
+    let (_, first, rows) = piece_rows(p, slab);
     let lanes = 1u32 << p.lane_bits;
     let own = gpu::thread() & (lanes - 1);
     let within = beside * PIECE.1 + own * V as u32;
@@ -75,9 +75,5 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
         }
         let at = slab as u64 * pieces as u64 + piece as u64;
         E::store_acc(p.scores + at * E::ACC_BYTES as u64, sum);
-    }
-    let parts = p.piece_rows.value * p.chunks.value;
-    if p.flags & CONVERT_TOP == 0 && arrives_last(word(p.row_arrivals, block_row as u64), parts) {
-        decide::<E>(p, block_row);
     }
 }

@@ -5,7 +5,7 @@ use super::{Body, arrives_last, ordered, rank, scan, score, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::{copy, global};
+use crate::device::ptx::{copy, global, grid};
 
 const DIGITS: u32 = 1 << DIGIT_BITS;
 const OWN: u32 = DIGITS / CONVERT_THREADS;
@@ -13,6 +13,8 @@ const OWN: u32 = DIGITS / CONVERT_THREADS;
 impl Body for Select {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
         let (selection, part) = p.parts.of(gpu::block_x());
         let state = p.selections + selection as u64 * 16;
         let [low, high, left, _] = if p.flags & CONVERT_FIRST != 0 {

@@ -5,11 +5,13 @@ use super::{Body, WARPS, arrives_last, lane, ordered, rank, scan, score, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::{global, warp};
+use crate::device::ptx::{global, grid, warp};
 
 impl Body for Tally {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
         let block_row = gpu::block_x();
         if p.flags & CONVERT_MARKED != 0 {
             if arrives_last(p.arrivals, p.block_rows) {
@@ -23,7 +25,7 @@ impl Body for Tally {
 
 /// From the scores of a block row to its present blocks.
 #[inline(always)]
-pub(super) fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
+fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
     let present = word(p.present, block_row as u64 * p.words as u64);
     let mut w = gpu::thread() / 32;
     while w < p.words {
