@@ -17,19 +17,28 @@ const TEXTS: [[&str; 3]; 4] = [
     ["A[k,m]", "n,k", "n,m"],
 ];
 
-fn check<T: Scalar>(context: &Context, edge: usize, gap: usize, n: usize, items: usize) {
+fn check<T: Scalar>(
+    context: &Context,
+    (bm, bk): (usize, usize),
+    gap: usize,
+    n: usize,
+    items: usize,
+) {
     let lens: Vec<usize> = (0..5).map(|r| r * 5 % 4).collect();
-    let (rows, columns) = (5 * edge - gap, 7 * edge - gap);
-    let pattern = fill_blocks(&spread(&lens, 7), (edge, edge), rows, columns);
+    let (rows, columns) = (5 * bm - gap, 7 * bk - gap);
+    let pattern = fill_blocks(&spread(&lens, 7), (bm, bk), rows, columns);
     let nnz = pattern.columns().len();
     let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(i))).collect();
     let csr = Csr::new(pattern, values).unwrap();
-    let format = format!("blockgroupcoo:{edge}x{edge}:2").parse().unwrap();
+    let format = format!("blockgroupcoo:{bm}x{bk}:2").parse().unwrap();
     let a = context
         .upload(AnySparse::from(csr.clone()).convert(format).unwrap())
         .unwrap();
     for [a_text, b_text, c_text] in TEXTS {
         let transposed = a_text == "A[k,m]";
+        if transposed && bm != bk {
+            continue;
+        }
         let (m, k) = if transposed {
             (columns, rows)
         } else {
@@ -93,7 +102,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, gap: usize, n: usize, items:
                 assert_eq!(
                     found,
                     wanted,
-                    "{text} at {place:?}, {edge} {gap} {n}, {}",
+                    "{text} at {place:?}, {bm}x{bk} {gap} {n}, {}",
                     plan.variant()
                 );
             }
@@ -107,16 +116,21 @@ fn batches_on_the_gpu() {
     for edge in [16, 32, 64, 128] {
         // Ragged extents of k: the batch does not lie together.
         for (gap, n) in [(0, 72), (5, 40), (0, 264)] {
-            check::<f16>(&gpu, edge, gap, n, 3);
-            check::<bf16>(&gpu, edge, gap, n, 2);
+            check::<f16>(&gpu, (edge, edge), gap, n, 3);
+            check::<bf16>(&gpu, (edge, edge), gap, n, 2);
         }
+    }
+    // Blocks that kernels cut into pieces of 64 x 64.
+    for block in [(256, 256), (128, 64), (64, 128), (192, 64)] {
+        check::<f16>(&gpu, block, 3, 72, 2);
+        check::<bf16>(&gpu, block, 0, 40, 1);
     }
 }
 
 #[test]
 fn batches_on_the_cpu() {
     for (gap, n) in [(0, 5), (3, 8)] {
-        check::<f32>(&Context::cpu(), 8, gap, n, 3);
+        check::<f32>(&Context::cpu(), (8, 8), gap, n, 3);
     }
-    check::<f64>(&Context::cpu(), 4, 0, 3, 0);
+    check::<f64>(&Context::cpu(), (4, 2), 0, 3, 0);
 }
