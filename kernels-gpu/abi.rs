@@ -1,7 +1,9 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod nm;
 mod wgmma;
+pub use nm::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -65,6 +67,8 @@ pub enum WalkKind {
     GroupCoo,
     /// Dense blocks, block rows contiguous: BSR, BlockCOO, BlockGroupCOO.
     Block,
+    /// Two of every four neighbours in a row, with their positions: N:M.
+    Nm,
     /// No sparse operand.
     Direct,
 }
@@ -115,6 +119,8 @@ markers! {
     GroupCoo: WalkInfo { WALK: WalkKind = WalkKind::GroupCoo, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Block`].
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Nm`].
+    Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

@@ -133,6 +133,14 @@ macro_rules! for_each_kernel {
                 wgmma_bf16_32x32t_n256: Block, Bf16, Panel<32, 32, 4, COLUMN_PIECES>;
                 wgmma_bf16_16x16t_n256: Block, Bf16, Panel<16, 16, 4, COLUMN_PIECES>;
             }
+            nm "nm" NmParams sm_90a Product {
+                nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
+                nm_f16_256x128: Nm, F16, TwoOfFour<2, 2>;
+                nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
+                nm_bf16_256x192: Nm, Bf16, TwoOfFour<2, 3>;
+                nm_bf16_256x128: Nm, Bf16, TwoOfFour<2, 2>;
+                nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
+            }
         }
     };
 }

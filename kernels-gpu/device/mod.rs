@@ -22,6 +22,7 @@ mod entry;
 mod epilogue;
 mod gpu;
 mod mma;
+mod nm;
 mod ptx;
 mod spmm;
 mod tile;

@@ -14,6 +14,7 @@ pub mod global;
 pub mod matrix;
 pub mod warp;
 pub mod wgmma;
+pub mod wgmma_sparse;
 
 #[cfg(target_arch = "nvptx64")]
 macro_rules! ptx {

@@ -45,29 +45,43 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             }
             stages = 1;
         }
-        let o = p.output();
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let corner = [strip.row + half * HALF as u32, strip.column];
+        Self::write::<E>(p.output(), p.m, corner, stages, slab, acc);
+    }
+
+    /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
+    /// above row `m`. `slab`: [`SLAB`] bytes of shared memory for this warpgroup.
+    #[inline(always)]
+    pub(in crate::device) fn write<E: WgmmaElem>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        stages: u32,
+        slab: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
         let lane = gpu::thread_again() % 32;
-        let top = strip.row + half * HALF as u32;
-        if top >= p.m {
+        if top >= m {
             return;
         }
         let row = top + gpu::thread_again() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
         let bias = ROWS.map(|r| {
             let row = row + r as u32 * 4;
-            if row < p.m {
+            if row < m {
                 row_bias::<E>(o, row)
             } else {
                 0.0
             }
         });
-        let column = strip.column + lane % 4 * 2;
+        let column = left + lane % 4 * 2;
         Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            Self::send::<E>(o, p.m, strip, half, acc);
+            Self::send::<E>(o, m, [top, left], slab, acc);
         } else {
             unroll!(r < 2, {
                 let row = row + r as u32 * 8;
-                if row < p.m {
+                if row < m {
                     Self::store_row::<E>(o, row, column, r, acc);
                 }
             });
@@ -143,12 +157,18 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores:
     /// the copy engine would put them behind the copies of the stages ahead.
     #[inline(always)]
-    fn send<E: WgmmaElem>(o: Output, m: u32, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
+    fn send<E: WgmmaElem>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        slab: u32,
+        acc: &Acc<CHUNKS>,
+    ) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
+        let slab = slab + warp * 2048;
         let (r, chunk) = frag::ldmatrix_x4(lane);
-        let row = strip.row + half * HALF as u32 + warp * 16 + lane / 8;
-        let column = strip.column + lane % 8 * 8;
+        let row = top + warp * 16 + lane / 8;
+        let column = left + lane % 8 * 8;
         let c_row = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
         unroll!(c < CHUNKS, {
             warp::sync_lanes(u32::MAX);
