@@ -162,6 +162,7 @@ const TILE_US: f64 = 3.5;
 pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
         _ if row.family == "wgmma" => predict_panels(row, work, machine),
+        WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
@@ -315,6 +316,28 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
         machine,
         row.dtype,
         [gather_us, turns.max(1.0) * strip_us, START_US],
+    )
+}
+
+/// Share of the doubled rate of `wgmma` that sparse `wgmma` reaches: B passes through shared memory once for each 64 rows.
+const NM_SHARE: f64 = 0.75;
+
+/// Tiles one after the other, each at the rate of the sparse Tensor Cores or of what L2 brings into a multiprocessor.
+fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
+    let tiles = (work.m as f64 / rows).ceil() * (work.n as f64 / columns).ceil();
+    let sms = f64::from(machine.multiprocessors);
+    let turns = (tiles / sms).ceil().max(1.0);
+    let (k, element) = (work.k as f64, row.dtype.bytes() as f64);
+    let rate = 2.0 * machine.wgmma.max(1.0) * NM_SHARE / sms;
+    let tile_us = 2.0 * rows * columns * k / rate * 1e6 + STRIP_US * rows * columns / 8192.0;
+    let bytes = k * (rows / 2.0 + columns) * element;
+    let gather_us = turns * bytes / (machine.l2 / sms) * 1e6;
+    sum(
+        work,
+        machine,
+        row.dtype,
+        [gather_us, turns * tile_us, START_US],
     )
 }
 

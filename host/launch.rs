@@ -2,6 +2,7 @@
 //! The only place that launches a kernel.
 
 mod gather;
+mod nm;
 mod panel;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
 use crate::worklist::Runs;
 use gather::Gather;
+use nm::TwoOfFour;
 use panel::Panels;
 
 pub(crate) use panel::Matrix;
@@ -25,7 +27,7 @@ pub(crate) use panel::Matrix;
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawSpmm {
-    /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
+    /// Index array of A: the column (block column) of each slot, u32, for N:M the words of positions; 16-byte aligned and readable 8 slots past its
     /// end.
     pub columns: u64,
     /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
@@ -75,6 +77,8 @@ pub(crate) enum Launch {
     Gather(Box<Gather>),
     /// Family `wgmma`.
     Panels(Box<Panels>),
+    /// Family `nm`.
+    TwoOfFour(Box<TwoOfFour>),
 }
 
 impl Launch {
@@ -89,6 +93,9 @@ impl Launch {
         match (row.family, matrix) {
             ("wgmma", matrix) => Ok(Launch::Panels(Box::new(Panels::new(
                 device, row, form, extents, matrix,
+            )?))),
+            ("nm", Matrix::Sparse { runs, .. }) => Ok(Launch::TwoOfFour(Box::new(TwoOfFour::new(
+                device, row, form, extents, runs,
             )?))),
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
@@ -105,6 +112,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
+            Launch::TwoOfFour(launch) => launch.row(),
         }
     }
 
@@ -113,6 +121,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
+            Launch::TwoOfFour(launch) => launch.fits(runs),
         }
     }
 
@@ -135,6 +144,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
+            Launch::TwoOfFour(launch) => launch.bytes(),
         }
     }
 
@@ -143,6 +153,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
+            Launch::TwoOfFour(launch) => launch.describe(),
         }
     }
 
@@ -156,6 +167,7 @@ impl Launch {
             match self {
                 Launch::Gather(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
+                Launch::TwoOfFour(launch) => launch.run(raw, stream),
             }
         }
     }

@@ -7,6 +7,7 @@ mod dense;
 mod driver;
 mod files;
 mod large;
+mod nm;
 mod numbers;
 mod places;
 mod rows;

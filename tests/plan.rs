@@ -179,6 +179,13 @@ fn refusals_say_why() {
         }),
         "the operand is nm:2:4",
     );
+    assert!(candidates(&pruned).iter().all(|row| row.family == "nm"));
+    assert!(!pruned.candidates.is_empty());
+    let halves = choice::<f16>("csr", 64, &default);
+    all_say(
+        &reasons(&halves, |row| row.family == "nm"),
+        "walks two of every four neighbours in a row, the operand is csr",
+    );
     assert!(
         choice::<f64>("bsr:16x16", 64, &default)
             .candidates

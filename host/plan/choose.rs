@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use einsparse_formats::Format;
+use einsparse_formats::{AnySparse, Format};
 use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, products};
 
@@ -229,7 +229,7 @@ fn problem<T: Scalar>(
         k,
         n,
         entries: runs.total * (block.0 * block.1) as u64,
-        index_slots: host.slots() as u64 / (block.0 * block.1).max(1) as u64,
+        index_slots: index_slots(host, block),
         longest: u64::from(runs.longest),
         block,
         accumulate: form.mode == Mode::Accumulate,
@@ -244,6 +244,15 @@ fn problem<T: Scalar>(
         b_alignment: alignment_of(&[ldb, given]),
     };
     Ok(Some((problem, form)))
+}
+
+/// Words that say where the entries (blocks) are: one each, for N:M one for 16.
+fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
+    let each = match host {
+        AnySparse::Nm(_) => 16,
+        _ => block.0 * block.1,
+    };
+    (host.slots() / each.max(1)) as u64
 }
 
 /// Extents of a block of A as it is stored; those of `work` are the product's.
@@ -348,7 +357,7 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
         return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
     }
     let (what, alignment) = match row.walk {
-        WalkKind::Block => ("rows of B", problem.b_alignment),
+        WalkKind::Block | WalkKind::Nm => ("rows of B", problem.b_alignment),
         _ => ("rows of B and C and their length", problem.alignment),
     };
     if !alignment.is_multiple_of(row.vector as usize) {

@@ -13,12 +13,7 @@ use crate::frag;
 /// An element type with a sparse `wgmma` atom.
 pub trait SparseElem: WgmmaElem {
     /// `D += A B`, 32 deep.
-    fn mma_sparse<const C: usize, const SELECTOR: i32>(
-        acc: &mut Acc<C>,
-        a: u64,
-        b: u64,
-        meta: u32,
-    );
+    fn mma_sparse<const C: usize, const SELECTOR: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32);
 }
 
 impl SparseElem for F16 {

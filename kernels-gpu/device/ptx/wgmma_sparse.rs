@@ -1,8 +1,8 @@
 //! Sparse warpgroup matrix multiply (`wgmma.mma_async.sp`): A keeps two of four along k. PTX 8.2.
 //! Metadata: `crate::frag::metadata`.
 
-use super::wgmma::{Acc, tied};
 use super::ptx;
+use super::wgmma::{Acc, tied};
 
 /// `D += A B` with operands of one type, per number of chunks; both from shared memory, B contiguous along n.
 macro_rules! mma {

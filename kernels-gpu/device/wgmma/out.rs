@@ -68,11 +68,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let row = top + gpu::thread_again() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
         let bias = ROWS.map(|r| {
             let row = row + r as u32 * 4;
-            if row < m {
-                row_bias::<E>(o, row)
-            } else {
-                0.0
-            }
+            if row < m { row_bias::<E>(o, row) } else { 0.0 }
         });
         let column = left + lane % 4 * 2;
         Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
@@ -157,13 +153,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores:
     /// the copy engine would put them behind the copies of the stages ahead.
     #[inline(always)]
-    fn send<E: WgmmaElem>(
-        o: Output,
-        m: u32,
-        [top, left]: [u32; 2],
-        slab: u32,
-        acc: &Acc<CHUNKS>,
-    ) {
+    fn send<E: WgmmaElem>(o: Output, m: u32, [top, left]: [u32; 2], slab: u32, acc: &Acc<CHUNKS>) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
         let slab = slab + warp * 2048;
         let (r, chunk) = frag::ldmatrix_x4(lane);
