@@ -28,7 +28,7 @@ use std::process::ExitCode;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, nm_spmm, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
