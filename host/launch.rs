@@ -94,9 +94,9 @@ impl Launch {
             ("wgmma", matrix) => Ok(Launch::Panels(Box::new(Panels::new(
                 device, row, form, extents, matrix,
             )?))),
-            ("nm", Matrix::Sparse { runs, .. }) => Ok(Launch::TwoOfFour(Box::new(TwoOfFour::new(
-                device, row, form, extents, runs,
-            )?))),
+            ("nm", Matrix::Sparse { columns, .. }) => Ok(Launch::TwoOfFour(Box::new(
+                TwoOfFour::new(device, row, form, extents, columns)?,
+            ))),
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
@@ -121,7 +121,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
-            Launch::TwoOfFour(launch) => launch.fits(runs),
+            Launch::TwoOfFour(launch) => launch.fits(columns),
         }
     }
 

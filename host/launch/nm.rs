@@ -1,11 +1,12 @@
 //! A kernel of the `nm` family: the order of its tiles, tensor maps of the operands.
 
-use std::sync::Arc;
-
-use einsparse_kernels::abi::{FLAG_VECTORS, HALF, NM_DEPTH, NmParams};
+use einsparse_kernels::abi::{
+    FLAG_VECTORS, HALF, NM_DEPTH, NM_PAIR, NM_PAIR_WORDS, NM_STEPS, NmParams,
+};
+use einsparse_kernels::frag;
 use einsparse_kernels::table::Row;
 
-use super::{Extents, RawSpmm, aligned, flags, refused, small, within};
+use super::{Extents, RawSpmm, aligned, flags, small, within};
 use crate::device::Device;
 use crate::driver::{
     DeviceMemory, Function, LaunchConfig, RawStream, Swizzle, TensorMap, TensorMapLayout,
@@ -14,21 +15,26 @@ use crate::driver::{
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::registry::Dtype;
-use crate::worklist::Runs;
+use rayon::prelude::*;
 
 /// Columns of A that one word of positions describes.
 const WORD: usize = 32;
 /// Rows of tiles that are finished before the next ones begin: their A stays in L2 while B passes.
 const RASTER: usize = 8;
 
-/// A kernel chosen for a shape; it fits every matrix of that shape.
+/// Positions 0 and 1 of each group: valid metadata where there are zeros only.
+const PADDING: u32 = 0x4444_4444;
+
+/// A kernel chosen for one pattern.
 #[derive(Debug)]
 pub(crate) struct TwoOfFour {
     row: &'static Row,
     function: Function,
     form: SpmmForm,
     extents: Extents,
-    runs: Arc<Runs>,
+    positions: Vec<u32>,
+    metadata: DeviceMemory,
+    pairs: u32,
     tiles: DeviceMemory,
     tile_count: u32,
     blocks: u32,
@@ -47,13 +53,36 @@ fn tiles(m: usize, n: usize, (rows, columns): (usize, usize)) -> Vec<[u32; 2]> {
     list
 }
 
+/// The words of positions, `[m, words]`, as the lanes of a warpgroup hold them for `wgmma`: for each 64 rows, pair of
+/// stages and thread a word for either stage. Rows are filled up to a multiple of `rows`.
+fn metadata(positions: &[u32], m: usize, words: usize, rows: usize) -> Vec<u32> {
+    let pairs = words.div_ceil(NM_STEPS * NM_PAIR);
+    let word = |row: usize, at: usize| match row < m && at < words {
+        true => positions[row * words + at],
+        false => PADDING,
+    };
+    let mut all = vec![0; m.next_multiple_of(rows) / HALF * pairs * NM_PAIR_WORDS];
+    let chunks = all.par_chunks_mut(NM_PAIR_WORDS).enumerate();
+    chunks.for_each(|(i, chunk)| {
+        let (top, pair) = (i / pairs * HALF, i % pairs);
+        for (at, out) in chunk.iter_mut().enumerate() {
+            let (thread, stage) = (at / NM_PAIR, pair * NM_PAIR + at % NM_PAIR);
+            let lane = thread as u32 % 32;
+            let step = stage * NM_STEPS + frag::metadata_selector(lane) as usize;
+            let row = |h| top + thread / 32 * 16 + frag::metadata(lane, h).0 as usize;
+            *out = frag::metadata_of(lane, word(row(0), step), word(row(1), step));
+        }
+    });
+    all
+}
+
 impl TwoOfFour {
     pub(super) fn new(
         device: &Device,
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
-        runs: &Arc<Runs>,
+        positions: &[u32],
     ) -> Result<Self> {
         let function = device
             .modules()
@@ -65,12 +94,16 @@ impl TwoOfFour {
         }
         let list = tiles(m, n, (row.block.0 as usize, row.columns as usize));
         let tile_count = small("tiles of C", list.len())?;
+        let words = k.div_ceil(WORD);
+        let metadata = metadata(positions, m, words, row.block.0 as usize);
         Ok(TwoOfFour {
             row,
             function,
             form,
             extents,
-            runs: Arc::clone(runs),
+            positions: positions.to_vec(),
+            metadata: device.upload(&metadata)?,
+            pairs: small("stages of a tile", words.div_ceil(NM_STEPS * NM_PAIR))?,
             tiles: device.upload(&list)?,
             tile_count,
             blocks: tile_count.min(device.machine().multiprocessors),
@@ -81,13 +114,12 @@ impl TwoOfFour {
         self.row
     }
 
-    /// Positions and values are operands of a run: the shape alone was planned with.
-    pub(super) fn fits(&self, runs: &Arc<Runs>) -> bool {
-        Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs
+    pub(super) fn fits(&self, positions: Option<&[u32]>) -> bool {
+        positions == Some(&*self.positions)
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.tiles.bytes()
+        self.tiles.bytes() + self.metadata.bytes()
     }
 
     pub(super) fn describe(&self) -> String {
@@ -127,10 +159,6 @@ impl TwoOfFour {
         let words = k.div_ceil(WORD);
         aligned(self.row, "B", raw.b, raw.ldb)?;
         aligned(self.row, "values of A", raw.values, words * WORD / 2)?;
-        if !raw.columns.is_multiple_of(4) {
-            let reason = format!("address {:#x} is not a multiple of 4 bytes", raw.columns);
-            return Err(refused("positions of A", reason));
-        }
         let whole = [raw.ldc, n]
             .iter()
             .all(|x| (x * element).is_multiple_of(16));
@@ -142,7 +170,7 @@ impl TwoOfFour {
         Ok(NmParams {
             a_map: self.map(raw.values, [stored, m], stored, a_tile, Swizzle::B64)?,
             b_map: self.map(raw.b, [n, k], raw.ldb, [HALF, NM_DEPTH], Swizzle::B128)?,
-            meta: raw.columns,
+            meta: self.metadata.address(),
             tiles: self.tiles.address(),
             c: raw.c,
             bias: raw.bias,
@@ -151,9 +179,9 @@ impl TwoOfFour {
             m: small("rows of A", m)?,
             ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
             flags,
-            words: small("words of a row's positions", words)?,
-            stages: small("stages of a tile", k.div_ceil(NM_DEPTH))?,
+            pairs: self.pairs,
             tile_count: self.tile_count,
+            zero: 0,
             reserved: 0,
         })
     }
@@ -190,6 +218,27 @@ impl TwoOfFour {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    /// Each 16 columns of every row stand once where the lane that `wgmma` asks for them finds them.
+    #[test]
+    fn lanes_hold_every_position_once() {
+        let (m, words) = (70, 5);
+        let positions: Vec<u32> = (0..m as u32 * 5).map(|i| i << 16 | (i + 1000)).collect();
+        let all = metadata(&positions, m, words, 128);
+        assert_eq!(all.len(), 2 * 2 * NM_PAIR_WORDS);
+        let halves = |list: &[u32]| {
+            let halves = list.iter().flat_map(|w| [w & 0xffff, w >> 16]);
+            let mut halves: Vec<u32> = halves.filter(|&h| h != 0x4444).collect();
+            halves.sort_unstable();
+            halves
+        };
+        assert_eq!(halves(&all), halves(&positions));
+        // Row 65 is row 1 of the second 64: lane 4, second pair, and word 4 is step 0.
+        assert_eq!(
+            all[3 * NM_PAIR_WORDS + 4 * 2] & 0xffff,
+            positions[65 * 5 + 4] & 0xffff
+        );
+    }
 
     #[test]
     fn every_tile_comes_once() {

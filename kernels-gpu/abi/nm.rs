@@ -9,6 +9,12 @@ pub const NM_ROW_BYTES: usize = NM_DEPTH / 2 * 2;
 /// Steps of a stage along k, one sparse `wgmma` of depth 32 each.
 pub const NM_STEPS: usize = 2;
 
+/// Stages whose metadata a lane loads at once. Tiles take a multiple of them.
+pub const NM_PAIR: usize = 2;
+
+/// Words of metadata that a pair of stages of 64 rows takes: a register of each of 128 threads for each stage.
+pub const NM_PAIR_WORDS: usize = 128 * NM_PAIR;
+
 /// Tile of the `nm` family: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64 columns.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoOfFour<const MA: usize, const CHUNKS: usize>;
@@ -53,7 +59,7 @@ pub struct NmParams {
     pub a_map: MapWords,
     /// B.
     pub b_map: MapWords,
-    /// A's words of positions, `[m, kp / 32]`.
+    /// Metadata as the lanes hold it, `[rows / 64, pairs of stages, 128 threads, 2]`.
     pub meta: u64,
     /// First row and first column of each tile, u32 each, in the order of work.
     pub tiles: u64,
@@ -71,12 +77,12 @@ pub struct NmParams {
     pub ldc_bytes: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// Words of positions of a row.
-    pub words: u32,
-    /// Stages of a tile; 0 where A has no columns.
-    pub stages: u32,
+    /// Pairs of stages of a tile; 0 where A has no columns.
+    pub pairs: u32,
     /// Number of tiles.
     pub tile_count: u32,
+    /// Zero, which the compiler does not know.
+    pub zero: u32,
     /// Zero.
     pub reserved: u32,
 }

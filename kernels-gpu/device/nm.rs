@@ -1,11 +1,12 @@
 //! A kept two of four on Hopper's sparse Tensor Cores: a persistent thread block per multiprocessor. One thread copies
 //! tiles of A and B into a ring of stages, two warpgroups multiply what has arrived (`wgmma.mma_async.sp`) and send C
-//! out. The positions go straight from global memory to registers, a stage ahead.
+//! out. The metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes hold it:
+//! gathered from the rows' words it would take a quarter of what shared memory and L1 give.
 
 use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, copy, global, warp};
+use super::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -69,40 +70,15 @@ impl NmParams {
     }
 }
 
-/// Where a lane finds the positions of its rows: rows `r` and `r + 8` of each 64, in bytes from the first word.
+/// A place in the ring of stages, and the parity of the round.
 #[derive(Clone, Copy)]
-struct Positions<const MA: usize>([[u32; 2]; MA]);
-
-impl<const MA: usize> Positions<MA> {
-    /// For the `MA` x 64 rows from `top`. Rows past the last one take its words: their values are zeros.
-    #[inline(always)]
-    fn new(p: &NmParams, top: u32) -> Self {
-        let (warp, lane) = (gpu::thread_again() / 32 % 4, gpu::thread_again() % 32);
-        let mut at = [[0; 2]; MA];
-        unroll!(i < MA, {
-            unroll!(h < 2, {
-                let row = top + (i * HALF) as u32 + warp * 16 + frag::metadata(lane, h as u32).0;
-                at[i][h] = row.min(p.m - 1) * p.words * 4;
-            });
-        });
-        Positions(at)
-    }
-
-    /// The words of a stage that this lane's selector is about. Past the last word its neighbour serves: the values
-    /// there are zeros, and positions must be valid ones.
-    #[inline(always)]
-    fn load(self, p: &NmParams, stage: u32) -> [[u32; 2]; MA] {
-        let selector = frag::metadata_selector(gpu::thread_again() % 32);
-        let word = (stage * NM_STEPS as u32 + selector).min(p.words - 1);
-        let mut words = [[0; 2]; MA];
-        unroll!(i < MA, {
-            unroll!(h < 2, {
-                words[i][h] = global::load_b32(p.meta + (self.0[i][h] + word * 4) as u64, true);
-            });
-        });
-        words
-    }
+struct Ring {
+    slot: u32,
+    parity: u32,
 }
+
+/// The metadata of a pair of stages: a register for each 64 rows.
+type Pair<const MA: usize> = [[u32; MA]; NM_PAIR];
 
 impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     /// Barrier that says: the stage has arrived.
@@ -123,13 +99,12 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
         copy::arena() + slot * Self::STAGE as u32
     }
 
-    /// The next slot of the ring, and the parity of its round.
     #[inline(always)]
-    fn next(slot: u32, parity: u32) -> (u32, u32) {
-        if slot + 1 == Self::STAGES as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
+    fn advance(ring: &mut Ring) {
+        ring.slot += 1;
+        if ring.slot == Self::STAGES as u32 {
+            ring.slot = 0;
+            ring.parity ^= 1;
         }
     }
 
@@ -140,14 +115,14 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
             return;
         }
         // A ring that starts empty: the first wait for a free stage passes.
-        let (mut slot, mut parity) = (0, 1);
+        let mut ring = Ring { slot: 0, parity: 1 };
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
             let [row, column] = p.corner(tile);
             let mut s = 0;
-            while s < p.stages {
-                barrier::wait(Self::empty(slot), parity);
-                let (to, full) = (Self::stage(slot), Self::full(slot));
+            while s < p.pairs * NM_PAIR as u32 {
+                barrier::wait(Self::empty(ring.slot), ring.parity);
+                let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
                 barrier::arrive_expect(full, Self::STAGE as u32);
                 bulk::load(to, at, s * (NM_DEPTH / 2) as u32, row, full);
                 unroll!(c < CHUNKS, {
@@ -155,46 +130,56 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
                     let x = column + c as u32 * 64;
                     bulk::load(to, at + 128, x, s * NM_DEPTH as u32, full);
                 });
-                (slot, parity) = Self::next(slot, parity);
+                Self::advance(&mut ring);
                 s += 1;
             }
             tile += gpu::grid_x();
         }
     }
 
-    /// A warpgroup: waits for a stage, issues its `wgmma`s, and frees the stage before it.
+    /// This lane's metadata of a pair of stages of the rows from `top`; zeros past the last pair, which nobody uses.
+    #[inline(always)]
+    fn metadata(p: &NmParams, top: u32, pair: u32) -> Pair<MA> {
+        let thread = gpu::thread_again() % 128;
+        let mut meta = [[0; MA]; NM_PAIR];
+        unroll!(i < MA, {
+            let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
+            let at = p.meta + at as u64 * (NM_PAIR_WORDS * 4) as u64 + thread as u64 * 8;
+            let [first, second] = global::load_v2(at, pair < p.pairs);
+            (meta[0][i], meta[1][i]) = (first, second);
+        });
+        meta
+    }
+
+    /// A warpgroup: multiplies tiles and sends them out.
     #[inline(always)]
     fn consume<E: SparseElem>(p: &NmParams) {
         let half = gpu::thread() / 128;
-        let (mut slot, mut parity) = (0, 0);
+        let mut ring = Ring { slot: 0, parity: 0 };
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
             let [row, column] = p.corner(tile);
             let top = row + half * (MA * HALF) as u32;
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
+            let mut next = Self::metadata(p, top, 0);
+            // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
+            let (mut even, mut odd) = ([0; MA], [0; MA]);
             let mut held = NONE;
-            if p.stages > 0 {
-                let positions = Positions::<MA>::new(p, top);
-                let mut words = positions.load(p, 0);
-                let mut s = 0;
-                while s < p.stages {
-                    let lane = gpu::thread_again() % 32;
-                    let mut meta = [0; MA];
-                    unroll!(i < MA, {
-                        meta[i] = frag::metadata_of(lane, words[i][0], words[i][1]);
-                    });
-                    s += 1;
-                    words = positions.load(p, s);
-                    barrier::wait(Self::full(slot), parity);
-                    Self::multiply::<E>(&mut acc, slot, half, meta);
-                    unroll!(i < MA, { acc[i].wait::<1>() });
-                    Self::free(held);
-                    held = slot;
-                    (slot, parity) = Self::next(slot, parity);
-                }
+            let mut pair = 0;
+            while pair < p.pairs {
+                let now = next;
+                pair += 1;
+                next = Self::metadata(p, top, pair);
+                Self::take(p, &mut even, now[0]);
+                let first = ring.slot;
+                Self::multiply::<E>(&mut acc, &mut ring, half, even);
+                Self::finished::<1>(p, &mut acc, held, odd);
+                Self::take(p, &mut odd, now[1]);
+                held = ring.slot;
+                Self::multiply::<E>(&mut acc, &mut ring, half, odd);
+                Self::finished::<1>(p, &mut acc, first, even);
             }
-            unroll!(i < MA, { acc[i].wait::<0>() });
-            Self::free(held);
+            Self::finished::<0>(p, &mut acc, held, odd);
             let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
             unroll!(i < MA, {
                 let corner = [top + (i * HALF) as u32, column];
@@ -202,7 +187,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
                     p.output(),
                     p.m,
                     corner,
-                    p.stages,
+                    p.pairs,
                     slab,
                     &mut acc[i],
                 );
@@ -211,10 +196,40 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
         }
     }
 
-    /// The `wgmma`s of one stage, as one group.
+    /// Metadata into the registers that `wgmma` reads it from.
     #[inline(always)]
-    fn multiply<E: SparseElem>(acc: &mut [Acc<CHUNKS>; MA], slot: u32, half: u32, meta: [u32; MA]) {
-        let stage = Self::stage(slot);
+    fn take(p: &NmParams, into: &mut [u32; MA], meta: [u32; MA]) {
+        unroll!(i < MA, {
+            wgmma_sparse::take(&mut into[i], meta[i], p.zero)
+        });
+    }
+
+    /// Waits until at most `PENDING` groups are under way, and frees the stage and the metadata of the one before.
+    #[inline(always)]
+    fn finished<const PENDING: u32>(
+        p: &NmParams,
+        acc: &mut [Acc<CHUNKS>; MA],
+        slot: u32,
+        meta: [u32; MA],
+    ) {
+        unroll!(i < MA, {
+            acc[i].wait::<PENDING>();
+            wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
+        });
+        Self::free(slot);
+    }
+
+    /// Waits for the next stage and issues its `wgmma`s, as one group.
+    #[inline(always)]
+    fn multiply<E: SparseElem>(
+        acc: &mut [Acc<CHUNKS>; MA],
+        ring: &mut Ring,
+        half: u32,
+        meta: [u32; MA],
+    ) {
+        barrier::wait(Self::full(ring.slot), ring.parity);
+        let stage = Self::stage(ring.slot);
+        Self::advance(ring);
         let (slab, panel) = (
             stage + half * (MA * HALF * NM_ROW_BYTES) as u32,
             stage + Self::A_BYTES as u32,

@@ -40,3 +40,25 @@ impl<const C: usize> Acc<C> {
         "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.bf16.bf16 {{"
     }
 }
+
+/// Puts `meta` into the register of `into` and no other: a copy, as LLVM would make one of a variable carried through a
+/// loop, leaves [`keep`] with another register than `wgmma`. `zero` is zero, which the compiler does not know, or ptxas
+/// would copy too.
+#[inline(always)]
+pub fn take(into: &mut u32, meta: u32, zero: u32) {
+    ptx!(
+        "or.b32 {into}, {meta}, {zero};",
+        into = inout(reg32) *into, meta = in(reg32) meta, zero = in(reg32) zero, options(nostack)
+    );
+}
+
+/// Keeps the register that holds `meta` until here. `wgmma` reads metadata when it runs, but ptxas takes the register for
+/// free once the instruction is issued. So it is stored to shared `at` if `never` is not zero, which only the caller
+/// knows it is: no store to shared memory goes in front of a wait for `wgmma`.
+#[inline(always)]
+pub fn keep(meta: u32, at: u32, never: u32) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {never}, 0; @p st.shared.u32 [{at}], {meta}; }}",
+        never = in(reg32) never, at = in(reg32) at, meta = in(reg32) meta, options(nostack)
+    );
+}
