@@ -319,20 +319,29 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     )
 }
 
-/// Share of the doubled rate of `wgmma` that sparse `wgmma` reaches: B passes through shared memory once for each 64 rows.
-const NM_SHARE: f64 = 0.75;
+/// Bytes a clock that shared memory takes and gives; sparse `wgmma` needs them all for B.
+const SHARED_BYTES: f64 = 128.0;
+/// What reading a byte of A costs beside one of B.
+const SHARED_A: f64 = 1.5;
+/// Rate of copies of whole tiles beside gathers through L2; more than 1.3 were seen, and they were not the limit.
+const TILES_L2: f64 = 2.0;
 
-/// Tiles one after the other, each at the rate of the sparse Tensor Cores or of what L2 brings into a multiprocessor.
+/// Tiles one after the other, each at the rate of shared memory: B is read once for each 64 rows, A once, and both are
+/// written.
 fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
     let tiles = (work.m as f64 / rows).ceil() * (work.n as f64 / columns).ceil();
     let sms = f64::from(machine.multiprocessors);
     let turns = (tiles / sms).ceil().max(1.0);
-    let (k, element) = (work.k as f64, row.dtype.bytes() as f64);
-    let rate = 2.0 * machine.wgmma.max(1.0) * NM_SHARE / sms;
-    let tile_us = 2.0 * rows * columns * k / rate * 1e6 + STRIP_US * rows * columns / 8192.0;
-    let bytes = k * (rows / 2.0 + columns) * element;
-    let gather_us = turns * bytes / (machine.l2 / sms) * 1e6;
+    let (k, element) = (
+        work.k.next_multiple_of(128) as f64,
+        row.dtype.bytes() as f64,
+    );
+    let (a, b) = (rows / 2.0 * element, columns * element);
+    let shared = k * (rows / 64.0 * b + SHARED_A * a + a + b);
+    let clock = machine.issue / 4.0 / sms;
+    let tile_us = shared / SHARED_BYTES / clock * 1e6 + STRIP_US * rows * columns / 8192.0;
+    let gather_us = turns * k * (a + b) / (TILES_L2 * machine.l2 / sms) * 1e6;
     sum(
         work,
         machine,

@@ -4,6 +4,7 @@
 mod gather;
 mod nm;
 mod panel;
+mod prune;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use nm::TwoOfFour;
 use panel::Panels;
 
 pub(crate) use panel::Matrix;
+pub(crate) use prune::{DenseMatrix, prune, pruner};
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]

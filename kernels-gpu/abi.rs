@@ -2,8 +2,10 @@
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
 mod nm;
+mod prune;
 mod wgmma;
 pub use nm::*;
+pub use prune::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -56,6 +58,8 @@ impl Dtype {
 pub enum Operation {
     /// A product with one sparse operand, or of two dense ones: what plans choose from.
     Product,
+    /// A dense matrix to a sparse format.
+    Compression,
 }
 
 /// How a kernel walks the sparse operand.

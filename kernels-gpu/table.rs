@@ -141,6 +141,10 @@ macro_rules! for_each_kernel {
                 nm_bf16_256x128: Nm, Bf16, TwoOfFour<2, 2>;
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
             }
+            prune "prune" PruneParams sm_80 Compression {
+                prune_f16: Direct, F16, Word32;
+                prune_bf16: Direct, Bf16, Word32;
+            }
         }
     };
 }

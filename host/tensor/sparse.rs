@@ -113,6 +113,24 @@ impl<T: Scalar> SparseTensor<T> {
         })
     }
 
+    /// A matrix whose arrays are on the device already, [`VECTOR_ENTRIES`] longer than on the host.
+    pub(crate) fn of_device(
+        device: &Arc<Device>,
+        tensor: AnySparse<T>,
+        columns: DeviceMemory,
+        values: DeviceMemory,
+    ) -> Self {
+        SparseTensor {
+            runs: Runs::of(&tensor).map(Arc::new),
+            host: Arc::new(tensor),
+            device: Some(DeviceArrays {
+                columns,
+                values,
+                device: Arc::clone(device),
+            }),
+        }
+    }
+
     /// The tensor on the host.
     pub fn host(&self) -> &Arc<AnySparse<T>> {
         &self.host

@@ -23,6 +23,7 @@ mod epilogue;
 mod gpu;
 mod mma;
 mod nm;
+mod prune;
 mod ptx;
 mod spmm;
 mod tile;

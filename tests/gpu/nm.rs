@@ -241,3 +241,77 @@ fn nm_with_gelu_on_the_gpu() {
         assert!((found.to_f64() - exact).abs() <= bound, "gelu({x})");
     }
 }
+
+/// Of every kind of number: ties, zeros of both signs, infinities, NaNs of several payloads, at ragged extents.
+fn prunes_alike<T: Scalar>(context: &Context, from_bits: impl Fn(u16) -> T) {
+    let special = [
+        0x0000, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0x7c01, 0xfe01, 0x7f80, 0xff80,
+        0x7fc0, 0x7f81, 0xffc1, 0x0001, 0x8001,
+    ];
+    let mut rng = Rng(17);
+    for [rows, columns] in [
+        [0, 8],
+        [3, 0],
+        [1, 1],
+        [5, 31],
+        [64, 64],
+        [37, 102],
+        [130, 1000],
+    ] {
+        let mut element = |_: &[usize]| {
+            let word = rng.word();
+            let random = (word >> 8) as u16;
+            from_bits(if word % 4 == 0 {
+                random
+            } else {
+                special[random as usize % special.len()]
+            })
+        };
+        let dense: Vec<T> = (0..rows * columns).map(|_| element(&[])).collect();
+        let dense = Dense::new([rows, columns], dense).unwrap();
+        let wanted = einsparse::formats::convert::prune_to_nm(&dense).unwrap();
+        for leading in [columns, columns.next_multiple_of(8) + 8, columns + 3] {
+            let gap = T::from_f64(99.0);
+            let tensor = context.upload_strided(&dense, leading, gap).unwrap();
+            let found = einsparse::ops::prune_to_nm(context, &tensor).unwrap();
+            let AnySparse::Nm(found) = &**found.host() else {
+                panic!("not in nm:2:4");
+            };
+            let what = (rows, columns, leading);
+            assert_eq!(found.pattern(), wanted.pattern(), "{what:?}");
+            let bytes = |v: &[T]| bytemuck::cast_slice::<T, u8>(v).to_vec();
+            assert!(bytes(found.values()) == bytes(wanted.values()), "{what:?}");
+        }
+    }
+}
+
+#[test]
+fn nm_pruned_on_the_gpu_is_what_the_host_makes() {
+    let Some(gpu) = gpu() else { return };
+    prunes_alike::<f16>(&gpu, f16::from_bits);
+    prunes_alike::<bf16>(&gpu, bf16::from_bits);
+}
+
+#[test]
+fn nm_pruned_on_the_cpu_is_what_the_host_makes() {
+    prunes_alike::<f16>(&Context::cpu(), f16::from_bits);
+}
+
+/// Pruned on the device, multiplied there.
+#[test]
+fn nm_pruned_on_the_gpu_is_multiplied_there() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (200, 136, 72);
+    let mut rng = Rng(19);
+    let dense = Dense::new([m, k], rng.integers::<f16>(m * k)).unwrap();
+    let b = Dense::new([k, n], rng.integers::<f16>(k * n)).unwrap();
+    let a = einsparse::ops::prune_to_nm(&gpu, &gpu.upload_dense(&dense).unwrap()).unwrap();
+    let c = einsparse::ops::spmm(&gpu, &a, &b).unwrap();
+    let host = einsparse::formats::convert::prune_to_nm(&dense).unwrap();
+    let csr = AnySparse::from(host).to_csr().unwrap();
+    let exact = crate::support::product(&csr, b.values(), n, |x| x);
+    let found = c.to_dense().unwrap();
+    for (found, exact) in found.values().iter().zip(exact) {
+        assert_eq!(found.to_f64(), exact);
+    }
+}
