@@ -29,8 +29,8 @@ pub(crate) use prune::{DenseMatrix, prune, pruner};
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawSpmm {
-    /// Index array of A: the column (block column) of each slot, u32, for N:M the words of positions; 16-byte aligned and readable 8 slots past its
-    /// end.
+    /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
+    /// end. For N:M the words of positions, of which the plan keeps its own copy.
     pub columns: u64,
     /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
     pub values: u64,

@@ -135,10 +135,10 @@ macro_rules! for_each_kernel {
             }
             nm "nm" NmParams sm_90a Product {
                 nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
-                nm_f16_256x128: Nm, F16, TwoOfFour<2, 2>;
+                nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
                 nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
                 nm_bf16_256x192: Nm, Bf16, TwoOfFour<2, 3>;
-                nm_bf16_256x128: Nm, Bf16, TwoOfFour<2, 2>;
+                nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
             }
             prune "prune" PruneParams sm_80 Compression {
