@@ -4,6 +4,7 @@
 //! sparse operand is a substitution of index expressions; nothing else in the library knows the formats' meaning.
 
 mod rewrite;
+mod sampled;
 mod spmm;
 
 use std::fmt;
@@ -11,7 +12,8 @@ use std::fmt;
 use einsparse_formats::{Format, Role};
 
 pub use rewrite::{rewrite, rewrite_dense};
-pub use spmm::{BiasAxis, SpmmForm};
+pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};
+pub use spmm::{BiasAxis, Orientation, SpmmForm};
 
 use crate::einsum::{Activation, Mode, Scalar, write_access, write_right};
 
@@ -163,6 +165,8 @@ pub struct IndirectEinsum {
     pub bias: Option<Bias>,
     /// Applied to the sums after the bias.
     pub activation: Activation,
+    /// Tensor of the output's shape; results are zero where it is not positive.
+    pub gate: Option<String>,
     /// Compressed axes.
     pub ranges: Vec<Range>,
     /// Pairs that must be equal for a term to count: the diagonal of a sparse operand.
@@ -185,6 +189,16 @@ impl IndirectEinsum {
     }
 }
 
+impl IndirectEinsum {
+    /// The gate as an access with the indices of the output.
+    pub fn gate_access(&self) -> Option<Access> {
+        self.gate.as_ref().map(|gate| Access {
+            tensor: gate.clone(),
+            indices: self.out.indices.clone(),
+        })
+    }
+}
+
 impl fmt::Display for IndirectEinsum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = if self.sparse.is_some() {
@@ -199,6 +213,7 @@ impl fmt::Display for IndirectEinsum {
             &self.factors,
             self.bias_access().as_ref(),
             self.activation,
+            self.gate_access().as_ref(),
         )?;
         for range in &self.ranges {
             write!(f, ", {range}")?;

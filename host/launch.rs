@@ -2,14 +2,16 @@
 //! The only place that launches a kernel.
 
 mod gather;
+mod maps;
 mod nm;
 mod panel;
 mod prune;
+mod sampled;
 
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
-    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_GELU, FLAG_RELU,
+    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_GATE, FLAG_GELU, FLAG_RELU,
 };
 use einsparse_kernels::table::Row;
 
@@ -17,7 +19,8 @@ use crate::device::Device;
 use crate::driver::RawStream;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
-use crate::indirect::{BiasAxis, SpmmForm};
+use crate::indirect::{BiasAxis, Orientation, SpmmForm};
+use crate::registry::Dtype;
 use crate::worklist::Runs;
 use gather::Gather;
 use nm::TwoOfFour;
@@ -25,6 +28,7 @@ use panel::Panels;
 
 pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
+pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,16 +38,20 @@ pub struct RawSpmm {
     pub columns: u64,
     /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
     pub values: u64,
-    /// B, `[k, n]`, row-major.
+    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so.
     pub b: u64,
     /// Elements from one row of B to the next.
     pub ldb: usize,
-    /// C, `[m, n]`, row-major.
+    /// C, row-major: `[m, n]`, or `[n, m]` where the plan has it so.
     pub c: u64,
     /// Elements from one row of C to the next.
     pub ldc: usize,
     /// Bias, one element for each row or column; 0 without.
     pub bias: u64,
+    /// Gate of `relu_grad`, of C's shape; 0 without.
+    pub gate: u64,
+    /// Elements from one row of the gate to the next.
+    pub ldg: usize,
     /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,
 }
@@ -59,7 +67,35 @@ impl Default for RawSpmm {
             c: 0,
             ldc: 0,
             bias: 0,
+            gate: 0,
+            ldg: 0,
             alpha: 1.0,
+        }
+    }
+}
+
+impl RawSpmm {
+    /// Bytes of B, C and the gate from one of a batch to the next.
+    fn strides(&self, order: Orientation, extents: Extents, dtype: Dtype) -> [u64; 3] {
+        let Extents { m, k, n, .. } = extents;
+        let b = if order.dense_columns { n } else { k };
+        let c = if order.out_columns { n } else { m };
+        let bytes = |rows: usize, leading: usize| {
+            (rows as u64)
+                .saturating_mul(leading as u64)
+                .saturating_mul(dtype.bytes() as u64)
+        };
+        [bytes(b, self.ldb), bytes(c, self.ldc), bytes(c, self.ldg)]
+    }
+
+    /// The addresses of one of the batch.
+    fn item(&self, strides: [u64; 3], item: usize) -> RawSpmm {
+        let [b, c, gate] = strides.map(|stride| stride.wrapping_mul(item as u64));
+        RawSpmm {
+            b: self.b.wrapping_add(b),
+            c: self.c.wrapping_add(c),
+            gate: self.gate.wrapping_add(gate),
+            ..*self
         }
     }
 }
@@ -70,6 +106,8 @@ pub(crate) struct Extents {
     pub m: usize,
     pub k: usize,
     pub n: usize,
+    /// How many products one A is for.
+    pub items: usize,
 }
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.
@@ -96,8 +134,8 @@ impl Launch {
             ("wgmma", matrix) => Ok(Launch::Panels(Box::new(Panels::new(
                 device, row, form, extents, matrix,
             )?))),
-            ("nm", Matrix::Sparse { columns, .. }) => Ok(Launch::TwoOfFour(Box::new(
-                TwoOfFour::new(device, row, form, extents, columns)?,
+            ("nm", Matrix::Sparse { runs, columns, .. }) => Ok(Launch::TwoOfFour(Box::new(
+                TwoOfFour::new(device, row, form, extents, (runs, columns))?,
             ))),
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
@@ -123,7 +161,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
-            Launch::TwoOfFour(launch) => launch.fits(columns),
+            Launch::TwoOfFour(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -209,18 +247,18 @@ fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)>
         Activation::Relu => FLAG_RELU,
         Activation::Gelu => FLAG_GELU,
     };
+    let Extents { m, k, n, .. } = extents;
+    let order = form.order;
     let mut column_bias = 0;
     if let Some((name, axis)) = &form.bias {
-        let extent = match axis {
-            BiasAxis::Rows => {
-                flags |= FLAG_BIAS_ROWS;
-                extents.m
-            }
-            BiasAxis::Cols => {
-                flags |= FLAG_BIAS_COLUMNS;
-                column_bias = raw.bias;
-                extents.n
-            }
+        // Rows and columns of the output as given; the kernels' rows are those of the sparse matrix.
+        let extent = if (*axis == BiasAxis::Rows) != order.out_columns {
+            flags |= FLAG_BIAS_ROWS;
+            m
+        } else {
+            flags |= FLAG_BIAS_COLUMNS;
+            column_bias = raw.bias;
+            n
         };
         if raw.bias == 0 && extent > 0 {
             return Err(refused(
@@ -229,12 +267,29 @@ fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)>
             ));
         }
     }
-    for (name, leading) in [("B", raw.ldb), ("C", raw.ldc)] {
-        if leading < extents.n {
-            let reason = format!(
-                "leading dimension {leading} is below its {} columns",
-                extents.n
-            );
+    if let Some(name) = &form.gate {
+        flags |= FLAG_GATE;
+        if raw.gate == 0 && m * n > 0 {
+            return Err(refused(
+                name,
+                "the plan reads it, and its address is 0".into(),
+            ));
+        }
+    }
+    let b_width = if order.dense_columns { k } else { n };
+    let c_width = if order.out_columns { m } else { n };
+    let gate_leading = if form.gate.is_some() {
+        raw.ldg
+    } else {
+        c_width
+    };
+    for (name, leading, width) in [
+        ("B", raw.ldb, b_width),
+        ("C", raw.ldc, c_width),
+        ("gate", gate_leading, c_width),
+    ] {
+        if leading < width {
+            let reason = format!("leading dimension {leading} is below its {width} columns");
             return Err(refused(name, reason));
         }
     }

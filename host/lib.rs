@@ -38,13 +38,14 @@ pub mod plan;
 pub mod registry;
 mod strips;
 pub mod tensor;
+mod windows;
 pub mod worklist;
 
 pub use context::Context;
 pub use device::{Device, Stream};
 pub use error::{Error, Refusal, Result};
 pub use launch::RawSpmm;
-pub use plan::{Choice, Determinism, Options, Plan, Precision, ZerosRule};
+pub use plan::{Choice, Determinism, Options, Plan, Precision, SampledPlan, ZerosRule};
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};
 

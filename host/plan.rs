@@ -3,6 +3,7 @@
 
 mod bind;
 mod choose;
+mod sampled;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,7 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
 pub use choose::{Candidate, Choice, Problem};
+pub use sampled::SampledPlan;
 
 /// How f32 matrices are multiplied on Tensor Cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,9 +3,11 @@
 
 mod nm;
 mod prune;
+mod sampled;
 mod wgmma;
 pub use nm::*;
 pub use prune::*;
+pub use sampled::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -58,6 +60,8 @@ impl Dtype {
 pub enum Operation {
     /// A product with one sparse operand, or of two dense ones: what plans choose from.
     Product,
+    /// A product of dense matrices at the places of a pattern (SDDMM).
+    Sampled,
     /// A dense matrix to a sparse format.
     Compression,
 }
@@ -255,6 +259,9 @@ pub const FLAG_RELU: u32 = 8;
 pub const FLAG_VECTORS: u32 = 16;
 /// GELU, x / 2 (1 + erf(x / sqrt 2)), to 1.5e-7 absolute, in place of ReLU.
 pub const FLAG_GELU: u32 = 32;
+
+/// Zero where the gate is not positive (family `wgmma`).
+pub const FLAG_GATE: u32 = 128;
 
 /// A work item's `slot` when the item is the whole row.
 pub const WHOLE_ROW: u32 = u32::MAX;

@@ -132,6 +132,40 @@ macro_rules! for_each_kernel {
                 wgmma_bf16_64x64t_n128: Block, Bf16, Panel<64, 64, 2, A_COLUMNS>;
                 wgmma_bf16_32x32t_n256: Block, Bf16, Panel<32, 32, 4, COLUMN_PIECES>;
                 wgmma_bf16_16x16t_n256: Block, Bf16, Panel<16, 16, 4, COLUMN_PIECES>;
+                wgmma_f16_64x64_nk_n256: Block, F16, Panel<64, 64, 4, B_COLUMNS>;
+                wgmma_f16_64x64_left_n256: Block, F16, Panel<64, 64, 4, ON_THE_LEFT>;
+                wgmma_f16_64x64t_left_n256: Block, F16, Panel<64, 64, 4, { A_COLUMNS | ON_THE_LEFT }>;
+                wgmma_f16_64x64_nk_n128: Block, F16, Panel<64, 64, 2, B_COLUMNS>;
+                wgmma_f16_64x64_left_n128: Block, F16, Panel<64, 64, 2, ON_THE_LEFT>;
+                wgmma_f16_64x64t_left_n128: Block, F16, Panel<64, 64, 2, { A_COLUMNS | ON_THE_LEFT }>;
+                wgmma_f16_32x32_left_n256: Block, F16, Panel<32, 32, 4, { IN_REGISTERS | ON_THE_LEFT }>;
+                wgmma_f16_32x32t_left_n256: Block, F16, Panel<32, 32, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
+                wgmma_f16_16x16_left_n256: Block, F16, Panel<16, 16, 4, { IN_REGISTERS | ON_THE_LEFT }>;
+                wgmma_f16_16x16t_left_n256: Block, F16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
+                wgmma_bf16_64x64_nk_n256: Block, Bf16, Panel<64, 64, 4, B_COLUMNS>;
+                wgmma_bf16_64x64_left_n256: Block, Bf16, Panel<64, 64, 4, ON_THE_LEFT>;
+                wgmma_bf16_64x64t_left_n256: Block, Bf16, Panel<64, 64, 4, { A_COLUMNS | ON_THE_LEFT }>;
+                wgmma_bf16_64x64_nk_n128: Block, Bf16, Panel<64, 64, 2, B_COLUMNS>;
+                wgmma_bf16_64x64_left_n128: Block, Bf16, Panel<64, 64, 2, ON_THE_LEFT>;
+                wgmma_bf16_64x64t_left_n128: Block, Bf16, Panel<64, 64, 2, { A_COLUMNS | ON_THE_LEFT }>;
+                wgmma_bf16_32x32_left_n256: Block, Bf16, Panel<32, 32, 4, { IN_REGISTERS | ON_THE_LEFT }>;
+                wgmma_bf16_32x32t_left_n256: Block, Bf16, Panel<32, 32, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
+                wgmma_bf16_16x16_left_n256: Block, Bf16, Panel<16, 16, 4, { IN_REGISTERS | ON_THE_LEFT }>;
+                wgmma_bf16_16x16t_left_n256: Block, Bf16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
+            }
+            sampled "sampled" SampledParams sm_90a Sampled {
+                sampled_f16_64: Block, F16, Sampled<64, BOTH_ROWS>;
+                sampled_f16_64t: Block, F16, Sampled<64, BOTH_COLUMNS>;
+                sampled_f16_32: Block, F16, Sampled<32, BOTH_ROWS>;
+                sampled_f16_32t: Block, F16, Sampled<32, BOTH_COLUMNS>;
+                sampled_f16_16: Block, F16, Sampled<16, BOTH_ROWS>;
+                sampled_f16_16t: Block, F16, Sampled<16, BOTH_COLUMNS>;
+                sampled_bf16_64: Block, Bf16, Sampled<64, BOTH_ROWS>;
+                sampled_bf16_64t: Block, Bf16, Sampled<64, BOTH_COLUMNS>;
+                sampled_bf16_32: Block, Bf16, Sampled<32, BOTH_ROWS>;
+                sampled_bf16_32t: Block, Bf16, Sampled<32, BOTH_COLUMNS>;
+                sampled_bf16_16: Block, Bf16, Sampled<16, BOTH_ROWS>;
+                sampled_bf16_16t: Block, Bf16, Sampled<16, BOTH_COLUMNS>;
             }
             nm "nm" NmParams sm_90a Product {
                 nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
@@ -196,6 +230,11 @@ impl Row {
     /// Whether the kernel multiplies by A's transpose. Blocks of one column lie column by column as they are.
     pub fn transposes(&self) -> bool {
         self.order & crate::abi::A_COLUMNS != 0 && self.block.1 > 1
+    }
+
+    /// Whether it computes `C[m,n] = A[m,k] * B[k,n]` as it stands.
+    pub fn is_plain(&self) -> bool {
+        !self.transposes() && self.order & crate::abi::ON_THE_LEFT == 0
     }
 }
 

@@ -48,7 +48,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let (local, wanted) = (count("LDL") + count("STL"), row.family);
     let right = match wanted {
         "nm" => hopper == 0 && ampere == 0 && sparse >= 2,
-        "wgmma" => hopper >= 4 && ampere + sparse == 0,
+        "wgmma" | "sampled" => hopper >= 4 && ampere + sparse == 0,
         "block" => hopper + sparse == 0 && ampere > 0,
         _ => hopper + ampere + sparse == 0,
     };

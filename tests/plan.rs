@@ -4,6 +4,7 @@ mod errors;
 
 use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
+use einsparse::kernels::abi::ON_THE_LEFT;
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, products};
 use einsparse::{
     Choice, Context, Error, Options, Plan, Precision, Refusal, SparseTensor, Stream, Tensor,
@@ -138,7 +139,7 @@ fn refusals_say_why() {
     assert!(candidates(&odd).iter().all(|row| row.vector == 1));
     let blocks = choice::<f16>("bsr:16x16", 64, &default);
     all_say(
-        &reasons(&blocks, |row| row.block == (32, 32)),
+        &reasons(&blocks, |row| row.block == (32, 32) && row.is_plain()),
         "the operand has 16 x 16",
     );
     all_say(
@@ -150,6 +151,11 @@ fn refusals_say_why() {
             .iter()
             .all(|row| row.block.0 == 16 && row.zeros == Zeros::Dense)
     );
+    let left = |row: &Row| row.block == (16, 16) && row.order & ON_THE_LEFT == ON_THE_LEFT;
+    all_say(
+        &reasons(&blocks, left),
+        "* B[n,k], wanted is C[m,n] = A[m,k] * B[k,n]",
+    );
     let oblong = choice::<f16>("bsr:16x32", 64, &default);
     assert!(
         candidates(&oblong)
@@ -157,7 +163,7 @@ fn refusals_say_why() {
             .all(|row| row.block == (16, 32) && row.family == "wgmma")
     );
     all_say(
-        &reasons(&oblong, |row| row.block == (32, 32)),
+        &reasons(&oblong, |row| row.block == (32, 32) && row.is_plain()),
         "the operand has 16 x 32",
     );
     let large = choice::<f16>("bsr:128x192", 64, &default);
@@ -202,7 +208,7 @@ fn options_exclude_rows() {
     let blocks = choice::<f16>("blockgroupcoo:16x16:2", 64, &strict);
     assert!(blocks.candidates.is_empty());
     all_say(
-        &reasons(&blocks, |row| row.block == (16, 16) && !row.transposes()),
+        &reasons(&blocks, |row| row.block == (16, 16) && row.is_plain()),
         "the plan asks for Zeros::Strict",
     );
     assert!(!choice::<f16>("csr", 64, &strict).candidates.is_empty());

@@ -14,71 +14,131 @@ pub enum BiasAxis {
     Cols,
 }
 
-/// `out[m,n] (= | +=) relu(scalars * sparse[m,k] * dense[k,n] + bias)`, or with `sparse[k,m]`.
+/// Which of a product's matrices lie the other way round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Orientation {
+    /// The sparse matrix is `[k,m]` instead of `[m,k]`: the product takes its transpose.
+    pub transposed: bool,
+    /// The dense one is `[n,k]` instead of `[k,n]`.
+    pub dense_columns: bool,
+    /// The output is `[n,m]` instead of `[m,n]`.
+    pub out_columns: bool,
+}
+
+impl Orientation {
+    /// `C[m,n] = A[m,k] * B[k,n]`.
+    pub fn is_plain(self) -> bool {
+        self == Orientation::default()
+    }
+}
+
+impl std::fmt::Display for Orientation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let pick = |swapped, one, other| if swapped { other } else { one };
+        let a = pick(self.transposed, "A[m,k]", "A[k,m]");
+        let b = pick(self.dense_columns, "B[k,n]", "B[n,k]");
+        let c = pick(self.out_columns, "C[m,n]", "C[n,m]");
+        write!(f, "{c} = {a} * {b}")
+    }
+}
+
+/// `out[m,n] (= | +=) relu(scalars * sparse[m,k] * dense[k,n] + bias)`, each matrix one way or the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpmmForm {
     /// Name of the sparse operand.
     pub sparse: String,
-    /// Whether the product takes the sparse operand's transpose: `sparse[k,m]`.
-    pub transposed: bool,
-    /// Name of the dense operand, `[k,n]`.
+    /// Name of the dense operand.
     pub dense: String,
-    /// Name of the output, `[m,n]`.
+    /// Name of the output.
     pub output: String,
+    /// Which of the three lie the other way round.
+    pub order: Orientation,
+    /// Whether the dense operand and the output have one more axis in front: one product for each of a batch.
+    pub batched: bool,
     /// `=` or `+=`.
     pub mode: Mode,
-    /// Name and direction of the bias.
+    /// Name and direction of the bias, in the axes of the output.
     pub bias: Option<(String, BiasAxis)>,
     /// Applied last.
     pub activation: Activation,
+    /// Tensor of the output's shape; results are zero where it is not positive.
+    pub gate: Option<String>,
     /// Factors without indices.
     pub scalars: Vec<Scalar>,
     /// Format of the sparse operand; `None` for a product of two dense matrices, whose first `sparse` names.
     pub format: Option<Format>,
 }
 
+/// The pair, or the pair swapped.
+fn pair<T>([a, b]: [T; 2], swapped: bool) -> [T; 2] {
+    if swapped { [b, a] } else { [a, b] }
+}
+
 impl IndirectEinsum {
-    /// The SpMM that this is, or `None`.
-    ///
-    /// An output or a dense operand whose axes are swapped is none.
+    /// The SpMM that this is, or `None`: one sparse matrix and one dense, summed over one index of each.
     pub fn as_spmm(&self) -> Option<SpmmForm> {
         let sparse = self.sparse.as_ref()?;
         let ([row, column], 2) = (sparse.coordinates.as_slice(), self.factors.len()) else {
             return None;
         };
         let dense = &self.factors[1 - sparse.factor];
-        let ([out_row, Index::Name(n)], [dense_row, Index::Name(dense_n)]) =
-            (self.out.indices.as_slice(), dense.indices.as_slice())
-        else {
-            return None;
-        };
-        let mut n_is_free = true;
-        for place in &sparse.coordinates {
-            place.for_each_name(&mut |name| n_is_free &= name != n);
+        let (batch, [o0, o1], [d0, d1]) =
+            match (self.out.indices.as_slice(), dense.indices.as_slice()) {
+                ([o0, o1], [d0, d1]) => (None, [o0, o1], [d0, d1]),
+                ([Index::Name(b), o0, o1], [Index::Name(own), d0, d1]) if b == own => {
+                    (Some(b), [o0, o1], [d0, d1])
+                }
+                _ => return None,
+            };
+        // The batch's index stands nowhere else.
+        let mut uses = 0;
+        let mut count = |name: &str| uses += usize::from(batch.is_some_and(|b| b == name));
+        for index in [o0, o1, d0, d1] {
+            index.for_each_name(&mut count);
         }
-        if n != dense_n || !n_is_free || !self.equalities.is_empty() {
+        sparse
+            .coordinates
+            .iter()
+            .for_each(|i| i.for_each_name(&mut count));
+        if uses > 0 {
             return None;
         }
-        let transposed = match (out_row == row, dense_row == column) {
-            (true, true) => false,
-            _ if out_row == column && dense_row == row => true,
-            _ => return None,
+        if !self.equalities.is_empty() {
+            return None;
+        }
+        let all = (0..8).map(|bits| Orientation {
+            transposed: bits & 1 != 0,
+            dense_columns: bits & 2 != 0,
+            out_columns: bits & 4 != 0,
+        });
+        let fits = |order: &Orientation| {
+            let [m, k] = pair([row, column], order.transposed);
+            let [dense_k, dense_n] = pair([d0, d1], order.dense_columns);
+            let [out_m, out_n] = pair([o0, o1], order.out_columns);
+            let Index::Name(n) = out_n else { return false };
+            let mut free = true;
+            for place in &sparse.coordinates {
+                place.for_each_name(&mut |name| free &= name != n);
+            }
+            free && out_m == m && dense_k == k && dense_n == out_n
         };
         Some(SpmmForm {
             sparse: sparse.name.clone(),
-            transposed,
             dense: dense.tensor.clone(),
             output: self.out.tensor.clone(),
+            order: all.into_iter().find(fits)?,
+            batched: batch.is_some(),
             mode: self.mode,
-            bias: matrix_bias(self.bias.as_ref())?,
+            bias: matrix_bias(self.bias.as_ref(), usize::from(batch.is_some()))?,
             activation: self.activation,
+            gate: self.gate.clone(),
             scalars: self.scalars.clone(),
             format: Some(sparse.format),
         })
     }
 
-    /// The product of two dense matrices that this is, or `None`: `C[m,n] (= | +=) A[m,k] * B[k,n]`, row-major, with
-    /// the factors in either order.
+    /// The product of two dense matrices that this is, or `None`: `C[m,n] (= | +=) A[m,k] * B[k,n]`, with the factors in
+    /// either order and A as `[k,m]`, B as `[n,k]` as well.
     pub fn as_gemm(&self) -> Option<SpmmForm> {
         let (None, [first, second], [Index::Name(m), Index::Name(n)]) = (
             &self.sparse,
@@ -87,44 +147,55 @@ impl IndirectEinsum {
         ) else {
             return None;
         };
-        let is = |a: &Access, b: &Access| match (a.indices.as_slice(), b.indices.as_slice()) {
-            ([Index::Name(am), Index::Name(ak)], [Index::Name(bk), Index::Name(bn)]) => {
-                am == m && ak == bk && bn == n && ak != m && ak != n && m != n
-            }
-            _ => false,
+        let names = |access: &Access| match access.indices.as_slice() {
+            [Index::Name(a), Index::Name(b)] if a != b => Some([a.clone(), b.clone()]),
+            _ => None,
         };
-        let (a, b) = if is(first, second) {
-            (first, second)
-        } else if is(second, first) {
-            (second, first)
-        } else {
-            return None;
+        let is = |a: &Access, b: &Access| {
+            let (a, b) = (names(a)?, names(b)?);
+            let (transposed, dense_columns) = (a[1] == *m, b[0] == *n);
+            let [a_m, k] = pair(a, transposed);
+            let [b_k, b_n] = pair(b, dense_columns);
+            let right = a_m == *m && b_n == *n && k == b_k && k != *m && k != *n && m != n;
+            right.then_some(Orientation {
+                transposed,
+                dense_columns,
+                out_columns: false,
+            })
+        };
+        let (a, b, order) = match (is(first, second), is(second, first)) {
+            (Some(order), _) => (first, second, order),
+            (None, Some(order)) => (second, first, order),
+            (None, None) => return None,
         };
         if !self.equalities.is_empty() || !self.ranges.is_empty() || a.tensor == b.tensor {
             return None;
         }
         Some(SpmmForm {
             sparse: a.tensor.clone(),
-            transposed: false,
             dense: b.tensor.clone(),
             output: self.out.tensor.clone(),
+            order,
+            batched: false,
             mode: self.mode,
-            bias: matrix_bias(self.bias.as_ref())?,
+            bias: matrix_bias(self.bias.as_ref(), 0)?,
             activation: self.activation,
+            gate: self.gate.clone(),
             scalars: self.scalars.clone(),
             format: None,
         })
     }
 }
 
-/// The bias of a matrix: by rows, by columns, or none; `None` for another.
-fn matrix_bias(bias: Option<&Bias>) -> Option<Option<(String, BiasAxis)>> {
-    match bias {
-        None => Some(None),
-        Some(Bias { tensor, axes }) => match axes.as_slice() {
-            [0] => Some(Some((tensor.clone(), BiasAxis::Rows))),
-            [1] => Some(Some((tensor.clone(), BiasAxis::Cols))),
-            _ => None,
-        },
-    }
+/// The bias of a matrix, whose axes start at `first`: by rows, by columns, or none; `None` for another.
+fn matrix_bias(bias: Option<&Bias>, first: usize) -> Option<Option<(String, BiasAxis)>> {
+    let Some(Bias { tensor, axes }) = bias else {
+        return Some(None);
+    };
+    let axis = match axes.as_slice() {
+        [axis] if *axis == first => BiasAxis::Rows,
+        [axis] if *axis == first + 1 => BiasAxis::Cols,
+        _ => return None,
+    };
+    Some(Some((tensor.clone(), axis)))
 }

@@ -6,16 +6,15 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::frag;
 use einsparse_kernels::table::Row;
 
+use super::maps::{Flat, tensor_map};
 use super::{Extents, RawSpmm, aligned, flags, small, within};
 use crate::device::Device;
-use crate::driver::{
-    DeviceMemory, Function, LaunchConfig, RawStream, Swizzle, TensorMap, TensorMapLayout,
-    TensorMapType,
-};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
-use crate::registry::Dtype;
+use crate::worklist::Runs;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// Columns of A that one word of positions describes.
 const WORD: usize = 32;
@@ -32,6 +31,7 @@ pub(crate) struct TwoOfFour {
     function: Function,
     form: SpmmForm,
     extents: Extents,
+    runs: Arc<Runs>,
     positions: Vec<u32>,
     metadata: DeviceMemory,
     pairs: u32,
@@ -82,12 +82,12 @@ impl TwoOfFour {
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
-        positions: &[u32],
+        (runs, positions): (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
         let function = device
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
-        let Extents { m, k, n } = extents;
+        let Extents { m, k, n, .. } = extents;
         let edge = row.block.0.max(row.columns) as usize;
         for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
             within(what, value, i32::MAX as usize - edge)?;
@@ -101,6 +101,7 @@ impl TwoOfFour {
             function,
             form,
             extents,
+            runs: Arc::clone(runs),
             positions: positions.to_vec(),
             metadata: device.upload(&metadata)?,
             pairs: small("stages of a tile", words.div_ceil(NM_STEPS * NM_PAIR))?,
@@ -114,8 +115,8 @@ impl TwoOfFour {
         self.row
     }
 
-    pub(super) fn fits(&self, positions: Option<&[u32]>) -> bool {
-        positions == Some(&*self.positions)
+    pub(super) fn fits(&self, runs: &Arc<Runs>, positions: Option<&[u32]>) -> bool {
+        Arc::ptr_eq(&self.runs, runs) || positions == Some(&*self.positions)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -138,7 +139,11 @@ impl TwoOfFour {
     /// # Safety
     /// As [`super::Launch::run`].
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        let params = self.params(raw)?;
+        let strides = raw.strides(self.form.order, self.extents, self.row.dtype);
+        let mut launches = Vec::with_capacity(self.extents.items);
+        for item in 0..self.extents.items {
+            launches.push(self.params(&raw.item(strides, item))?);
+        }
         self.function.context().set_current()?;
         let config = LaunchConfig {
             grid: [self.blocks, 1, 1],
@@ -147,33 +152,46 @@ impl TwoOfFour {
             cluster: None,
             overlap_previous: false,
         };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-        // owned by self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
+        for params in &launches {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, params)? };
+        }
+        Ok(())
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<NmParams> {
-        let Extents { m, k, n } = self.extents;
+        let Extents { m, k, n, .. } = self.extents;
         let element = self.row.dtype.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         let words = k.div_ceil(WORD);
         aligned(self.row, "B", raw.b, raw.ldb)?;
         aligned(self.row, "values of A", raw.values, words * WORD / 2)?;
-        let whole = [raw.ldc, n]
+        // Without a gate both are 0.
+        let whole = [raw.ldc, n, raw.ldg]
             .iter()
             .all(|x| (x * element).is_multiple_of(16));
-        if whole && raw.c.is_multiple_of(16) {
+        if whole && raw.c.is_multiple_of(16) && raw.gate.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
         let a_tile = [NM_DEPTH / 2, self.row.block.0 as usize];
         let stored = words * WORD / 2;
+        let map = |address, extents, leading, tile: [usize; 2]| {
+            let matrix = Flat {
+                address,
+                extents,
+                leading,
+            };
+            tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.tiles)
+        };
         Ok(NmParams {
-            a_map: self.map(raw.values, [stored, m], stored, a_tile, Swizzle::B64)?,
-            b_map: self.map(raw.b, [n, k], raw.ldb, [HALF, NM_DEPTH], Swizzle::B128)?,
+            a_map: map(raw.values, [stored, m], stored, a_tile)?,
+            b_map: map(raw.b, [n, k], raw.ldb, [HALF, NM_DEPTH])?,
             meta: self.metadata.address(),
             tiles: self.tiles.address(),
             c: raw.c,
             bias: raw.bias,
+            gate: raw.gate,
             alpha: raw.alpha,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
@@ -182,35 +200,11 @@ impl TwoOfFour {
             pairs: self.pairs,
             tile_count: self.tile_count,
             zero: 0,
-            reserved: 0,
+            gate_bytes: small(
+                "bytes of a row of the gate",
+                raw.ldg.saturating_mul(element),
+            )?,
         })
-    }
-
-    /// Map of a row-major matrix of `[columns, rows]`, cut into tiles whose rows are swizzled whole.
-    fn map(
-        &self,
-        address: u64,
-        [columns, rows]: [usize; 2],
-        leading: usize,
-        tile: [usize; 2],
-        swizzle: Swizzle,
-    ) -> Result<[u64; 16]> {
-        let element = match self.row.dtype {
-            Dtype::Bf16 => TensorMapType::Bf16,
-            _ => TensorMapType::F16,
-        };
-        // A matrix without elements is never read, but the driver wants an address and extents.
-        let there = columns > 0 && rows > 0 && address != 0;
-        let stride = (leading.max(columns) * self.row.dtype.bytes()).next_multiple_of(16);
-        let layout = TensorMapLayout {
-            element,
-            extents: &[columns.max(1) as u64, rows.max(1) as u64],
-            strides: &[stride.max(16) as u64],
-            tile: &[tile[0] as u32, tile[1] as u32],
-            swizzle,
-        };
-        let address = if there { address } else { self.tiles.address() };
-        Ok(*TensorMap::encode_tiled(address, &layout)?.words())
     }
 }
 

@@ -3,20 +3,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use einsparse_kernels::abi::{
-    A_COLUMNS, B_COLUMNS, FLAG_VECTORS, HALF, PANEL_BYTES, STRIP, WgmmaParams,
+    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_VECTORS, HALF, PANEL_BYTES, STRIP, WgmmaParams,
 };
 use einsparse_kernels::table::Row;
 
+use super::maps::{Flat, tensor_map};
 use super::{Extents, RawSpmm, flags, small, within};
 use crate::device::Device;
-use crate::driver::{
-    DeviceMemory, Event, Function, LaunchConfig, RawStream, Swizzle, TensorMap, TensorMapLayout,
-    TensorMapType,
-};
+use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
-use crate::registry::Dtype;
-use crate::strips::{Pieces, Records, Schedule, Source};
+use crate::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::worklist::Runs;
 
 /// What a product's A is.
@@ -57,6 +54,8 @@ pub(crate) struct Panels {
     function: Function,
     form: SpmmForm,
     extents: Extents,
+    /// Of the batch that one launch computes.
+    folded: usize,
     planned: Option<Planned>,
     values: Values,
     records: DeviceMemory,
@@ -82,11 +81,22 @@ impl Panels {
         let function = device
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
-        let Extents { m, k, n } = extents;
-        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+        let Extents { m, k, n, items } = extents;
+        let pieces = Pieces::of(row);
+        // One B behind the other as one matrix: where a slice reaches past one, it reads the next. Rows past the last of k
+        // would meet zeros of A, and a NaN times zero is none.
+        let together =
+            pieces.depth > 1 && (form.order.dense_columns || k.is_multiple_of(pieces.depth));
+        let folded = if together { items } else { 1 };
+        let b_rows = if form.order.dense_columns { n } else { k };
+        for (what, value) in [
+            ("rows of A", m),
+            ("rows of B", k),
+            ("columns of B", n),
+            ("rows of all B", b_rows.saturating_mul(folded)),
+        ] {
             within(what, value, i32::MAX as usize - STRIP)?;
         }
-        let pieces = Pieces::of(row);
         let (source, values, planned) = match matrix {
             Matrix::Sparse {
                 runs,
@@ -94,7 +104,7 @@ impl Panels {
                 block,
                 stored,
             } => (
-                Source::Blocks(runs, columns, block, form.transposed),
+                Source::Blocks(runs, columns, block, form.order.transposed),
                 stored_blocks(block, stored),
                 Some(Planned {
                     runs: Arc::clone(runs),
@@ -115,13 +125,15 @@ impl Panels {
         let records = Records::new(&source, pieces, m);
         small("words of the records", records.words.len())?;
         let (blocks, columns) = (device.machine().multiprocessors, row.columns as usize);
-        let schedule = Schedule::new(&records.spans, columns, n, blocks as usize);
+        let tiles = Tiles::new(columns, n, folded);
+        let schedule = Schedule::new(&records.spans, tiles, blocks as usize);
         let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
             row,
             function,
             form,
             extents,
+            folded,
             planned,
             values,
             records: device.upload(&records.words)?,
@@ -174,7 +186,11 @@ impl Panels {
     /// # Safety
     /// As [`super::Launch::run`].
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        let params = self.params(raw)?;
+        let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
+        for first in (0..self.extents.items).step_by(self.folded.max(1)) {
+            let strides = raw.strides(self.form.order, self.extents, self.row.dtype);
+            launches.push(self.params(&raw.item(strides, first))?);
+        }
         self.function.context().set_current()?;
         // A graph keeps its own order: what a captured run shares with others is the caller's to order.
         let shared = self.cut > 0 && !stream.is_capturing()?;
@@ -190,22 +206,33 @@ impl Panels {
             cluster: None,
             overlap_previous: false,
         };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-        // owned by self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params)? };
+        for params in &launches {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, params)? };
+        }
         done.map_or(Ok(()), |done| done.record(stream))
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
-        let Extents { m, k, n } = self.extents;
+        let Extents { m, k, n, .. } = self.extents;
+        let [_, c_item, gate_item] = raw.strides(self.form.order, self.extents, self.row.dtype);
+        let b_rows = if self.form.order.dense_columns { n } else { k };
         let element = self.row.dtype.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         super::aligned(self.row, "values of A", raw.values, self.values.leading)?;
-        let whole = [raw.ldc, n]
+        let width = if self.row.order & C_COLUMNS == 0 {
+            n
+        } else {
+            m
+        };
+        // Without a gate both are 0.
+        let whole = [raw.ldc, width, raw.ldg]
             .iter()
             .all(|x| (x * element).is_multiple_of(16))
-            && raw.c.is_multiple_of(16);
+            && raw.c.is_multiple_of(16)
+            && raw.gate.is_multiple_of(16);
         if whole {
             flags |= FLAG_VECTORS;
         }
@@ -221,13 +248,21 @@ impl Panels {
             columns,
             leading,
         } = self.values;
-        let a_map = self.map(raw.values, [columns, rows], leading, tile, tile[0])?;
+        let map = |address, extents, leading, tile, swizzled| {
+            let matrix = Flat {
+                address,
+                extents,
+                leading,
+            };
+            tensor_map(self.row.dtype, &matrix, tile, swizzled, &self.zeros)
+        };
+        let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;
         let b_map = if order & B_COLUMNS == 0 {
             let tile = [HALF, pieces.depth];
-            self.map(raw.b, [n, k], raw.ldb, tile, HALF)?
+            map(raw.b, [n, k * self.folded], raw.ldb, tile, HALF)?
         } else {
             let tile = [pieces.depth, self.row.columns as usize];
-            self.map(raw.b, [k, n], raw.ldb, tile, pieces.depth)?
+            map(raw.b, [k, n * self.folded], raw.ldb, tile, pieces.depth)?
         };
         Ok(WgmmaParams {
             a_map,
@@ -239,6 +274,14 @@ impl Panels {
             zeros: self.zeros.address(),
             c: raw.c,
             bias: raw.bias,
+            gate: raw.gate,
+            gate_bytes: small(
+                "bytes of a row of the gate",
+                raw.ldg.saturating_mul(element),
+            )?,
+            b_item: small("rows of B", b_rows)?,
+            c_item,
+            gate_item,
             partial: self.partial.address(),
             counters: self.counters.address(),
             alpha: raw.alpha,
@@ -249,38 +292,6 @@ impl Panels {
             a_row: small("elements of a row of A's values", columns)?,
             rounds: small("rounds of strips", self.rounds)?,
         })
-    }
-
-    /// Map of a row-major matrix of `[columns, rows]`, swizzled over `swizzled` elements.
-    fn map(
-        &self,
-        address: u64,
-        [columns, rows]: [usize; 2],
-        leading: usize,
-        tile: [usize; 2],
-        swizzled: usize,
-    ) -> Result<[u64; 16]> {
-        let element = match self.row.dtype {
-            Dtype::Bf16 => TensorMapType::Bf16,
-            _ => TensorMapType::F16,
-        };
-        let bytes = self.row.dtype.bytes();
-        // A matrix without elements is never read, but the driver wants an address and extents.
-        let there = columns > 0 && rows > 0 && address != 0;
-        let stride = (leading.max(columns) * bytes).next_multiple_of(16) as u64;
-        let layout = TensorMapLayout {
-            element,
-            extents: &[columns.max(1) as u64, rows.max(1) as u64],
-            strides: &[stride],
-            tile: &[tile[0] as u32, tile[1] as u32],
-            swizzle: match swizzled * bytes {
-                128 => Swizzle::B128,
-                64 => Swizzle::B64,
-                _ => Swizzle::B32,
-            },
-        };
-        let address = if there { address } else { self.zeros.address() };
-        Ok(*TensorMap::encode_tiled(address, &layout)?.words())
     }
 }
 

@@ -27,21 +27,21 @@ pub(super) fn find<'s, 'a, T: Scalar>(
         })
 }
 
-fn wrong<T: Scalar>(name: &str, wanted: &str, found: &Operand<'_, T>) -> Error {
+pub(super) fn wrong<T: Scalar>(name: &str, wanted: &str, found: &Operand<'_, T>) -> Error {
     Error::Operand {
         name: name.into(),
         reason: format!("{wanted} wanted, given is a {}", found.describe()),
     }
 }
 
-fn elsewhere(name: &str) -> Error {
+pub(super) fn elsewhere(name: &str) -> Error {
     Error::Operand {
         name: name.into(),
         reason: "lies in another context than the plan".into(),
     }
 }
 
-fn device_tensor<T: Scalar>(
+pub(super) fn device_tensor<T: Scalar>(
     operands: &[(&str, Operand<'_, T>)],
     name: &str,
 ) -> Result<(u64, usize)> {
@@ -51,7 +51,10 @@ fn device_tensor<T: Scalar>(
     }
 }
 
-fn scalar_value<T: Scalar>(operands: &[(&str, Operand<'_, T>)], factor: &Factor) -> Result<f64> {
+pub(super) fn scalar_value<T: Scalar>(
+    operands: &[(&str, Operand<'_, T>)],
+    factor: &Factor,
+) -> Result<f64> {
     match factor {
         Factor::Literal(x) => Ok(*x),
         Factor::Name(name) => match find(operands, name)? {
@@ -145,6 +148,10 @@ impl<T: Scalar> Plan<T> {
             Some((name, _)) => device_tensor(operands, name)?.0,
             None => 0,
         };
+        let (gate, ldg) = match &form.gate {
+            Some(name) => device_tensor(operands, name)?,
+            None => (0, 0),
+        };
         let c = out
             .address()
             .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
@@ -160,6 +167,8 @@ impl<T: Scalar> Plan<T> {
             c,
             ldc: out.leading(),
             bias,
+            gate,
+            ldg,
             alpha,
         })
     }

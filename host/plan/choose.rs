@@ -4,7 +4,7 @@
 use std::fmt;
 
 use einsparse_formats::{AnySparse, Format};
-use einsparse_kernels::abi::{Dtype, WalkKind, Zeros};
+use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, products};
 
 use super::bind::find;
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict};
 use crate::einsum::Mode;
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::{IndirectEinsum, SpmmForm};
+use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, MAX_GRID_Y, Matrix};
 use crate::registry::{Scalar, block_of, refuses, takes_blocks};
 
@@ -59,8 +59,10 @@ pub struct Problem {
     pub work: Work,
     /// Element type in memory.
     pub dtype: Dtype,
-    /// Whether the product takes A's transpose; `work` is that of the product.
-    pub transposed: bool,
+    /// Which matrices lie the other way round; `work` is that of the product.
+    pub order: Orientation,
+    /// Whether the result passes a gate (`relu_grad`).
+    pub gated: bool,
     /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
     pub alignment: usize,
     /// Elements, up to 16, that the leading dimension of B is a multiple of.
@@ -73,7 +75,8 @@ impl Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
             format: Some(format),
-            transposed: false,
+            order: Orientation::default(),
+            gated: false,
             work,
             dtype,
             alignment,
@@ -139,7 +142,8 @@ pub(super) fn choose<T: Scalar>(
         tried,
     };
     let Some((problem, form)) = problem(indirect, operands, out_shape, options)? else {
-        let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order, and A[k,m] * B[k,n] with A made of blocks; \
+        let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order; with one of them made of blocks, or both dense, \
+                      also with axes swapped; \
                       Context::cpu() runs every expression";
         return Err(refuse(vec![Refusal {
             name: "spmm, block, wgmma".into(),
@@ -175,6 +179,7 @@ pub(super) fn choose<T: Scalar>(
         m: problem.work.m,
         k: problem.work.k,
         n: problem.work.n,
+        items: problem.work.items,
     };
     let launch = Launch::new(device, row, form.clone(), extents, matrix)?;
     Ok((Exec::Spmm(launch, form), choice))
@@ -216,19 +221,35 @@ fn problem<T: Scalar>(
         _ => crate::worklist::Runs::of(host).map(Into::into),
     };
     let Some(runs) = runs else { return Ok(None) };
-    let axis = usize::from(!form.transposed);
-    let (m, k, n) = (out_shape[0], host.shape()[axis], out_shape[1]);
+    let order = form.order;
+    let axis = usize::from(!order.transposed);
+    let (items, rows, columns) = match *out_shape {
+        [rows, columns] => (1, rows, columns),
+        [items, rows, columns] if form.batched => (items, rows, columns),
+        _ => return Ok(None),
+    };
+    let (m, n) = if order.out_columns {
+        (columns, rows)
+    } else {
+        (rows, columns)
+    };
+    let k = host.shape()[axis];
     let (ldb, ldc) = (
-        leading(operands, &form.dense, n),
-        leading(operands, &form.output, n),
+        leading(
+            operands,
+            &form.dense,
+            if order.dense_columns { k } else { n },
+        ),
+        leading(operands, &form.output, columns),
     );
     let (bm, bk) = block_of(&host.format());
-    let block = if form.transposed { (bk, bm) } else { (bm, bk) };
+    let block = if order.transposed { (bk, bm) } else { (bm, bk) };
     let work = Work {
         m,
         k,
         n,
         entries: runs.total * (block.0 * block.1) as u64,
+        items,
         index_slots: index_slots(host, block),
         longest: u64::from(runs.longest),
         block,
@@ -237,7 +258,8 @@ fn problem<T: Scalar>(
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: Some(host.format()),
-        transposed: form.transposed,
+        order,
+        gated: form.gate.is_some(),
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, ldb, ldc, given]),
@@ -258,7 +280,11 @@ fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
 /// Extents of a block of A as it is stored; those of `work` are the product's.
 fn stored_block(problem: &Problem) -> (usize, usize) {
     let (m, k) = problem.work.block;
-    if problem.transposed { (k, m) } else { (m, k) }
+    if problem.order.transposed {
+        (k, m)
+    } else {
+        (m, k)
+    }
 }
 
 /// Elements from one row of an operand to the next; `width` for operands that are not on a device.
@@ -279,16 +305,20 @@ fn dense_problem<T: Scalar>(
     let &[m, n] = out_shape else {
         return Ok(None);
     };
-    let k = find(operands, &form.sparse)?.shape()[1];
+    let order = form.order;
+    let shape = find(operands, &form.sparse)?.shape();
+    let (k, a_width) = (shape[usize::from(!order.transposed)], shape[1]);
+    let b_width = if order.dense_columns { k } else { n };
     let (lda, ldb) = (
-        leading(operands, &form.sparse, k),
-        leading(operands, &form.dense, n),
+        leading(operands, &form.sparse, a_width),
+        leading(operands, &form.dense, b_width),
     );
     let work = Work {
         m,
         k,
         n,
         entries: (m * k) as u64,
+        items: 1,
         index_slots: 0,
         longest: k.div_ceil(64) as u64,
         block: (64, 64),
@@ -297,7 +327,8 @@ fn dense_problem<T: Scalar>(
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: None,
-        transposed: false,
+        order,
+        gated: form.gate.is_some(),
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, lda, ldb, given]),
@@ -333,18 +364,34 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
         }
         None => {}
     }
-    if problem.transposed && row.walk != WalkKind::Block {
+    if problem.order.transposed && row.walk != WalkKind::Block {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
+    let wide = ["wgmma", "nm"].contains(&row.family);
+    if problem.work.items != 1 && !wide {
+        return Some("computes one product at a time, not a batch".into());
+    }
+    if problem.gated && !wide {
+        return Some("has no relu_grad".into());
+    }
+    let own = (row.order & B_COLUMNS != 0, row.order & C_COLUMNS != 0);
+    if own != (problem.order.dense_columns, problem.order.out_columns) {
+        let own = Orientation {
+            transposed: problem.order.transposed,
+            dense_columns: own.0,
+            out_columns: own.1,
+        };
+        return Some(format!("computes {own}, wanted is {}", problem.order));
+    }
     let (bm, bk) = stored_block(problem);
-    if row.walk == WalkKind::Block && !takes_blocks(row, (bm, bk), problem.transposed) {
+    if row.walk == WalkKind::Block && !takes_blocks(row, (bm, bk), problem.order.transposed) {
         let (pm, pk) = row.block;
         let what = if row.family == "wgmma" {
             "pieces"
         } else {
             "blocks"
         };
-        let of = if problem.transposed {
+        let of = if problem.order.transposed {
             ", transposed"
         } else {
             ""

@@ -31,7 +31,7 @@ pub(crate) struct DeviceArrays {
 }
 
 /// The column (block column) of every slot, for N:M the words of positions; formats of columns have none.
-fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
+pub(crate) fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
     let of_axis_1 = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
     let arrays = tensor.arrays();
     let found = arrays.iter().find(|a| of_axis_1.contains(&a.role));
@@ -131,7 +131,8 @@ impl<T: Scalar> SparseTensor<T> {
         }
     }
 
-    /// The tensor on the host.
+    /// The tensor on the host, with the values that were last given from there; [`SparseTensor::to_host`] has those that a
+    /// GPU has written since.
     pub fn host(&self) -> &Arc<AnySparse<T>> {
         &self.host
     }
@@ -139,6 +140,20 @@ impl<T: Scalar> SparseTensor<T> {
     /// Extents.
     pub fn shape(&self) -> &[usize] {
         self.host.shape()
+    }
+
+    /// A copy on the host with the values as they are now. Waits for all work on the GPU.
+    pub fn to_host(&self) -> Result<AnySparse<T>> {
+        let mut host = AnySparse::clone(&self.host);
+        if let Some(arrays) = &self.device {
+            arrays.device.read(&arrays.values, host.values_mut())?;
+        }
+        Ok(host)
+    }
+
+    /// The values in a CPU context.
+    pub(crate) fn host_values_mut(&mut self) -> &mut [T] {
+        Arc::make_mut(&mut self.host).values_mut()
     }
 
     /// The format.

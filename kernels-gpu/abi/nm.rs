@@ -67,6 +67,8 @@ pub struct NmParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
+    /// Gate of C's shape, or 0.
+    pub gate: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
     /// Columns of B and C.
@@ -83,8 +85,8 @@ pub struct NmParams {
     pub tile_count: u32,
     /// Zero, which the compiler does not know.
     pub zero: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Bytes from one row of the gate to the next.
+    pub gate_bytes: u32,
 }
 
-const _: () = assert!(size_of::<NmParams>() == 328);
+const _: () = assert!(size_of::<NmParams>() == 336);

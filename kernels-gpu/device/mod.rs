@@ -25,6 +25,7 @@ mod mma;
 mod nm;
 mod prune;
 mod ptx;
+mod sampled;
 mod spmm;
 mod tile;
 mod walk;

@@ -60,6 +60,8 @@ impl NmParams {
             n: self.n,
             // Tested here and now: predicates held through the loop over tiles cost registers.
             flags: warp::again(self.flags),
+            gate: self.gate,
+            gate_bytes: self.gate_bytes,
         }
     }
 
@@ -187,8 +189,8 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
                     p.output(),
                     p.m,
                     corner,
+                    (half, slab),
                     p.pairs,
-                    slab,
                     &mut acc[i],
                 );
             });

@@ -10,16 +10,29 @@ fn integer(i: usize) -> f64 {
     (i * 7919 % 7) as f64 - 3.0
 }
 
-fn check<T: Scalar>(context: &Context, [m, k, n]: [usize; 3]) {
-    let what = (std::any::type_name::<T>(), m, k, n);
+fn check<T: Scalar>(context: &Context, [m, k, n]: [usize; 3], (a_text, b_text): (&str, &str)) {
+    let what = (std::any::type_name::<T>(), m, k, n, a_text, b_text);
+    let (by_k, by_n) = (a_text == "A[k,m]", b_text == "B[n,k]");
     let value = |i: usize| T::from_f64(integer(i));
     let a = Dense::from_fn(vec![m, k], |i| value(i[0] * k + i[1])).unwrap();
     let b = Dense::from_fn(vec![k, n], |i| value(i[0] * n + i[1] + 5)).unwrap();
     let bias = Dense::from_fn(vec![n], |i| value(i[0])).unwrap();
     let gap = T::from_f64(f64::NAN);
     let leading = |extent: usize| extent.next_multiple_of(8) + 8;
-    let left = context.upload_strided(&a, leading(k), gap).unwrap();
-    let right = context.upload_strided(&b, leading(n), gap).unwrap();
+    let turned = |d: &Dense<T>| {
+        let [r, c] = [d.shape()[0], d.shape()[1]];
+        Dense::from_fn(vec![c, r], |i| d.values()[i[1] * c + i[0]]).unwrap()
+    };
+    let (a_stored, b_stored) = (
+        if by_k { turned(&a) } else { a.clone() },
+        if by_n { turned(&b) } else { b.clone() },
+    );
+    let upload = |d: &Dense<T>| {
+        context
+            .upload_strided(d, leading(d.shape()[1]), gap)
+            .unwrap()
+    };
+    let (left, right) = (upload(&a_stored), upload(&b_stored));
     let add = context.upload_dense(&bias).unwrap();
     let start = Dense::new([m, n], vec![gap; m * n]).unwrap();
     let guard = T::from_f64(GUARD);
@@ -33,8 +46,8 @@ fn check<T: Scalar>(context: &Context, [m, k, n]: [usize; 3]) {
     };
     let mut planned = operands();
     planned.push(("C", (&c).into()));
-    let text = "C[m,n] = relu(A[m,k] * B[k,n] + bias[n])";
-    let plan = context.plan(text, &planned, &Options::default()).unwrap();
+    let text = format!("C[m,n] = relu({a_text} * {b_text} + bias[n])");
+    let plan = context.plan(&text, &planned, &Options::default()).unwrap();
     let stream = context.stream().unwrap();
     plan.run(&operands(), &mut c, &stream).unwrap();
     stream.synchronize().unwrap();
@@ -105,18 +118,29 @@ const SHAPES: [[usize; 3]; 8] = [
     [513, 640, 384],
 ];
 
+/// How the kernels read A and B.
+const ORDERS: [(&str, &str); 3] = [
+    ("A[m,k]", "B[k,n]"),
+    ("A[m,k]", "B[n,k]"),
+    ("A[k,m]", "B[k,n]"),
+];
+
 #[test]
 fn dense_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for shape in SHAPES {
-        check::<f16>(&gpu, shape);
-        check::<bf16>(&gpu, shape);
+        for texts in ORDERS {
+            check::<f16>(&gpu, shape, texts);
+            check::<bf16>(&gpu, shape, texts);
+        }
     }
 }
 
 #[test]
 fn dense_products_on_the_cpu() {
     for shape in SHAPES {
-        check::<f32>(&Context::cpu(), shape);
+        for texts in ORDERS.into_iter().chain([("A[k,m]", "B[n,k]")]) {
+            check::<f32>(&Context::cpu(), shape, texts);
+        }
     }
 }

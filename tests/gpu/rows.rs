@@ -8,9 +8,10 @@ use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, sma
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream, Tensor};
 
-/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, a transpose its own expression.
+/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, other orders of axes their own
+/// expressions.
 pub fn takes_any(row: &Row) -> bool {
-    !row.transposes() && row.walk != WalkKind::Nm
+    row.is_plain() && row.walk != WalkKind::Nm
 }
 
 /// Formats a row is run with.

@@ -242,13 +242,19 @@ fn spmm_is_told_by_structure() {
             (form.activation, form.mode, form.scalars.len(), form.format),
             (Activation::Relu, Mode::Accumulate, 2, Some(format(f)))
         );
-        assert!(!form.transposed);
+        assert!(form.order.is_plain());
         let form = is("C[m,n] = A[k,m] * B[k,n]", "A").unwrap();
-        assert!(form.transposed && form.dense == "B");
+        assert!(form.order.transposed && form.dense == "B");
+        let order = |text: &str, operand: &str| is(text, operand).unwrap().order.to_string();
+        for (text, operand, wanted) in [
+            ("C[n,m] = A[m,k] * B[k,n]", "A", "C[n,m] = A[m,k] * B[k,n]"),
+            ("C[m,n] = A[m,k] * B[n,k]", "A", "C[m,n] = A[m,k] * B[n,k]"),
+            ("C[m,n] = A[m,k] * B[k,n]", "B", "C[n,m] = A[k,m] * B[n,k]"),
+            ("Y[t,o] = X[t,i] * W[o,i]", "W", "C[n,m] = A[m,k] * B[n,k]"),
+        ] {
+            assert_eq!(order(text, operand), wanted, "{text}");
+        }
         for (text, operand) in [
-            ("C[n,m] = A[m,k] * B[k,n]", "A"),
-            ("C[m,n] = A[m,k] * B[n,k]", "A"),
-            ("C[m,n] = A[m,k] * B[k,n]", "B"),
             ("C[m,n] = A[m,k] * B[k,n] * D[m]", "A"),
             ("C[m,n] = A[m,n] * B[m,n]", "A"),
             ("C[m,n] = A[m,k] * B[k,n] + b[m,n]", "A"),

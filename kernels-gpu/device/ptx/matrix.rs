@@ -161,6 +161,16 @@ pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
     );
 }
 
+/// The same, of the transposed matrices: the lanes' addresses are those of the columns of what they hold.
+#[inline(always)]
+pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
+    ptx!(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [{to}], {{{a}, {b}, {c}, {d}}};",
+        to = in(reg32) to, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3],
+        options(nostack)
+    );
+}
+
 /// 2 to the power of `x`, to 2 ulp.
 #[inline(always)]
 pub fn exp2(x: f32) -> f32 {

@@ -2,6 +2,7 @@
 //! ring of stages, two warpgroups multiply what has arrived (`wgmma`), 64 rows of C each, and send C out.
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
+pub mod carry;
 mod consumer;
 mod out;
 mod producer;
@@ -52,35 +53,38 @@ pub trait Body: Tile {
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is
 /// three times the 168 they start with.
-const FEW: u32 = 56;
-const MANY: u32 = 224;
+pub const FEW: u32 = 56;
+pub const MANY: u32 = 224;
 
 /// Warps that multiply.
-const CONSUMERS: u32 = 8;
-
-/// This thread block's strip of a round; none past the last round.
-#[inline(always)]
-fn strip(p: &WgmmaParams, round: u32) -> Strip {
-    let there = round < p.rounds;
-    let index = round * gpu::grid_x() + gpu::block_x();
-    let at = p.strips + index as u64 * size_of::<Strip>() as u64;
-    let [row, column, record, stages] = global::load_v4(at, there);
-    let [first, part, parts, counter] = global::load_v4(at + 16, there);
-    Strip {
-        row: if there { row } else { NO_STRIP },
-        column,
-        record,
-        stages,
-        first,
-        part,
-        parts,
-        counter,
-    }
-}
+pub const CONSUMERS: u32 = 8;
+/// Threads that copy.
+pub const COPIERS: u32 = 128;
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     Panel<PM, PK, CHUNKS, ORDER>
 {
+    /// This thread block's strip of a round; none past the last round.
+    #[inline(always)]
+    fn strip(p: &WgmmaParams, round: u32) -> Strip {
+        let there = round < p.rounds;
+        let index = round * gpu::grid_x() + gpu::block_x();
+        let at = p.strips + index as u64 * size_of::<Strip>() as u64;
+        let [row, column, record, stages] = global::load_v4(at, there);
+        let [first, parts, counter, item] = global::load_v4(at + 16, there);
+        Strip {
+            row: if there { row } else { NO_STRIP },
+            column,
+            record,
+            stages,
+            first,
+            parts,
+            counter,
+            // Columns of A take all registers: the host runs them one of a batch after the other.
+            item: if PK > 1 { item } else { 0 },
+        }
+    }
+
     /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -160,7 +164,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Bo
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
                 // Every warp that copies arrives: one without copies in a stage must not fall a round behind.
-                barrier::init(Self::full(slot), producer::COPIERS / 32);
+                barrier::init(Self::full(slot), COPIERS / 32);
                 // And every warp that multiplies: in a stage without work for its half nothing else holds it to the others.
                 barrier::init(Self::empty(slot), CONSUMERS);
                 slot += 1;

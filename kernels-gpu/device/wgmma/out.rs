@@ -2,6 +2,7 @@
 //! through shared memory as whole rows, or element by element where C does not allow that.
 
 use super::WgmmaElem;
+use super::carry::{Cut, carry};
 use crate::abi::*;
 use crate::device::epilogue::{Output, row_bias, scale};
 use crate::device::gpu;
@@ -12,21 +13,50 @@ use crate::frag;
 impl WgmmaParams {
     /// Where results go.
     #[inline(always)]
-    fn output(&self) -> Output {
+    fn output(&self, item: u32) -> Output {
         Output {
-            c: self.c,
+            c: self.c + item as u64 * self.c_item,
             bias: self.bias,
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             // Tested here and now: predicates held through the loop over strips cost registers.
             flags: warp::again(self.flags),
+            gate: self.gate + item as u64 * self.gate_item,
+            gate_bytes: self.gate_bytes,
         }
     }
 }
 
 /// First accumulator of the pair that lies in row 0 or 8 of an atom.
 const ROWS: [usize; 2] = [0, 2];
+
+/// Eight neighbours of C from this row and column on, zero where the gate is not positive.
+#[inline(always)]
+fn gated<E: WgmmaElem>(
+    o: Output,
+    (row, column): (u32, u32),
+    inside: bool,
+    eight: [u32; 4],
+) -> [u32; 4] {
+    if o.flags & FLAG_GATE == 0 {
+        return eight;
+    }
+    let at = o.gate + row as u64 * o.gate_bytes as u64 + column as u64 * 2;
+    let gate = global::load_v4(at, inside);
+    let mut out = eight;
+    unroll!(w < 4, {
+        let half = |i: usize| {
+            if E::get(&gate, 2 * w + i) > 0.0 {
+                0xffff << (16 * i)
+            } else {
+                0
+            }
+        };
+        out[w] = eight[w] & (half(0) | half(1));
+    });
+    out
+}
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     Panel<PM, PK, CHUNKS, ORDER>
@@ -39,26 +69,34 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         acc: &mut Acc<CHUNKS>,
     ) {
         let mut stages = strip.stages;
-        if strip.parts > 1 {
-            if !Self::carry(p, strip, half, acc) {
+        if strip.count() > 1 {
+            let cut = Cut {
+                partial: p.partial,
+                counters: p.counters,
+                first: strip.first,
+                part: strip.part(),
+                parts: strip.count(),
+                counter: strip.counter,
+            };
+            if !carry(cut, half, Self::scratch(), acc) {
                 return;
             }
             stages = 1;
         }
         let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
         let corner = [strip.row + half * HALF as u32, strip.column];
-        Self::write::<E>(p.output(), p.m, corner, stages, slab, acc);
+        Self::write::<E>(p.output(strip.item), p.m, corner, (half, slab), stages, acc);
     }
 
     /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
-    /// above row `m`. `slab`: [`SLAB`] bytes of shared memory for this warpgroup.
+    /// above row `m`. `slab`: [`SLAB`] bytes of shared memory for warpgroup `half`.
     #[inline(always)]
     pub(in crate::device) fn write<E: WgmmaElem>(
         o: Output,
         m: u32,
         [top, left]: [u32; 2],
+        (half, slab): (u32, u32),
         stages: u32,
-        slab: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         let lane = gpu::thread_again() % 32;
@@ -73,7 +111,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let column = left + lane % 4 * 2;
         Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            Self::send::<E>(o, m, [top, left], slab, acc);
+            if ORDER & C_COLUMNS == 0 {
+                Self::send::<E>(o, m, [top, left], slab, acc);
+            } else {
+                Self::send_columns::<E>(o, m, [top, left], (half, slab), acc);
+            }
         } else {
             unroll!(r < 2, {
                 let row = row + r as u32 * 8;
@@ -134,16 +176,27 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// One row's finished sums, element by element.
     #[inline(always)]
     fn store_row<E: WgmmaElem>(o: Output, row: u32, column: u32, r: usize, acc: &Acc<CHUNKS>) {
-        let row = o.c + row as u64 * o.ldc_bytes as u64;
         unroll!(c < CHUNKS, {
             unroll!(j < 8, {
                 unroll!(i < 2, {
                     let column = column + (c * 64 + j * 8 + i) as u32;
-                    let at = row + column as u64 * E::BYTES as u64;
+                    let (at_row, place) = if ORDER & C_COLUMNS == 0 {
+                        (row, column)
+                    } else {
+                        (column, row)
+                    };
+                    let at =
+                        o.c + at_row as u64 * o.ldc_bytes as u64 + place as u64 * E::BYTES as u64;
                     let inside = column < o.n;
                     let old = E::load_own::<1>(at, inside && o.flags & FLAG_ACCUMULATE != 0);
+                    let mut x = acc.0[c][4 * j + ROWS[r] + i];
+                    if o.flags & FLAG_GATE != 0 {
+                        let row = o.gate + at_row as u64 * o.gate_bytes as u64;
+                        let gate = E::load::<1>(row + place as u64 * E::BYTES as u64, inside);
+                        x = if E::get(&gate, 0) > 0.0 { x } else { 0.0 };
+                    }
                     if inside {
-                        E::store::<1>(at, &[acc.0[c][4 * j + ROWS[r] + i] + E::get(&old, 0)]);
+                        E::store::<1>(at, &[x + E::get(&old, 0)]);
                     }
                 });
             });
@@ -177,66 +230,57 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 let place = frag::swizzle(j as u32 * 4 + lane / 8, lane % 8, PANEL_BYTES as u32);
                 let eight = copy::load_shared_v4(slab + place);
                 let at = c_row + j as u64 * 4 * o.ldc_bytes as u64 + c as u64 * 128;
-                if row + j as u32 * 4 < m && column + (c as u32) * 64 < o.n {
+                let (row, column) = (row + j as u32 * 4, column + (c as u32) * 64);
+                let inside = row < m && column < o.n;
+                let eight = gated::<E>(o, (row, column), inside, eight);
+                if inside {
                     global::store_v4(at, eight);
                 }
             });
         });
     }
 
-    /// Leaves the partial sums of this piece. The warpgroup that arrives last gets the sum over all pieces, in order.
+    /// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of
+    /// 128 bytes.
     #[inline(always)]
-    fn carry(p: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) -> bool {
-        let lane = gpu::thread_again() % 128;
-        // A warpgroup's accumulators, four of each thread side by side.
-        let bytes = (CHUNKS * 8 * 128 * 16) as u64;
-        let place = |part: u32| {
-            p.partial + ((strip.first + part) as u64 * 2 + half as u64) * bytes + lane as u64 * 16
-        };
-        let mine = place(strip.part);
+    fn send_columns<E: WgmmaElem>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        (half, slab): (u32, u32),
+        acc: &Acc<CHUNKS>,
+    ) {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let row = top + lane % 8 * 8;
+        let line = warp * 16 + lane / 8;
+        let column = left + line;
+        let c_line = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
         unroll!(c < CHUNKS, {
-            unroll!(j < 8, {
-                let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
-                global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
+            barrier::sync_named(1 + half, 128);
+            unroll!(j < 4, {
+                let mut words = [0u32; 4];
+                unroll!(w < 4, {
+                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
+                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+                });
+                // Of the four 8 x 8 matrices, two lie side by side along m, two along n.
+                let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
+                let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
+                matrix::stmatrix_x4_trans(slab + place, words);
+            });
+            barrier::sync_named(1 + half, 128);
+            unroll!(j < 4, {
+                let place = frag::swizzle(line + j as u32 * 4, lane % 8, PANEL_BYTES as u32);
+                let eight = copy::load_shared_v4(slab + place);
+                let beyond = (c * 64 + j * 4) as u32;
+                let at = c_line + beyond as u64 * o.ldc_bytes as u64;
+                let inside = row < m && column + beyond < o.n;
+                let eight = gated::<E>(o, (column + beyond, row), inside, eight);
+                if inside {
+                    global::store_v4(at, eight);
+                }
             });
         });
-        global::fence_gpu();
-        barrier::sync_named(1 + half, 128);
-        let arrivals = p.counters + (strip.counter * 2 + half) as u64 * 4;
-        let told = Self::scratch() + half * 4;
-        if lane == 0 {
-            let before = global::atomic_add(arrivals, 1);
-            copy::store_shared_b32(told, before);
-            if before + 1 == strip.parts {
-                global::store_b32(arrivals, 0);
-            }
-        }
-        barrier::sync_named(1 + half, 128);
-        if copy::load_shared_b32(told) + 1 != strip.parts {
-            return false;
-        }
-        global::fence_gpu();
-        // Two parts add up to the same bits in either order: this one's are at hand.
-        let own = if strip.parts == 2 {
-            strip.part
-        } else {
-            *acc = Acc::zero();
-            strip.parts
-        };
-        let mut part = 0;
-        while part < strip.parts {
-            let from = place(part);
-            part += 1;
-            if part == own + 1 {
-                continue;
-            }
-            unroll!(c < CHUNKS, {
-                unroll!(j < 8, {
-                    let four = global::load_v4_fresh(from + ((c * 8 + j) * 128 * 16) as u64, true);
-                    unroll!(i < 4, { acc.0[c][4 * j + i] += f32::from_bits(four[i]) });
-                });
-            });
-        }
-        true
     }
 }

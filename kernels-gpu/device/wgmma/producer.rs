@@ -2,7 +2,7 @@
 //! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
 //! go out one after the other.
 
-use super::strip;
+use super::COPIERS;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, global, warp};
@@ -27,9 +27,6 @@ impl Ahead {
 const LINE: u32 = 128;
 /// Hardly the disjunction of words of records.
 const NO_WORD: u32 = u32::MAX;
-
-/// Threads that copy.
-pub(super) const COPIERS: u32 = 128;
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     Panel<PM, PK, CHUNKS, ORDER>
@@ -68,15 +65,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let (mut slot, mut parity) = (0, 1);
         let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
         let mut next = Self::fetch(head, i, true);
-        let mut later = strip(p, 0);
+        let mut later = Self::strip(p, 0);
         let (mut touched, mut touching) = (0, Self::touch(p, later, thread));
         let mut round = 0;
         while later.row != NO_STRIP {
             let strip = later;
-            let column = strip.column;
+            let place = [strip.column, strip.item * p.b_item];
             let mut record = Self::record(p, strip);
             round += 1;
-            later = super::strip(p, round);
+            later = Self::strip(p, round);
             // Used a strip later: it is there by then.
             touched |= touching;
             touching = Self::touch(p, later, thread);
@@ -101,11 +98,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 } else if thread % 32 == 0 {
                     barrier::arrive(Self::full(slot));
                 }
-                Self::start(p, at, slot, i, head, column, now.word);
+                Self::start(p, at, slot, i, head, place, now.word);
                 let mut i = i + COPIERS;
                 while i < Self::COPIES as u32 {
                     let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
-                    Self::start(p, at, slot, i, head, column, word);
+                    Self::start(p, at, slot, i, head, place, word);
                     i += COPIERS;
                 }
                 slot += 1;
@@ -151,7 +148,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
     #[inline(always)]
-    fn start(p: &WgmmaParams, at: u64, slot: u32, i: u32, head: [u32; 4], column: u32, word: u32) {
+    fn start(
+        p: &WgmmaParams,
+        at: u64,
+        slot: u32,
+        i: u32,
+        head: [u32; 4],
+        [column, first]: [u32; 2],
+        word: u32,
+    ) {
         let mask = head[0];
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         let b_copies = Self::B_COPIES as u32;
@@ -165,10 +170,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let panel = stage + 2 * SLAB as u32;
             if ORDER & B_COLUMNS == 0 {
                 let to = panel + chunk * SLAB as u32 + slice * (PK * PANEL_BYTES) as u32;
-                bulk::load(to, at + 128, column + chunk * 64, word, full);
+                bulk::load(to, at + 128, column + chunk * 64, first + word, full);
             } else {
                 let to = panel + slice * (CHUNKS * 64 * PK * 2) as u32;
-                bulk::load(to, at + 128, word, column, full);
+                bulk::load(to, at + 128, word, first + column, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;

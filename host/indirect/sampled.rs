@@ -1,0 +1,132 @@
+//! Is this Einsum a product of dense matrices at the places of a sparse output (SDDMM)?
+
+use einsparse_formats::Format;
+
+use super::{IndirectEinsum, rewrite};
+use crate::einsum::{Access, Einsum, Epilogue, IndexExpr, Mode, Scalar};
+use crate::error::{Error, Result};
+
+/// A dense factor of a sampled product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampledFactor {
+    /// Its name.
+    pub name: String,
+    /// Whether its axes are `[k, m]` (`[k, n]`) instead of `[m, k]` (`[n, k]`).
+    pub columns: bool,
+}
+
+/// `out[m,n] (= | +=) scalars * mask[m,n] * x[m,k] * y[n,k]` where `out` has a place; the mask has the same pattern and may
+/// be missing, the axes of x and y may be swapped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampledForm {
+    /// Name of the output.
+    pub output: String,
+    /// `=` or `+=`.
+    pub mode: Mode,
+    /// The factor with the output's rows.
+    pub x: SampledFactor,
+    /// The factor with the output's columns.
+    pub y: SampledFactor,
+    /// Sparse factor with the output's pattern.
+    pub mask: Option<String>,
+    /// Factors without indices.
+    pub scalars: Vec<Scalar>,
+}
+
+fn names(access: &Access) -> Option<[&str; 2]> {
+    match access.indices.as_slice() {
+        [IndexExpr::Name(a), IndexExpr::Name(b)] if a != b => Some([a, b]),
+        _ => None,
+    }
+}
+
+impl SampledForm {
+    /// The form of an expression whose output, and of whose factors `mask`, is sparse; `None` where it has another.
+    pub fn of(e: &Einsum, mask: Option<&str>) -> Option<SampledForm> {
+        let [m, n] = names(&e.out)?;
+        if e.epilogue != Epilogue::default() {
+            return None;
+        }
+        let (mut x, mut y, mut masks) = (None, None, 0);
+        for factor in &e.factors {
+            let [a, b] = names(factor)?;
+            if Some(factor.tensor.as_str()) == mask {
+                masks += 1;
+                if [a, b] != [m, n] {
+                    return None;
+                }
+                continue;
+            }
+            let (own, k, columns) = match (a == m || a == n, b == m || b == n) {
+                (true, false) => (a, b, false),
+                (false, true) => (b, a, true),
+                _ => return None,
+            };
+            let place = if own == m { &mut x } else { &mut y };
+            let name = factor.tensor.clone();
+            if place
+                .replace((SampledFactor { name, columns }, k))
+                .is_some()
+            {
+                return None;
+            }
+        }
+        let ((x, k), (y, y_k)) = (x?, y?);
+        (k == y_k && masks == usize::from(mask.is_some())).then(|| SampledForm {
+            output: e.out.tensor.clone(),
+            mode: e.mode,
+            x,
+            y,
+            mask: mask.map(String::from),
+            scalars: e.scalars.clone(),
+        })
+    }
+}
+
+/// The indirect Einsum of an expression into a sparse output of this format: what is computed at each of its slots.
+///
+/// ```
+/// use einsparse::einsum::Einsum;
+/// use einsparse::formats::Format;
+/// use einsparse::indirect::rewrite_sampled;
+/// let e = Einsum::parse("S[m,n] = X[m,k] * Y[n,k]")?;
+/// let format = Format::BlockCoo { block: (32, 32) };
+/// let indirect = rewrite_sampled(&e, &format, None)?;
+/// assert_eq!(indirect.to_string(), "SV[p,bm,bn] = X[SM[p],bm,k] * Y[SN[p],bn,k]");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`rewrite`]; [`Error::Operand`] where the output's name is among the factors.
+pub fn rewrite_sampled(e: &Einsum, format: &Format, mask: Option<&str>) -> Result<IndirectEinsum> {
+    if e.right().any(|a| a.tensor == e.out.tensor) {
+        return Err(Error::Operand {
+            name: e.out.tensor.clone(),
+            reason: format!("is the sparse output of `{e}` and cannot be read in it"),
+        });
+    }
+    // The output as if it were a factor: its places are then written into all the others.
+    let mut as_factor = e.clone();
+    as_factor
+        .factors
+        .retain(|f| Some(f.tensor.as_str()) != mask);
+    let mut free = e.out.tensor.clone();
+    while e.right().any(|a| a.tensor == free) || free == e.out.tensor {
+        free.push('\'');
+    }
+    as_factor.out.tensor = free;
+    as_factor.factors.push(e.out.clone());
+    let mut indirect = rewrite(&as_factor, &e.out.tensor, format)?;
+    let Some(values) = indirect.factors.pop() else {
+        return Ok(indirect);
+    };
+    if let Some(mask) = mask {
+        let mut own = values.clone();
+        own.tensor = format!("{mask}V");
+        indirect.factors.insert(0, own);
+    }
+    indirect.sparse = None;
+    indirect.mode = e.mode;
+    indirect.out = values;
+    Ok(indirect)
+}

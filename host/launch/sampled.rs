@@ -1,0 +1,233 @@
+//! A kernel of the `sampled` family: windows of a pattern, tensor maps of X and Y.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use einsparse_kernels::abi::{
+    A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP, SampledParams,
+    Window,
+};
+use einsparse_kernels::table::Row;
+
+use super::maps::{Flat, tensor_map};
+use super::{aligned, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
+use crate::error::Result;
+use crate::windows::{Blocks, Windows};
+use crate::worklist::Runs;
+
+/// Device addresses of one run. Leading dimensions in elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RawSampled {
+    pub x: u64,
+    pub ldx: usize,
+    pub y: u64,
+    pub ldy: usize,
+    /// Values of the mask, or 0.
+    pub mask: u64,
+    pub values: u64,
+    pub alpha: f64,
+    pub accumulate: bool,
+}
+
+/// Extents of a sampled product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SampledExtents {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct SampledLaunch {
+    /// End of the last run: partial sums are one workspace, so the next run waits for it.
+    done: Mutex<Event>,
+    row: &'static Row,
+    function: Function,
+    extents: SampledExtents,
+    block_columns: usize,
+    windows: DeviceMemory,
+    columns: DeviceMemory,
+    places: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    zeros: DeviceMemory,
+    rounds: u32,
+    blocks: u32,
+    parts: u32,
+    count: usize,
+    runs: Arc<Runs>,
+    pattern: Vec<u32>,
+}
+
+impl SampledLaunch {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        extents: SampledExtents,
+        runs: &Arc<Runs>,
+        columns: &[u32],
+        block: (usize, usize),
+    ) -> Result<Self> {
+        let SampledExtents { m, n, k } = extents;
+        for (what, value) in [("rows", m), ("columns", n), ("terms", k)] {
+            within(what, value, i32::MAX as usize - STRIP)?;
+        }
+        let elements = columns.len() as u128 * (block.0 * block.1) as u128;
+        within(
+            "values of blocks",
+            usize::try_from(elements / 16).unwrap_or(usize::MAX),
+            u32::MAX as usize - 1,
+        )?;
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let pattern = Blocks {
+            runs,
+            columns,
+            block,
+        };
+        let list = Windows::new(row, pattern, k, device.machine().multiprocessors as usize);
+        let partial = list.slots as usize * STRIP * row.columns as usize * 4;
+        Ok(SampledLaunch {
+            row,
+            function,
+            extents,
+            block_columns: block.1,
+            windows: device.upload(words(&list.windows))?,
+            columns: device.upload(&list.columns)?,
+            places: device.upload(&list.places)?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(list.counters as usize * 8)?,
+            zeros: device.zeros(128)?,
+            rounds: (list.windows.len() / list.blocks.max(1)) as u32,
+            blocks: list.blocks as u32,
+            parts: list.parts,
+            count: list.count,
+            runs: Arc::clone(runs),
+            pattern: columns.to_vec(),
+            done: Mutex::new(Event::for_order()?),
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    /// Whether a pattern is the planned one.
+    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs && self.pattern == columns
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = self.windows.bytes() + self.columns.bytes() + self.places.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "{} windows of {} x {}, {} parts along k, {} persistent thread blocks, {} bytes of workspace",
+            self.count,
+            STRIP,
+            self.row.columns,
+            self.parts,
+            self.blocks,
+            self.bytes()
+        )
+    }
+
+    /// Queues the kernel.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
+    pub(crate) unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let params = self.params(raw)?;
+        self.function.context().set_current()?;
+        let shared = self.parts > 1 && !stream.is_capturing()?;
+        // Held over the launch, so that no other run comes between it and its event.
+        let done = shared.then(|| self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(done) = &done {
+            stream.wait(done)?;
+        }
+        let config = LaunchConfig {
+            grid: [self.blocks, 1, 1],
+            block: [self.row.threads, 1, 1],
+            smem_bytes: self.row.shared_bytes,
+            cluster: None,
+            overlap_previous: false,
+        };
+        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+        // owned by self, whose memory the driver frees only after the work.
+        unsafe { self.function.launch(&config, stream, &params)? };
+        done.map_or(Ok(()), |done| done.record(stream))
+    }
+
+    fn params(&self, raw: &RawSampled) -> Result<SampledParams> {
+        let SampledExtents { m, n, k } = self.extents;
+        aligned(self.row, "X", raw.x, raw.ldx)?;
+        aligned(self.row, "Y", raw.y, raw.ldy)?;
+        let (order, piece) = (self.row.order, self.row.block.1 as usize);
+        let x_map = if order & A_COLUMNS == 0 {
+            self.map(raw.x, [k, m], raw.ldx, [HALF, HALF], HALF)?
+        } else {
+            self.map(raw.x, [m, k], raw.ldx, [HALF, HALF], HALF)?
+        };
+        let y_map = if order & B_COLUMNS != 0 {
+            self.map(raw.y, [k, n], raw.ldy, [HALF, piece], HALF)?
+        } else {
+            self.map(raw.y, [n, k], raw.ldy, [piece, HALF], piece)?
+        };
+        let mut flags = 0;
+        if raw.accumulate {
+            flags |= FLAG_ACCUMULATE;
+        }
+        if raw.mask != 0 {
+            flags |= FLAG_MASK_VALUES;
+        }
+        Ok(SampledParams {
+            x_map,
+            y_map,
+            windows: self.windows.address(),
+            columns: self.columns.address(),
+            places: self.places.address(),
+            values: raw.values,
+            mask: raw.mask,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            alpha: raw.alpha,
+            rounds: self.rounds,
+            flags,
+            row_bytes: small(
+                "bytes of a row of a block",
+                self.block_columns * self.row.dtype.bytes(),
+            )?,
+            reserved: 0,
+        })
+    }
+
+    fn map(
+        &self,
+        address: u64,
+        extents: [usize; 2],
+        leading: usize,
+        tile: [usize; 2],
+        swizzled: usize,
+    ) -> Result<MapWords> {
+        let matrix = Flat {
+            address,
+            extents,
+            leading,
+        };
+        tensor_map(self.row.dtype, &matrix, tile, swizzled, &self.zeros)
+    }
+}
+
+/// Windows as rows of words that the driver module copies.
+fn words(list: &[Window]) -> &[[u32; 8]] {
+    const { assert!(size_of::<Window>() == 32) };
+    // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
+    unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+}

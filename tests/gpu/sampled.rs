@@ -1,0 +1,254 @@
+//! Products of dense matrices at the blocks of a pattern (SDDMM): every row of the table that computes them, and the
+//! CPU, against exact integers.
+
+use crate::support::{fill_blocks, gpu, spread};
+use std::sync::Arc;
+
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
+use einsparse::{Context, Error, Operand, SampledPlan, SparseTensor, Tensor};
+
+/// Small integers, so that every sum is exact.
+fn integer(i: usize) -> f64 {
+    (i * 7919 % 5) as f64 - 2.0
+}
+
+struct Case<T: Scalar> {
+    pattern: Arc<CsrPattern>,
+    s: AnySparse<T>,
+    x: Dense<T>,
+    y: Dense<T>,
+    by_column: bool,
+    /// x and y as `[row, k]`.
+    exact: [Vec<i32>; 2],
+    k: usize,
+}
+
+impl<T: Scalar> Case<T> {
+    /// Blocks of `block` in block rows of these lengths; ragged at the ends by `gap`; x and y as `[m,k]` or `[k,m]`.
+    fn new(lens: &[usize], block: (usize, usize), gap: usize, k: usize, by_column: bool) -> Self {
+        let (bm, bk) = block;
+        let blocks = lens.iter().max().unwrap() * 2 + 1;
+        let (m, n) = (lens.len() * bm - gap, blocks * bk - gap);
+        let pattern = fill_blocks(&spread(lens, blocks), block, m, n);
+        let nnz = pattern.columns().len();
+        let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(3 * i + 1))).collect();
+        let format = format!("blockgroupcoo:{bm}x{bk}:2").parse().unwrap();
+        let csr = Csr::new(pattern, values).unwrap();
+        let pattern = Arc::clone(csr.pattern());
+        let s = AnySparse::from(csr);
+        let exact = [(m, 1), (n, 2)].map(|(rows, seed): (usize, usize)| -> Vec<i32> {
+            (0..rows * k)
+                .map(|i| integer(i * 3 + seed) as i32)
+                .collect()
+        });
+        let dense = |own: &[i32]| {
+            let rows = own.len() / k;
+            let shape = if by_column {
+                vec![k, rows]
+            } else {
+                vec![rows, k]
+            };
+            let at = |i: &[usize]| {
+                if by_column {
+                    i[1] * k + i[0]
+                } else {
+                    i[0] * k + i[1]
+                }
+            };
+            Dense::from_fn(shape, |i| T::from_f64(f64::from(own[at(i)]))).unwrap()
+        };
+        Case {
+            pattern,
+            s: s.convert(format).unwrap(),
+            x: dense(&exact[0]),
+            y: dense(&exact[1]),
+            by_column,
+            exact,
+            k,
+        }
+    }
+
+    /// The exact value at an entry.
+    fn sum(&self, row: usize, column: usize) -> f64 {
+        let [x, y] = [(0, row), (1, column)].map(|(i, r)| &self.exact[i][r * self.k..][..self.k]);
+        let sum: i32 = x.iter().zip(y).map(|(x, y)| x * y).sum();
+        f64::from(sum)
+    }
+}
+
+/// Rows of `dense` eight elements further apart than they are long, rounded up to eight.
+fn strided<T: Scalar>(context: &Context, dense: &Dense<T>) -> Tensor<T> {
+    let leading = dense.shape()[1].next_multiple_of(8) + 8;
+    let gap = T::from_f64(f64::NAN);
+    context.upload_strided(dense, leading, gap).unwrap()
+}
+
+/// `S (= | +=) ...` with and without a mask and a factor, by the row that is wanted.
+fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
+    let (x, y) = (strided(context, &case.x), strided(context, &case.y));
+    let mask = context.upload(case.s.clone()).unwrap();
+    let factors = if case.by_column {
+        "X[k,m] * Y[k,n]"
+    } else {
+        "X[m,k] * Y[n,k]"
+    };
+    for (head, accumulate, masked, alpha) in [
+        ("S[m,n] = ", false, false, 1.0),
+        ("S[m,n] += ", true, false, 1.0),
+        ("S[m,n] = 0.5 * P[m,n] * ", false, true, 0.5),
+        ("S[m,n] += -2 * P[m,n] * ", true, true, -2.0),
+    ] {
+        let text = format!("{head}{factors}");
+        let mut s = context.upload(case.s.clone()).unwrap();
+        let mut operands: Vec<(&str, Operand<'_, T>)> =
+            vec![("X", (&x).into()), ("Y", (&y).into())];
+        if masked {
+            operands.push(("P", (&mask).into()));
+        }
+        let plan = context.plan_sampled(&text, &operands, &s).unwrap();
+        assert_eq!(plan.variant(), wanted, "{text}");
+        run(context, &plan, &operands, &mut s);
+        let found = s.to_host().unwrap().to_dense().unwrap();
+        let before = case.s.to_dense().unwrap();
+        for row in 0..case.s.shape()[0] {
+            for p in case.pattern.row(row) {
+                let column = case.pattern.columns()[p] as usize;
+                let old = before.get(&[row, column]).unwrap().to_f64();
+                let mut sum = alpha * case.sum(row, column);
+                if masked {
+                    sum *= old;
+                }
+                if accumulate {
+                    sum += old;
+                }
+                let (found, wanted) = (found.get(&[row, column]).unwrap(), T::from_f64(sum));
+                let place = (row, column, case.s.format(), plan.variant());
+                assert_eq!(found, wanted, "{text} at {place:?}");
+            }
+        }
+    }
+}
+
+fn run<T: Scalar>(
+    context: &Context,
+    plan: &SampledPlan<T>,
+    operands: &[(&str, Operand<'_, T>)],
+    s: &mut SparseTensor<T>,
+) {
+    let stream = context.stream().unwrap();
+    plan.run(operands, s, &stream).unwrap();
+    stream.synchronize().unwrap();
+}
+
+/// Patterns and extents that a row of the table has to compute.
+fn cases<T: Scalar>(context: &Context, row: &Row) {
+    let by_column = row.order & einsparse::kernels::abi::A_COLUMNS != 0;
+    let piece = row.block.1 as usize;
+    let blocks: &[(usize, usize)] = match piece {
+        64 => &[(64, 64), (128, 128), (32, 64), (16, 128)],
+        32 => &[(32, 32), (64, 32), (16, 96)],
+        _ => &[(16, 16), (48, 16), (32, 48)],
+    };
+    for &block in blocks {
+        let lens: Vec<usize> = (0..(330 / block.0).max(4))
+            .map(|r| r * 5 % 4 * (1 + r % 2))
+            .collect();
+        // The last is cut along k.
+        for (gap, k) in [(0, 64), (5, 72), (3, 8), (0, 1100)] {
+            let case = Case::<T>::new(&lens, block, gap, k, by_column);
+            check(context, &case, row.name);
+        }
+    }
+}
+
+#[test]
+fn every_row_samples_products_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for row in kernels()
+        .iter()
+        .filter(|r| r.operation == Operation::Sampled)
+    {
+        match row.dtype {
+            Dtype::F16 => cases::<f16>(&gpu, row),
+            Dtype::Bf16 => cases::<bf16>(&gpu, row),
+            other => panic!("{}: no case for {}", row.name, other.name()),
+        }
+    }
+}
+
+#[test]
+fn the_cpu_samples_products_in_every_order_of_axes() {
+    for by_column in [false, true] {
+        let case = Case::<f32>::new(&[2, 0, 1], (16, 32), 3, 7, by_column);
+        check(&Context::cpu(), &case, "cpu");
+        // Explicit zeros are places too.
+        let values = (0..case.pattern.columns().len()).map(|i| integer(i) as f32);
+        let csr = Csr::new(Arc::clone(&case.pattern), values.collect()).unwrap();
+        let csr = Case {
+            s: csr.into(),
+            ..case
+        };
+        check(&Context::cpu(), &csr, "cpu");
+    }
+}
+
+#[test]
+fn sampled_bits_repeat_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let mut case = Case::<f16>::new(&[3, 1, 2], (64, 64), 0, 4096, false);
+    for (i, v) in case.x.values_mut().iter_mut().enumerate() {
+        *v = f16::from_f64((i % 1013) as f64 * 0.01 - 3.0);
+    }
+    let (x, y) = (strided(&gpu, &case.x), strided(&gpu, &case.y));
+    let operands = [("X", (&x).into()), ("Y", (&y).into())];
+    let mut s = gpu.upload(case.s.clone()).unwrap();
+    let plan = gpu
+        .plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)
+        .unwrap();
+    assert!(
+        !plan.to_string().contains(" 1 parts"),
+        "{plan}: not cut along k"
+    );
+    let mut first = None;
+    for _ in 0..20 {
+        run(&gpu, &plan, &operands, &mut s);
+        let bits: Vec<u16> = s
+            .to_host()
+            .unwrap()
+            .values()
+            .iter()
+            .map(|v| v.to_bits())
+            .collect();
+        assert_eq!(first.get_or_insert_with(|| bits.clone()), &bits);
+    }
+}
+
+#[test]
+fn sampled_plans_refuse_what_does_not_fit() {
+    let cpu = Context::cpu();
+    let case = Case::<f32>::new(&[1, 1], (16, 16), 0, 4, false);
+    let (x, y) = (
+        cpu.upload_dense(&case.x).unwrap(),
+        cpu.upload_dense(&case.y).unwrap(),
+    );
+    let s = cpu.upload(case.s.clone()).unwrap();
+    let plan = |text: &str| {
+        let operands = [("X", (&x).into()), ("Y", (&y).into())];
+        cpu.plan_sampled(text, &operands, &s).unwrap_err()
+    };
+    let twice = plan("S[m,n] = X[m,k] * X[m,k]");
+    assert!(
+        matches!(
+            twice,
+            Error::Operand { .. } | Error::NoKernel { .. } | Error::Shape { .. }
+        ),
+        "{twice}"
+    );
+    let relu = plan("S[m,n] = relu(X[m,k] * Y[n,k])");
+    assert!(matches!(relu, Error::NoKernel { .. }), "{relu}");
+    let read = plan("S[m,n] = S[m,n] * X[m,k] * Y[n,k]");
+    assert!(read.to_string().contains('S'), "{read}");
+    let shape = plan("S[m,n] = X[n,k] * Y[m,k]");
+    assert!(matches!(shape, Error::Shape { .. }), "{shape}");
+}
