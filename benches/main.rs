@@ -8,6 +8,7 @@ mod check;
 mod device;
 mod host_ops;
 mod layer;
+mod levels;
 mod ours;
 mod peers {
     pub mod cublas;
@@ -24,12 +25,13 @@ use problems::{Dtype, Workload};
 use record::Recorder;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use timing::Effort;
 
 /// Problem tables x engines; method and columns as in benches/NOTES.md.
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, layer, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, nm_spmm, layer, levels, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -106,6 +108,15 @@ impl Arguments {
         }
     }
 
+    /// How much each figure costs.
+    pub fn effort(&self) -> Effort {
+        if self.quick {
+            Effort::QUICK
+        } else {
+            Effort::FULL
+        }
+    }
+
     /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
     fn nothing_asked(&self) -> bool {
         !(self.bench || self.quick || self.list)
@@ -159,7 +170,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let first = arguments.wants_apart("first_result");
     let layers = arguments.wants_apart("layer");
-    if workloads.is_empty() && !first && !layers {
+    let levels = arguments.wants_apart("levels");
+    if workloads.is_empty() && !first && !layers && !levels {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -175,8 +187,12 @@ fn run(arguments: &Arguments) -> Result<bool> {
         complete &= done("first_result", host_ops::first_result(&mut recorder));
     }
     if layers {
-        let effort = sweep::effort(arguments);
-        complete &= done("layer", layer::run(gpu, effort, &mut recorder));
+        let outcome = layer::run(gpu, arguments.effort(), &mut recorder);
+        complete &= done("layer", outcome);
+    }
+    if levels {
+        let outcome = levels::run(gpu, arguments.effort(), &mut recorder);
+        complete &= done("levels", outcome);
     }
     if workloads.is_empty() {
         return Ok(complete);

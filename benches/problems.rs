@@ -182,7 +182,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
             });
         }
     }
-    for (extent, ns) in [(4096, &[4096]), (8192, &[8192])] {
+    for (extent, ns) in [(4096, &[512, 4096]), (8192, &[128, 8192])] {
         all.push(Workload {
             op: "nm_spmm",
             name: format!("nm2:4-{extent}"),

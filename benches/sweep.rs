@@ -28,15 +28,6 @@ struct Engines {
     ours_missing: bool,
 }
 
-/// How much is spent on one figure.
-pub fn effort(arguments: &Arguments) -> Effort {
-    if arguments.quick {
-        Effort::QUICK
-    } else {
-        Effort::FULL
-    }
-}
-
 /// Runs the tables.
 pub fn run(
     gpu: &Gpu,
@@ -45,7 +36,7 @@ pub fn run(
     recorder: &mut Recorder,
 ) -> Result<Tally> {
     let mut engines = open(gpu, arguments);
-    let effort = effort(arguments);
+    let effort = arguments.effort();
     let limits = calibrate(gpu, effort, &engines, recorder)?;
     engines.all.extend(
         engines

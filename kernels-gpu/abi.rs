@@ -1,10 +1,12 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod levels;
 mod nm;
 mod prune;
 mod sampled;
 mod wgmma;
+pub use levels::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
@@ -64,6 +66,8 @@ pub enum Operation {
     Sampled,
     /// A dense matrix to a sparse format.
     Compression,
+    /// A dense product written to be read, which no plan takes.
+    Teaching,
 }
 
 /// How a kernel walks the sparse operand.

@@ -179,6 +179,15 @@ macro_rules! for_each_kernel {
                 prune_f16: Direct, F16, Word32;
                 prune_bf16: Direct, Bf16, Word32;
             }
+            levels "levels" LevelsParams sm_90a Teaching {
+                level_0_loop: Direct, F16, Level<0>;
+                level_1_shared: Direct, F16, Level<1>;
+                level_2_mma: Direct, F16, Level<2>;
+                level_3_wgmma: Direct, F16, Level<3>;
+                level_4_ring: Direct, F16, Level<4>;
+                level_5_roles: Direct, F16, Level<5>;
+                level_6_persistent: Direct, F16, Level<6>;
+            }
         }
     };
 }

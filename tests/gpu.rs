@@ -8,6 +8,7 @@ mod dense;
 mod driver;
 mod files;
 mod large;
+mod levels;
 mod linear;
 mod nm;
 mod numbers;

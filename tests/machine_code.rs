@@ -50,6 +50,12 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "nm" => hopper == 0 && ampere == 0 && sparse >= 2,
         "wgmma" | "sampled" => hopper >= 4 && ampere + sparse == 0,
         "block" => hopper + sparse == 0 && ampere > 0,
+        // Loops, then Ampere's instruction, then Hopper's.
+        "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
+            Some("0" | "1") => hopper + ampere + sparse == 0,
+            Some("2") => hopper + sparse == 0 && ampere > 0,
+            _ => hopper >= 4 && ampere + sparse == 0,
+        },
         _ => hopper + ampere + sparse == 0,
     };
     (!right || local > 0).then(|| {

@@ -3,6 +3,7 @@
 mod command;
 mod cpu;
 mod device_code;
+mod docs;
 mod downstream;
 mod gpu;
 mod language;

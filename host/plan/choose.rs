@@ -182,7 +182,7 @@ pub(super) fn choose<T: Scalar>(
         items: problem.work.items,
     };
     let launch = Launch::new(device, row, form.clone(), extents, matrix)?;
-    Ok((Exec::Spmm(launch, form), choice))
+    Ok((Exec::Spmm(launch, Box::new(form)), choice))
 }
 
 /// A variant that the plan asks for has to exist.

@@ -21,6 +21,7 @@ mod elem;
 mod entry;
 mod epilogue;
 mod gpu;
+mod levels;
 mod mma;
 mod nm;
 mod prune;
