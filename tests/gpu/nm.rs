@@ -315,3 +315,72 @@ fn nm_pruned_on_the_gpu_is_multiplied_there() {
         assert_eq!(found.to_f64(), exact);
     }
 }
+
+/// Batches, one launch each, and the gate of `relu_grad`: into whole rows of 16 bytes, and at odd distances.
+fn batches_and_gates<T: Scalar>(context: &Context) {
+    let (shape, items) = ([150, 100], 3);
+    let problem = Problem::<T>::integers(two_of_four(shape, false, 23), 29, WIDEST);
+    let a = context.upload(problem.sparse("nm:2:4")).unwrap();
+    let plain = |n| problem.b(n).values().to_vec();
+    let stream = context.stream().unwrap();
+    for row in rows_of(T::DTYPE) {
+        for (n, odd) in [(72, 0), (200, 3), (9, 0)] {
+            let scaled = |item: usize| {
+                let factor = T::from_f64(item as f64 - 1.0).to_f64();
+                plain(n)
+                    .into_iter()
+                    .map(move |x| T::from_f64(x.to_f64() * factor))
+            };
+            let b: Vec<T> = (0..items).flat_map(scaled).collect();
+            let b = Dense::new([items, shape[1], n], b).unwrap();
+            let gate = |i: &[usize]| T::from_f64((i.iter().sum::<usize>() % 5) as f64 - 2.0);
+            let gates = Dense::from_fn(vec![items, shape[0], n], gate).unwrap();
+            let aligned = n.next_multiple_of(8) + 8;
+            let (nan, guard) = (T::from_f64(f64::NAN), T::from_f64(GUARD));
+            let b = context.upload_strided(&b, aligned, nan).unwrap();
+            let gates = context.upload_strided(&gates, aligned + odd, nan).unwrap();
+            let operands: [(&str, Operand<'_, T>); 3] = [
+                ("A", (&a).into()),
+                ("B", (&b).into()),
+                ("G", (&gates).into()),
+            ];
+            let text = "C[z,m,n] = relu_grad(A[m,k] * B[z,k,n], G[z,m,n])";
+            let mut c = {
+                let start = Dense::zeros(vec![items, shape[0], n]).unwrap();
+                context
+                    .upload_strided(&start, aligned + odd, guard)
+                    .unwrap()
+            };
+            let plan = context.plan(text, &operands, &force(row)).unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let found = c.to_dense().unwrap();
+            let x = Expression::all()[0];
+            assert_eq!(x.text(), "C[m,n] = A[m,k] * B[k,n]");
+            for item in 0..items {
+                for r in 0..shape[0] {
+                    for j in 0..n {
+                        let sum = problem.expected(&x, r, j).to_f64() * (item as f64 - 1.0);
+                        let open = gate(&[item, r, j]).to_f64() > 0.0;
+                        let wanted = if open { sum } else { 0.0 };
+                        let place = (row.name, n, odd, item, r, j);
+                        let found = found.get(&[item, r, j]).unwrap().to_f64();
+                        assert_eq!(found, wanted, "{place:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nm_in_batches_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    batches_and_gates::<f16>(&gpu);
+    batches_and_gates::<bf16>(&gpu);
+}
+
+#[test]
+fn nm_in_batches_on_the_cpu() {
+    batches_and_gates::<f16>(&Context::cpu());
+}
