@@ -5,6 +5,7 @@
 
 mod case;
 mod check;
+mod conversions;
 mod device;
 mod host_ops;
 mod layer;
@@ -31,7 +32,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, layer, levels, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, first_result, convert, read);
+    /// all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -43,7 +45,7 @@ pub struct Arguments {
     /// Columns of the dense operand instead of the table's
     #[arg(long = "n", value_delimiter = ',')]
     columns: Vec<usize>,
-    /// Only these engines (einsparse, cusparse, cusparse-default, cublas, cublas-tf32)
+    /// Only these engines (einsparse, cusparse, cusparse-default, cublas, cublas-tf32); copies are always beside conversions
     #[arg(long, value_delimiter = ',')]
     engine: Vec<String>,
     /// Write the record here (CSV)
@@ -197,7 +199,14 @@ fn run(arguments: &Arguments) -> Result<bool> {
     if workloads.is_empty() {
         return Ok(complete);
     }
-    let tally = sweep::run(gpu, arguments, &workloads, &mut recorder)?;
+    let (conversions, products): (Vec<_>, Vec<_>) = workloads
+        .into_iter()
+        .partition(|w| conversions::OPS.contains(&w.op));
+    let mut tally = sweep::Tally::default();
+    if !products.is_empty() {
+        tally = sweep::run(gpu, arguments, &products, &mut recorder)?;
+    }
+    tally += conversions::run(gpu, arguments, &conversions, &mut recorder)?;
     println!("{} cases, {} faults of ours", tally.cases, tally.faults);
     Ok(complete && tally.faults == 0)
 }

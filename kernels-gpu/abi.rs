@@ -1,11 +1,13 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod convert;
 mod levels;
 mod nm;
 mod prune;
 mod sampled;
 mod wgmma;
+pub use convert::*;
 pub use levels::*;
 pub use nm::*;
 pub use prune::*;
@@ -64,10 +66,12 @@ pub enum Operation {
     Product,
     /// A product of dense matrices at the places of a pattern (SDDMM).
     Sampled,
-    /// A dense matrix to a sparse format.
+    /// A dense matrix to `nm:2:4`, by magnitude.
     Compression,
     /// A dense product written to be read, which no plan takes.
     Teaching,
+    /// One step of bringing a matrix into a block format.
+    Convert,
 }
 
 /// How a kernel walks the sparse operand.
@@ -155,6 +159,8 @@ pub trait Tile {
     const BLOCK: (u32, u32);
     /// How A's pieces and B lie in memory: [`PLAIN`] or [`A_COLUMNS`] and [`B_COLUMNS`].
     const ORDER: u32 = PLAIN;
+    /// Which step of an operation of several kernels: `STEP_*`.
+    const STEP: u32 = STEP_NONE;
     /// Dynamic shared memory in bytes for elements of the given type.
     fn shared_bytes(dtype: Dtype) -> u32;
     /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples

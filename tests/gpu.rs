@@ -4,6 +4,7 @@
 
 mod batched;
 mod cases;
+mod convert;
 mod dense;
 mod driver;
 mod files;

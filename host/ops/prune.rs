@@ -1,17 +1,19 @@
 //! Magnitude pruning to 2:4.
 
+use std::sync::Arc;
+
 use einsparse_formats::{Nm, NmPattern, convert};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::launch::{DenseMatrix, prune, pruner};
 use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor, VECTOR_ENTRIES};
+use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zeros};
 
 /// A dense matrix `[m,k]` to `nm:2:4`, where it lies: of every 4 neighbours in a row the 2 of largest magnitude stay
 /// (Mishra et al., arXiv 2104.08378, section 4). Between equals the lower column stays, NaN counts as the largest: bit
 /// for bit what [`convert::prune_to_nm`] makes of it. On a GPU a kernel does this for f16 and bf16; other element types
-/// take the way over the host. Waits for all work on the GPU.
+/// take the way over the host. Only the positions are read back, for plans. Waits for all work on the GPU.
 ///
 /// ```
 /// use einsparse::{Context, ops};
@@ -19,7 +21,7 @@ use crate::tensor::{SparseTensor, Tensor, VECTOR_ENTRIES};
 /// let ctx = Context::new();
 /// let dense = ctx.upload_dense(&Dense::new([1, 4], vec![1.0f32, -3.0, 2.0, 2.0])?)?;
 /// let pruned = ops::prune_to_nm(&ctx, &dense)?;
-/// assert_eq!(pruned.host().to_dense()?.values(), [0.0, -3.0, 2.0, 0.0]);
+/// assert_eq!(pruned.to_host()?.to_dense()?.values(), [0.0, -3.0, 2.0, 0.0]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 ///
@@ -59,15 +61,14 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     let [meta, values] = unsafe { prune(device, row, matrix, VECTOR_ENTRIES, stream.raw())? };
     stream.synchronize()?;
     let words = rows * columns.div_ceil(32);
-    let (mut positions, mut kept) = (
-        vec![0u32; words + VECTOR_ENTRIES],
-        vec![T::ZERO; words * 16 + VECTOR_ENTRIES],
-    );
+    let mut positions = vec![0u32; words];
     device.read(&meta, &mut positions)?;
-    device.read(&values, &mut kept)?;
-    positions.truncate(words);
-    kept.truncate(words * 16);
     let pattern = NmPattern::new(rows, columns, positions)?;
-    let host = Nm::new(pattern, kept)?;
-    Ok(SparseTensor::of_device(device, host.into(), meta, values))
+    let host = Nm::new(pattern, host_zeros(words * 16)?)?;
+    let arrays = DeviceArrays {
+        columns: meta,
+        values,
+        device: Arc::clone(device),
+    };
+    Ok(SparseTensor::made(host.into(), arrays))
 }

@@ -161,7 +161,7 @@ pub(super) fn choose<T: Scalar>(
     let matrix = match find(operands, &form.sparse)? {
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
-            columns: crate::strips::block_columns(a.host()).unwrap_or(&[]),
+            columns: crate::strips::block_columns(a.pattern()).unwrap_or(&[]),
             block: stored_block(&problem),
             stored: problem.work.index_slots as usize,
         },
@@ -212,7 +212,7 @@ fn problem<T: Scalar>(
         };
     };
     let host = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) => a.host(),
+        Operand::Sparse(a) => a.pattern(),
         Operand::HostSparse(a) => a,
         _ => return Ok(None),
     };

@@ -17,6 +17,7 @@ macro_rules! unroll {
 }
 
 mod block;
+mod convert;
 mod elem;
 mod entry;
 mod epilogue;

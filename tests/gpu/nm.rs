@@ -274,7 +274,7 @@ fn prunes_alike<T: Scalar>(context: &Context, from_bits: impl Fn(u16) -> T) {
             let gap = T::from_f64(99.0);
             let tensor = context.upload_strided(&dense, leading, gap).unwrap();
             let found = einsparse::ops::prune_to_nm(context, &tensor).unwrap();
-            let AnySparse::Nm(found) = &**found.host() else {
+            let AnySparse::Nm(found) = found.to_host().unwrap() else {
                 panic!("not in nm:2:4");
             };
             let what = (rows, columns, leading);
