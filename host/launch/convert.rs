@@ -33,7 +33,7 @@ pub struct RawBlocks {
     pub offsets: u64,
     /// Columns of CSR, u32; 16-byte aligned and readable 4 past their end.
     pub columns: u64,
-    /// Out: block column of each slot, u32[capacity].
+    /// Out: block column of each slot, `u32[capacity]`.
     pub slot_columns: u64,
     /// Out: block row of each group, u32[capacity / group].
     pub group_rows: u64,
