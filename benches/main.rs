@@ -32,8 +32,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, dense_to_blocks, csr_to_blocks, layer, levels, first_result, convert, read); all by
-    /// default
+    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, first_result, convert, read);
+    /// all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these

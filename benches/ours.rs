@@ -75,6 +75,9 @@ pub fn open(auto_only: bool) -> Result<Einsparse> {
 
 /// The format in which a case's operand comes.
 fn natural(problem: &Problem) -> Format {
+    if problem.two_of_four {
+        return Format::Nm { n: 2, m: 4 };
+    }
     problem.block.map_or(Format::Csr, blocks)
 }
 
@@ -84,6 +87,9 @@ fn blocks(edge: usize) -> Format {
         group: None,
     }
 }
+
+/// What the array of columns of a matrix holds: columns, or for N:M positions.
+const COLUMNS: [Role; 2] = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
 
 const GROUPS: Format = Format::GroupCoo {
     axis: 0,
@@ -137,7 +143,7 @@ impl Einsparse {
         let arrays = host.arrays();
         let columns = arrays
             .iter()
-            .find(|a| a.role == Role::Coordinate { axis: 1 })
+            .find(|a| COLUMNS.contains(&a.role))
             .ok_or_else(|| format!("{format} has no column indices"))?;
         let columns = Buffer::from_slice(columns.data)?;
         let values = Buffer::from_slice(host.values())?;
@@ -168,6 +174,7 @@ impl Einsparse {
         let mut names = Vec::new();
         let formats = match case.problem.block {
             Some(edge) => vec![blocks(edge)],
+            None if case.problem.two_of_four => vec![natural(case.problem)],
             None => vec![Format::Csr, GROUPS],
         };
         for format in formats {
@@ -318,7 +325,9 @@ impl Engine for Einsparse {
                 return Vec::new();
             }
             Ok(names) => {
-                all.push(format!("auto@{other}"));
+                if !case.problem.two_of_four {
+                    all.push(format!("auto@{other}"));
+                }
                 all.extend(names);
             }
             Err(reason) => println!("einsparse on {}: {reason}", case.problem.workload),

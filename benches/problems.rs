@@ -1,6 +1,7 @@
 //! What is measured: the problem tables as data, and how a row becomes a matrix.
 
 use einsparse_formats::{Bsr, BsrPattern, CsrPattern, FormatError, convert, generate, io};
+use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,6 +78,8 @@ pub enum Source {
     Blocks(usize, usize, f64),
     /// The same with as many blocks in every row, or (true) ten times as many in one of them.
     Counted(usize, usize, f64, bool),
+    /// Square of this extent, two of every four columns at random places.
+    TwoOfFour(usize),
 }
 
 /// One row of the tables: a pattern and what is done with it.
@@ -186,6 +189,16 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
             });
         }
     }
+    for (extent, ns) in [(4096, &[512, 4096]), (8192, &[128, 8192])] {
+        all.push(Workload {
+            op: "nm_spmm",
+            name: format!("nm2:4-{extent}"),
+            source: Source::TwoOfFour(extent),
+            ns,
+            dtypes: &BLOCK[..2],
+            quick: true,
+        });
+    }
     for edge in [64, 128] {
         for (name, skewed) in [("even", false), ("skewed", true)] {
             all.push(Workload {
@@ -272,6 +285,7 @@ fn pattern(source: &Source) -> Result<CsrPattern, FormatError> {
         &Source::Banded(rows, diagonals) => generate::banded(rows, diagonals),
         &Source::Blocks(extent, edge, density) => full_blocks(extent, edge, density, SEED),
         &Source::Counted(extent, edge, density, skewed) => counted(extent, edge, density, skewed),
+        &Source::TwoOfFour(extent) => two_of_four(extent),
     }
 }
 
@@ -342,6 +356,22 @@ fn entries_of(blocks: BsrPattern) -> Result<CsrPattern, FormatError> {
     Ok(entries.pattern().as_ref().clone())
 }
 
+/// Two entries in every four columns, each pair of places with the same probability.
+fn two_of_four(extent: usize) -> Result<CsrPattern, FormatError> {
+    const PAIRS: [[u32; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
+    let mut rng = StdRng::seed_from_u64(SEED);
+    let row = extent / 4 * 2;
+    let offsets = (0..=extent).map(|r| (r * row) as u32).collect();
+    let mut columns = Vec::with_capacity(extent * row);
+    for _ in 0..extent {
+        for group in 0..extent as u32 / 4 {
+            let pair = PAIRS[rng.random_range(0..PAIRS.len())];
+            columns.extend(pair.map(|place| group * 4 + place));
+        }
+    }
+    CsrPattern::new(extent, extent, offsets, columns)
+}
+
 /// A workload's pattern, ready for every N and element type.
 pub struct Problem {
     /// Operation, as in the record.
@@ -352,6 +382,8 @@ pub struct Problem {
     pub pattern: Arc<CsrPattern>,
     /// Block edge of a block problem.
     pub block: Option<usize>,
+    /// Two of every four columns.
+    pub two_of_four: bool,
 }
 
 impl Problem {
@@ -367,6 +399,7 @@ impl Problem {
             workload: workload.name.clone(),
             pattern: Arc::new(pattern),
             block,
+            two_of_four: matches!(workload.source, Source::TwoOfFour(_)),
         })
     }
 
@@ -384,6 +417,7 @@ impl Problem {
         let (m, k, nnz) = self.extents();
         let indices = match self.block {
             Some(edge) => nnz / (edge * edge) + m / edge + 1,
+            None if self.two_of_four => nnz / 16,
             None => nnz + m + 1,
         };
         (nnz * dtype.size() + 4 * indices) as f64 + ((k + m) * n * dtype.size()) as f64

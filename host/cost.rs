@@ -165,6 +165,7 @@ const TILE_US: f64 = 3.5;
 pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
         _ if row.family == "wgmma" => predict_panels(row, work, machine),
+        WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
@@ -318,6 +319,39 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
         machine,
         row.dtype,
         [gather_us, turns.max(1.0) * strip_us, START_US],
+    )
+}
+
+/// Bytes a clock that shared memory takes and gives; sparse `wgmma` needs them all for B.
+const SHARED_BYTES: f64 = 128.0;
+/// What reading a byte of A costs beside one of B.
+const SHARED_A: f64 = 1.5;
+/// Rate of copies of whole tiles beside gathers through L2; more than 1.3 were seen, and they were not the limit.
+const TILES_L2: f64 = 2.0;
+
+/// Tiles one after the other, each at the rate of shared memory: B is read once for each 64 rows, A once, and both are
+/// written.
+fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
+    let tiles = (work.m as f64 / rows).ceil() * (work.n as f64 / columns).ceil();
+    // A batch is one launch after the other.
+    let items = work.items as f64;
+    let sms = f64::from(machine.multiprocessors);
+    let turns = (tiles / sms).ceil().max(1.0);
+    let (k, element) = (
+        work.k.next_multiple_of(128) as f64,
+        row.dtype.bytes() as f64,
+    );
+    let (a, b) = (rows / 2.0 * element, columns * element);
+    let shared = k * (rows / 64.0 * b + SHARED_A * a + a + b);
+    let clock = machine.issue / 4.0 / sms;
+    let tile_us = shared / SHARED_BYTES / clock * 1e6 + STRIP_US * rows * columns / 8192.0;
+    let gather_us = turns * k * (a + b) / (TILES_L2 * machine.l2 / sms) * 1e6;
+    sum(
+        work,
+        machine,
+        row.dtype,
+        [gather_us, turns * tile_us, START_US].map(|us| us * items),
     )
 }
 

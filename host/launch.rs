@@ -4,7 +4,9 @@
 mod convert;
 mod gather;
 mod maps;
+mod nm;
 mod panel;
+mod prune;
 mod sampled;
 
 use std::sync::Arc;
@@ -18,21 +20,24 @@ use crate::device::Device;
 use crate::driver::RawStream;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
-use crate::indirect::{BiasAxis, SpmmForm};
+use crate::indirect::{BiasAxis, Orientation, SpmmForm};
+use crate::registry::Dtype;
 use crate::worklist::Runs;
 use gather::Gather;
+use nm::TwoOfFour;
 use panel::Panels;
 
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;
+pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawSpmm {
     /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
-    /// end.
+    /// end. For N:M the words of positions, of which the plan keeps its own copy.
     pub columns: u64,
     /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
     pub values: u64,
@@ -72,6 +77,32 @@ impl Default for RawSpmm {
     }
 }
 
+impl RawSpmm {
+    /// Bytes of B, C and the gate from one of a batch to the next.
+    fn strides(&self, order: Orientation, extents: Extents, dtype: Dtype) -> [u64; 3] {
+        let Extents { m, k, n, .. } = extents;
+        let b = if order.dense_columns { n } else { k };
+        let c = if order.out_columns { n } else { m };
+        let bytes = |rows: usize, leading: usize| {
+            (rows as u64)
+                .saturating_mul(leading as u64)
+                .saturating_mul(dtype.bytes() as u64)
+        };
+        [bytes(b, self.ldb), bytes(c, self.ldc), bytes(c, self.ldg)]
+    }
+
+    /// The addresses of one of the batch.
+    fn item(&self, strides: [u64; 3], item: usize) -> RawSpmm {
+        let [b, c, gate] = strides.map(|stride| stride.wrapping_mul(item as u64));
+        RawSpmm {
+            b: self.b.wrapping_add(b),
+            c: self.c.wrapping_add(c),
+            gate: self.gate.wrapping_add(gate),
+            ..*self
+        }
+    }
+}
+
 /// Extents of an SpMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extents {
@@ -89,6 +120,8 @@ pub(crate) enum Launch {
     Gather(Box<Gather>),
     /// Family `wgmma`.
     Panels(Box<Panels>),
+    /// Family `nm`.
+    TwoOfFour(Box<TwoOfFour>),
 }
 
 impl Launch {
@@ -104,6 +137,9 @@ impl Launch {
             ("wgmma", matrix) => Ok(Launch::Panels(Box::new(Panels::new(
                 device, row, form, extents, matrix,
             )?))),
+            ("nm", Matrix::Sparse { runs, columns, .. }) => Ok(Launch::TwoOfFour(Box::new(
+                TwoOfFour::new(device, row, form, extents, (runs, columns))?,
+            ))),
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
@@ -119,6 +155,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
+            Launch::TwoOfFour(launch) => launch.row(),
         }
     }
 
@@ -127,6 +164,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
+            Launch::TwoOfFour(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -149,6 +187,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
+            Launch::TwoOfFour(launch) => launch.bytes(),
         }
     }
 
@@ -157,6 +196,7 @@ impl Launch {
         match self {
             Launch::Gather(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
+            Launch::TwoOfFour(launch) => launch.describe(),
         }
     }
 
@@ -170,6 +210,7 @@ impl Launch {
             match self {
                 Launch::Gather(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
+                Launch::TwoOfFour(launch) => launch.run(raw, stream),
             }
         }
     }

@@ -49,6 +49,7 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
             WalkKind::Block,
             Format::Bsr { .. } | Format::BlockCoo { .. } | Format::BlockGroupCoo { .. },
         ) => None,
+        (WalkKind::Nm, Format::Nm { .. }) => None,
         (walk, format) => Some(format!("walks {}, the operand is {format}", describe(walk))),
     }
 }
@@ -58,6 +59,7 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::Csr => "entries in row order",
         WalkKind::GroupCoo => "aligned groups of entries in row order",
         WalkKind::Block => "dense blocks in block row order",
+        WalkKind::Nm => "two of every four neighbours in a row",
         WalkKind::Direct => "no sparse operand",
     }
 }

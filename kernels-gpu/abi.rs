@@ -3,10 +3,14 @@
 
 mod convert;
 mod levels;
+mod nm;
+mod prune;
 mod sampled;
 mod wgmma;
 pub use convert::*;
 pub use levels::*;
+pub use nm::*;
+pub use prune::*;
 pub use sampled::*;
 pub use wgmma::*;
 
@@ -62,6 +66,8 @@ pub enum Operation {
     Product,
     /// A product of dense matrices at the places of a pattern (SDDMM).
     Sampled,
+    /// A dense matrix to `nm:2:4`, by magnitude.
+    Compression,
     /// A dense product written to be read, which no plan takes.
     Teaching,
     /// One step of bringing a matrix into a block format.
@@ -77,6 +83,8 @@ pub enum WalkKind {
     GroupCoo,
     /// Dense blocks, block rows contiguous: BSR, BlockCOO, BlockGroupCOO.
     Block,
+    /// Two of every four neighbours in a row, with their positions: N:M.
+    Nm,
     /// No sparse operand.
     Direct,
 }
@@ -127,6 +135,8 @@ markers! {
     GroupCoo: WalkInfo { WALK: WalkKind = WalkKind::GroupCoo, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Block`].
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Nm`].
+    Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

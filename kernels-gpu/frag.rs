@@ -61,6 +61,25 @@ pub const fn descriptor(at: u32, row_bytes: u32, between: u32) -> u64 {
     (at as u64 & 0x3_ffff) >> 4 | (between as u64 / 16) << 16 | eight_rows << 32 | swizzle << 62
 }
 
+/// Metadata of the sparse `wgmma` of depth 32 (f16, bf16): row of a warp's 16, and which 16 columns of the step, half
+/// `h` of a lane's register describes: 4 groups of 4 columns, 4 bits each, low first. The lanes of [`metadata_selector`]
+/// 0 hold a whole step, those of 1 another.
+/// Source: PTX ISA, "Sparse matrix storage" of wgmma.mma_async.sp.
+pub const fn metadata(lane: u32, h: u32) -> Place {
+    (lane / 4 + 8 * h, lane % 2)
+}
+
+/// Sparsity selector with which a lane's metadata is read.
+pub const fn metadata_selector(lane: u32) -> u32 {
+    lane % 4 / 2
+}
+
+/// A lane's metadata from the words of positions of its rows, 32 columns each, as the format nm:2:4 stores them.
+pub const fn metadata_of(lane: u32, upper: u32, lower: u32) -> u32 {
+    let shift = metadata(lane, 0).1 * 16;
+    (upper >> shift) & 0xffff | (lower >> shift) << 16
+}
+
 #[cfg(all(test, not(target_arch = "nvptx64")))]
 mod tests {
     extern crate std;
@@ -92,6 +111,21 @@ mod tests {
         bijective(16, 8, lanes(4, 1).map(|(l, r, _)| a_k8(l, r)));
         bijective(8, 8, lanes(2, 1).map(|(l, r, _)| b_k8(l, r)));
         bijective(16, 2, (0..32).map(ldmatrix_x4));
+    }
+
+    /// Both selectors see every 16 columns of every row once; the halves are those of the rows' words.
+    #[test]
+    fn metadata_covers_a_step_for_either_selector() {
+        let of = |s| (0..32).filter(move |&l| metadata_selector(l) == s);
+        for selector in [0, 1] {
+            let lanes = of(selector).flat_map(|l| [0, 1].map(|h| metadata(l, h)));
+            bijective(16, 2, lanes);
+        }
+        for lane in 0..32 {
+            let word = metadata_of(lane, 0x2222_1111, 0x4444_3333);
+            let wanted = [0x3333_1111, 0x4444_2222];
+            assert_eq!(word, wanted[metadata(lane, 0).1 as usize]);
+        }
     }
 
     /// `ldmatrix` hands lane l the word l%4 of row l/4 of matrix r, whose rows lanes 8r..8r+8 address.

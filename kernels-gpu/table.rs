@@ -167,6 +167,18 @@ macro_rules! for_each_kernel {
                 sampled_bf16_16: Block, Bf16, Sampled<16, BOTH_ROWS>;
                 sampled_bf16_16t: Block, Bf16, Sampled<16, BOTH_COLUMNS>;
             }
+            nm "nm" NmParams sm_90a Product {
+                nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
+                nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
+                nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
+                nm_bf16_256x192: Nm, Bf16, TwoOfFour<2, 3>;
+                nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
+                nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
+            }
+            prune "prune" PruneParams sm_80 Compression {
+                prune_f16: Direct, F16, Word32;
+                prune_bf16: Direct, Bf16, Word32;
+            }
             levels "levels" LevelsParams sm_90a Teaching {
                 level_0_loop: Direct, F16, Level<0>;
                 level_1_shared: Direct, F16, Level<1>;

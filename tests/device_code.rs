@@ -132,7 +132,7 @@ fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
 
 /// What is wrong with a module as ptxas reports it.
 fn resource_faults(report: &Report, family: &str, arch: &str) -> Vec<String> {
-    const SPEED: [&str; 4] = ["C7508", "C7511", "C7514", "C7519"];
+    const SPEED: [&str; 5] = ["C7508", "C7511", "C7513", "C7514", "C7519"];
     let costly = report
         .warnings
         .iter()

@@ -11,6 +11,7 @@ mod files;
 mod large;
 mod levels;
 mod linear;
+mod nm;
 mod numbers;
 mod orders;
 mod places;

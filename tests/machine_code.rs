@@ -27,7 +27,10 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
         let (Some(function), Some(word)) = (current, words.next()) else {
             continue;
         };
-        let mnemonic = word.split('.').next().unwrap_or(word);
+        let mnemonic = match word.split('.').next().unwrap_or(word) {
+            "HGMMA" if word.starts_with("HGMMA.SP.") => "HGMMA.SP",
+            plain => plain,
+        };
         *functions
             .entry(function)
             .or_insert_with(BTreeMap::new)
@@ -41,21 +44,23 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
 fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let count = |name: &str| found.get(name).copied().unwrap_or(0);
     let (hopper, ampere) = (count("HGMMA"), count("HMMA"));
+    let sparse = count("HGMMA.SP");
     let (local, wanted) = (count("LDL") + count("STL"), row.family);
     let right = match wanted {
-        "wgmma" | "sampled" => hopper >= 4 && ampere == 0,
-        "block" => hopper == 0 && ampere > 0,
+        "nm" => hopper == 0 && ampere == 0 && sparse >= 2,
+        "wgmma" | "sampled" => hopper >= 4 && ampere + sparse == 0,
+        "block" => hopper + sparse == 0 && ampere > 0,
         // Loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
-            Some("0" | "1") => hopper == 0 && ampere == 0,
-            Some("2") => hopper == 0 && ampere > 0,
-            _ => hopper >= 4 && ampere == 0,
+            Some("0" | "1") => hopper + ampere + sparse == 0,
+            Some("2") => hopper + sparse == 0 && ampere > 0,
+            _ => hopper >= 4 && ampere + sparse == 0,
         },
-        _ => hopper == 0 && ampere == 0,
+        _ => hopper + ampere + sparse == 0,
     };
     (!right || local > 0).then(|| {
         format!(
-            "{} of family {wanted}: {hopper} HGMMA, {ampere} HMMA, {local} accesses to local memory",
+            "{} of family {wanted}: {hopper} HGMMA, {sparse} HGMMA.SP, {ampere} HMMA, {local} accesses to local memory",
             row.name
         )
     })
@@ -98,5 +103,5 @@ fn another_instruction_is_found_out() {
     let functions = instructions(&text);
     assert_eq!(functions[row.name]["BRA"], 1);
     let words = fault(row, &functions[row.name]).unwrap();
-    assert!(words.contains("0 HGMMA, 1 HMMA"), "{words}");
+    assert!(words.contains("0 HGMMA, 0 HGMMA.SP, 1 HMMA"), "{words}");
 }

@@ -185,6 +185,13 @@ fn refusals_say_why() {
         }),
         "the operand is nm:2:4",
     );
+    assert!(candidates(&pruned).iter().all(|row| row.family == "nm"));
+    assert!(!pruned.candidates.is_empty());
+    let halves = choice::<f16>("csr", 64, &default);
+    all_say(
+        &reasons(&halves, |row| row.family == "nm"),
+        "walks two of every four neighbours in a row, the operand is csr",
+    );
     assert!(
         choice::<f64>("bsr:16x16", 64, &default)
             .candidates
@@ -368,4 +375,40 @@ fn plans_and_tensors_cross_threads() {
     each::<f64>();
     each::<f16>();
     each::<bf16>();
+}
+
+#[test]
+fn two_of_four_comes_in_one_order_of_axes() {
+    let a = matrix::<f16>("nm:2:4");
+    let said = |text: &str, shape: &[usize]| {
+        let b = Dense::<f16>::zeros(shape.to_vec()).unwrap();
+        let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let plan = Context::cpu().plan(text, &operands, &Options::default());
+        let choice = plan.unwrap().choice().clone();
+        assert_eq!(
+            choice.candidates.is_empty(),
+            text != "C[z,m,n] = A[m,k] * B[z,k,n]",
+            "{text}"
+        );
+        let reasons = reasons(&choice, |row| row.family == "nm");
+        reasons.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (text, words) in [
+        (
+            "C[k,n] = A[m,k] * B[m,n]",
+            "walks rows of A, and the product takes its transpose",
+        ),
+        (
+            "C[m,n] = A[m,k] * B[n,k]",
+            "wanted is C[m,n] = A[m,k] * B[n,k]",
+        ),
+        (
+            "C[n,m] = A[m,k] * B[n,k]",
+            "wanted is C[n,m] = A[m,k] * B[n,k]",
+        ),
+    ] {
+        let said = said(text, &[96, 96]);
+        all_say(&said.iter().map(String::as_str).collect::<Vec<_>>(), words);
+    }
+    assert!(said("C[z,m,n] = A[m,k] * B[z,k,n]", &[3, 96, 64]).is_empty());
 }

@@ -188,7 +188,8 @@ impl Panels {
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
         for first in (0..self.extents.items).step_by(self.folded.max(1)) {
-            launches.push(self.params(&self.item(raw, first))?);
+            let strides = raw.strides(self.form.order, self.extents, self.row.dtype);
+            launches.push(self.params(&raw.item(strides, first))?);
         }
         self.function.context().set_current()?;
         // A graph keeps its own order: what a captured run shares with others is the caller's to order.
@@ -213,30 +214,9 @@ impl Panels {
         done.map_or(Ok(()), |done| done.record(stream))
     }
 
-    /// Bytes of B, C and the gate from one of the batch to the next.
-    fn strides(&self, raw: &RawSpmm) -> [u64; 3] {
-        let Extents { m, k, n, .. } = self.extents;
-        let order = self.form.order;
-        let b = if order.dense_columns { n } else { k };
-        let c = if order.out_columns { n } else { m };
-        let bytes = |rows: usize, leading: usize| (rows * leading * self.row.dtype.bytes()) as u64;
-        [bytes(b, raw.ldb), bytes(c, raw.ldc), bytes(c, raw.ldg)]
-    }
-
-    /// The addresses of one of the batch.
-    fn item(&self, raw: &RawSpmm, item: usize) -> RawSpmm {
-        let [b, c, gate] = self.strides(raw).map(|stride| stride * item as u64);
-        RawSpmm {
-            b: raw.b + b,
-            c: raw.c + c,
-            gate: raw.gate + gate,
-            ..*raw
-        }
-    }
-
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
         let Extents { m, k, n, .. } = self.extents;
-        let [_, c_item, gate_item] = self.strides(raw);
+        let [_, c_item, gate_item] = raw.strides(self.form.order, self.extents, self.row.dtype);
         let b_rows = if self.form.order.dense_columns { n } else { k };
         let element = self.row.dtype.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;

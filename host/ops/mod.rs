@@ -2,8 +2,10 @@
 
 mod einsum;
 mod linear;
+mod prune;
 mod spmm;
 
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
+pub use prune::prune_to_nm;
 pub use spmm::spmm;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use einsparse_formats::Format;
+use einsparse_formats::{AnySparse, Format};
 use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, products};
 
@@ -250,7 +250,7 @@ fn problem<T: Scalar>(
         n,
         entries: runs.total * (block.0 * block.1) as u64,
         items,
-        index_slots: host.slots() as u64 / (block.0 * block.1).max(1) as u64,
+        index_slots: index_slots(host, block),
         longest: u64::from(runs.longest),
         block,
         accumulate: form.mode == Mode::Accumulate,
@@ -266,6 +266,15 @@ fn problem<T: Scalar>(
         b_alignment: alignment_of(&[ldb, given]),
     };
     Ok(Some((problem, form)))
+}
+
+/// Words that say where the entries (blocks) are: one each, for N:M one for 16.
+fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
+    let each = match host {
+        AnySparse::Nm(_) => 16,
+        _ => block.0 * block.1,
+    };
+    (host.slots() / each.max(1)) as u64
 }
 
 /// Extents of a block of A as it is stored; those of `work` are the product's.
@@ -358,10 +367,11 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
     if problem.order.transposed && row.walk != WalkKind::Block {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
-    if problem.work.items != 1 && row.family != "wgmma" {
+    let wide = ["wgmma", "nm"].contains(&row.family);
+    if problem.work.items != 1 && !wide {
         return Some("computes one product at a time, not a batch".into());
     }
-    if problem.gated && row.family != "wgmma" {
+    if problem.gated && !wide {
         return Some("has no relu_grad".into());
     }
     let own = (row.order & B_COLUMNS != 0, row.order & C_COLUMNS != 0);
@@ -394,7 +404,7 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
         return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
     }
     let (what, alignment) = match row.walk {
-        WalkKind::Block => ("rows of B", problem.b_alignment),
+        WalkKind::Block | WalkKind::Nm => ("rows of B", problem.b_alignment),
         _ => ("rows of B and C and their length", problem.alignment),
     };
     if !alignment.is_multiple_of(row.vector as usize) {

@@ -265,6 +265,7 @@ impl<'a> Build<'a> {
         for family in missing {
             let text = cache::read_to_string(&self.assembly(&family.name))?;
             let bounded = ptx::with_launch_bounds(&text, family, &self.spec.arch)?;
+            let bounded = ptx::with_version(bounded);
             cache::write(&self.stored(family, "ptx"), bounded.as_bytes())?;
         }
         Ok(())

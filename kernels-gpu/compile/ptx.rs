@@ -63,6 +63,22 @@ pub fn with_launch_bounds(ptx: &str, family: &FamilySpec, arch: &str) -> Result<
     Ok(text)
 }
 
+/// Instructions that want a newer PTX version than rustc is asked for, and which.
+const NEWER: [(&str, &str); 1] = [("wgmma.mma_async.sp.", "8.2")];
+
+/// The text with the PTX version that its instructions want. Modules without such instructions stay open to older
+/// drivers.
+pub fn with_version(ptx: String) -> String {
+    let Some((_, version)) = NEWER.iter().find(|(word, _)| ptx.contains(word)) else {
+        return ptx;
+    };
+    let line = ptx.lines().find(|line| line.starts_with(".version "));
+    match line {
+        Some(line) => ptx.replacen(line, &format!(".version {version}"), 1),
+        None => ptx,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +112,13 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.matches(".maxntid").count(), 2);
+    }
+
+    #[test]
+    fn sparse_wgmma_raises_the_version() {
+        assert_eq!(with_version(MODULE.into()), MODULE);
+        let text = with_version(MODULE.replace("ret;", "wgmma.mma_async.sp.sync;"));
+        assert!(text.starts_with(".version 8.2\n"), "{text}");
     }
 
     #[test]

@@ -24,6 +24,8 @@ mod epilogue;
 mod gpu;
 mod levels;
 mod mma;
+mod nm;
+mod prune;
 mod ptx;
 mod sampled;
 mod spmm;

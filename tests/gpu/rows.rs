@@ -8,6 +8,12 @@ use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, sma
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream, Tensor};
 
+/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, other orders of axes their own
+/// expressions.
+pub fn takes_any(row: &Row) -> bool {
+    row.is_plain() && row.walk != WalkKind::Nm
+}
+
 /// Formats a row is run with.
 pub fn formats(row: &Row) -> Vec<String> {
     let b = format!("{}x{}", row.block.0, row.block.1);
@@ -26,7 +32,7 @@ pub fn formats(row: &Row) -> Vec<String> {
         WalkKind::GroupCoo => ["groupcoo:4", "groupcoo:8", "groupcoo:16"]
             .map(String::from)
             .into(),
-        WalkKind::Direct => Vec::new(),
+        WalkKind::Direct | WalkKind::Nm => Vec::new(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
             [format!("bsr:{b}"), format!("blockcoo:{b}")]
@@ -288,7 +294,7 @@ fn beside(axis: &str, extent: usize, tile: usize, step: usize) -> Option<String>
 fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     let mut suite = Suite::new(context);
     let rows: Vec<&'static Row> = products()
-        .filter(|row| row.dtype == dtype && row.is_plain())
+        .filter(|row| row.dtype == dtype && takes_any(row))
         .collect();
     let (blocked, single): (Vec<_>, Vec<_>) =
         rows.iter().partition(|row| row.walk == WalkKind::Block);

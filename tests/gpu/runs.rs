@@ -1,7 +1,7 @@
 //! How a plan runs: the same bits every time and on every stream, captured in a graph, on raw addresses
 //! between guard bands, on misaligned ones.
 
-use super::rows::{force, formats, rows_cut};
+use super::rows::{force, formats, rows_cut, takes_any};
 use crate::support::{
     Bias, Expression, GUARD, Problem, Rng, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
 };
@@ -33,7 +33,7 @@ fn cut_rows(row: &Row) -> CsrPattern {
 /// Calls `$check::<T>(arguments, row)` for every row of the table with its element type.
 macro_rules! each_row {
     ($check:ident($($argument:expr),*)) => {
-        for row in products().filter(|row| row.is_plain()) {
+        for row in products().filter(|row| takes_any(row)) {
             match row.dtype {
                 Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument,)* row),
                 Dtype::F64 => $check::<f64>($($argument,)* row),

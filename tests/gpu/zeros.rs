@@ -1,6 +1,6 @@
 //! Implicit zeros and padding are never multiplied: NaN and Inf planted where no entry looks, and where one does.
 
-use super::rows::{force, formats};
+use super::rows::{force, formats, takes_any};
 use crate::support::{GUARD, Problem, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
 use einsparse::kernels::abi::HALF;
@@ -151,7 +151,7 @@ fn first_at<T: Scalar>(a: &Csr<T>, row: usize, column: usize) -> usize {
 }
 
 fn every_row(context: &Context) {
-    for row in products().filter(|row| row.is_plain()) {
+    for row in products().filter(|row| takes_any(row)) {
         match row.dtype {
             Dtype::F32 | Dtype::Tf32 => check::<f32>(context, row),
             Dtype::F64 => check::<f64>(context, row),

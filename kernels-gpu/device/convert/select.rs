@@ -74,15 +74,16 @@ fn settle(p: &ConvertParams, counters: u64, state: u64, pivot: u64, left: u32) {
         found[i] = global::load_b32_fresh(word(counters, digit(i as u32) as u64), true);
         sum += found[i];
     });
-    let (mut above, _) = scan(sum);
+    let (mut reached, _) = scan(sum);
     unroll!(i < 8, {
         let own = digit(i as u32);
         global::store_b32(word(counters, own as u64), 0);
-        if above < left && above + found[i] >= left {
+        let above = reached;
+        reached += found[i];
+        if above < left && reached >= left {
             let pivot = pivot | (own as u64) << p.digit_shift;
             let words = [pivot as u32, (pivot >> 32) as u32, left - above, 0];
             global::store_v4(state, words);
         }
-        above += found[i];
     });
 }

@@ -15,6 +15,7 @@ pub mod grid;
 pub mod matrix;
 pub mod warp;
 pub mod wgmma;
+pub mod wgmma_sparse;
 
 #[cfg(target_arch = "nvptx64")]
 macro_rules! ptx {

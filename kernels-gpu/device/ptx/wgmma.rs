@@ -36,6 +36,8 @@ macro_rules! tied {
     };
 }
 
+pub(super) use tied;
+
 /// `D += A B` with operands of one type, per number of chunks; A from shared memory, or from registers.
 macro_rules! mma {
     ($(#[$doc:meta])* $name:ident, $registers:ident, $n1:literal, $n2:literal, $n4:literal) => {
@@ -86,6 +88,7 @@ impl<const C: usize> Acc<C> {
         match C {
             1 => tied!(d [0] "wgmma.fence.sync.aligned; // " ""),
             2 => tied!(d [0 1] "wgmma.fence.sync.aligned; // " ""),
+            3 => tied!(d [0 1 2] "wgmma.fence.sync.aligned; // " ""),
             _ => tied!(d [0 1 2 3] "wgmma.fence.sync.aligned; // " ""),
         }
     }
@@ -97,6 +100,7 @@ impl<const C: usize> Acc<C> {
         match C {
             1 => tied!(d [0] "wgmma.wait_group.sync.aligned {n}; // " "", n = const PENDING),
             2 => tied!(d [0 1] "wgmma.wait_group.sync.aligned {n}; // " "", n = const PENDING),
+            3 => tied!(d [0 1 2] "wgmma.wait_group.sync.aligned {n}; // " "", n = const PENDING),
             _ => tied!(d [0 1 2 3] "wgmma.wait_group.sync.aligned {n}; // " "", n = const PENDING),
         }
     }

@@ -83,33 +83,43 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             }
             stages = 1;
         }
-        let o = p.output(strip.item);
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let corner = [strip.row + half * HALF as u32, strip.column];
+        Self::write::<E>(p.output(strip.item), p.m, corner, (half, slab), stages, acc);
+    }
+
+    /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
+    /// above row `m`. `slab`: [`SLAB`] bytes of shared memory for warpgroup `half`.
+    #[inline(always)]
+    pub(in crate::device) fn write<E: WgmmaElem>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        (half, slab): (u32, u32),
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
         let lane = gpu::thread_again() % 32;
-        let top = strip.row + half * HALF as u32;
-        if top >= p.m {
+        if top >= m {
             return;
         }
         let row = top + gpu::thread_again() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
         let bias = ROWS.map(|r| {
             let row = row + r as u32 * 4;
-            if row < p.m {
-                row_bias::<E>(o, row)
-            } else {
-                0.0
-            }
+            if row < m { row_bias::<E>(o, row) } else { 0.0 }
         });
-        let column = strip.column + lane % 4 * 2;
+        let column = left + lane % 4 * 2;
         Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
             if ORDER & C_COLUMNS == 0 {
-                Self::send::<E>(o, p.m, strip, half, acc);
+                Self::send::<E>(o, m, [top, left], slab, acc);
             } else {
-                Self::send_columns::<E>(o, p.m, strip, half, acc);
+                Self::send_columns::<E>(o, m, [top, left], (half, slab), acc);
             }
         } else {
             unroll!(r < 2, {
                 let row = row + r as u32 * 8;
-                if row < p.m {
+                if row < m {
                     Self::store_row::<E>(o, row, column, r, acc);
                 }
             });
@@ -196,12 +206,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores:
     /// the copy engine would put them behind the copies of the stages ahead.
     #[inline(always)]
-    fn send<E: WgmmaElem>(o: Output, m: u32, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
+    fn send<E: WgmmaElem>(o: Output, m: u32, [top, left]: [u32; 2], slab: u32, acc: &Acc<CHUNKS>) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
+        let slab = slab + warp * 2048;
         let (r, chunk) = frag::ldmatrix_x4(lane);
-        let row = strip.row + half * HALF as u32 + warp * 16 + lane / 8;
-        let column = strip.column + lane % 8 * 8;
+        let row = top + warp * 16 + lane / 8;
+        let column = left + lane % 8 * 8;
         let c_row = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
         unroll!(c < CHUNKS, {
             warp::sync_lanes(u32::MAX);
@@ -233,12 +243,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of
     /// 128 bytes.
     #[inline(always)]
-    fn send_columns<E: WgmmaElem>(o: Output, m: u32, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
+    fn send_columns<E: WgmmaElem>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        (half, slab): (u32, u32),
+        acc: &Acc<CHUNKS>,
+    ) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
-        let row = strip.row + half * HALF as u32 + lane % 8 * 8;
+        let row = top + lane % 8 * 8;
         let line = warp * 16 + lane / 8;
-        let column = strip.column + line;
+        let column = left + line;
         let c_line = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
         unroll!(c < CHUNKS, {
             barrier::sync_named(1 + half, 128);

@@ -1,0 +1,246 @@
+//! A kernel of the `nm` family: the order of its tiles, tensor maps of the operands.
+
+use einsparse_kernels::abi::{
+    FLAG_VECTORS, HALF, NM_DEPTH, NM_PAIR, NM_PAIR_WORDS, NM_STEPS, NmParams,
+};
+use einsparse_kernels::frag;
+use einsparse_kernels::table::Row;
+
+use super::maps::{Flat, tensor_map};
+use super::{Extents, RawSpmm, aligned, flags, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::worklist::Runs;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Columns of A that one word of positions describes.
+const WORD: usize = 32;
+/// Rows of tiles that are finished before the next ones begin: their A stays in L2 while B passes.
+const RASTER: usize = 8;
+
+/// Positions 0 and 1 of each group: valid metadata where there are zeros only.
+const PADDING: u32 = 0x4444_4444;
+
+/// A kernel chosen for one pattern.
+#[derive(Debug)]
+pub(crate) struct TwoOfFour {
+    row: &'static Row,
+    function: Function,
+    form: SpmmForm,
+    extents: Extents,
+    runs: Arc<Runs>,
+    positions: Vec<u32>,
+    metadata: DeviceMemory,
+    pairs: u32,
+    tiles: DeviceMemory,
+    tile_count: u32,
+    blocks: u32,
+}
+
+/// First row and column of every tile, in the order of work.
+fn tiles(m: usize, n: usize, (rows, columns): (usize, usize)) -> Vec<[u32; 2]> {
+    let (down, across) = (m.div_ceil(rows), n.div_ceil(columns));
+    let mut list = Vec::with_capacity(down * across);
+    for group in (0..down).step_by(RASTER) {
+        for x in 0..across {
+            let of_group = group..down.min(group + RASTER);
+            list.extend(of_group.map(|y| [(y * rows) as u32, (x * columns) as u32]));
+        }
+    }
+    list
+}
+
+/// The words of positions, `[m, words]`, as the lanes of a warpgroup hold them for `wgmma`: for each 64 rows, pair of
+/// stages and thread a word for either stage. Rows are filled up to a multiple of `rows`.
+fn metadata(positions: &[u32], m: usize, words: usize, rows: usize) -> Vec<u32> {
+    let pairs = words.div_ceil(NM_STEPS * NM_PAIR);
+    let word = |row: usize, at: usize| match row < m && at < words {
+        true => positions[row * words + at],
+        false => PADDING,
+    };
+    let mut all = vec![0; m.next_multiple_of(rows) / HALF * pairs * NM_PAIR_WORDS];
+    let chunks = all.par_chunks_mut(NM_PAIR_WORDS).enumerate();
+    chunks.for_each(|(i, chunk)| {
+        let (top, pair) = (i / pairs * HALF, i % pairs);
+        for (at, out) in chunk.iter_mut().enumerate() {
+            let (thread, stage) = (at / NM_PAIR, pair * NM_PAIR + at % NM_PAIR);
+            let lane = thread as u32 % 32;
+            let step = stage * NM_STEPS + frag::metadata_selector(lane) as usize;
+            let row = |h| top + thread / 32 * 16 + frag::metadata(lane, h).0 as usize;
+            *out = frag::metadata_of(lane, word(row(0), step), word(row(1), step));
+        }
+    });
+    all
+}
+
+impl TwoOfFour {
+    pub(super) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        (runs, positions): (&Arc<Runs>, &[u32]),
+    ) -> Result<Self> {
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let Extents { m, k, n, .. } = extents;
+        let edge = row.block.0.max(row.columns) as usize;
+        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - edge)?;
+        }
+        let list = tiles(m, n, (row.block.0 as usize, row.columns as usize));
+        let tile_count = small("tiles of C", list.len())?;
+        let words = k.div_ceil(WORD);
+        let metadata = metadata(positions, m, words, row.block.0 as usize);
+        Ok(TwoOfFour {
+            row,
+            function,
+            form,
+            extents,
+            runs: Arc::clone(runs),
+            positions: positions.to_vec(),
+            metadata: device.upload(&metadata)?,
+            pairs: small("stages of a tile", words.div_ceil(NM_STEPS * NM_PAIR))?,
+            tiles: device.upload(&list)?,
+            tile_count,
+            blocks: tile_count.min(device.machine().multiprocessors),
+        })
+    }
+
+    pub(super) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    pub(super) fn fits(&self, runs: &Arc<Runs>, positions: Option<&[u32]>) -> bool {
+        Arc::ptr_eq(&self.runs, runs) || positions == Some(&*self.positions)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.tiles.bytes() + self.metadata.bytes()
+    }
+
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "{} tiles of {} x {}, 0 rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            self.tile_count,
+            self.row.block.0,
+            self.row.columns,
+            self.blocks,
+            self.row.threads,
+            self.row.shared_bytes,
+            self.bytes()
+        )
+    }
+
+    /// # Safety
+    /// As [`super::Launch::run`].
+    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+        let strides = raw.strides(self.form.order, self.extents, self.row.dtype);
+        let mut launches = Vec::with_capacity(self.extents.items);
+        for item in 0..self.extents.items {
+            launches.push(self.params(&raw.item(strides, item))?);
+        }
+        self.function.context().set_current()?;
+        let config = LaunchConfig {
+            grid: [self.blocks, 1, 1],
+            block: [self.row.threads, 1, 1],
+            smem_bytes: self.row.shared_bytes,
+            cluster: None,
+            overlap_previous: false,
+        };
+        for params in &launches {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, params)? };
+        }
+        Ok(())
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<NmParams> {
+        let Extents { m, k, n, .. } = self.extents;
+        let element = self.row.dtype.bytes();
+        let (mut flags, _) = flags(&self.form, self.extents, raw)?;
+        let words = k.div_ceil(WORD);
+        aligned(self.row, "B", raw.b, raw.ldb)?;
+        aligned(self.row, "values of A", raw.values, words * WORD / 2)?;
+        // Without a gate both are 0.
+        let whole = [raw.ldc, n, raw.ldg]
+            .iter()
+            .all(|x| (x * element).is_multiple_of(16));
+        if whole && raw.c.is_multiple_of(16) && raw.gate.is_multiple_of(16) {
+            flags |= FLAG_VECTORS;
+        }
+        let a_tile = [NM_DEPTH / 2, self.row.block.0 as usize];
+        let stored = words * WORD / 2;
+        let map = |address, extents, leading, tile: [usize; 2]| {
+            let matrix = Flat {
+                address,
+                extents,
+                leading,
+            };
+            tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.tiles)
+        };
+        Ok(NmParams {
+            a_map: map(raw.values, [stored, m], stored, a_tile)?,
+            b_map: map(raw.b, [n, k], raw.ldb, [HALF, NM_DEPTH])?,
+            meta: self.metadata.address(),
+            tiles: self.tiles.address(),
+            c: raw.c,
+            bias: raw.bias,
+            gate: raw.gate,
+            alpha: raw.alpha,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            flags,
+            pairs: self.pairs,
+            tile_count: self.tile_count,
+            zero: 0,
+            gate_bytes: small(
+                "bytes of a row of the gate",
+                raw.ldg.saturating_mul(element),
+            )?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Each 16 columns of every row stand once where the lane that `wgmma` asks for them finds them.
+    #[test]
+    fn lanes_hold_every_position_once() {
+        let (m, words) = (70, 5);
+        let positions: Vec<u32> = (0..m as u32 * 5).map(|i| i << 16 | (i + 1000)).collect();
+        let all = metadata(&positions, m, words, 128);
+        assert_eq!(all.len(), 2 * 2 * NM_PAIR_WORDS);
+        let halves = |list: &[u32]| {
+            let halves = list.iter().flat_map(|w| [w & 0xffff, w >> 16]);
+            let mut halves: Vec<u32> = halves.filter(|&h| h != 0x4444).collect();
+            halves.sort_unstable();
+            halves
+        };
+        assert_eq!(halves(&all), halves(&positions));
+        // Row 65 is row 1 of the second 64: lane 4, second pair, and word 4 is step 0.
+        assert_eq!(
+            all[3 * NM_PAIR_WORDS + 4 * 2] & 0xffff,
+            positions[65 * 5 + 4] & 0xffff
+        );
+    }
+
+    #[test]
+    fn every_tile_comes_once() {
+        let list = tiles(2600, 400, (256, 192));
+        let all: BTreeSet<[u32; 2]> = list.iter().copied().collect();
+        assert_eq!((list.len(), all.len()), (11 * 3, 11 * 3));
+        assert_eq!(list[..2], [[0, 0], [256, 0]]);
+        assert_eq!(list[8], [0, 192]);
+        assert!(tiles(0, 400, (256, 192)).is_empty());
+    }
+}

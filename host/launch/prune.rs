@@ -1,0 +1,83 @@
+//! Magnitude pruning of a dense matrix on a GPU.
+
+use einsparse_kernels::abi::{Operation, PruneParams};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::{small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, LaunchConfig, RawStream};
+use crate::error::Result;
+use crate::registry::Dtype;
+
+/// Columns of a word of positions, and values that stay of them.
+const WORD: usize = 32;
+const KEPT: usize = 16;
+
+/// A row-major matrix in device memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DenseMatrix {
+    pub address: u64,
+    pub rows: usize,
+    pub columns: usize,
+    /// Elements from one row to the next.
+    pub leading: usize,
+}
+
+/// The kernel for an element type.
+pub(crate) fn pruner(dtype: Dtype) -> Option<&'static Row> {
+    let fits = |row: &&Row| row.operation == Operation::Compression && row.dtype == dtype;
+    kernels().iter().find(fits)
+}
+
+/// Queues the pruning of `matrix` to 2:4, and returns the words of positions and the values, each with room for `room`
+/// elements behind, which are zero.
+///
+/// # Safety
+/// The matrix is there, with elements of the row's type, until the work is done.
+pub(crate) unsafe fn prune(
+    device: &Device,
+    row: &'static Row,
+    matrix: DenseMatrix,
+    room: usize,
+    stream: RawStream<'_>,
+) -> Result<[DeviceMemory; 2]> {
+    let element = row.dtype.bytes();
+    let words = matrix.columns.div_ceil(WORD);
+    let total = matrix.rows.saturating_mul(words);
+    within("slots", total.saturating_mul(KEPT), u32::MAX as usize)?;
+    let function = device
+        .modules()
+        .function(row.family, row.name, row.shared_bytes)?;
+    let meta = device.zeros((total + room) * 4)?;
+    let values = device.zeros((total * KEPT + room) * element)?;
+    let bytes = matrix.leading.saturating_mul(element);
+    let whole = [
+        matrix.columns * element,
+        bytes,
+        (matrix.address % 16) as usize,
+    ]
+    .iter()
+    .all(|x| x.is_multiple_of(16));
+    let params = PruneParams {
+        dense: matrix.address,
+        values: values.address(),
+        meta: meta.address(),
+        total: small("words of positions", total)?,
+        words: small("words of a row", words)?,
+        columns: small("columns", matrix.columns)?,
+        leading_bytes: small("bytes of a row", bytes)?,
+        vectors: u32::from(whole),
+        reserved: 0,
+    };
+    let config = LaunchConfig {
+        grid: [params.total.div_ceil(row.threads), 1, 1],
+        block: [row.threads, 1, 1],
+        smem_bytes: row.shared_bytes,
+        cluster: None,
+        overlap_previous: false,
+    };
+    // SAFETY: the params are those of the family; the matrix is the caller's promise, the outputs have the room that
+    // the extents ask for.
+    unsafe { function.launch(&config, stream, &params)? };
+    Ok([meta, values])
+}

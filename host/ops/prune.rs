@@ -1,0 +1,74 @@
+//! Magnitude pruning to 2:4.
+
+use std::sync::Arc;
+
+use einsparse_formats::{Nm, NmPattern, convert};
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::launch::{DenseMatrix, prune, pruner};
+use crate::registry::Scalar;
+use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zeros};
+
+/// A dense matrix `[m,k]` to `nm:2:4`, where it lies: of every 4 neighbours in a row the 2 of largest magnitude stay
+/// (Mishra et al., arXiv 2104.08378, section 4). Between equals the lower column stays, NaN counts as the largest: bit
+/// for bit what [`convert::prune_to_nm`] makes of it. On a GPU a kernel does this for f16 and bf16; other element types
+/// take the way over the host. Only the positions are read back, for plans. Waits for all work on the GPU.
+///
+/// ```
+/// use einsparse::{Context, ops};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::new();
+/// let dense = ctx.upload_dense(&Dense::new([1, 4], vec![1.0f32, -3.0, 2.0, 2.0])?)?;
+/// let pruned = ops::prune_to_nm(&ctx, &dense)?;
+/// assert_eq!(pruned.to_host()?.to_dense()?.values(), [0.0, -3.0, 2.0, 0.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Format`] if the tensor is not a matrix or its slots do not fit u32; [`Error::Operand`] if it lies in
+/// another context.
+pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<SparseTensor<T>> {
+    let here = match (context.device(), dense.device()) {
+        (Some(device), Some(own)) => own.is_same(device),
+        (None, None) => true,
+        _ => false,
+    };
+    if !here {
+        return Err(Error::Operand {
+            name: "dense".into(),
+            reason: "lies in another context".into(),
+        });
+    }
+    let (Some(device), Some(row), &[rows, columns], Some(address)) = (
+        context.device(),
+        pruner(T::DTYPE),
+        dense.shape(),
+        dense.address(),
+    ) else {
+        return context.upload(convert::prune_to_nm(&dense.to_dense()?)?);
+    };
+    let matrix = DenseMatrix {
+        address,
+        rows,
+        columns,
+        leading: dense.leading(),
+    };
+    device.context().set_current()?;
+    device.context().synchronize()?;
+    let stream = context.stream()?;
+    // SAFETY: the tensor has these extents and element type, and is borrowed until the work is done.
+    let [meta, values] = unsafe { prune(device, row, matrix, VECTOR_ENTRIES, stream.raw())? };
+    stream.synchronize()?;
+    let words = rows * columns.div_ceil(32);
+    let mut positions = vec![0u32; words];
+    device.read(&meta, &mut positions)?;
+    let pattern = NmPattern::new(rows, columns, positions)?;
+    let host = Nm::new(pattern, host_zeros(words * 16)?)?;
+    let arrays = DeviceArrays {
+        columns: meta,
+        values,
+        device: Arc::clone(device),
+    };
+    Ok(SparseTensor::made(host.into(), arrays))
+}
