@@ -28,3 +28,5 @@ mod spmm;
 mod tile;
 mod walk;
 mod wgmma;
+
+use wgmma::narrow;

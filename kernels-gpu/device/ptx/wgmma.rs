@@ -72,6 +72,24 @@ macro_rules! mma {
     };
 }
 
+/// `D = A B` or `D += A B` of types that want both operands contiguous along k, from shared memory. `$scales`: factors of A
+/// and B, which integers have not. Source: PTX ISA, "wgmma.mma_async".
+macro_rules! mma_k_major {
+    ($(#[$doc:meta])* $name:ident, $n1:literal, $n2:literal, $n4:literal, $scales:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(&mut self, a: u64, b: u64, onto: bool) {
+            let d = &mut self.0;
+            let onto = onto as u32;
+            match C {
+                1 => tied!(d [0] $n1 $scales, a = in(reg64) a, b = in(reg64) b, onto = in(reg32) onto),
+                2 => tied!(d [0 1] $n2 $scales, a = in(reg64) a, b = in(reg64) b, onto = in(reg32) onto),
+                _ => tied!(d [0 1 2 3] $n4 $scales, a = in(reg64) a, b = in(reg64) b, onto = in(reg32) onto),
+            }
+        }
+    };
+}
+
 impl<const C: usize> Acc<C> {
     /// All zero.
     #[inline(always)]
@@ -114,6 +132,30 @@ impl<const C: usize> Acc<C> {
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {{",
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {{",
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {{"
+    }
+    mma_k_major! {
+        /// fp8 e4m3, 32 deep. `onto` false: what the accumulators hold is not added.
+        mma_e4m3,
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {{",
+        "}}, {a}, {b}, p, 1, 1; }}"
+    }
+    mma_k_major! {
+        /// fp8 e5m2, 32 deep.
+        mma_e5m2,
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.f32.e5m2.e5m2 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.f32.e5m2.e5m2 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k32.f32.e5m2.e5m2 {{",
+        "}}, {a}, {b}, p, 1, 1; }}"
+    }
+    mma_k_major! {
+        /// 8-bit integers, 32 deep; the accumulators are i32 in these registers.
+        mma_s8,
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {{",
+        "}}, {a}, {b}, p; }}"
     }
 }
 

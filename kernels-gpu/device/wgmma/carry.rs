@@ -25,6 +25,18 @@ pub struct Cut {
 /// true. `told`: two words of shared memory.
 #[inline(always)]
 pub fn carry<const CHUNKS: usize>(cut: Cut, half: u32, told: u32, acc: &mut Acc<CHUNKS>) -> bool {
+    carry_by(cut, half, told, acc, |a, b| a + b)
+}
+
+/// [`carry`] with the addition that the accumulators want.
+#[inline(always)]
+pub fn carry_by<const CHUNKS: usize>(
+    cut: Cut,
+    half: u32,
+    told: u32,
+    acc: &mut Acc<CHUNKS>,
+    add: impl Fn(f32, f32) -> f32,
+) -> bool {
     let lane = gpu::thread_again() % 128;
     // A warpgroup's accumulators, four of each thread side by side.
     let bytes = (CHUNKS * 8 * 128 * 16) as u64;
@@ -71,7 +83,10 @@ pub fn carry<const CHUNKS: usize>(cut: Cut, half: u32, told: u32, acc: &mut Acc<
         unroll!(c < CHUNKS, {
             unroll!(j < 8, {
                 let four = global::load_v4_fresh(from + ((c * 8 + j) * 128 * 16) as u64, true);
-                unroll!(i < 4, { acc.0[c][4 * j + i] += f32::from_bits(four[i]) });
+                unroll!(i < 4, {
+                    let own = &mut acc.0[c][4 * j + i];
+                    *own = add(*own, f32::from_bits(four[i]));
+                });
             });
         });
     }
