@@ -30,6 +30,7 @@ mod ell;
 mod entries;
 mod error;
 mod format;
+mod fp8;
 #[cfg(feature = "ndarray")]
 mod from_ndarray;
 #[cfg(feature = "sprs")]
@@ -58,6 +59,7 @@ pub use element::{Accumulator, Element};
 pub use ell::{Ell, EllPattern};
 pub use entries::Entries;
 pub use error::FormatError;
+pub use fp8::{E4m3, E5m2};
 pub use format::Format;
 pub use group_coo::{GroupCoo, GroupCooPattern};
 pub use half::{bf16, f16};

@@ -20,9 +20,8 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
 use crate::worklist::Runs;
 use gather::Gather;
-use panel::Panels;
 
-pub(crate) use panel::Matrix;
+pub(crate) use panel::{Matrix, Panels};
 pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
 
 /// Device addresses of one run. Leading dimensions in elements.
@@ -91,7 +90,7 @@ impl Launch {
     ) -> Result<Self> {
         match (row.family, matrix) {
             ("wgmma", matrix) => Ok(Launch::Panels(Box::new(Panels::new(
-                device, row, form, extents, matrix,
+                device, row, form, extents, matrix, row.dtype,
             )?))),
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,

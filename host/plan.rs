@@ -3,6 +3,7 @@
 
 mod bind;
 mod choose;
+mod narrow;
 mod sampled;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
 pub use choose::{Candidate, Choice, Problem};
+pub use narrow::{Narrow, NarrowPlan};
 pub use sampled::SampledPlan;
 
 /// How f32 matrices are multiplied on Tensor Cores.

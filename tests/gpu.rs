@@ -7,6 +7,7 @@ mod dense;
 mod driver;
 mod files;
 mod large;
+mod narrow;
 mod numbers;
 mod orders;
 mod places;

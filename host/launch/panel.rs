@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use einsparse_kernels::abi::{
-    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_VECTORS, HALF, PANEL_BYTES, STRIP, WgmmaParams,
+    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
+    PANEL_BYTES, STRIP, WgmmaParams,
 };
 use einsparse_kernels::table::Row;
 
@@ -13,6 +14,7 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::registry::Dtype;
 use crate::strips::{Pieces, Records, Schedule, Source};
 use crate::worklist::Runs;
 
@@ -51,6 +53,8 @@ pub(crate) struct Panels {
     /// End of the last run: partial sums of cut strips are one workspace, so the next run waits for it.
     done: Mutex<Event>,
     row: &'static Row,
+    /// Type of C.
+    out: Dtype,
     function: Function,
     form: SpmmForm,
     extents: Extents,
@@ -69,12 +73,13 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    pub(super) fn new(
+    pub(crate) fn new(
         device: &Device,
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
         matrix: Matrix<'_>,
+        out: Dtype,
     ) -> Result<Self> {
         let function = device
             .modules()
@@ -116,6 +121,7 @@ impl Panels {
         let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
             row,
+            out,
             function,
             form,
             extents,
@@ -135,11 +141,11 @@ impl Panels {
         })
     }
 
-    pub(super) fn row(&self) -> &'static Row {
+    pub(crate) fn row(&self) -> &'static Row {
         self.row
     }
 
-    pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
+    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
         self.planned.as_ref().is_some_and(|planned| {
             Arc::ptr_eq(&planned.runs, runs)
                 || *planned.runs == **runs && Some(&*planned.columns) == columns
@@ -147,16 +153,16 @@ impl Panels {
     }
 
     /// Elements from one row of A's values to the next.
-    pub(super) fn leading(&self) -> usize {
+    pub(crate) fn leading(&self) -> usize {
         self.values.leading
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!(
             "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.strip_count,
@@ -170,7 +176,7 @@ impl Panels {
 
     /// # Safety
     /// As [`super::Launch::run`].
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let params = self.params(raw)?;
         self.function.context().set_current()?;
         // A graph keeps its own order: what a captured run shares with others is the caller's to order.
@@ -195,7 +201,7 @@ impl Panels {
 
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
         let Extents { m, k, n } = self.extents;
-        let element = self.row.dtype.bytes();
+        let element = self.out.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         super::aligned(self.row, "values of A", raw.values, self.values.leading)?;
@@ -210,6 +216,9 @@ impl Panels {
             && raw.c.is_multiple_of(16);
         if whole {
             flags |= FLAG_VECTORS;
+        }
+        if self.row.family == "narrow" {
+            flags |= out_flag(self.out);
         }
         let (pieces, order) = (Pieces::of(self.row), self.row.order);
         // Rows of a piece as they lie in memory.
@@ -259,6 +268,16 @@ impl Panels {
             a_row: small("elements of a row of A's values", columns)?,
             rounds: small("rounds of strips", self.rounds)?,
         })
+    }
+}
+
+/// How a kernel of 8-bit operands is told the type of C.
+fn out_flag(out: Dtype) -> u32 {
+    match out {
+        Dtype::F16 => FLAG_OUT_F16,
+        Dtype::Bf16 => FLAG_OUT_BF16,
+        Dtype::F32 => FLAG_OUT_F32,
+        _ => 0,
     }
 }
 

@@ -36,6 +36,26 @@ macro_rules! tied {
     };
 }
 
+/// No instruction, with all registers of the chunks `$c` as its results.
+macro_rules! unset {
+    ($d:ident $($c:tt)+) => {
+        ptx!(
+            concat!("//", $(tied!(@ $c)),+),
+            $(
+                out(reg32) $d[$c][0], out(reg32) $d[$c][1], out(reg32) $d[$c][2], out(reg32) $d[$c][3],
+                out(reg32) $d[$c][4], out(reg32) $d[$c][5], out(reg32) $d[$c][6], out(reg32) $d[$c][7],
+                out(reg32) $d[$c][8], out(reg32) $d[$c][9], out(reg32) $d[$c][10], out(reg32) $d[$c][11],
+                out(reg32) $d[$c][12], out(reg32) $d[$c][13], out(reg32) $d[$c][14], out(reg32) $d[$c][15],
+                out(reg32) $d[$c][16], out(reg32) $d[$c][17], out(reg32) $d[$c][18], out(reg32) $d[$c][19],
+                out(reg32) $d[$c][20], out(reg32) $d[$c][21], out(reg32) $d[$c][22], out(reg32) $d[$c][23],
+                out(reg32) $d[$c][24], out(reg32) $d[$c][25], out(reg32) $d[$c][26], out(reg32) $d[$c][27],
+                out(reg32) $d[$c][28], out(reg32) $d[$c][29], out(reg32) $d[$c][30], out(reg32) $d[$c][31],
+            )+
+            options(pure, nomem, nostack)
+        )
+    };
+}
+
 /// `D += A B` with operands of one type, per number of chunks; A from shared memory, or from registers.
 macro_rules! mma {
     ($(#[$doc:meta])* $name:ident, $registers:ident, $n1:literal, $n2:literal, $n4:literal) => {
@@ -95,6 +115,30 @@ impl<const C: usize> Acc<C> {
     #[inline(always)]
     pub fn zero() -> Self {
         Acc([[0f32; 32]; C])
+    }
+
+    /// Whatever the registers hold: for a `wgmma` that does not add to it.
+    #[inline(always)]
+    pub fn unset() -> Self {
+        let mut acc = Self::zero();
+        let d = &mut acc.0;
+        match C {
+            1 => unset!(d 0),
+            2 => unset!(d 0 1),
+            _ => unset!(d 0 1 2 3),
+        }
+        acc
+    }
+
+    /// No instruction: what is computed of the accumulators so far is computed before what follows.
+    #[inline(always)]
+    pub fn settle(&mut self) {
+        let d = &mut self.0;
+        match C {
+            1 => tied!(d [0] "// " ""),
+            2 => tied!(d [0 1] "// " ""),
+            _ => tied!(d [0 1 2 3] "// " ""),
+        }
     }
 
     /// Orders earlier accesses to the accumulators before the next `wgmma`.

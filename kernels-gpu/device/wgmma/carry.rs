@@ -1,5 +1,6 @@
 //! Partial sums of a strip that several thread blocks share.
 
+use crate::abi::{Strip, WgmmaParams};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global};
@@ -19,6 +20,21 @@ pub struct Cut {
     pub parts: u32,
     /// Pair of counters.
     pub counter: u32,
+}
+
+impl Cut {
+    /// What a strip says of itself.
+    #[inline(always)]
+    pub fn of(p: &WgmmaParams, strip: Strip) -> Cut {
+        Cut {
+            partial: p.partial,
+            counters: p.counters,
+            first: strip.first,
+            part: strip.part,
+            parts: strip.parts,
+            counter: strip.counter,
+        }
+    }
 }
 
 /// Leaves the partial sums of this part. The warpgroup that arrives last gets the sum over all parts, in order, and

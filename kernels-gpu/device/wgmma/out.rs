@@ -1,7 +1,7 @@
 //! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and sent to C
 //! through shared memory as whole rows, or element by element where C does not allow that.
 
-use super::carry::{Cut, carry_by};
+use super::carry::{Cut, carry};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, row_bias, scale};
@@ -45,37 +45,13 @@ impl<
         acc: &mut Acc<CHUNKS>,
     ) {
         let mut stages = strip.stages;
-        if !Self::collect(p, strip, half, &mut stages, acc, |a, b| a + b) {
-            return;
+        if strip.parts > 1 {
+            if !carry(Cut::of(p, strip), half, Self::scratch(), acc) {
+                return;
+            }
+            stages = 1;
         }
         Self::finish_and_send::<E>(p, strip, half, stages, acc);
-    }
-
-    /// The sum over all parts of a strip that was cut, for the warpgroup that arrives last; false for the others.
-    #[inline(always)]
-    pub(super) fn collect(
-        p: &WgmmaParams,
-        strip: Strip,
-        half: u32,
-        stages: &mut u32,
-        acc: &mut Acc<CHUNKS>,
-        add: impl Fn(f32, f32) -> f32,
-    ) -> bool {
-        if strip.parts > 1 {
-            let cut = Cut {
-                partial: p.partial,
-                counters: p.counters,
-                first: strip.first,
-                part: strip.part,
-                parts: strip.parts,
-                counter: strip.counter,
-            };
-            if !carry_by(cut, half, Self::scratch(), acc, add) {
-                return false;
-            }
-            *stages = 1;
-        }
-        true
     }
 
     /// Epilogue and stores in the type of C, which need not be that of A and B.

@@ -8,7 +8,7 @@ use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, warp};
 use crate::device::wgmma::consumer::NONE;
-use crate::device::wgmma::strip;
+use crate::device::wgmma::strip as strip_of;
 
 /// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
 const PART: usize = 2;
@@ -19,15 +19,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     pub(super) fn consume_narrow<E: NarrowElem>(p: &WgmmaParams) {
         let half = gpu::thread() / 128;
-        let mut later = strip(p, 0);
+        let mut later = strip_of(p, 0);
         let mut round = 0;
         let (mut slot, mut parity) = (0, 0);
-        let mut part = Acc::<PART>::zero();
         while later.row != NO_STRIP {
             let strip = later;
-            round += 1;
-            later = super::super::strip(p, round);
             let mut acc = Acc::<CHUNKS>::zero();
+            let mut part = Acc::<PART>::unset();
             let mut held = NONE;
             let mut s = 0;
             while s < strip.stages {
@@ -65,6 +63,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 acc.wait::<0>();
                 Self::free(held);
             }
+            // Not before: registers are scarce until here.
+            round += 1;
+            later = strip_of(p, round);
             Self::leave_narrow::<E>(p, strip, half, &mut acc);
         }
     }
@@ -93,6 +94,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     });
                 });
             });
+            // Before the next `wgmma`, or its sums would want registers of their own.
+            acc.settle();
         });
     }
 
@@ -109,15 +112,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let stage = Self::stage(slot);
         let slab = stage + half * SLAB as u32;
         let panel = stage + (2 * SLAB + first * 64 * PK) as u32;
-        unroll!(step < STEPS, {
-            if PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
-                let onto = onto
-                    || if PK >= Self::DEPTH {
-                        step > 0
-                    } else {
-                        mask & 0x55 & ((1 << (2 * step)) - 1) != 0
-                    };
-                E::mma::<C>(acc, Self::a(slab, step), Self::b(panel, step), onto);
+        unroll!(slice < Self::SLICES, {
+            let first = slice * STEPS / Self::SLICES;
+            if Self::SLICES == 1 || mask >> (2 * first) & 1 != 0 {
+                unroll!(i < STEPS / Self::SLICES, {
+                    let step = first + i;
+                    // Bits of the slices before, and one that is never set: were it known that nothing is added, ptxas would
+                    // start these sums in further registers, ahead of the additions of those before, and there are none.
+                    let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;
+                    let onto = onto || i > 0 || mask & before != 0;
+                    E::mma::<C>(acc, Self::a(slab, step), Self::b(panel, step), onto);
+                });
             }
         });
     }

@@ -5,12 +5,23 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{global, warp};
+use crate::device::wgmma::carry::{Cut, carry_by};
 use crate::frag;
 
 /// An accumulator's word as the i32 that it is.
 #[inline(always)]
 fn whole(x: f32) -> i32 {
     x.to_bits() as i32
+}
+
+/// The sum of two accumulators.
+#[inline(always)]
+fn add<E: NarrowElem>(a: f32, b: f32) -> f32 {
+    if E::WHOLE {
+        f32::from_bits(whole(a).wrapping_add(whole(b)) as u32)
+    } else {
+        a + b
+    }
 }
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
@@ -24,15 +35,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         acc: &mut Acc<CHUNKS>,
     ) {
         let mut stages = strip.stages;
-        let all = Self::collect(p, strip, half, &mut stages, acc, |a, b| {
-            if E::WHOLE {
-                f32::from_bits((whole(a).wrapping_add(whole(b))) as u32)
-            } else {
-                a + b
+        if strip.parts > 1 {
+            let cut = Cut::of(p, strip);
+            if !carry_by(cut, half, Self::scratch(), acc, add::<E>) {
+                return;
             }
-        });
-        if !all {
-            return;
+            stages = 1;
         }
         let out = warp::again(p.flags);
         if E::WHOLE {
