@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::support::skipped;
 use einsparse::module::MODULES;
-use einsparse::registry::{Row, kernels};
+use einsparse::registry::{Dtype, Row, kernels};
 use einsparse_compile::{Nvdisasm, target_dir};
 
 /// Instruction mnemonics of each function of a disassembly, with how often they occur.
@@ -40,16 +40,22 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
 /// What is wrong with the instructions of a kernel.
 fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let count = |name: &str| found.get(name).copied().unwrap_or(0);
-    let (hopper, ampere) = (count("HGMMA"), count("HMMA"));
+    // fp8 and 8-bit integers have mnemonics of their own.
+    let hopper = match row.dtype {
+        Dtype::E4m3 | Dtype::E5m2 => "QGMMA",
+        Dtype::Int8 => "IGMMA",
+        _ => "HGMMA",
+    };
+    let (hopper, ampere) = (count(hopper), count("HMMA") + count("IMMA"));
     let (local, wanted) = (count("LDL") + count("STL"), row.family);
     let right = match wanted {
-        "wgmma" | "sampled" => hopper >= 4 && ampere == 0,
+        "wgmma" | "sampled" | "narrow" => hopper >= 4 && ampere == 0,
         "block" => hopper == 0 && ampere > 0,
         _ => hopper == 0 && ampere == 0,
     };
     (!right || local > 0).then(|| {
         format!(
-            "{} of family {wanted}: {hopper} HGMMA, {ampere} HMMA, {local} accesses to local memory",
+            "{} of family {wanted}: {hopper} HGMMA, {ampere} HMMA (or of its type), {local} accesses to local memory",
             row.name
         )
     })
