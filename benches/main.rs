@@ -7,6 +7,7 @@ mod case;
 mod check;
 mod device;
 mod host_ops;
+mod layer;
 mod ours;
 mod peers {
     pub mod cublas;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, layer, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -157,7 +158,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         complete &= !arguments.wants_apart(op) || done(op, measure(&mut recorder));
     }
     let first = arguments.wants_apart("first_result");
-    if workloads.is_empty() && !first {
+    let layers = arguments.wants_apart("layer");
+    if workloads.is_empty() && !first && !layers {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -171,6 +173,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     println!("{} with driver {}", gpu.name, gpu.driver);
     if first {
         complete &= done("first_result", host_ops::first_result(&mut recorder));
+    }
+    if layers {
+        let effort = sweep::effort(arguments);
+        complete &= done("layer", layer::run(gpu, effort, &mut recorder));
     }
     if workloads.is_empty() {
         return Ok(complete);

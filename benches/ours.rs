@@ -213,8 +213,7 @@ impl Einsparse {
             ldb: case.n,
             c: case.operands.c.ptr,
             ldc: case.n,
-            bias: 0,
-            alpha: 1.0,
+            ..RawSpmm::default()
         };
         let stream = case.gpu.stream.cast();
         let run = move || {
@@ -260,8 +259,7 @@ fn dense_of<T: Scalar>(gpu: &Gpu, extent: usize, [a, b, c]: [u64; 3]) -> Result<
         ldb: extent,
         c,
         ldc: extent,
-        bias: 0,
-        alpha: 1.0,
+        ..RawSpmm::default()
     };
     let stream = gpu.stream.cast();
     let name = plan.variant().to_owned();

@@ -1,12 +1,12 @@
 //! What is measured: the problem tables as data, and how a row becomes a matrix.
 
-use einsparse_formats::{Bsr, CsrPattern, FormatError, convert, generate, io};
+use einsparse_formats::{Bsr, BsrPattern, CsrPattern, FormatError, convert, generate, io};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Seed of every generated pattern, so that two records hold the same problems.
-const SEED: u64 = 20;
+pub const SEED: u64 = 20;
 
 /// Element type of a case, named as in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -75,6 +75,8 @@ pub enum Source {
     Banded(usize, usize),
     /// Square of this extent, block edge, share of the blocks that is stored.
     Blocks(usize, usize, f64),
+    /// The same with as many blocks in every row, or (true) ten times as many in one of them.
+    Counted(usize, usize, f64, bool),
 }
 
 /// One row of the tables: a pattern and what is done with it.
@@ -177,6 +179,18 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
             });
         }
     }
+    for edge in [64, 128] {
+        for (name, skewed) in [("even", false), ("skewed", true)] {
+            all.push(Workload {
+                op: "block_spmm",
+                name: format!("block{edge}-d0.1-{name}"),
+                source: Source::Counted(4096, edge, 0.1, skewed),
+                ns: &[4096],
+                dtypes: &BLOCK[..1],
+                quick: false,
+            });
+        }
+    }
     all
 }
 
@@ -231,6 +245,7 @@ fn pattern(source: &Source) -> Result<CsrPattern, FormatError> {
         &Source::Rmat(scale) => generate::rmat(scale, 16, SEED),
         &Source::Banded(rows, diagonals) => generate::banded(rows, diagonals),
         &Source::Blocks(extent, edge, density) => full_blocks(extent, edge, density, SEED),
+        &Source::Counted(extent, edge, density, skewed) => counted(extent, edge, density, skewed),
     }
 }
 
@@ -241,7 +256,61 @@ pub fn full_blocks(
     density: f64,
     seed: u64,
 ) -> Result<CsrPattern, FormatError> {
-    let blocks = generate::blocks(extent, extent, (edge, edge), density, seed)?;
+    entries_of(generate::blocks(
+        extent,
+        extent,
+        (edge, edge),
+        density,
+        seed,
+    )?)
+}
+
+/// Full blocks with a given number in each row, at places that a hash picks.
+fn counted(
+    extent: usize,
+    edge: usize,
+    density: f64,
+    skewed: bool,
+) -> Result<CsrPattern, FormatError> {
+    let side = extent / edge;
+    let total = (density * (side * side) as f64).round() as usize;
+    let most = if skewed {
+        (10 * total / side).min(side)
+    } else {
+        0
+    };
+    let mut offsets = vec![0u32];
+    let mut columns = Vec::new();
+    for row in 0..side {
+        let others = side - usize::from(skewed);
+        let before = row - usize::from(skewed && row > side / 2);
+        let share = |i: usize| (total - most) * i / others;
+        let count = if skewed && row == side / 2 {
+            most
+        } else {
+            share(before + 1) - share(before)
+        };
+        let mut order: Vec<u32> = (0..side as u32).collect();
+        let hash =
+            |c: u32| (row as u64 * 4099 + u64::from(c) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        order.sort_by_key(|&c| hash(c) >> 20);
+        order.truncate(count);
+        order.sort_unstable();
+        columns.extend(order);
+        offsets.push(columns.len() as u32);
+    }
+    entries_of(BsrPattern::new(
+        extent,
+        extent,
+        (edge, edge),
+        offsets,
+        columns,
+    )?)
+}
+
+/// The entries of full blocks.
+fn entries_of(blocks: BsrPattern) -> Result<CsrPattern, FormatError> {
+    let edge = blocks.block().0;
     let ones = vec![1f32; blocks.columns().len() * edge * edge];
     let entries = convert::bsr_to_csr(&Bsr::new(blocks, ones)?)?;
     Ok(entries.pattern().as_ref().clone())
@@ -263,10 +332,9 @@ impl Problem {
     /// Reads or generates the pattern.
     pub fn load(workload: &Workload) -> Result<Self, String> {
         let pattern = pattern(&workload.source).map_err(|e| format!("{}: {e}", workload.name))?;
-        let block = if let Source::Blocks(_, edge, _) = workload.source {
-            Some(edge)
-        } else {
-            None
+        let block = match workload.source {
+            Source::Blocks(_, edge, _) | Source::Counted(_, edge, ..) => Some(edge),
+            _ => None,
         };
         Ok(Self {
             op: workload.op,

@@ -28,6 +28,15 @@ struct Engines {
     ours_missing: bool,
 }
 
+/// How much is spent on one figure.
+pub fn effort(arguments: &Arguments) -> Effort {
+    if arguments.quick {
+        Effort::QUICK
+    } else {
+        Effort::FULL
+    }
+}
+
 /// Runs the tables.
 pub fn run(
     gpu: &Gpu,
@@ -36,11 +45,7 @@ pub fn run(
     recorder: &mut Recorder,
 ) -> Result<Tally> {
     let mut engines = open(gpu, arguments);
-    let effort = if arguments.quick {
-        Effort::QUICK
-    } else {
-        Effort::FULL
-    };
+    let effort = effort(arguments);
     let limits = calibrate(gpu, effort, &engines, recorder)?;
     engines.all.extend(
         engines

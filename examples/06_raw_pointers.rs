@@ -38,8 +38,7 @@ fn main() -> einsparse::Result<()> {
         ldb: 64,
         c: out.address(),
         ldc: 64,
-        bias: 0,
-        alpha: 1.0,
+        ..RawSpmm::default()
     };
     // SAFETY: the addresses hold operands of the planned shapes, type and pattern in the primary context of the
     // plan's GPU, and live until the synchronisation below.

@@ -87,6 +87,8 @@ pub struct Work {
     pub longest: u64,
     /// Extents of a block; (1, 1) for single entries.
     pub block: (usize, usize),
+    /// How many B and C there are for one A.
+    pub items: usize,
     /// C is read too.
     pub accumulate: bool,
 }
@@ -96,12 +98,13 @@ impl Work {
     pub fn compulsory_bytes(&self, dtype: Dtype) -> f64 {
         let e = dtype.bytes() as f64;
         let c = (self.m * self.n) as f64 * if self.accumulate { 2.0 } else { 1.0 };
-        self.entries as f64 * e + self.index_slots as f64 * 4.0 + ((self.k * self.n) as f64 + c) * e
+        let each = ((self.k * self.n) as f64 + c) * e;
+        self.entries as f64 * e + self.index_slots as f64 * 4.0 + each * self.items as f64
     }
 
     /// Useful flops: 2 nnz N.
     pub fn flops(&self) -> f64 {
-        2.0 * self.entries as f64 * self.n as f64
+        2.0 * self.entries as f64 * (self.n * self.items) as f64
     }
 }
 
@@ -283,7 +286,7 @@ const START_US: f64 = 2.0;
 fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (bm, bk) = (work.block.0 as f64, work.block.1 as f64);
     let columns = f64::from(row.columns);
-    let tiles = (work.n as f64 / columns).ceil().max(1.0);
+    let tiles = (work.n as f64 / columns).ceil().max(1.0) * work.items as f64;
     let element = row.dtype.bytes() as f64;
     let area = (work.m as f64 / bm).ceil() * (work.k as f64 / bk).ceil();
     let density = (work.entries as f64 / (bm * bk) / area.max(1.0)).min(1.0);

@@ -1,7 +1,7 @@
 //! The language: what a user means, before any format is chosen.
 //!
 //! `OUT[i,j,...] (= | +=) F1[...] * F2[...] * ...`, with scalar factors, nested accesses (gathers and scatters)
-//! and one optional epilogue. An index that stands only on the right is summed.
+//! and one optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that stands only on the right is summed.
 
 mod check;
 mod parse;
@@ -151,13 +151,17 @@ impl Activation {
     }
 }
 
-/// What is done to the sum of products before it is stored: `relu(sum + bias)` or `gelu(...)`, either part optional.
+/// What is done to the sum of products before it is stored: `relu(sum + bias)`, `gelu(...)` or `relu_grad(sum, gate)`,
+/// each part optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epilogue {
     /// Added to the sum; its indices are plain indices of the output.
     pub bias: Option<Access>,
     /// Applied last.
     pub activation: Activation,
+    /// Of `relu_grad(sum, gate)`: the result is zero where this is not positive. Its indices are the output's, so that the
+    /// gradient of a ReLU is taken by its own output.
+    pub gate: Option<Access>,
 }
 
 /// A parsed expression.
@@ -212,9 +216,10 @@ impl Einsum {
         parse::einsum(text)
     }
 
-    /// The factors and the bias: every access on the right, not those nested in them.
+    /// The factors, the bias and the gate: every access on the right, not those nested in them.
     pub fn right(&self) -> impl Iterator<Item = &Access> {
-        self.factors.iter().chain(&self.epilogue.bias)
+        let epilogue = self.epilogue.bias.iter().chain(&self.epilogue.gate);
+        self.factors.iter().chain(epilogue)
     }
 
     /// Index names in the order of their first place: output, factors, bias.
@@ -248,6 +253,7 @@ impl Einsum {
             epilogue: Epilogue {
                 bias: self.epilogue.bias.as_ref().map(|a| a.rename(&map)),
                 activation: self.epilogue.activation,
+                gate: self.epilogue.gate.as_ref().map(|a| a.rename(&map)),
             },
             text: String::new(),
         };
@@ -266,9 +272,13 @@ impl fmt::Display for Einsum {
             &self.factors,
             self.epilogue.bias.as_ref(),
             self.epilogue.activation,
+            self.epilogue.gate.as_ref(),
         )
     }
 }
+
+/// Name of the function with a gate.
+const RELU_GRAD: &str = "relu_grad";
 
 pub(crate) fn write_right<A: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
@@ -276,8 +286,10 @@ pub(crate) fn write_right<A: fmt::Display>(
     factors: &[A],
     bias: Option<&A>,
     activation: Activation,
+    gate: Option<&A>,
 ) -> fmt::Result {
-    if let Some(name) = activation.name() {
+    let function = gate.map(|_| RELU_GRAD).or(activation.name());
+    if let Some(name) = function {
         write!(f, "{name}(")?;
     }
     let mut times = "";
@@ -292,5 +304,8 @@ pub(crate) fn write_right<A: fmt::Display>(
     if let Some(bias) = bias {
         write!(f, " + {bias}")?;
     }
-    f.write_str(activation.name().map_or("", |_| ")"))
+    if let Some(gate) = gate {
+        write!(f, ", {gate}")?;
+    }
+    f.write_str(function.map_or("", |_| ")"))
 }

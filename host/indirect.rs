@@ -165,6 +165,8 @@ pub struct IndirectEinsum {
     pub bias: Option<Bias>,
     /// Applied to the sums after the bias.
     pub activation: Activation,
+    /// Tensor of the output's shape; results are zero where it is not positive.
+    pub gate: Option<String>,
     /// Compressed axes.
     pub ranges: Vec<Range>,
     /// Pairs that must be equal for a term to count: the diagonal of a sparse operand.
@@ -187,6 +189,16 @@ impl IndirectEinsum {
     }
 }
 
+impl IndirectEinsum {
+    /// The gate as an access with the indices of the output.
+    pub fn gate_access(&self) -> Option<Access> {
+        self.gate.as_ref().map(|gate| Access {
+            tensor: gate.clone(),
+            indices: self.out.indices.clone(),
+        })
+    }
+}
+
 impl fmt::Display for IndirectEinsum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = if self.sparse.is_some() {
@@ -201,6 +213,7 @@ impl fmt::Display for IndirectEinsum {
             &self.factors,
             self.bias_access().as_ref(),
             self.activation,
+            self.gate_access().as_ref(),
         )?;
         for range in &self.ranges {
             write!(f, ", {range}")?;

@@ -9,7 +9,7 @@ mod sampled;
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
-    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_GELU, FLAG_RELU,
+    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_GATE, FLAG_GELU, FLAG_RELU,
 };
 use einsparse_kernels::table::Row;
 
@@ -42,6 +42,10 @@ pub struct RawSpmm {
     pub ldc: usize,
     /// Bias, one element for each row or column; 0 without.
     pub bias: u64,
+    /// Gate of `relu_grad`, of C's shape; 0 without.
+    pub gate: u64,
+    /// Elements from one row of the gate to the next.
+    pub ldg: usize,
     /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,
 }
@@ -57,6 +61,8 @@ impl Default for RawSpmm {
             c: 0,
             ldc: 0,
             bias: 0,
+            gate: 0,
+            ldg: 0,
             alpha: 1.0,
         }
     }
@@ -68,6 +74,8 @@ pub(crate) struct Extents {
     pub m: usize,
     pub k: usize,
     pub n: usize,
+    /// How many products one A is for.
+    pub items: usize,
 }
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.
@@ -197,7 +205,7 @@ fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)>
         Activation::Relu => FLAG_RELU,
         Activation::Gelu => FLAG_GELU,
     };
-    let Extents { m, k, n } = extents;
+    let Extents { m, k, n, .. } = extents;
     let order = form.order;
     let mut column_bias = 0;
     if let Some((name, axis)) = &form.bias {
@@ -217,9 +225,27 @@ fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)>
             ));
         }
     }
+    if let Some(name) = &form.gate {
+        flags |= FLAG_GATE;
+        if raw.gate == 0 && m * n > 0 {
+            return Err(refused(
+                name,
+                "the plan reads it, and its address is 0".into(),
+            ));
+        }
+    }
     let b_width = if order.dense_columns { k } else { n };
     let c_width = if order.out_columns { m } else { n };
-    for (name, leading, width) in [("B", raw.ldb, b_width), ("C", raw.ldc, c_width)] {
+    let gate_leading = if form.gate.is_some() {
+        raw.ldg
+    } else {
+        c_width
+    };
+    for (name, leading, width) in [
+        ("B", raw.ldb, b_width),
+        ("C", raw.ldc, c_width),
+        ("gate", gate_leading, c_width),
+    ] {
         if leading < width {
             let reason = format!("leading dimension {leading} is below its {width} columns");
             return Err(refused(name, reason));

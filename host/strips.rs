@@ -3,7 +3,7 @@
 
 mod schedule;
 
-pub(crate) use schedule::{Schedule, deal, rounds};
+pub(crate) use schedule::{Schedule, Tiles, deal, rounds};
 
 use einsparse_formats::{AnySparse, Element};
 use einsparse_kernels::abi::{

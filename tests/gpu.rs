@@ -2,11 +2,13 @@
 //! the rule of zeros; determinism, graphs, raw addresses; real matrices. Skipped loudly without a GPU; what can
 //! run on the CPU executor does so too, which tests the expectations.
 
+mod batched;
 mod cases;
 mod dense;
 mod driver;
 mod files;
 mod large;
+mod linear;
 mod narrow;
 mod numbers;
 mod orders;

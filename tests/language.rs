@@ -237,10 +237,12 @@ prop_compose! {
         ], 0..3),
         factors in prop::collection::vec(access(2), 1..4),
         bias in prop::option::of(access(1)),
+        gate in prop::option::of(access(1)),
         activation in prop::sample::select(vec![Activation::Identity, Activation::Relu, Activation::Gelu]),
     ) -> Einsum {
         let mode = if assign { Mode::Assign } else { Mode::Accumulate };
-        Einsum { out, mode, scalars, factors, epilogue: Epilogue { bias, activation }, text: String::new() }
+        let gate = gate.filter(|_| activation == Activation::Identity);
+        Einsum { out, mode, scalars, factors, epilogue: Epilogue { bias, activation, gate }, text: String::new() }
     }
 }
 

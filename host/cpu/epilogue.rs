@@ -8,12 +8,13 @@ use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
 
-/// `relu(sum + bias)`, either part optional.
+/// `relu(sum + bias)` or `relu_grad(sum + bias, gate)`, each part optional.
 pub(super) struct Epilogue<'a, T> {
     bias: Option<View<'a, T>>,
     /// For each axis of the bias the axis of the output.
     axes: Vec<usize>,
     activation: Activation,
+    gate: Option<View<'a, T>>,
 }
 
 /// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen.
@@ -32,11 +33,16 @@ pub(super) fn activate<A: Accumulator>(activation: Activation, v: A) -> A {
 
 impl<'a, T: Element> Epilogue<'a, T> {
     pub fn bind(e: &IndirectEinsum, operands: &Operands<'a, T>, out: &[usize]) -> Result<Self> {
+        let gate = match &e.gate {
+            Some(name) => Some(gate(name, operands, out)?),
+            None => None,
+        };
         let Some(bias) = &e.bias else {
             return Ok(Epilogue {
                 bias: None,
                 axes: Vec::new(),
                 activation: e.activation,
+                gate,
             });
         };
         let view = operands.tensor(&bias.tensor)?.clone();
@@ -66,6 +72,7 @@ impl<'a, T: Element> Epilogue<'a, T> {
             bias: Some(view),
             axes: bias.axes.clone(),
             activation: e.activation,
+            gate,
         })
     }
 
@@ -86,13 +93,20 @@ impl<'a, T: Element> Epilogue<'a, T> {
             .zip(sums.par_chunks(row))
             .enumerate();
         rows.for_each(|(r, (out_row, sums))| {
-            let (base, step) = self.bias_row(r, &out.shape[..last], last);
+            let (base, step) = row_of(self.bias.as_ref(), &self.axes, r, &out.shape[..last], last);
+            let all: Vec<usize> = (0..=last).collect();
+            let (gate_base, gate_step) =
+                row_of(self.gate.as_ref(), &all, r, &out.shape[..last], last);
             for (i, (slot, &sum)) in out_row.iter_mut().zip(sums).enumerate() {
                 let mut v = sum;
                 if let Some(bias) = &self.bias {
                     v += bias.values[base + i * step].to_acc();
                 }
                 v = activate(self.activation, v);
+                if let Some(gate) = &self.gate {
+                    let open = gate.values[gate_base + i * gate_step].to_acc() > T::Acc::ZERO;
+                    v = if open { v } else { T::Acc::ZERO };
+                }
                 *slot = T::from_acc(match mode {
                     Mode::Assign => v,
                     Mode::Accumulate => slot.to_acc() + v,
@@ -100,25 +114,44 @@ impl<'a, T: Element> Epilogue<'a, T> {
             }
         });
     }
+}
 
-    /// Where the bias of output row `r` starts, and its step along the row.
-    fn bias_row(&self, mut r: usize, outer: &[usize], last: usize) -> (usize, usize) {
-        let Some(bias) = &self.bias else {
-            return (0, 0);
-        };
-        let stride_of = |axis: usize| -> usize {
-            let along = self
-                .axes
-                .iter()
-                .zip(&bias.strides)
-                .filter(|(a, _)| **a == axis);
-            along.map(|(_, s)| *s).sum()
-        };
-        let mut base = 0;
-        for (axis, &extent) in outer.iter().enumerate().rev() {
-            base += r % extent * stride_of(axis);
-            r /= extent;
-        }
-        (base, stride_of(last))
+/// The gate, of the output's shape.
+fn gate<'a, T: Element>(
+    name: &str,
+    operands: &Operands<'a, T>,
+    out: &[usize],
+) -> Result<View<'a, T>> {
+    let view = operands.tensor(name)?.clone();
+    if view.shape == out {
+        return Ok(view);
     }
+    Err(Error::Shape {
+        index: name.into(),
+        left: format!("the gate has {:?}", view.shape),
+        right: format!("the output {out:?}"),
+    })
+}
+
+/// Where output row `r` starts in a tensor whose axes are these of the output, and the step along the row.
+fn row_of<T>(
+    view: Option<&View<'_, T>>,
+    axes: &[usize],
+    mut r: usize,
+    outer: &[usize],
+    last: usize,
+) -> (usize, usize) {
+    let Some(view) = view else {
+        return (0, 0);
+    };
+    let stride_of = |axis: usize| -> usize {
+        let along = axes.iter().zip(&view.strides).filter(|(a, _)| **a == axis);
+        along.map(|(_, s)| *s).sum()
+    };
+    let mut base = 0;
+    for (axis, &extent) in outer.iter().enumerate().rev() {
+        base += r % extent * stride_of(axis);
+        r /= extent;
+    }
+    (base, stride_of(last))
 }

@@ -63,7 +63,9 @@ pub fn run<T: Element>(
     operands: &Operands<'_, T>,
     mut out: Output<'_, T>,
 ) -> Result<()> {
-    if let Some(form) = e.as_spmm().filter(|form| form.order.is_plain())
+    if let Some(form) = e
+        .as_spmm()
+        .filter(|form| form.order.is_plain() && form.gate.is_none() && !form.batched)
         && spmm::run(&form, e, operands, &mut out)?
     {
         return Ok(());
@@ -81,7 +83,7 @@ pub fn run_nest<T: Element>(
     out: Output<'_, T>,
 ) -> Result<()> {
     let owners = bind::owners(e, operands)?;
-    let has_epilogue = e.bias.is_some() || e.activation != Activation::Identity;
+    let has_epilogue = e.bias.is_some() || e.activation != Activation::Identity || e.gate.is_some();
     if has_epilogue {
         let epilogue = epilogue::Epilogue::bind(e, operands, &out.shape)?;
         let strides = operands::row_major(&out.shape);

@@ -48,6 +48,16 @@ impl Einsum {
         if let Some(bias) = &self.epilogue.bias {
             self.validate_bias(bias)?;
         }
+        if let Some(gate) = &self.epilogue.gate {
+            let plain = |i: &IndexExpr| matches!(i, IndexExpr::Name(_));
+            if gate.indices != self.out.indices || !gate.indices.iter().all(plain) {
+                return Err(Error::Shape {
+                    index: gate.to_string(),
+                    left: "of the gate".into(),
+                    right: format!("`{}` of the output, in plain indices", self.out),
+                });
+            }
+        }
         self.validate_names()
     }
 

@@ -1,6 +1,6 @@
 //! Text to [`Einsum`]: a recursive-descent parser that keeps byte positions.
 
-use super::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, Scalar};
+use super::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, RELU_GRAD, Scalar};
 use crate::error::{Error, Result};
 
 /// A nested access deeper than this is refused, so that no input overflows the stack.
@@ -59,17 +59,19 @@ pub(super) fn einsum(text: &str) -> Result<Einsum> {
     };
     p.advance();
     let activation = p.activation();
-    let inside = activation != Activation::Identity;
+    let gated = p.function(RELU_GRAD);
+    let inside = gated || activation != Activation::Identity;
     if inside {
         p.advance();
         p.advance();
     }
     let (scalars, factors) = p.product()?;
     let bias = p.bias()?;
+    let gate = if gated { Some(p.gate()?) } else { None };
     if inside {
         p.sign(
             ")",
-            if bias.is_some() {
+            if bias.is_some() || gated {
                 "`)`"
             } else {
                 "`*`, `+` or `)`"
@@ -83,7 +85,11 @@ pub(super) fn einsum(text: &str) -> Result<Einsum> {
             "`*`, `+` or the end"
         }));
     }
-    let epilogue = Epilogue { bias, activation };
+    let epilogue = Epilogue {
+        bias,
+        activation,
+        gate,
+    };
     Ok(Einsum {
         out: out.0,
         mode,
@@ -124,12 +130,25 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `relu` and `gelu` are an epilogue only before `(`: a tensor may have such a name too.
-    fn activation(&self) -> Activation {
-        let is = |a: &Activation| a.name().is_some_and(|name| self.token == Token::Name(name));
-        let found = [Activation::Relu, Activation::Gelu].into_iter().find(is);
+    /// `relu`, `gelu` and `relu_grad` are an epilogue only before `(`: a tensor may have such a name too.
+    fn function(&self, name: &str) -> bool {
         let before = self.text[self.next..].trim_start().starts_with('(');
-        found.filter(|_| before).unwrap_or_default()
+        before && self.token == Token::Name(name)
+    }
+
+    fn activation(&self) -> Activation {
+        let is = |a: &Activation| a.name().is_some_and(|name| self.function(name));
+        let found = [Activation::Relu, Activation::Gelu].into_iter().find(is);
+        found.unwrap_or_default()
+    }
+
+    /// `, H[m,n]`
+    fn gate(&mut self) -> Result<Access> {
+        self.sign(",", "`*`, `+` or `,`")?;
+        match self.access_or_name("a gate, as in `H[m,n]`")? {
+            (access, true) => Ok(access),
+            (_, false) => Err(self.error("`[` after the gate")),
+        }
     }
 
     fn product(&mut self) -> Result<(Vec<Scalar>, Vec<Access>)> {

@@ -332,6 +332,7 @@ fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
         factors: e.factors.iter().map(|a| substitute(a, map)).collect(),
         bias,
         activation: e.epilogue.activation,
+        gate: e.epilogue.gate.as_ref().map(|g| g.tensor.clone()),
         ranges: Vec::new(),
         equalities: Vec::new(),
         sparse: None,

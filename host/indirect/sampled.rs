@@ -3,7 +3,7 @@
 use einsparse_formats::Format;
 
 use super::{IndirectEinsum, rewrite};
-use crate::einsum::{Access, Activation, Einsum, IndexExpr, Mode, Scalar};
+use crate::einsum::{Access, Einsum, Epilogue, IndexExpr, Mode, Scalar};
 use crate::error::{Error, Result};
 
 /// A dense factor of a sampled product.
@@ -44,7 +44,7 @@ impl SampledForm {
     /// The form of an expression whose output, and of whose factors `mask`, is sparse; `None` where it has another.
     pub fn of(e: &Einsum, mask: Option<&str>) -> Option<SampledForm> {
         let [m, n] = names(&e.out)?;
-        if e.epilogue.bias.is_some() || e.epilogue.activation != Activation::Identity {
+        if e.epilogue != Epilogue::default() {
             return None;
         }
         let (mut x, mut y, mut masks) = (None, None, 0);

@@ -53,12 +53,16 @@ pub struct SpmmForm {
     pub output: String,
     /// Which of the three lie the other way round.
     pub order: Orientation,
+    /// Whether the dense operand and the output have one more axis in front: one product for each of a batch.
+    pub batched: bool,
     /// `=` or `+=`.
     pub mode: Mode,
     /// Name and direction of the bias, in the axes of the output.
     pub bias: Option<(String, BiasAxis)>,
     /// Applied last.
     pub activation: Activation,
+    /// Tensor of the output's shape; results are zero where it is not positive.
+    pub gate: Option<String>,
     /// Factors without indices.
     pub scalars: Vec<Scalar>,
     /// Format of the sparse operand; `None` for a product of two dense matrices, whose first `sparse` names.
@@ -78,9 +82,27 @@ impl IndirectEinsum {
             return None;
         };
         let dense = &self.factors[1 - sparse.factor];
-        let ([o0, o1], [d0, d1]) = (self.out.indices.as_slice(), dense.indices.as_slice()) else {
+        let (batch, [o0, o1], [d0, d1]) =
+            match (self.out.indices.as_slice(), dense.indices.as_slice()) {
+                ([o0, o1], [d0, d1]) => (None, [o0, o1], [d0, d1]),
+                ([Index::Name(b), o0, o1], [Index::Name(own), d0, d1]) if b == own => {
+                    (Some(b), [o0, o1], [d0, d1])
+                }
+                _ => return None,
+            };
+        // The batch's index stands nowhere else.
+        let mut uses = 0;
+        let mut count = |name: &str| uses += usize::from(batch.is_some_and(|b| b == name));
+        for index in [o0, o1, d0, d1] {
+            index.for_each_name(&mut count);
+        }
+        sparse
+            .coordinates
+            .iter()
+            .for_each(|i| i.for_each_name(&mut count));
+        if uses > 0 {
             return None;
-        };
+        }
         if !self.equalities.is_empty() {
             return None;
         }
@@ -105,9 +127,11 @@ impl IndirectEinsum {
             dense: dense.tensor.clone(),
             output: self.out.tensor.clone(),
             order: all.into_iter().find(fits)?,
+            batched: batch.is_some(),
             mode: self.mode,
-            bias: matrix_bias(self.bias.as_ref())?,
+            bias: matrix_bias(self.bias.as_ref(), usize::from(batch.is_some()))?,
             activation: self.activation,
+            gate: self.gate.clone(),
             scalars: self.scalars.clone(),
             format: Some(sparse.format),
         })
@@ -152,23 +176,26 @@ impl IndirectEinsum {
             dense: b.tensor.clone(),
             output: self.out.tensor.clone(),
             order,
+            batched: false,
             mode: self.mode,
-            bias: matrix_bias(self.bias.as_ref())?,
+            bias: matrix_bias(self.bias.as_ref(), 0)?,
             activation: self.activation,
+            gate: self.gate.clone(),
             scalars: self.scalars.clone(),
             format: None,
         })
     }
 }
 
-/// The bias of a matrix: by rows, by columns, or none; `None` for another.
-fn matrix_bias(bias: Option<&Bias>) -> Option<Option<(String, BiasAxis)>> {
-    match bias {
-        None => Some(None),
-        Some(Bias { tensor, axes }) => match axes.as_slice() {
-            [0] => Some(Some((tensor.clone(), BiasAxis::Rows))),
-            [1] => Some(Some((tensor.clone(), BiasAxis::Cols))),
-            _ => None,
-        },
-    }
+/// The bias of a matrix, whose axes start at `first`: by rows, by columns, or none; `None` for another.
+fn matrix_bias(bias: Option<&Bias>, first: usize) -> Option<Option<(String, BiasAxis)>> {
+    let Some(Bias { tensor, axes }) = bias else {
+        return Some(None);
+    };
+    let axis = match axes.as_slice() {
+        [axis] if *axis == first => BiasAxis::Rows,
+        [axis] if *axis == first + 1 => BiasAxis::Cols,
+        _ => return None,
+    };
+    Some(Some((tensor.clone(), axis)))
 }

@@ -136,7 +136,7 @@ impl Gather {
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
-        let Extents { m, k, n } = self.extents;
+        let Extents { m, k, n, .. } = self.extents;
         let element = self.row.dtype.bytes();
         Ok(SpmmParams {
             flags: self.flags(raw)?,

@@ -15,7 +15,7 @@ use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::registry::Dtype;
-use crate::strips::{Pieces, Records, Schedule, Source};
+use crate::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::worklist::Runs;
 
 /// What a product's A is.
@@ -58,6 +58,8 @@ pub(crate) struct Panels {
     function: Function,
     form: SpmmForm,
     extents: Extents,
+    /// Of the batch that one launch computes.
+    folded: usize,
     planned: Option<Planned>,
     values: Values,
     records: DeviceMemory,
@@ -84,11 +86,22 @@ impl Panels {
         let function = device
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
-        let Extents { m, k, n } = extents;
-        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+        let Extents { m, k, n, items } = extents;
+        let pieces = Pieces::of(row);
+        // One B behind the other as one matrix: where a slice reaches past one, it reads the next. Rows past the last of k
+        // would meet zeros of A, and a NaN times zero is none.
+        let together =
+            pieces.depth > 1 && (form.order.dense_columns || k.is_multiple_of(pieces.depth));
+        let folded = if together { items } else { 1 };
+        let b_rows = if form.order.dense_columns { n } else { k };
+        for (what, value) in [
+            ("rows of A", m),
+            ("rows of B", k),
+            ("columns of B", n),
+            ("rows of all B", b_rows.saturating_mul(folded)),
+        ] {
             within(what, value, i32::MAX as usize - STRIP)?;
         }
-        let pieces = Pieces::of(row);
         let (source, values, planned) = match matrix {
             Matrix::Sparse {
                 runs,
@@ -117,7 +130,8 @@ impl Panels {
         let records = Records::new(&source, pieces, m);
         small("words of the records", records.words.len())?;
         let (blocks, columns) = (device.machine().multiprocessors, row.columns as usize);
-        let schedule = Schedule::new(&records.spans, columns, n, blocks as usize);
+        let tiles = Tiles::new(columns, n, folded);
+        let schedule = Schedule::new(&records.spans, tiles, blocks as usize);
         let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
             row,
@@ -125,6 +139,7 @@ impl Panels {
             function,
             form,
             extents,
+            folded,
             planned,
             values,
             records: device.upload(&records.words)?,
@@ -177,7 +192,10 @@ impl Panels {
     /// # Safety
     /// As [`super::Launch::run`].
     pub(crate) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        let params = self.params(raw)?;
+        let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
+        for first in (0..self.extents.items).step_by(self.folded.max(1)) {
+            launches.push(self.params(&self.item(raw, first))?);
+        }
         self.function.context().set_current()?;
         // A graph keeps its own order: what a captured run shares with others is the caller's to order.
         let shared = self.cut > 0 && !stream.is_capturing()?;
@@ -193,14 +211,44 @@ impl Panels {
             cluster: None,
             overlap_previous: false,
         };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-        // owned by self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params)? };
+        for params in &launches {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, params)? };
+        }
         done.map_or(Ok(()), |done| done.record(stream))
     }
 
+    /// Bytes of B, C and the gate from one of the batch to the next.
+    fn strides(&self, raw: &RawSpmm) -> [u64; 3] {
+        let Extents { m, k, n, .. } = self.extents;
+        let order = self.form.order;
+        let b = if order.dense_columns { n } else { k };
+        let c = if order.out_columns { n } else { m };
+        let (own, out) = (self.row.dtype.bytes(), self.out.bytes());
+        let bytes = |rows: usize, leading: usize, element| (rows * leading * element) as u64;
+        [
+            bytes(b, raw.ldb, own),
+            bytes(c, raw.ldc, out),
+            bytes(c, raw.ldg, out),
+        ]
+    }
+
+    /// The addresses of one of the batch.
+    fn item(&self, raw: &RawSpmm, item: usize) -> RawSpmm {
+        let [b, c, gate] = self.strides(raw).map(|stride| stride * item as u64);
+        RawSpmm {
+            b: raw.b + b,
+            c: raw.c + c,
+            gate: raw.gate + gate,
+            ..*raw
+        }
+    }
+
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
-        let Extents { m, k, n } = self.extents;
+        let Extents { m, k, n, .. } = self.extents;
+        let [_, c_item, gate_item] = self.strides(raw);
+        let b_rows = if self.form.order.dense_columns { n } else { k };
         let element = self.out.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
@@ -210,10 +258,12 @@ impl Panels {
         } else {
             m
         };
-        let whole = [raw.ldc, width]
+        // Without a gate both are 0.
+        let whole = [raw.ldc, width, raw.ldg]
             .iter()
             .all(|x| (x * element).is_multiple_of(16))
-            && raw.c.is_multiple_of(16);
+            && raw.c.is_multiple_of(16)
+            && raw.gate.is_multiple_of(16);
         if whole {
             flags |= FLAG_VECTORS;
         }
@@ -243,10 +293,10 @@ impl Panels {
         let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;
         let b_map = if order & B_COLUMNS == 0 {
             let tile = [HALF, pieces.depth];
-            map(raw.b, [n, k], raw.ldb, tile, HALF)?
+            map(raw.b, [n, k * self.folded], raw.ldb, tile, HALF)?
         } else {
             let tile = [pieces.depth, self.row.columns as usize];
-            map(raw.b, [k, n], raw.ldb, tile, pieces.depth)?
+            map(raw.b, [k, n * self.folded], raw.ldb, tile, pieces.depth)?
         };
         Ok(WgmmaParams {
             a_map,
@@ -258,6 +308,14 @@ impl Panels {
             zeros: self.zeros.address(),
             c: raw.c,
             bias: raw.bias,
+            gate: raw.gate,
+            gate_bytes: small(
+                "bytes of a row of the gate",
+                raw.ldg.saturating_mul(element),
+            )?,
+            b_item: small("rows of B", b_rows)?,
+            c_item,
+            gate_item,
             partial: self.partial.address(),
             counters: self.counters.address(),
             alpha: raw.alpha,

@@ -148,6 +148,10 @@ impl<T: Scalar> Plan<T> {
             Some((name, _)) => device_tensor(operands, name)?.0,
             None => 0,
         };
+        let (gate, ldg) = match &form.gate {
+            Some(name) => device_tensor(operands, name)?,
+            None => (0, 0),
+        };
         let c = out
             .address()
             .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
@@ -163,6 +167,8 @@ impl<T: Scalar> Plan<T> {
             c,
             ldc: out.leading(),
             bias,
+            gate,
+            ldg,
             alpha,
         })
     }

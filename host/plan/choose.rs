@@ -61,6 +61,8 @@ pub struct Problem {
     pub dtype: Dtype,
     /// Which matrices lie the other way round; `work` is that of the product.
     pub order: Orientation,
+    /// Whether the result passes a gate (`relu_grad`).
+    pub gated: bool,
     /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
     pub alignment: usize,
     /// Elements, up to 16, that the leading dimension of B is a multiple of.
@@ -74,6 +76,7 @@ impl Problem {
         Problem {
             format: Some(format),
             order: Orientation::default(),
+            gated: false,
             work,
             dtype,
             alignment,
@@ -176,6 +179,7 @@ pub(super) fn choose<T: Scalar>(
         m: problem.work.m,
         k: problem.work.k,
         n: problem.work.n,
+        items: problem.work.items,
     };
     let launch = Launch::new(device, row, form.clone(), extents, matrix)?;
     Ok((Exec::Spmm(launch, form), choice))
@@ -219,8 +223,10 @@ fn problem<T: Scalar>(
     let Some(runs) = runs else { return Ok(None) };
     let order = form.order;
     let axis = usize::from(!order.transposed);
-    let &[rows, columns] = out_shape else {
-        return Ok(None);
+    let (items, rows, columns) = match *out_shape {
+        [rows, columns] => (1, rows, columns),
+        [items, rows, columns] if form.batched => (items, rows, columns),
+        _ => return Ok(None),
     };
     let (m, n) = if order.out_columns {
         (columns, rows)
@@ -243,6 +249,7 @@ fn problem<T: Scalar>(
         k,
         n,
         entries: runs.total * (block.0 * block.1) as u64,
+        items,
         index_slots: host.slots() as u64 / (block.0 * block.1).max(1) as u64,
         longest: u64::from(runs.longest),
         block,
@@ -252,6 +259,7 @@ fn problem<T: Scalar>(
     let problem = Problem {
         format: Some(host.format()),
         order,
+        gated: form.gate.is_some(),
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, ldb, ldc, given]),
@@ -301,6 +309,7 @@ fn dense_problem<T: Scalar>(
         k,
         n,
         entries: (m * k) as u64,
+        items: 1,
         index_slots: 0,
         longest: k.div_ceil(64) as u64,
         block: (64, 64),
@@ -310,6 +319,7 @@ fn dense_problem<T: Scalar>(
     let problem = Problem {
         format: None,
         order,
+        gated: form.gate.is_some(),
         work,
         dtype: T::DTYPE,
         alignment: alignment_of(&[n, lda, ldb, given]),
@@ -347,6 +357,12 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
     }
     if problem.order.transposed && row.walk != WalkKind::Block {
         return Some("walks rows of A, and the product takes its transpose".into());
+    }
+    if problem.work.items != 1 && row.family != "wgmma" {
+        return Some("computes one product at a time, not a batch".into());
+    }
+    if problem.gated && row.family != "wgmma" {
+        return Some("has no relu_grad".into());
     }
     let own = (row.order & B_COLUMNS != 0, row.order & C_COLUMNS != 0);
     if own != (problem.order.dense_columns, problem.order.out_columns) {

@@ -156,7 +156,7 @@ fn gpu<In: Narrow, Out: Scalar>(
         dense_columns: true,
         ..Orientation::default()
     };
-    let form = indirect.as_spmm().filter(|f| f.order == wanted && f.bias.is_none());
+    let form = indirect.as_spmm().filter(|f| f.order == wanted && f.bias.is_none() && f.gate.is_none());
     let (Some(form), &[m, n]) = (form, out_shape) else {
         return Err(refuse(vec![Refusal {
             name: "narrow".into(),
@@ -191,7 +191,7 @@ fn gpu<In: Narrow, Out: Scalar>(
         stored: a.host().slots() / (block.0 * block.1).max(1),
     };
     let k = a.shape()[1];
-    let launch = Panels::new(device, row, form.clone(), Extents { m, k, n }, matrix, Out::DTYPE)?;
+    let launch = Panels::new(device, row, form.clone(), Extents { m, k, n, items: 1 }, matrix, Out::DTYPE)?;
     Ok(Exec::Gpu(Box::new(launch), form))
 }
 
@@ -374,6 +374,8 @@ impl<In: Narrow, Out: Scalar> NarrowPlan<In, Out> {
             c: out.address().ok_or_else(|| elsewhere(name))?,
             ldc: out.leading(),
             bias: 0,
+            gate: 0,
+            ldg: 0,
             alpha,
         })
     }

@@ -14,6 +14,31 @@ const PART_STAGES: u64 = 12;
 /// Strips that follow each other in the order of tiles before the next column tile: their A and the columns' B share L2.
 const RASTER: usize = 8;
 
+/// Columns of C in tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tiles {
+    /// Columns of a tile.
+    pub columns: usize,
+    /// Tiles across one C.
+    pub across: usize,
+    /// How many C there are.
+    pub items: usize,
+}
+
+impl Tiles {
+    pub(crate) fn new(columns: usize, n: usize, items: usize) -> Tiles {
+        Tiles {
+            columns,
+            across: n.div_ceil(columns),
+            items,
+        }
+    }
+
+    fn all(self) -> usize {
+        self.across * self.items
+    }
+}
+
 /// Who takes what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
@@ -34,19 +59,19 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Deals every strip and tile of `columns` columns to `blocks` thread blocks, longest first to the least loaded. Strips far longer
     /// than a fair share are cut along k when that shortens the whole.
-    pub(crate) fn new(spans: &[Span], columns: usize, n: usize, blocks: usize) -> Schedule {
-        let tiles = n.div_ceil(columns);
+    pub(crate) fn new(spans: &[Span], tiles: Tiles, blocks: usize) -> Schedule {
         let total: u64 = spans
             .iter()
             .map(|s| u64::from(s.stages) + STRIP_STAGES)
             .sum();
-        let fair = (total * tiles as u64).div_ceil(blocks.max(1) as u64);
+        let fair = (total * tiles.all() as u64).div_ceil(blocks.max(1) as u64);
         let longest = spans.iter().map(|s| u64::from(s.stages)).max().unwrap_or(0);
-        let mut best = Self::with_limit(spans, columns, tiles, blocks, u32::MAX);
-        for share in 1..=4 {
-            let limit = (fair / share).max(4);
+        let mut best = Self::with_limit(spans, tiles, blocks, u32::MAX);
+        let shares = (1..=4).map(|share| fair / share);
+        let pieces = (2..=4).map(|parts| longest.div_ceil(parts));
+        for limit in shares.chain(pieces).map(|limit| limit.max(4)) {
             if limit < longest {
-                let cut = Self::with_limit(spans, columns, tiles, blocks, limit as u32);
+                let cut = Self::with_limit(spans, tiles, blocks, limit as u32);
                 // A cut costs memory and a second pass over it: it has to pay.
                 if cut.longest * 20 < best.longest * 19 {
                     best = cut;
@@ -69,17 +94,11 @@ impl Schedule {
         heads
     }
 
-    fn with_limit(
-        spans: &[Span],
-        columns: usize,
-        tiles: usize,
-        blocks: usize,
-        limit: u32,
-    ) -> Schedule {
+    fn with_limit(spans: &[Span], tiles: Tiles, blocks: usize, limit: u32) -> Schedule {
         let mut tasks = Vec::new();
         let (mut slots, mut cut) = (0, 0);
         for group in (0..spans.len()).step_by(RASTER) {
-            for tile in 0..tiles {
+            for tile in 0..tiles.all() {
                 let rows = spans.iter().enumerate().skip(group).take(RASTER);
                 for (row, &Span { record, stages }) in rows {
                     let parts = stages.div_ceil(limit).max(1);
@@ -88,13 +107,13 @@ impl Schedule {
                         let at = part * each;
                         tasks.push(Strip {
                             row: (row * STRIP) as u32,
-                            column: (tile * columns) as u32,
+                            column: (tile % tiles.across * tiles.columns) as u32,
                             record: record + at.min(stages),
                             stages: each.min(stages.saturating_sub(at)),
                             first: slots,
-                            part,
-                            parts,
+                            parts: part | parts << 16,
                             counter: cut,
+                            item: (tile / tiles.across) as u32,
                         });
                     }
                     if parts > 1 {
@@ -105,7 +124,7 @@ impl Schedule {
             }
         }
         let cost = |s: &Strip| {
-            let more = if s.parts > 1 { PART_STAGES } else { 0 };
+            let more = if s.count() > 1 { PART_STAGES } else { 0 };
             u64::from(s.stages) + STRIP_STAGES + more
         };
         let count = tasks.len();
@@ -116,6 +135,10 @@ impl Schedule {
             .skip(1)
             .step_by(2)
             .for_each(|list| list.reverse());
+        // What is cut comes first all the same: the last to arrive adds up while others still compute.
+        for list in &mut lists {
+            list.sort_by_key(|strip| strip.count() == 1);
+        }
         let none = Strip {
             row: NO_STRIP,
             ..Strip::default()
@@ -186,31 +209,32 @@ mod tests {
     /// Every stage of every strip and column tile is dealt exactly once, whatever is cut.
     #[test]
     fn every_stage_is_dealt_once() {
-        for (stages, n, blocks) in [
-            (vec![], 64, 3),
-            (vec![0, 5, 0], 300, 2),
-            (vec![7; 9], 256, 132),
-            (vec![400, 3, 1, 0, 2], 513, 132),
-            (vec![64; 64], 8192, 132),
+        for (stages, n, items, blocks) in [
+            (vec![], 64, 1, 3),
+            (vec![0, 5, 0], 300, 2, 2),
+            (vec![7; 9], 256, 1, 132),
+            (vec![400, 3, 1, 0, 2], 513, 1, 132),
+            (vec![100, 3, 1, 0, 2], 513, 3, 132),
+            (vec![64; 64], 8192, 1, 132),
         ] {
             let spans = spans(&stages);
-            let schedule = Schedule::new(&spans, 256, n, blocks);
+            let schedule = Schedule::new(&spans, Tiles::new(256, n, items), blocks);
             let mut met = std::collections::BTreeMap::new();
             let strips = schedule.strips.iter().filter(|s| s.row != NO_STRIP);
             for strip in strips.clone() {
-                let key = (strip.row as usize / STRIP, strip.column);
+                let key = (strip.row as usize / STRIP, strip.column, strip.item);
                 let parts: &mut Vec<Strip> = met.entry(key).or_default();
                 parts.push(*strip);
             }
-            assert_eq!(met.len(), stages.len() * n.div_ceil(256));
+            assert_eq!(met.len(), stages.len() * n.div_ceil(256) * items);
             assert_eq!(strips.count(), schedule.count);
             let mut counters = std::collections::BTreeSet::new();
-            for ((row, _), mut parts) in met {
-                parts.sort_by_key(|s| s.part);
-                assert_eq!(parts.len(), parts[0].parts as usize);
+            for ((row, ..), mut parts) in met {
+                parts.sort_by_key(Strip::part);
+                assert_eq!(parts.len(), parts[0].count() as usize);
                 let mut at = spans[row].record;
                 for (i, part) in parts.iter().enumerate() {
-                    assert_eq!((part.part, part.record), (i as u32, at));
+                    assert_eq!((part.part(), part.record), (i as u32, at));
                     at += part.stages;
                 }
                 assert_eq!(at, spans[row].record + spans[row].stages);
@@ -224,7 +248,9 @@ mod tests {
             for block in 0..schedule.blocks {
                 let mut list = schedule.strips.iter().skip(block).step_by(schedule.blocks);
                 assert!(list.next().is_some_and(|s| s.row != NO_STRIP));
-                assert!(list.is_sorted_by_key(|s| s.row == NO_STRIP));
+                assert!(list.clone().is_sorted_by_key(|s| s.row == NO_STRIP));
+                let strips = list.filter(|s| s.row != NO_STRIP);
+                assert!(strips.is_sorted_by_key(|s| s.count() == 1));
             }
         }
     }

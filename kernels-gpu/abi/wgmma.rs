@@ -138,12 +138,24 @@ pub struct Strip {
     pub stages: u32,
     /// First slot of partial sums of this strip and column tile.
     pub first: u32,
-    /// Which piece along k this is.
-    pub part: u32,
-    /// Pieces along k; 1 for a whole strip.
+    /// Which piece along k this is, and from bit 16 on how many there are; 1 for a whole strip.
     pub parts: u32,
     /// Index of the pair of arrival counters of this strip and column tile.
     pub counter: u32,
+    /// Which of the batch.
+    pub item: u32,
+}
+
+impl Strip {
+    /// Which piece along k this is.
+    pub const fn part(&self) -> u32 {
+        self.parts & 0xffff
+    }
+
+    /// Pieces along k of the whole strip.
+    pub const fn count(&self) -> u32 {
+        self.parts >> 16
+    }
 }
 
 /// A tensor map as the copy engine reads it.
@@ -172,6 +184,8 @@ pub struct WgmmaParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
+    /// Matrix of C's shape: with [`FLAG_GATE`](super::FLAG_GATE), C is zero where it is not positive.
+    pub gate: u64,
     /// Partial sums: slots x halves x accumulators of a warpgroup.
     pub partial: u64,
     /// Arrival counters, two for each strip that is cut, all zero between launches.
@@ -190,7 +204,15 @@ pub struct WgmmaParams {
     pub a_row: u32,
     /// Rounds of the work list.
     pub rounds: u32,
+    /// Bytes from one row of the gate to the next.
+    pub gate_bytes: u32,
+    /// Rows of B's map from one of the batch to the next.
+    pub b_item: u32,
+    /// Bytes of C from one of the batch to the next.
+    pub c_item: u64,
+    /// Bytes of the gate from one of the batch to the next.
+    pub gate_item: u64,
 }
 
 const _: () = assert!(size_of::<Strip>() == 32);
-const _: () = assert!(size_of::<WgmmaParams>() == 360);
+const _: () = assert!(size_of::<WgmmaParams>() == 392);

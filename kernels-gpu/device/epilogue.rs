@@ -18,6 +18,10 @@ pub struct Output {
     pub n: u32,
     /// `FLAG_*`.
     pub flags: u32,
+    /// Gate of C's shape.
+    pub gate: u64,
+    /// Bytes from one row of the gate to the next.
+    pub gate_bytes: u32,
 }
 
 impl SpmmParams {
@@ -31,6 +35,8 @@ impl SpmmParams {
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             flags: self.flags,
+            gate: 0,
+            gate_bytes: 0,
         }
     }
 }

@@ -269,6 +269,7 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
             ldc: N,
             bias: bias_raw.address,
             alpha: x.alpha(),
+            ..RawSpmm::default()
         };
         // SAFETY: operands of the planned shapes, in the plan's context, alive past the wait below.
         unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
@@ -328,8 +329,7 @@ fn misaligned_addresses_are_refused_or_planned_for() {
             ldb: N,
             c: c_off.address,
             ldc: N,
-            bias: 0,
-            alpha: 1.0,
+            ..RawSpmm::default()
         };
         let stream = gpu.stream().unwrap();
         let aligned = gpu.plan(TEXT, &operands, &force(row)).unwrap();

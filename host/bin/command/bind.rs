@@ -51,7 +51,7 @@ pub fn select<T: Scalar>(
     }
     let form = rewrite(&typed.einsum, name, &Format::Csr)?
         .as_spmm()
-        .filter(|form| form.order.is_plain());
+        .filter(|form| form.order.is_plain() && !form.batched);
     let width = form
         .as_ref()
         .and_then(|form| match typed.get(&form.dense)? {

@@ -73,6 +73,7 @@ pub fn offers<T: Scalar>(
         };
         let area = (block.0 * block.1) as u64;
         let work = Work {
+            items: 1,
             m: pattern.rows(),
             k: pattern.cols(),
             n,

@@ -30,8 +30,8 @@ impl Cut {
             partial: p.partial,
             counters: p.counters,
             first: strip.first,
-            part: strip.part,
-            parts: strip.parts,
+            part: strip.part(),
+            parts: strip.count(),
             counter: strip.counter,
         }
     }

@@ -1,6 +1,6 @@
 //! A warpgroup that multiplies: waits for a stage, issues its `wgmma`s, and frees the stage before it.
 
-use super::{WgmmaElem, strip};
+use super::WgmmaElem;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
@@ -21,13 +21,13 @@ impl<
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
         let half = gpu::thread() / 128;
-        let mut later = strip(p, 0);
+        let mut later = Self::strip(p, 0);
         let mut round = 0;
         let (mut slot, mut parity) = (0, 0);
         while later.row != NO_STRIP {
             let strip = later;
             round += 1;
-            later = super::strip(p, round);
+            later = Self::strip(p, round);
             let mut acc = Acc::<CHUNKS>::zero();
             let mut held = NONE;
             let mut s = 0;

@@ -62,26 +62,6 @@ pub const CONSUMERS: u32 = 8;
 /// Threads that copy.
 pub const COPIERS: u32 = 128;
 
-/// This thread block's strip of a round; none past the last round.
-#[inline(always)]
-fn strip(p: &WgmmaParams, round: u32) -> Strip {
-    let there = round < p.rounds;
-    let index = round * gpu::grid_x() + gpu::block_x();
-    let at = p.strips + index as u64 * size_of::<Strip>() as u64;
-    let [row, column, record, stages] = global::load_v4(at, there);
-    let [first, part, parts, counter] = global::load_v4(at + 16, there);
-    Strip {
-        row: if there { row } else { NO_STRIP },
-        column,
-        record,
-        stages,
-        first,
-        part,
-        parts,
-        counter,
-    }
-}
-
 impl<
     const PM: usize,
     const PK: usize,
@@ -90,6 +70,27 @@ impl<
     const BYTES: usize,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
+    /// This thread block's strip of a round; none past the last round.
+    #[inline(always)]
+    fn strip(p: &WgmmaParams, round: u32) -> Strip {
+        let there = round < p.rounds;
+        let index = round * gpu::grid_x() + gpu::block_x();
+        let at = p.strips + index as u64 * size_of::<Strip>() as u64;
+        let [row, column, record, stages] = global::load_v4(at, there);
+        let [first, parts, counter, item] = global::load_v4(at + 16, there);
+        Strip {
+            row: if there { row } else { NO_STRIP },
+            column,
+            record,
+            stages,
+            first,
+            parts,
+            counter,
+            // Columns of A take all registers: the host runs them one of a batch after the other.
+            item: if PK > 1 { item } else { 0 },
+        }
+    }
+
     /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
     fn set_up(at: u64) {

@@ -13,21 +13,50 @@ use crate::frag;
 impl WgmmaParams {
     /// Where results go.
     #[inline(always)]
-    pub(super) fn output(&self) -> Output {
+    pub(super) fn output(&self, item: u32) -> Output {
         Output {
-            c: self.c,
+            c: self.c + item as u64 * self.c_item,
             bias: self.bias,
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
             n: self.n,
             // Tested here and now: predicates held through the loop over strips cost registers.
             flags: warp::again(self.flags),
+            gate: self.gate + item as u64 * self.gate_item,
+            gate_bytes: self.gate_bytes,
         }
     }
 }
 
 /// First accumulator of the pair that lies in row 0 or 8 of an atom.
 const ROWS: [usize; 2] = [0, 2];
+
+/// Eight neighbours of C from this row and column on, zero where the gate is not positive.
+#[inline(always)]
+fn gated<E: Elem<Acc = f32>>(
+    o: Output,
+    (row, column): (u32, u32),
+    inside: bool,
+    eight: [u32; 4],
+) -> [u32; 4] {
+    if o.flags & FLAG_GATE == 0 {
+        return eight;
+    }
+    let at = o.gate + row as u64 * o.gate_bytes as u64 + column as u64 * 2;
+    let gate = global::load_v4(at, inside);
+    let mut out = eight;
+    unroll!(w < 4, {
+        let half = |i: usize| {
+            if E::get(&gate, 2 * w + i) > 0.0 {
+                0xffff << (16 * i)
+            } else {
+                0
+            }
+        };
+        out[w] = eight[w] & (half(0) | half(1));
+    });
+    out
+}
 
 impl<
     const PM: usize,
@@ -45,7 +74,7 @@ impl<
         acc: &mut Acc<CHUNKS>,
     ) {
         let mut stages = strip.stages;
-        if strip.parts > 1 {
+        if strip.count() > 1 {
             if !carry(Cut::of(p, strip), half, Self::scratch(), acc) {
                 return;
             }
@@ -63,7 +92,7 @@ impl<
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let o = p.output();
+        let o = p.output(strip.item);
         let lane = gpu::thread_again() % 32;
         let top = strip.row + half * HALF as u32;
         if top >= p.m {
@@ -152,17 +181,23 @@ impl<
             unroll!(j < 8, {
                 unroll!(i < 2, {
                     let column = column + (c * 64 + j * 8 + i) as u32;
-                    let (line, place) = if ORDER & C_COLUMNS == 0 {
+                    let (at_row, place) = if ORDER & C_COLUMNS == 0 {
                         (row, column)
                     } else {
                         (column, row)
                     };
-                    let line = o.c + line as u64 * o.ldc_bytes as u64;
-                    let at = line + place as u64 * E::BYTES as u64;
+                    let at =
+                        o.c + at_row as u64 * o.ldc_bytes as u64 + place as u64 * E::BYTES as u64;
                     let inside = column < o.n;
                     let old = E::load_own::<1>(at, inside && o.flags & FLAG_ACCUMULATE != 0);
+                    let mut x = acc.0[c][4 * j + ROWS[r] + i];
+                    if o.flags & FLAG_GATE != 0 {
+                        let row = o.gate + at_row as u64 * o.gate_bytes as u64;
+                        let gate = E::load::<1>(row + place as u64 * E::BYTES as u64, inside);
+                        x = if E::get(&gate, 0) > 0.0 { x } else { 0.0 };
+                    }
                     if inside {
-                        E::store::<1>(at, &[acc.0[c][4 * j + ROWS[r] + i] + E::get(&old, 0)]);
+                        E::store::<1>(at, &[x + E::get(&old, 0)]);
                     }
                 });
             });
@@ -220,7 +255,10 @@ impl<
                 let place = frag::swizzle(j as u32 * 4 + lane / 8, lane % 8, PANEL_BYTES as u32);
                 let eight = copy::load_shared_v4(slab + place);
                 let at = c_row + j as u64 * 4 * o.ldc_bytes as u64 + c as u64 * 128;
-                if row + j as u32 * 4 < m && column + (c as u32) * 64 < o.n {
+                let (row, column) = (row + j as u32 * 4, column + (c as u32) * 64);
+                let inside = row < m && column < o.n;
+                let eight = gated::<E>(o, (row, column), inside, eight);
+                if inside {
                     global::store_v4(at, eight);
                 }
             });
@@ -257,7 +295,9 @@ impl<
                 let eight = copy::load_shared_v4(slab + place);
                 let beyond = (c * 64 + j * 4) as u32;
                 let at = c_line + beyond as u64 * o.ldc_bytes as u64;
-                if row < m && column + beyond < o.n {
+                let inside = row < m && column + beyond < o.n;
+                let eight = gated::<E>(o, (column + beyond, row), inside, eight);
+                if inside {
                     global::store_v4(at, eight);
                 }
             });

@@ -2,7 +2,7 @@
 //! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
 //! go out one after the other.
 
-use super::{COPIERS, strip};
+use super::COPIERS;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, global, warp};
@@ -70,15 +70,15 @@ impl<
         let (mut slot, mut parity) = (0, 1);
         let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
         let mut next = Self::fetch(head, i, true);
-        let mut later = strip(p, 0);
+        let mut later = Self::strip(p, 0);
         let (mut touched, mut touching) = (0, Self::touch(p, later, thread));
         let mut round = 0;
         while later.row != NO_STRIP {
             let strip = later;
-            let column = strip.column;
+            let place = [strip.column, strip.item * p.b_item];
             let mut record = Self::record(p, strip);
             round += 1;
-            later = super::strip(p, round);
+            later = Self::strip(p, round);
             // Used a strip later: it is there by then.
             touched |= touching;
             touching = Self::touch(p, later, thread);
@@ -103,11 +103,11 @@ impl<
                 } else if thread % 32 == 0 {
                     barrier::arrive(Self::full(slot));
                 }
-                Self::start(p, at, slot, i, head, column, now.word);
+                Self::start(p, at, slot, i, head, place, now.word);
                 let mut i = i + COPIERS;
                 while i < Self::COPIES as u32 {
                     let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
-                    Self::start(p, at, slot, i, head, column, word);
+                    Self::start(p, at, slot, i, head, place, word);
                     i += COPIERS;
                 }
                 slot += 1;
@@ -153,7 +153,15 @@ impl<
 
     /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
     #[inline(always)]
-    fn start(p: &WgmmaParams, at: u64, slot: u32, i: u32, head: [u32; 4], column: u32, word: u32) {
+    fn start(
+        p: &WgmmaParams,
+        at: u64,
+        slot: u32,
+        i: u32,
+        head: [u32; 4],
+        [column, first]: [u32; 2],
+        word: u32,
+    ) {
         let mask = head[0];
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         let b_copies = Self::B_COPIES as u32;
@@ -167,10 +175,10 @@ impl<
             let panel = stage + 2 * SLAB as u32;
             if ORDER & B_COLUMNS == 0 {
                 let to = panel + chunk * SLAB as u32 + slice * (PK * PANEL_BYTES) as u32;
-                bulk::load(to, at + 128, column + chunk * 64, word, full);
+                bulk::load(to, at + 128, column + chunk * 64, first + word, full);
             } else {
                 let to = panel + slice * (CHUNKS * 64 * PK * BYTES) as u32;
-                bulk::load(to, at + 128, word, column, full);
+                bulk::load(to, at + 128, word, first + column, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;

@@ -8,7 +8,6 @@ use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, warp};
 use crate::device::wgmma::consumer::NONE;
-use crate::device::wgmma::strip as strip_of;
 
 /// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
 const PART: usize = 2;
@@ -19,7 +18,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     pub(super) fn consume_narrow<E: NarrowElem>(p: &WgmmaParams) {
         let half = gpu::thread() / 128;
-        let mut later = strip_of(p, 0);
+        let mut later = Self::strip(p, 0);
         let mut round = 0;
         let (mut slot, mut parity) = (0, 0);
         while later.row != NO_STRIP {
@@ -65,7 +64,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             }
             // Not before: registers are scarce until here.
             round += 1;
-            later = strip_of(p, round);
+            later = Self::strip(p, round);
             Self::leave_narrow::<E>(p, strip, half, &mut acc);
         }
     }

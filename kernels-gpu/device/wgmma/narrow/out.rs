@@ -35,7 +35,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         acc: &mut Acc<CHUNKS>,
     ) {
         let mut stages = strip.stages;
-        if strip.parts > 1 {
+        if strip.count() > 1 {
             let cut = Cut::of(p, strip);
             if !carry_by(cut, half, Self::scratch(), acc, add::<E>) {
                 return;
@@ -68,7 +68,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// i32 sums times a whole factor, added to C where it is asked for, saturated.
     #[inline(always)]
     fn send_whole(p: &WgmmaParams, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
-        let o = p.output();
+        let o = p.output(strip.item);
         let alpha = o.alpha as i32;
         let lane = gpu::thread_again() % 32;
         let (top, left) = frag::accumulator(lane, 0);

@@ -1,0 +1,122 @@
+//! One matrix of blocks times a batch of dense ones, in one launch where the batch lies together as one matrix, against
+//! exact integers.
+
+use crate::support::{fill_blocks, gpu, spread};
+use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
+use einsparse::{Context, Operand, Options, Scalar};
+
+fn integer(i: usize) -> f64 {
+    (i * 7919 % 7) as f64 - 3.0
+}
+
+/// `A` as text, `B` and `C` as text; the last two without the batch.
+const TEXTS: [[&str; 3]; 4] = [
+    ["A[m,k]", "k,n", "m,n"],
+    ["A[k,m]", "k,n", "m,n"],
+    ["A[m,k]", "n,k", "n,m"],
+    ["A[k,m]", "n,k", "n,m"],
+];
+
+fn check<T: Scalar>(context: &Context, edge: usize, gap: usize, n: usize, items: usize) {
+    let lens: Vec<usize> = (0..5).map(|r| r * 5 % 4).collect();
+    let (rows, columns) = (5 * edge - gap, 7 * edge - gap);
+    let pattern = fill_blocks(&spread(&lens, 7), (edge, edge), rows, columns);
+    let nnz = pattern.columns().len();
+    let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(i))).collect();
+    let csr = Csr::new(pattern, values).unwrap();
+    let format = format!("blockgroupcoo:{edge}x{edge}:2").parse().unwrap();
+    let a = context
+        .upload(AnySparse::from(csr.clone()).convert(format).unwrap())
+        .unwrap();
+    for [a_text, b_text, c_text] in TEXTS {
+        let transposed = a_text == "A[k,m]";
+        let (m, k) = if transposed {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        };
+        let at = |item: usize, k: usize, n: usize| integer(item * 31 + k * 13 + n * 5);
+        let (b_swapped, c_swapped) = (b_text == "n,k", c_text == "n,m");
+        let b_shape = if b_swapped {
+            [items, n, k]
+        } else {
+            [items, k, n]
+        };
+        let b = Dense::from_fn(b_shape.to_vec(), |i| {
+            let (k, n) = if b_swapped {
+                (i[2], i[1])
+            } else {
+                (i[1], i[2])
+            };
+            T::from_f64(at(i[0], k, n))
+        })
+        .unwrap();
+        // What lies between rows is no part of any matrix.
+        let leading = b_shape[2].next_multiple_of(8) + 8;
+        let gap_value = T::from_f64(f64::NAN);
+        let b = context.upload_strided(&b, leading, gap_value).unwrap();
+        let bias = Dense::from_fn(vec![m], |i| T::from_f64(integer(i[0]))).unwrap();
+        let bias = context.upload_dense(&bias).unwrap();
+        let text = format!("C[z,{c_text}] = {a_text} * B[z,{b_text}] + bias[m]");
+        let operands: Vec<(&str, Operand<'_, T>)> = vec![
+            ("A", (&a).into()),
+            ("B", (&b).into()),
+            ("bias", (&bias).into()),
+        ];
+        let plan = context.plan(&text, &operands, &Options::default()).unwrap();
+        let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
+        let stream = context.stream().unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let c = c.to_dense().unwrap();
+        for item in 0..items {
+            let mut sums = vec![0f64; m * n];
+            for r in 0..rows {
+                for p in csr.pattern().row(r) {
+                    let column = csr.pattern().columns()[p] as usize;
+                    let (m_at, k_at) = if transposed { (column, r) } else { (r, column) };
+                    let x = csr.values()[p].to_f64();
+                    for j in 0..n {
+                        sums[m_at * n + j] += x * at(item, k_at, j);
+                    }
+                }
+            }
+            for (i, sum) in sums.iter().enumerate() {
+                let (m_at, j) = (i / n, i % n);
+                let place = if c_swapped {
+                    [item, j, m_at]
+                } else {
+                    [item, m_at, j]
+                };
+                let wanted = T::from_f64(sum + integer(m_at));
+                let found = c.get(&place).unwrap();
+                assert_eq!(
+                    found,
+                    wanted,
+                    "{text} at {place:?}, {edge} {gap} {n}, {}",
+                    plan.variant()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for edge in [16, 32, 64, 128] {
+        // Ragged extents of k: the batch does not lie together.
+        for (gap, n) in [(0, 72), (5, 40), (0, 264)] {
+            check::<f16>(&gpu, edge, gap, n, 3);
+            check::<bf16>(&gpu, edge, gap, n, 2);
+        }
+    }
+}
+
+#[test]
+fn batches_on_the_cpu() {
+    for (gap, n) in [(0, 5), (3, 8)] {
+        check::<f32>(&Context::cpu(), 8, gap, n, 3);
+    }
+    check::<f64>(&Context::cpu(), 4, 0, 3, 0);
+}
