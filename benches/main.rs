@@ -8,9 +8,11 @@ mod check;
 mod device;
 mod host_ops;
 mod layer;
+mod narrow;
 mod ours;
 mod peers {
     pub mod cublas;
+    pub mod cublaslt;
     pub mod cusparse;
 }
 mod problems;
@@ -29,7 +31,7 @@ use std::process::ExitCode;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, layer, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, layer, narrow, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -159,7 +161,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let first = arguments.wants_apart("first_result");
     let layers = arguments.wants_apart("layer");
-    if workloads.is_empty() && !first && !layers {
+    let narrow = arguments.wants_apart("narrow");
+    if workloads.is_empty() && !(first || layers || narrow) {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -177,6 +180,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     if layers {
         let effort = sweep::effort(arguments);
         complete &= done("layer", layer::run(gpu, effort, &mut recorder));
+    }
+    if narrow {
+        let effort = sweep::effort(arguments);
+        complete &= done("narrow", narrow::run(gpu, effort, &mut recorder));
     }
     if workloads.is_empty() {
         return Ok(complete);

@@ -18,10 +18,12 @@ use crate::driver::RawStream;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
+use crate::registry::{Dtype, has_strips};
 use crate::worklist::Runs;
 use gather::Gather;
+use panel::Panels;
 
-pub(crate) use panel::{Matrix, Panels};
+pub(crate) use panel::Matrix;
 pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
 
 /// Device addresses of one run. Leading dimensions in elements.
@@ -83,22 +85,23 @@ pub(crate) struct Extents {
 pub(crate) enum Launch {
     /// Families `spmm` and `block`.
     Gather(Box<Gather>),
-    /// Family `wgmma`.
+    /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
 }
 
 impl Launch {
-    /// A sparse A given by its runs, and by what its blocks look like where the kernel wants that.
+    /// A sparse A given by its runs, and by what its blocks look like where the kernel wants that; C of type `out`.
     pub(crate) fn new(
         device: &Device,
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
         matrix: Matrix<'_>,
+        out: Dtype,
     ) -> Result<Self> {
         match (row.family, matrix) {
-            ("wgmma", matrix) => Ok(Launch::Panels(Box::new(Panels::new(
-                device, row, form, extents, matrix, row.dtype,
+            (_, matrix) if has_strips(row) => Ok(Launch::Panels(Box::new(Panels::new(
+                device, row, form, extents, matrix, out,
             )?))),
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,

@@ -45,9 +45,7 @@ pub use context::Context;
 pub use device::{Device, Stream};
 pub use error::{Error, Refusal, Result};
 pub use launch::RawSpmm;
-pub use plan::{
-    Choice, Determinism, Narrow, NarrowPlan, Options, Plan, Precision, SampledPlan, ZerosRule,
-};
+pub use plan::{Choice, Determinism, Options, Plan, Precision, SampledPlan, ZerosRule};
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};
 

@@ -85,12 +85,27 @@ pub fn block_of(format: &Format) -> (usize, usize) {
     }
 }
 
+/// Whether a kernel computes strips of C from records (`strips.rs`).
+pub fn has_strips(row: &Row) -> bool {
+    ["wgmma", "narrow"].contains(&row.family)
+}
+
+/// Whether a kernel writes C in this type.
+pub fn writes(row: &Row, out: Dtype) -> bool {
+    match row.dtype {
+        Dtype::E4m3 | Dtype::E5m2 => matches!(out, Dtype::F16 | Dtype::Bf16 | Dtype::F32),
+        Dtype::Int8 => matches!(out, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::Int32),
+        Dtype::Tf32 => out == Dtype::F32,
+        own => out == own,
+    }
+}
+
 /// Whether a kernel over blocks moves blocks of these extents, for the product with the matrix or with its transpose:
 /// exactly its own, or in the families `wgmma` and `narrow` the largest pieces, at most 64 rows and a stage deep, that they can
 /// be cut into.
 pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize), transposed: bool) -> bool {
     let own = (row.block.0 as usize, row.block.1 as usize);
-    if !["wgmma", "narrow"].contains(&row.family) {
+    if !has_strips(row) {
         return own == (bm, bk) && !transposed;
     }
     // A piece is at most as deep as a stage.

@@ -75,7 +75,7 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    pub(crate) fn new(
+    pub(super) fn new(
         device: &Device,
         row: &'static Row,
         form: SpmmForm,
@@ -156,11 +156,11 @@ impl Panels {
         })
     }
 
-    pub(crate) fn row(&self) -> &'static Row {
+    pub(super) fn row(&self) -> &'static Row {
         self.row
     }
 
-    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
+    pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
         self.planned.as_ref().is_some_and(|planned| {
             Arc::ptr_eq(&planned.runs, runs)
                 || *planned.runs == **runs && Some(&*planned.columns) == columns
@@ -168,16 +168,16 @@ impl Panels {
     }
 
     /// Elements from one row of A's values to the next.
-    pub(crate) fn leading(&self) -> usize {
+    pub(super) fn leading(&self) -> usize {
         self.values.leading
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
-    pub(crate) fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!(
             "{} strips, {} rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.strip_count,
@@ -191,7 +191,7 @@ impl Panels {
 
     /// # Safety
     /// As [`super::Launch::run`].
-    pub(crate) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
         for first in (0..self.extents.items).step_by(self.folded.max(1)) {
             launches.push(self.params(&self.item(raw, first))?);

@@ -4,18 +4,21 @@
 use std::fmt;
 
 use einsparse_formats::Format;
-use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, WalkKind, Zeros};
-use einsparse_kernels::table::{Row, products};
+use einsparse_kernels::abi::{
+    B_COLUMNS, C_COLUMNS, Dtype, Operation, PANEL_BYTES, WalkKind, Zeros,
+};
+use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
+use super::into::sums_fit;
 use super::{Exec, Operand, Options, Precision, ZerosRule};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict};
-use crate::einsum::Mode;
+use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, MAX_GRID_Y, Matrix};
-use crate::registry::{Scalar, block_of, refuses, takes_blocks};
+use crate::registry::{Scalar, block_of, has_strips, refuses, takes_blocks, writes};
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,10 +62,16 @@ pub struct Problem {
     pub work: Work,
     /// Element type in memory.
     pub dtype: Dtype,
+    /// That of the output.
+    pub out: Dtype,
     /// Which matrices lie the other way round; `work` is that of the product.
     pub order: Orientation,
     /// Whether the result passes a gate (`relu_grad`).
     pub gated: bool,
+    /// Whether there is a bias.
+    pub biased: bool,
+    /// Whether there is an activation.
+    pub activated: bool,
     /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
     pub alignment: usize,
     /// Elements, up to 16, that the leading dimension of B is a multiple of.
@@ -77,8 +86,11 @@ impl Problem {
             format: Some(format),
             order: Orientation::default(),
             gated: false,
+            biased: false,
+            activated: false,
             work,
             dtype,
+            out: dtype,
             alignment,
             b_alignment: alignment,
         }
@@ -87,7 +99,8 @@ impl Problem {
     /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
-        for row in products() {
+        let products = |row: &&Row| row.operation != Operation::Sampled;
+        for row in kernels().iter().filter(products) {
             let tf32 = row.dtype == Dtype::Tf32 && self.dtype == Dtype::F32;
             if row.dtype != self.dtype && !tf32 {
                 continue;
@@ -127,12 +140,13 @@ pub(super) fn choose<T: Scalar>(
     indirect: &IndirectEinsum,
     operands: &[(&str, Operand<'_, T>)],
     out_shape: &[usize],
-    options: &Options,
+    asked: (&Options, Dtype),
 ) -> Result<(Exec, Choice)> {
+    let options = asked.0;
     known_variant(indirect, options)?;
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
-        let choice = problem(indirect, operands, out_shape, options)?
+        let choice = problem(indirect, operands, out_shape, asked)?
             .map(|(p, _)| p.candidates(&context.machine(), options))
             .unwrap_or_default();
         return Ok((Exec::Cpu, choice));
@@ -141,7 +155,7 @@ pub(super) fn choose<T: Scalar>(
         indirect: indirect.to_string(),
         tried,
     };
-    let Some((problem, form)) = problem(indirect, operands, out_shape, options)? else {
+    let Some((problem, form)) = problem(indirect, operands, out_shape, asked)? else {
         let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order; with one of them made of blocks, or both dense, \
                       also with axes swapped; \
                       Context::cpu() runs every expression";
@@ -181,7 +195,11 @@ pub(super) fn choose<T: Scalar>(
         n: problem.work.n,
         items: problem.work.items,
     };
-    let launch = Launch::new(device, row, form.clone(), extents, matrix)?;
+    sums_fit(
+        row.dtype,
+        problem.work.longest * problem.work.block.1 as u64,
+    )?;
+    let launch = Launch::new(device, row, form.clone(), extents, matrix, problem.out)?;
     Ok((Exec::Spmm(launch, form), choice))
 }
 
@@ -203,11 +221,12 @@ fn problem<T: Scalar>(
     indirect: &IndirectEinsum,
     operands: &[(&str, Operand<'_, T>)],
     out_shape: &[usize],
-    options: &Options,
+    asked: (&Options, Dtype),
 ) -> Result<Option<(Problem, SpmmForm)>> {
+    let (options, out) = asked;
     let Some(form) = indirect.as_spmm() else {
         return match indirect.as_gemm() {
-            Some(form) => dense_problem(form, operands, out_shape, options),
+            Some(form) => dense_problem(form, operands, out_shape, asked),
             None => Ok(None),
         };
     };
@@ -260,8 +279,11 @@ fn problem<T: Scalar>(
         format: Some(host.format()),
         order,
         gated: form.gate.is_some(),
+        biased: form.bias.is_some(),
+        activated: form.activation != Activation::Identity,
         work,
         dtype: T::DTYPE,
+        out,
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
     };
@@ -291,7 +313,7 @@ fn dense_problem<T: Scalar>(
     form: SpmmForm,
     operands: &[(&str, Operand<'_, T>)],
     out_shape: &[usize],
-    options: &Options,
+    (options, out): (&Options, Dtype),
 ) -> Result<Option<(Problem, SpmmForm)>> {
     let &[m, n] = out_shape else {
         return Ok(None);
@@ -300,6 +322,8 @@ fn dense_problem<T: Scalar>(
     let shape = find(operands, &form.sparse)?.shape();
     let (k, a_width) = (shape[usize::from(!order.transposed)], shape[1]);
     let b_width = if order.dense_columns { k } else { n };
+    // Pieces as deep as a stage.
+    let stage = PANEL_BYTES.max(64 * T::DTYPE.bytes()) / T::DTYPE.bytes();
     let (lda, ldb) = (
         leading(operands, &form.sparse, a_width),
         leading(operands, &form.dense, b_width),
@@ -311,8 +335,8 @@ fn dense_problem<T: Scalar>(
         entries: (m * k) as u64,
         items: 1,
         index_slots: 0,
-        longest: k.div_ceil(64) as u64,
-        block: (64, 64),
+        longest: k.div_ceil(stage) as u64,
+        block: (64, stage),
         accumulate: form.mode == Mode::Accumulate,
     };
     let given = options.alignment.unwrap_or(16).max(1);
@@ -320,12 +344,30 @@ fn dense_problem<T: Scalar>(
         format: None,
         order,
         gated: form.gate.is_some(),
+        biased: form.bias.is_some(),
+        activated: form.activation != Activation::Identity,
         work,
         dtype: T::DTYPE,
+        out,
         alignment: alignment_of(&[n, lda, ldb, given]),
         b_alignment: alignment_of(&[lda, ldb, given]),
     };
     Ok(Some((problem, form)))
+}
+
+/// What of the output and its epilogue a kernel does not compute.
+fn output_refusal(row: &Row, problem: &Problem) -> Option<String> {
+    let (own, out) = (row.dtype.name(), problem.out.name());
+    if !writes(row, problem.out) {
+        return Some(format!("has no {out} output of {own} operands"));
+    }
+    if row.operation == Operation::Narrow && problem.biased {
+        return Some("adds no bias".into());
+    }
+    if problem.out == Dtype::Int32 && problem.activated {
+        return Some("has no activation of an int32 output".into());
+    }
+    None
 }
 
 fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -> Option<String> {
@@ -350,7 +392,7 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
                 return Some(reason);
             }
         }
-        None if row.family != "wgmma" => {
+        None if !has_strips(row) => {
             return Some("walks a sparse A, which is dense here".into());
         }
         None => {}
@@ -358,11 +400,14 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
     if problem.order.transposed && row.walk != WalkKind::Block {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
-    if problem.work.items != 1 && row.family != "wgmma" {
+    if problem.work.items != 1 && !has_strips(row) {
         return Some("computes one product at a time, not a batch".into());
     }
     if problem.gated && row.family != "wgmma" {
         return Some("has no relu_grad".into());
+    }
+    if let Some(reason) = output_refusal(row, problem) {
+        return Some(reason);
     }
     let own = (row.order & B_COLUMNS != 0, row.order & C_COLUMNS != 0);
     if own != (problem.order.dense_columns, problem.order.out_columns) {
@@ -376,11 +421,7 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
     let (bm, bk) = stored_block(problem);
     if row.walk == WalkKind::Block && !takes_blocks(row, (bm, bk), problem.order.transposed) {
         let (pm, pk) = row.block;
-        let what = if row.family == "wgmma" {
-            "pieces"
-        } else {
-            "blocks"
-        };
+        let what = if has_strips(row) { "pieces" } else { "blocks" };
         let of = if problem.order.transposed {
             ", transposed"
         } else {

@@ -48,13 +48,8 @@ pub struct Panel<
 /// Words of a record in front of its k and rows: mask, A's column in either half, sixteenths that are there.
 pub const RECORD_HEAD: usize = 4;
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     /// Depth of a stage in elements.
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
@@ -96,13 +91,8 @@ pub const fn record_words(slices: usize, a_copies: usize) -> usize {
     (RECORD_HEAD + slices + a_copies).next_multiple_of(4)
 }
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-> Tile for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Tile for Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     const THREADS: u32 = 384;
     const MIN_BLOCKS: u32 = 1;

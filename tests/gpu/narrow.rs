@@ -4,10 +4,10 @@
 use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
 use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
-use einsparse::{Context, Error, Narrow, NarrowPlan, Operand, SparseTensor, Tensor};
+use einsparse::{Context, Error, Operand, Options, Plan, SparseTensor, Tensor};
 
 /// A of blocks, B as `[n, k]`, and their exact product.
-struct Case<In: Narrow> {
+struct Case<In: Scalar> {
     a: AnySparse<In>,
     b: Dense<In>,
     m: usize,
@@ -15,28 +15,32 @@ struct Case<In: Narrow> {
     sums: Vec<f64>,
 }
 
-impl<In: Narrow> Case<In> {
+impl<In: Scalar> Case<In> {
     /// Whole numbers of at most `most` on the entries of a pattern; sums are exact while they stay below 2^53.
     fn new(pattern: CsrPattern, format: &str, n: usize, most: i32) -> Self {
         let (m, k) = (pattern.rows(), pattern.cols());
         let mut rng = Rng((m * k + n) as u64);
         let span = 2 * most as u64 + 1;
-        let mut whole =
-            || In::from_f64(((rng.word() >> 33) % span) as f64 - f64::from(most));
+        let mut whole = || In::from_f64(((rng.word() >> 33) % span) as f64 - f64::from(most));
         let values: Vec<In> = (0..pattern.columns().len()).map(|_| whole()).collect();
         let b: Vec<In> = (0..n * k).map(|_| whole()).collect();
         let csr = Csr::new(pattern, values).unwrap();
         let mut sums = vec![0f64; m * n];
         for r in 0..m {
             for p in csr.pattern().row(r) {
-                let (x, c) = (csr.values()[p].to_f64(), csr.pattern().columns()[p] as usize);
+                let (x, c) = (
+                    csr.values()[p].to_f64(),
+                    csr.pattern().columns()[p] as usize,
+                );
                 for j in 0..n {
                     sums[r * n + j] += x * b[j * k + c].to_f64();
                 }
             }
         }
         Case {
-            a: AnySparse::from(csr).convert(format.parse().unwrap()).unwrap(),
+            a: AnySparse::from(csr)
+                .convert(format.parse().unwrap())
+                .unwrap(),
             b: Dense::new(vec![n, k], b).unwrap(),
             m,
             n,
@@ -63,7 +67,7 @@ impl<In: Narrow> Case<In> {
             };
             let operands: [(&str, Operand<'_, In>); 3] =
                 [("A", (&a).into()), ("B", (&b).into()), ("s", scale.into())];
-            let plan: NarrowPlan<In, Out> = context.plan_narrow(text, &operands).unwrap();
+            let plan = planned::<In, Out>(context, text, &operands).unwrap();
             assert_eq!(plan.variant(), wanted, "{text}");
             let start = if accumulate { 3.0 } else { 55.0 };
             let first = Dense::from_fn(vec![self.m, self.n], |_| Out::from_f64(start)).unwrap();
@@ -88,9 +92,17 @@ impl<In: Narrow> Case<In> {
     }
 }
 
-fn run<In: Narrow, Out: Scalar>(
+fn planned<In: Scalar, Out: Scalar>(
     context: &Context,
-    plan: &NarrowPlan<In, Out>,
+    text: &str,
+    operands: &[(&str, Operand<'_, In>)],
+) -> einsparse::Result<Plan<In, Out>> {
+    context.plan_into(text, operands, &Options::default())
+}
+
+fn run<In: Scalar, Out: Scalar>(
+    context: &Context,
+    plan: &Plan<In, Out>,
     operands: &[(&str, Operand<'_, In>)],
     c: &mut Tensor<Out>,
 ) {
@@ -111,13 +123,23 @@ fn ragged(edge: usize, extent: usize) -> CsrPattern {
 fn long(edge: usize) -> CsrPattern {
     let blocks = 12_288 / edge;
     let lens = [blocks, 3, blocks / 2];
-    fill_blocks(&spread(&lens, blocks), (edge, edge), 3 * edge, blocks * edge)
+    fill_blocks(
+        &spread(&lens, blocks),
+        (edge, edge),
+        3 * edge,
+        blocks * edge,
+    )
 }
 
-fn cases<In: Narrow>(context: &Context, wanted: &str, edges: &[usize], most: i32) {
+fn cases<In: Scalar>(context: &Context, wanted: &str, edges: &[usize], most: i32) {
     for &edge in edges {
         for (n, format) in [(16, "bsr"), (264, "blockgroupcoo"), (131, "blockcoo")] {
-            let case = Case::<In>::new(ragged(edge, 300), &format!("{format}:{edge}x{edge}"), n, most);
+            let case = Case::<In>::new(
+                ragged(edge, 300),
+                &format!("{format}:{edge}x{edge}"),
+                n,
+                most,
+            );
             case.check_outputs(context, wanted);
             if In::DTYPE == Dtype::Int8 {
                 case.check::<i32>(context, wanted, &[1.0, 1.0, -3.0]);
@@ -127,7 +149,9 @@ fn cases<In: Narrow>(context: &Context, wanted: &str, edges: &[usize], most: i32
 }
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    kernels().iter().filter(|row| row.operation == Operation::Narrow)
+    kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Narrow)
 }
 
 #[test]
@@ -161,12 +185,24 @@ fn the_cpu_multiplies_8_bit_operands() {
 fn cut_rows_of_8_bit_operands_add_up_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in rows() {
-        let edge = if row.block == (64, 128) { 128 } else { row.block.0 as usize };
+        let edge = if row.block == (64, 128) {
+            128
+        } else {
+            row.block.0 as usize
+        };
         let format = format!("bsr:{edge}x{edge}");
         match row.dtype {
-            Dtype::E4m3 => Case::<E4m3>::new(long(edge), &format, 72, 4).check::<f32>(&gpu, row.name, &[1.0]),
-            Dtype::E5m2 => Case::<E5m2>::new(long(edge), &format, 72, 4).check::<f32>(&gpu, row.name, &[1.0]),
-            _ => Case::<i8>::new(long(edge), &format, 72, 127).check::<i32>(&gpu, row.name, &[1.0, 1.0]),
+            Dtype::E4m3 => {
+                Case::<E4m3>::new(long(edge), &format, 72, 4).check::<f32>(&gpu, row.name, &[1.0])
+            }
+            Dtype::E5m2 => {
+                Case::<E5m2>::new(long(edge), &format, 72, 4).check::<f32>(&gpu, row.name, &[1.0])
+            }
+            _ => Case::<i8>::new(long(edge), &format, 72, 127).check::<i32>(
+                &gpu,
+                row.name,
+                &[1.0, 1.0],
+            ),
         }
     }
 }
@@ -185,7 +221,9 @@ fn long_fp8_sums_keep_their_bits_on_the_gpu() {
     let blocks = fill_blocks(&spread(&[k / edge], k / edge), (edge, edge), edge, k);
     let mut rng = Rng(5);
     let mut random = |count: usize| -> Vec<E4m3> {
-        (0..count).map(|_| E4m3::from_f64(rng.unit().abs())).collect()
+        (0..count)
+            .map(|_| E4m3::from_f64(rng.unit().abs()))
+            .collect()
     };
     let (values, b) = (random(edge * k), random(n * k));
     let exact = |r: usize, j: usize, step: &dyn Fn(f64) -> f64| {
@@ -197,10 +235,14 @@ fn long_fp8_sums_keep_their_bits_on_the_gpu() {
         })
     };
     let csr = AnySparse::from(Csr::new(blocks, values.clone()).unwrap());
-    let a = gpu.upload(csr.convert("bsr:128x128".parse().unwrap()).unwrap()).unwrap();
-    let dense = gpu.upload_dense(&Dense::new(vec![n, k], b.clone()).unwrap()).unwrap();
+    let a = gpu
+        .upload(csr.convert("bsr:128x128".parse().unwrap()).unwrap())
+        .unwrap();
+    let dense = gpu
+        .upload_dense(&Dense::new(vec![n, k], b.clone()).unwrap())
+        .unwrap();
     let operands = [("A", (&a).into()), ("B", (&dense).into())];
-    let plan = gpu.plan_narrow::<E4m3, f32>("C[m,n] = A[m,k] * B[n,k]", &operands).unwrap();
+    let plan = planned::<E4m3, f32>(&gpu, "C[m,n] = A[m,k] * B[n,k]", &operands).unwrap();
     let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
     run(&gpu, &plan, &operands, &mut c);
     let found = c.to_dense().unwrap();
@@ -214,31 +256,127 @@ fn long_fp8_sums_keep_their_bits_on_the_gpu() {
         }
     }
     println!("largest error {worst:.2e}, least of 14 bits {narrow:.2e}");
-    assert!(worst < narrow / 4.0, "error {worst:.2e}, 14 bits give {narrow:.2e}");
+    assert!(
+        worst < narrow / 4.0,
+        "error {worst:.2e}, 14 bits give {narrow:.2e}"
+    );
 }
 
 #[test]
-fn narrow_plans_refuse_what_does_not_fit() {
+fn an_int32_output_takes_whole_factors() {
     let cpu = Context::cpu();
-    let case = Case::<E4m3>::new(ragged(32, 40), "bsr:32x32", 16, 4);
-    let (a, b) = case.upload(&cpu);
-    let operands = [("A", (&a).into()), ("B", (&b).into()), ("s", 0.5.into())];
-    let text = "C[m,n] = s * A[m,k] * B[n,k]";
-    let whole = cpu.plan_narrow::<E4m3, i32>(text, &operands).unwrap_err();
-    assert!(whole.to_string().contains("e4m3"), "{whole}");
-    let wide = cpu.plan_narrow::<E4m3, f64>(text, &operands).unwrap_err();
-    assert!(matches!(wide, Error::NoKernel { .. }), "{wide}");
     let case = Case::<i8>::new(ragged(32, 40), "bsr:32x32", 16, 4);
     let (a, b) = case.upload(&cpu);
     let operands = [("A", (&a).into()), ("B", (&b).into()), ("s", 0.5.into())];
-    let plan = cpu.plan_narrow::<i8, i32>(text, &operands).unwrap();
+    let plan = planned::<i8, i32>(&cpu, "C[m,n] = s * A[m,k] * B[n,k]", &operands).unwrap();
     let mut c = cpu.zeros::<i32>(plan.out_shape()).unwrap();
     let stream = cpu.stream().unwrap();
     let half = plan.run(&operands, &mut c, &stream).unwrap_err();
     assert!(half.to_string().contains("0.5"), "{half}");
     let mut other = cpu.zeros::<i32>(&[3, 3]).unwrap();
     let shape = plan.run(&operands, &mut other, &stream).unwrap_err();
-    assert!(matches!(shape, Error::Operand { .. } | Error::Shape { .. }), "{shape}");
-    let relu = cpu.plan_narrow::<i8, i32>("C[m,n] = relu(s * A[m,k] * B[n,k])", &operands);
-    assert!(relu.unwrap_err().to_string().contains("activation"));
+    assert!(matches!(shape, Error::Shape { .. }), "{shape}");
+}
+
+/// Why the kernels of 8-bit operands refuse an expression.
+fn refused<In: Scalar, Out: Scalar>(text: &str, format: &str) -> String {
+    let cpu = Context::cpu();
+    let case = Case::<In>::new(ragged(32, 40), format, 16, 4);
+    let (a, b) = case.upload(&cpu);
+    let bias = Dense::new(vec![case.m], vec![In::ONE; case.m]).unwrap();
+    let mut operands: Vec<(&str, Operand<'_, In>)> = vec![("A", (&a).into()), ("B", (&b).into())];
+    if text.contains("bias") {
+        operands.push(("bias", (&bias).into()));
+    }
+    let plan = planned::<In, Out>(&cpu, text, &operands).unwrap();
+    assert!(plan.choice().candidates.is_empty(), "{}", plan.choice());
+    plan.choice().to_string()
+}
+
+#[test]
+fn kernels_of_8_bit_operands_say_what_they_refuse() {
+    let text = "C[m,n] = A[m,k] * B[n,k]";
+    for (reason, found) in [
+        (
+            "no e4m3 output of e4m3",
+            refused::<E4m3, E4m3>(text, "bsr:32x32"),
+        ),
+        (
+            "no int32 output of e5m2",
+            refused::<E5m2, i32>(text, "bsr:32x32"),
+        ),
+        (
+            "no f32 output of f16",
+            refused::<f16, f32>(text, "bsr:32x32"),
+        ),
+        (
+            "bias",
+            refused::<i8, f32>("C[m,n] = A[m,k] * B[n,k] + bias[m]", "bsr:32x32"),
+        ),
+        (
+            "activation",
+            refused::<i8, i32>("C[m,n] = relu(A[m,k] * B[n,k])", "bsr:32x32"),
+        ),
+        ("32 x 32 pieces", refused::<i8, i32>(text, "bsr:16x16")),
+        ("csr", refused::<E4m3, f32>(text, "csr")),
+    ] {
+        assert!(found.contains(reason), "{reason}: {found}");
+    }
+}
+
+/// Rows of A that i32 may not hold the sum of.
+#[test]
+fn long_rows_of_int8_are_refused_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let (edge, k) = (64, 1 << 17);
+    let blocks = fill_blocks(&spread(&[k / edge], k / edge), (edge, edge), edge, k);
+    let ones = vec![1i8; blocks.columns().len()];
+    let csr = AnySparse::from(Csr::new(blocks, ones).unwrap());
+    let a = gpu
+        .upload(csr.convert("bsr:64x64".parse().unwrap()).unwrap())
+        .unwrap();
+    let b = Dense::<i8>::zeros(vec![16, k]).unwrap();
+    let b = gpu.upload_dense(&b).unwrap();
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
+    let error = planned::<i8, i32>(&gpu, "C[m,n] = A[m,k] * B[n,k]", &operands).unwrap_err();
+    assert!(matches!(error, Error::Overflow { .. }), "{error}");
+}
+
+/// Both operands dense.
+fn dense<In: Scalar, Out: Scalar>(gpu: &Context, (m, k, n): (usize, usize, usize)) {
+    let filled = |rows: usize, step: usize| {
+        let whole = move |i: &[usize]| ((i[0] * step + i[1] * 3) % 9) as f64 - 4.0;
+        Dense::from_fn(vec![rows, k], move |i| In::from_f64(whole(i))).unwrap()
+    };
+    let (a, b) = (filled(m, 5), filled(n, 7));
+    let leading = k.next_multiple_of(16);
+    let on = |x: &Dense<In>| gpu.upload_strided(x, leading, In::ONE).unwrap();
+    let (own_a, own_b) = (on(&a), on(&b));
+    let operands = [("A", (&own_a).into()), ("B", (&own_b).into())];
+    let plan = planned::<In, Out>(gpu, "C[m,n] = A[m,k] * B[n,k]", &operands).unwrap();
+    assert!(plan.variant().contains("64x128"), "{plan}");
+    let mut c = gpu.zeros::<Out>(plan.out_shape()).unwrap();
+    run(gpu, &plan, &operands, &mut c);
+    assert_matrix(
+        &(In::NAME, Out::NAME, m, k, n),
+        &c.to_storage().unwrap(),
+        (m, n, n),
+        |r, j| {
+            let term = |i: usize| {
+                let at = |x: &Dense<In>, row| x.get(&[row, i]).unwrap().to_f64();
+                at(&a, r) * at(&b, j)
+            };
+            Out::from_f64((0..k).map(term).sum())
+        },
+    );
+}
+
+#[test]
+fn dense_8_bit_operands_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for extents in [(128, 256, 256), (1, 16, 1), (131, 200, 263)] {
+        dense::<E4m3, f16>(&gpu, extents);
+        dense::<E5m2, f32>(&gpu, extents);
+        dense::<i8, i32>(&gpu, extents);
+    }
 }

@@ -10,13 +10,8 @@ use crate::frag;
 /// No stage is waiting to be freed.
 pub(super) const NONE: u32 = u32::MAX;
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
@@ -112,7 +107,9 @@ impl<
                 let row = warp * 16 + chunk * 8;
                 let (piece, row) = (row / PM as u32, row % PM as u32);
                 let place = piece * (Self::DEPTH * PM * BYTES) as u32;
-                let from = slab + place + (((step * Self::STEP) as u32 + k) * PM as u32 + row) * BYTES as u32;
+                let from = slab
+                    + place
+                    + (((step * Self::STEP) as u32 + k) * PM as u32 + row) * BYTES as u32;
                 let there = PK == 1 || there >> (8 * step) & 1 != 0;
                 a[step] = matrix::ldmatrix_x4_trans_if(from, there);
             }

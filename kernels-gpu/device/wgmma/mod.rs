@@ -62,13 +62,8 @@ pub const CONSUMERS: u32 = 8;
 /// Threads that copy.
 pub const COPIERS: u32 = 128;
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     /// This thread block's strip of a round; none past the last round.
     #[inline(always)]
@@ -180,13 +175,8 @@ impl<
     }
 }
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-> Body for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Body for Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &WgmmaParams, at: u64) {

@@ -58,13 +58,8 @@ fn gated<E: Elem<Acc = f32>>(
     out
 }
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
     pub(super) fn leave<E: Elem<Acc = f32>>(
@@ -176,7 +171,13 @@ impl<
 
     /// One row's finished sums, element by element.
     #[inline(always)]
-    fn store_row<E: Elem<Acc = f32>>(o: Output, row: u32, column: u32, r: usize, acc: &Acc<CHUNKS>) {
+    fn store_row<E: Elem<Acc = f32>>(
+        o: Output,
+        row: u32,
+        column: u32,
+        r: usize,
+        acc: &Acc<CHUNKS>,
+    ) {
         unroll!(c < CHUNKS, {
             unroll!(j < 8, {
                 unroll!(i < 2, {
@@ -206,13 +207,7 @@ impl<
 
     /// Pairs of neighbours of 4 bytes as they lie in registers: the four lanes of a row fill a sector of 32 bytes.
     #[inline(always)]
-    fn send_words<E: Elem<Acc = f32>>(
-        o: Output,
-        m: u32,
-        row: u32,
-        column: u32,
-        acc: &Acc<CHUNKS>,
-    ) {
+    fn send_words<E: Elem<Acc = f32>>(o: Output, m: u32, row: u32, column: u32, acc: &Acc<CHUNKS>) {
         unroll!(r < 2, {
             let row = row + r as u32 * 8;
             let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
@@ -268,7 +263,13 @@ impl<
     /// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of
     /// 128 bytes.
     #[inline(always)]
-    fn send_columns<E: Elem<Acc = f32>>(o: Output, m: u32, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
+    fn send_columns<E: Elem<Acc = f32>>(
+        o: Output,
+        m: u32,
+        strip: Strip,
+        half: u32,
+        acc: &Acc<CHUNKS>,
+    ) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
         let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
         let row = strip.row + half * HALF as u32 + lane % 8 * 8;

@@ -28,13 +28,8 @@ const LINE: u32 = 128;
 /// Hardly the disjunction of words of records.
 const NO_WORD: u32 = u32::MAX;
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     const COPIES: usize = Self::A_COPIES + Self::B_COPIES;
 
