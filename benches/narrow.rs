@@ -258,8 +258,9 @@ impl Bench<'_> {
                 };
             }
         }
-        // f16 rounds to 2^-11 of a result; an element that is missing or misplaced is off by far more.
-        if worst.is_nan() || worst > 1e-3 {
+        // f16 rounds to 2^-11 of a result, sums of fp8 lose about as much of their terms; an element that is missing or
+        // misplaced is off by far more.
+        if worst.is_nan() || worst > 2e-3 {
             return Err(format!("{}: WRONG, error {worst:.1e}", self.workload));
         }
         Ok(format!("err {worst:.1e}"))

@@ -256,8 +256,9 @@ fn long_fp8_sums_keep_their_bits_on_the_gpu() {
         }
     }
     println!("largest error {worst:.2e}, least of 14 bits {narrow:.2e}");
+    // Each stage loses bits of its own sum alone, whatever the number of stages.
     assert!(
-        worst < narrow / 4.0,
+        worst < f64::powi(2.0, -10) && worst < narrow / 4.0,
         "error {worst:.2e}, 14 bits give {narrow:.2e}"
     );
 }

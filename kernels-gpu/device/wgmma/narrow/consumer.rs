@@ -1,6 +1,6 @@
 //! A warpgroup that multiplies 8-bit operands. Integers go on in the same accumulators. Sums of fp8 are promoted: every stage,
 //! 128 deep, is summed by the Tensor Core from zero, 128 columns at a time, and added to f32 registers, while the other
-//! warpgroup keeps the Tensor Core busy.
+//! warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
 
 use super::NarrowElem;
 use crate::abi::*;
@@ -12,6 +12,21 @@ use crate::device::wgmma::consumer::NONE;
 /// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
 const PART: usize = 2;
 
+/// Named barriers of the turns, after those of the warpgroups that carry.
+const TURNS: u32 = 3;
+
+/// Waits until the other warpgroup has issued what comes before.
+#[inline(always)]
+fn take_turn(half: u32) {
+    barrier::sync_named(TURNS + half, 256);
+}
+
+/// Lets the other warpgroup issue.
+#[inline(always)]
+fn give_turn(half: u32) {
+    barrier::arrive_named(TURNS + (half ^ 1), 256);
+}
+
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     Panel<PM, PK, CHUNKS, ORDER, 1>
 {
@@ -21,6 +36,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let mut later = Self::strip(p, 0);
         let mut round = 0;
         let (mut slot, mut parity) = (0, 0);
+        if E::PROMOTED && half == 1 {
+            give_turn(half);
+        }
         while later.row != NO_STRIP {
             let strip = later;
             let mut acc = Acc::<CHUNKS>::zero();
@@ -36,6 +54,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     if mask & 0x55 != 0 {
                         Self::promote::<E>(&mut acc, &mut part, slot, half, mask);
                     } else {
+                        // Turns are taken whether there is something to issue or not.
+                        unroll!(_pass < CHUNKS / PART, {
+                            take_turn(half);
+                            give_turn(half);
+                        });
                         Self::free(slot);
                     }
                 } else if mask & 0x55 != 0 {
@@ -67,6 +90,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             later = Self::strip(p, round);
             Self::leave_narrow::<E>(p, strip, half, &mut acc);
         }
+        if E::PROMOTED && half == 0 {
+            // Nobody takes the last turn that the other one gives.
+            take_turn(half);
+        }
     }
 
     /// One stage, summed apart and added to `acc`. Frees the stage.
@@ -79,9 +106,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         mask: u32,
     ) {
         unroll!(pass < CHUNKS / PART, {
+            take_turn(half);
             part.fence();
             Self::multiply_narrow::<E, PART>(part, pass * PART, slot, half, mask, false);
             wgmma::commit();
+            give_turn(half);
             part.wait::<0>();
             if pass + 1 == CHUNKS / PART {
                 Self::free(slot);

@@ -14,6 +14,12 @@ fn whole(x: f32) -> i32 {
     x.to_bits() as i32
 }
 
+/// The nearest i32.
+#[inline(always)]
+fn saturated(x: i64) -> i32 {
+    x.clamp(i32::MIN as i64, i32::MAX as i64) as i32
+}
+
 /// The sum of two accumulators.
 #[inline(always)]
 fn add<E: NarrowElem>(a: f32, b: f32) -> f32 {
@@ -67,13 +73,28 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     /// i32 sums times a whole factor, added to C where it is asked for, saturated.
     #[inline(always)]
-    fn send_whole(p: &WgmmaParams, strip: Strip, half: u32, acc: &Acc<CHUNKS>) {
+    fn send_whole(p: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
         let o = p.output(strip.item);
         let alpha = o.alpha as i32;
         let lane = gpu::thread_again() % 32;
         let (top, left) = frag::accumulator(lane, 0);
         let row = strip.row + half * HALF as u32 + gpu::thread_again() / 32 % 4 * 16 + top;
         let column = strip.column + left;
+        if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+            if alpha != 1 {
+                unroll!(c < CHUNKS, {
+                    unroll!(j < 8, {
+                        unroll!(i < 4, {
+                            let word = &mut acc.0[c][4 * j + i];
+                            let x = saturated(whole(*word) as i64 * alpha as i64);
+                            *word = f32::from_bits(x as u32);
+                        });
+                    });
+                });
+            }
+            // Words are words.
+            return Self::send_words::<F32>(o, p.m, row, column, acc);
+        }
         unroll!(r < 2, {
             let row = row + r as u32 * 8;
             let line = o.c + row as u64 * o.ldc_bytes as u64;
@@ -86,8 +107,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                         let add = inside && o.flags & FLAG_ACCUMULATE != 0;
                         let old = global::load_own_b32(at, add) as i32;
                         let sum = whole(acc.0[c][4 * j + 2 * r + i]) as i64;
-                        let x = sum * alpha as i64 + old as i64;
-                        let x = x.clamp(i32::MIN as i64, i32::MAX as i64) as i32;
+                        let x = saturated(sum * alpha as i64 + old as i64);
                         if inside {
                             global::store_b32(at, x as u32);
                         }
