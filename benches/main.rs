@@ -5,9 +5,11 @@
 
 mod case;
 mod check;
+mod conversions;
 mod device;
 mod host_ops;
 mod layer;
+mod levels;
 mod narrow;
 mod ours;
 mod peers {
@@ -26,12 +28,14 @@ use problems::{Dtype, Workload};
 use record::Recorder;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use timing::Effort;
 
 /// Problem tables x engines; method and columns as in benches/NOTES.md.
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, layer, narrow, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, dense_to_blocks, csr_to_blocks, layer, levels, narrow, first_result, convert, read); all
+    /// by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -43,7 +47,7 @@ pub struct Arguments {
     /// Columns of the dense operand instead of the table's
     #[arg(long = "n", value_delimiter = ',')]
     columns: Vec<usize>,
-    /// Only these engines (einsparse, cusparse, cusparse-default, cublas, cublas-tf32)
+    /// Only these engines (einsparse, cusparse, cusparse-default, cublas, cublas-tf32); copies are always beside conversions
     #[arg(long, value_delimiter = ',')]
     engine: Vec<String>,
     /// Write the record here (CSV)
@@ -108,6 +112,15 @@ impl Arguments {
         }
     }
 
+    /// How much each figure costs.
+    pub fn effort(&self) -> Effort {
+        if self.quick {
+            Effort::QUICK
+        } else {
+            Effort::FULL
+        }
+    }
+
     /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
     fn nothing_asked(&self) -> bool {
         !(self.bench || self.quick || self.list)
@@ -161,8 +174,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let first = arguments.wants_apart("first_result");
     let layers = arguments.wants_apart("layer");
+    let levels = arguments.wants_apart("levels");
     let narrow = arguments.wants_apart("narrow");
-    if workloads.is_empty() && !(first || layers || narrow) {
+    if workloads.is_empty() && !(first || layers || levels || narrow) {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -178,17 +192,28 @@ fn run(arguments: &Arguments) -> Result<bool> {
         complete &= done("first_result", host_ops::first_result(&mut recorder));
     }
     if layers {
-        let effort = sweep::effort(arguments);
-        complete &= done("layer", layer::run(gpu, effort, &mut recorder));
+        let outcome = layer::run(gpu, arguments.effort(), &mut recorder);
+        complete &= done("layer", outcome);
+    }
+    if levels {
+        let outcome = levels::run(gpu, arguments.effort(), &mut recorder);
+        complete &= done("levels", outcome);
     }
     if narrow {
-        let effort = sweep::effort(arguments);
-        complete &= done("narrow", narrow::run(gpu, effort, &mut recorder));
+        let outcome = narrow::run(gpu, arguments.effort(), &mut recorder);
+        complete &= done("narrow", outcome);
     }
     if workloads.is_empty() {
         return Ok(complete);
     }
-    let tally = sweep::run(gpu, arguments, &workloads, &mut recorder)?;
+    let (conversions, products): (Vec<_>, Vec<_>) = workloads
+        .into_iter()
+        .partition(|w| conversions::OPS.contains(&w.op));
+    let mut tally = sweep::Tally::default();
+    if !products.is_empty() {
+        tally = sweep::run(gpu, arguments, &products, &mut recorder)?;
+    }
+    tally += conversions::run(gpu, arguments, &conversions, &mut recorder)?;
     println!("{} cases, {} faults of ours", tally.cases, tally.faults);
     Ok(complete && tally.faults == 0)
 }

@@ -36,6 +36,7 @@ struct Stored<T> {
     _own: Vec<Buffer>,
 }
 
+/// `$body` with the Rust type of an element type.
 macro_rules! by_dtype {
     ($dtype:expr, $element:ident => $body:expr) => {
         match $dtype {
@@ -58,6 +59,8 @@ macro_rules! by_dtype {
         }
     };
 }
+
+pub(crate) use by_dtype;
 
 /// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out.
 pub fn open(auto_only: bool) -> Result<Einsparse> {
@@ -130,13 +133,14 @@ impl Einsparse {
             });
         }
         let tensor = self.context.upload(convert(&csr, format)?).map_err(text)?;
-        let arrays = tensor.host().arrays();
+        let host = tensor.to_host().map_err(text)?;
+        let arrays = host.arrays();
         let columns = arrays
             .iter()
             .find(|a| a.role == Role::Coordinate { axis: 1 })
             .ok_or_else(|| format!("{format} has no column indices"))?;
         let columns = Buffer::from_slice(columns.data)?;
-        let values = Buffer::from_slice(tensor.host().values())?;
+        let values = Buffer::from_slice(host.values())?;
         Ok(Stored {
             columns: columns.ptr,
             values: values.ptr,
@@ -335,6 +339,7 @@ impl Engine for Einsparse {
     }
 }
 
-fn text(error: impl Display) -> String {
+/// An error in words.
+pub fn text(error: impl Display) -> String {
     error.to_string()
 }

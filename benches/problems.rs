@@ -96,6 +96,11 @@ pub struct Workload {
     pub quick: bool,
 }
 
+/// Operation: blocks from a dense matrix.
+pub const DENSE_TO_BLOCKS: &str = "dense_to_blocks";
+/// Operation: blocks from CSR.
+pub const CSR_TO_BLOCKS: &str = "csr_to_blocks";
+
 const SPMM: &[Dtype] = &[Dtype::F32, Dtype::F16];
 const GRAPH: &[Dtype] = &[Dtype::F32, Dtype::F16];
 const BLOCK: &[Dtype] = &[Dtype::F16, Dtype::Bf16, Dtype::Tf32];
@@ -128,6 +133,8 @@ const GENERATED_GRAPHS: &[(&str, Source, bool)] = &[
 const GRAPH_FILES: &[&str] = &["ca-CondMat", "luxembourg_osm"];
 const BLOCK_EDGES: &[usize] = &[16, 32, 64, 128];
 const BLOCK_DENSITIES: &[f64] = &[1.0, 0.5, 0.2, 0.1, 0.05];
+/// Of 8192 x 8192 matrices that are brought into blocks.
+const CONVERT_DENSITIES: &[f64] = &[0.5, 0.1, 0.05];
 const GRAPH_NS: &[usize] = &[32, 128, 256];
 const DLMC_NS: &[usize] = &[64, 256, 1024];
 
@@ -191,7 +198,26 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
             });
         }
     }
+    conversions(&mut all);
     all
+}
+
+/// Full blocks, from dense and from CSR; there is no other operand.
+fn conversions(all: &mut Vec<Workload>) {
+    for op in [DENSE_TO_BLOCKS, CSR_TO_BLOCKS] {
+        for &edge in BLOCK_EDGES {
+            for &density in CONVERT_DENSITIES {
+                all.push(Workload {
+                    op,
+                    name: format!("block{edge}-d{density}-8192"),
+                    source: Source::Blocks(8192, edge, density),
+                    ns: &[0],
+                    dtypes: &[Dtype::F16, Dtype::Bf16, Dtype::F32],
+                    quick: density == 0.1,
+                });
+            }
+        }
+    }
 }
 
 fn spmm(

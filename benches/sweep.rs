@@ -12,11 +12,19 @@ use crate::record::{Limits, Recorder, Row};
 use crate::timing::{Effort, Times, measure};
 
 /// What a sweep counted.
+#[derive(Default)]
 pub struct Tally {
     /// Cases measured.
     pub cases: usize,
     /// Results of ours that are wrong, and failures of ours.
     pub faults: usize,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.cases += other.cases;
+        self.faults += other.faults;
+    }
 }
 
 /// Engines that opened; the others are named in one line each.
@@ -28,15 +36,6 @@ struct Engines {
     ours_missing: bool,
 }
 
-/// How much is spent on one figure.
-pub fn effort(arguments: &Arguments) -> Effort {
-    if arguments.quick {
-        Effort::QUICK
-    } else {
-        Effort::FULL
-    }
-}
-
 /// Runs the tables.
 pub fn run(
     gpu: &Gpu,
@@ -45,7 +44,7 @@ pub fn run(
     recorder: &mut Recorder,
 ) -> Result<Tally> {
     let mut engines = open(gpu, arguments);
-    let effort = effort(arguments);
+    let effort = arguments.effort();
     let limits = calibrate(gpu, effort, &engines, recorder)?;
     engines.all.extend(
         engines
@@ -250,7 +249,8 @@ fn dense_product(
     })
 }
 
-fn copy(gpu: &Gpu, from: &Buffer, to: &Buffer) -> Result<()> {
+/// Queues a copy of all of `from`.
+pub fn copy(gpu: &Gpu, from: &Buffer, to: &Buffer) -> Result<()> {
     use cudarc::driver::sys;
     // SAFETY: both buffers hold `from.bytes` bytes.
     let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to.ptr, from.ptr, from.bytes, gpu.stream) };

@@ -2,20 +2,24 @@
 //! Matrices go by way of CSR, tensors of other orders by way of COO. From CSR nothing is sorted.
 
 mod block;
+mod choice;
 mod compressed;
 mod dense;
 mod entries;
 mod from;
+mod from_dense;
 mod group;
 mod nm;
 mod tasks;
 mod unblock;
 
 pub use block::{csr_to_block_coo, csr_to_block_group_coo, csr_to_bsr};
+pub use choice::BlockChoice;
 pub use compressed::{
     coo_to_csr, csc_to_csr, csr_to_coo, csr_to_csc, csr_to_ell, ell_to_csr, transpose_csr,
 };
 pub use dense::{coo_to_dense, csr_to_dense, dense_to_coo, dense_to_csr};
+pub use from_dense::{dense_to_block_coo, dense_to_block_group_coo, dense_to_bsr};
 pub use group::{coo_to_group_coo, csr_to_group_coo, group_coo_to_coo};
 pub use nm::{csr_to_nm, dense_to_nm, nm_to_csr, nm_to_dense, prune_to_nm};
 pub use unblock::{block_coo_to_csr, block_group_coo_to_csr, bsr_to_csr};

@@ -111,6 +111,12 @@ impl Device {
         Ok(memory)
     }
 
+    /// The stream of copies, once all work of the GPU is done.
+    pub(crate) fn after_all(&self) -> Result<RawStream<'_>> {
+        self.context.synchronize()?;
+        Ok(self.copies.raw())
+    }
+
     /// Overwrites device memory after all work of the GPU.
     pub(crate) fn write<T: bytemuck::Pod>(&self, memory: &DeviceMemory, data: &[T]) -> Result<()> {
         self.context.synchronize()?;

@@ -1,6 +1,7 @@
-//! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched.
-//! The only place that launches a kernel.
+//! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched. Conversions to
+//! blocks likewise. The only place that launches a kernel.
 
+mod convert;
 mod gather;
 mod maps;
 mod panel;
@@ -23,6 +24,8 @@ use crate::worklist::Runs;
 use gather::Gather;
 use panel::Panels;
 
+pub use convert::RawBlocks;
+pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;
 pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
 

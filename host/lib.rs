@@ -24,6 +24,7 @@ pub use einsparse_formats as formats;
 pub use einsparse_kernels as kernels;
 
 pub mod context;
+pub mod convert;
 pub mod cost;
 pub mod cpu;
 pub mod device;
@@ -42,6 +43,7 @@ mod windows;
 pub mod worklist;
 
 pub use context::Context;
+pub use convert::{BlockChoice, BlockConverter, RawBlocks};
 pub use device::{Device, Stream};
 pub use error::{Error, Refusal, Result};
 pub use launch::RawSpmm;

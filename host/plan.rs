@@ -72,7 +72,7 @@ pub struct Options {
 #[derive(Debug)]
 enum Exec {
     Cpu,
-    Spmm(Launch, SpmmForm),
+    Spmm(Launch, Box<SpmmForm>),
 }
 
 /// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`.

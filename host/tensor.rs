@@ -15,7 +15,7 @@ use crate::registry::Scalar;
 
 pub use operand::Operand;
 pub use sparse::SparseTensor;
-pub(crate) use sparse::columns_of;
+pub(crate) use sparse::{DeviceArrays, VECTOR_ENTRIES, columns_of};
 
 /// A dense tensor, row-major, in the memory of a [`Context`]. The last axis is contiguous; rows of it may
 /// lie further apart than they are long.
@@ -49,7 +49,7 @@ fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
 }
 
 /// Zeros on the host, or the error that names their number.
-fn host_zeros<T: Scalar>(len: usize) -> Result<Vec<T>> {
+pub(crate) fn host_zeros<T: Scalar>(len: usize) -> Result<Vec<T>> {
     let bytes = len as u128 * size_of::<T>() as u128;
     let what = "a dense tensor";
     Ok(bytemuck::allocation::try_zeroed_vec(len)

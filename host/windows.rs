@@ -154,9 +154,10 @@ fn drafts(blocks: Blocks<'_>, first: usize, piece: usize, pieces: usize) -> Vec<
         let row = first + group * PLACE_ROWS;
         let (block_row, inner) = (row / bm, row % bm);
         let (start, len) = blocks.runs.rows.get(block_row).copied().unwrap_or((0, 0));
-        for block in start as usize..(start + len) as usize {
+        let slots = start as usize..(start + len) as usize;
+        for (block, &block_column) in slots.clone().zip(&blocks.columns[slots]) {
             for column in (0..bk).step_by(piece) {
-                let at = blocks.columns[block] as usize * bk + column;
+                let at = block_column as usize * bk + column;
                 let place = (block * bm + inner) * bk + column;
                 met.entry(at).or_insert([NO_PLACE; PLACE_GROUPS])[group] =
                     (place / PLACE_ELEMENTS) as u32;

@@ -1,9 +1,13 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod convert;
+mod levels;
 mod narrow;
 mod sampled;
 mod wgmma;
+pub use convert::*;
+pub use levels::*;
 pub use narrow::*;
 pub use sampled::*;
 pub use wgmma::*;
@@ -75,6 +79,10 @@ pub enum Operation {
     Sampled,
     /// A product of 8-bit operands into a wider output.
     Narrow,
+    /// A dense product written to be read, which no plan takes.
+    Teaching,
+    /// One step of bringing a matrix into a block format.
+    Convert,
 }
 
 /// How a kernel walks the sparse operand.
@@ -164,6 +172,8 @@ pub trait Tile {
     const BLOCK: (u32, u32);
     /// How A's pieces and B lie in memory: [`PLAIN`] or [`A_COLUMNS`] and [`B_COLUMNS`].
     const ORDER: u32 = PLAIN;
+    /// Which step of an operation of several kernels: `STEP_*`.
+    const STEP: u32 = STEP_NONE;
     /// Dynamic shared memory in bytes for elements of the given type.
     fn shared_bytes(dtype: Dtype) -> u32;
     /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples

@@ -167,6 +167,40 @@ macro_rules! for_each_kernel {
                 sampled_bf16_16: Block, Bf16, Sampled<16, BOTH_ROWS>;
                 sampled_bf16_16t: Block, Bf16, Sampled<16, BOTH_COLUMNS>;
             }
+            levels "levels" LevelsParams sm_90a Teaching {
+                level_0_loop: Direct, F16, Level<0>;
+                level_1_shared: Direct, F16, Level<1>;
+                level_2_mma: Direct, F16, Level<2>;
+                level_3_wgmma: Direct, F16, Level<3>;
+                level_4_ring: Direct, F16, Level<4>;
+                level_5_roles: Direct, F16, Level<5>;
+                level_6_persistent: Direct, F16, Level<6>;
+            }
+            convert "convert" ConvertParams sm_80 Convert {
+                convert_score_f32: Direct, F32, Score<true>;
+                convert_score_f64: Direct, F64, Score<true>;
+                convert_score_f16: Direct, F16, Score<true>;
+                convert_score_bf16: Direct, Bf16, Score<true>;
+                convert_score_f32_any: Direct, F32, Score<false>;
+                convert_score_f64_any: Direct, F64, Score<false>;
+                convert_score_f16_any: Direct, F16, Score<false>;
+                convert_score_bf16_any: Direct, Bf16, Score<false>;
+                convert_select_f32: Direct, F32, Select;
+                convert_select_f64: Direct, F64, Select;
+                convert_tally_f32: Direct, F32, Tally;
+                convert_tally_f64: Direct, F64, Tally;
+                convert_index: Direct, F32, Index;
+                convert_mark: Direct, F32, Mark;
+                convert_fill_dense_16: Direct, F16, FillDense<true>;
+                convert_fill_dense_32: Direct, F32, FillDense<true>;
+                convert_fill_dense_64: Direct, F64, FillDense<true>;
+                convert_fill_dense_16_any: Direct, F16, FillDense<false>;
+                convert_fill_dense_32_any: Direct, F32, FillDense<false>;
+                convert_fill_dense_64_any: Direct, F64, FillDense<false>;
+                convert_fill_csr_16: Direct, F16, FillCsr;
+                convert_fill_csr_32: Direct, F32, FillCsr;
+                convert_fill_csr_64: Direct, F64, FillCsr;
+            }
             narrow "narrow" WgmmaParams sm_90a Narrow {
                 narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
                 narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;
@@ -214,6 +248,8 @@ pub struct Row {
     pub block: (u32, u32),
     /// How A's pieces and B lie in memory, `PLAIN` or [`crate::abi::A_COLUMNS`] and the like.
     pub order: u32,
+    /// Which step of an operation of several kernels, `STEP_*` of [`crate::abi`].
+    pub step: u32,
     /// The least architecture whose module holds the kernel.
     pub arch: &'static str,
     /// Bytes of the params struct.
@@ -261,6 +297,7 @@ macro_rules! rows {
                 burst: <$tile as Tile>::BURST,
                 block: <$tile as Tile>::BLOCK,
                 order: <$tile as Tile>::ORDER,
+                step: <$tile as Tile>::STEP,
                 arch: stringify!($arch),
                 params_bytes: size_of::<$params>(),
                 vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),

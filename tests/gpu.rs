@@ -4,10 +4,12 @@
 
 mod batched;
 mod cases;
+mod convert;
 mod dense;
 mod driver;
 mod files;
 mod large;
+mod levels;
 mod linear;
 mod narrow;
 mod numbers;

@@ -51,6 +51,12 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let right = match wanted {
         "wgmma" | "sampled" | "narrow" => hopper >= 4 && ampere == 0,
         "block" => hopper == 0 && ampere > 0,
+        // Loops, then Ampere's instruction, then Hopper's.
+        "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
+            Some("0" | "1") => hopper == 0 && ampere == 0,
+            Some("2") => hopper == 0 && ampere > 0,
+            _ => hopper >= 4 && ampere == 0,
+        },
         _ => hopper == 0 && ampere == 0,
     };
     (!right || local > 0).then(|| {

@@ -1,8 +1,10 @@
 //! The one integration binary; its modules are named after those of the library.
 
 mod command;
+mod convert;
 mod cpu;
 mod device_code;
+mod docs;
 mod downstream;
 mod gpu;
 mod language;

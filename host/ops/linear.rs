@@ -63,7 +63,7 @@ impl<T: Scalar> BlockLinear<T> {
         options: LinearOptions,
     ) -> Result<Self> {
         let weight = context.upload(weight)?;
-        let mut zeros = AnySparse::clone(weight.host());
+        let mut zeros = AnySparse::clone(weight.pattern());
         zeros.values_mut().fill(T::ZERO);
         let gradient = context.upload(zeros)?;
         let &[outputs, inputs] = weight.shape() else {

@@ -127,7 +127,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Operand::Sparse(a) => {
                 let same = Some(a.format()) == form.format
                     && a.runs()
-                        .is_some_and(|r| launch.fits(r, crate::strips::block_columns(a.host())));
+                        .is_some_and(|r| launch.fits(r, crate::strips::block_columns(a.pattern())));
                 let (true, Some(arrays)) = (same, a.device()) else {
                     return Err(Error::Operand {
                         name: form.sparse.clone(),
@@ -182,7 +182,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         for (name, operand) in operands {
             match operand {
                 Operand::Sparse(a) => {
-                    bound.sparse(&self.indirect, a.host())?;
+                    let a = a.host().ok_or_else(|| elsewhere(name))?;
+                    bound.sparse(&self.indirect, a)?;
                 }
                 Operand::HostSparse(a) => {
                     bound.sparse(&self.indirect, a)?;

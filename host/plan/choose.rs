@@ -99,7 +99,8 @@ impl Problem {
     /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
-        let products = |row: &&Row| row.operation != Operation::Sampled;
+        let wanted = [Operation::Product, Operation::Narrow];
+        let products = |row: &&Row| wanted.contains(&row.operation);
         for row in kernels().iter().filter(products) {
             let tf32 = row.dtype == Dtype::Tf32 && self.dtype == Dtype::F32;
             if row.dtype != self.dtype && !tf32 {
@@ -175,7 +176,7 @@ pub(super) fn choose<T: Scalar>(
     let matrix = match find(operands, &form.sparse)? {
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
-            columns: crate::strips::block_columns(a.host()).unwrap_or(&[]),
+            columns: crate::strips::block_columns(a.pattern()).unwrap_or(&[]),
             block: stored_block(&problem),
             stored: problem.work.index_slots as usize,
         },
@@ -200,7 +201,7 @@ pub(super) fn choose<T: Scalar>(
         problem.work.longest * problem.work.block.1 as u64,
     )?;
     let launch = Launch::new(device, row, form.clone(), extents, matrix, problem.out)?;
-    Ok((Exec::Spmm(launch, form), choice))
+    Ok((Exec::Spmm(launch, Box::new(form)), choice))
 }
 
 /// A variant that the plan asks for has to exist.
@@ -231,7 +232,7 @@ fn problem<T: Scalar>(
         };
     };
     let host = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) => a.host(),
+        Operand::Sparse(a) => a.pattern(),
         Operand::HostSparse(a) => a,
         _ => return Ok(None),
     };

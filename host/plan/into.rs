@@ -102,7 +102,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         for (name, operand) in operands.iter().filter(|(own, _)| own != name) {
             let (strides, values) = match operand {
                 Operand::Sparse(a) => {
-                    sparse.push(a.host().map_values(T::to_f64));
+                    let a = a.host().ok_or_else(|| elsewhere(name))?;
+                    sparse.push(a.map_values(T::to_f64));
                     continue;
                 }
                 Operand::HostSparse(a) => {

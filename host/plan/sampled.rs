@@ -67,7 +67,7 @@ struct Pattern<'a> {
 }
 
 fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
-    match (s.runs(), crate::tensor::columns_of(s.host())) {
+    match (s.runs(), crate::tensor::columns_of(s.pattern())) {
         (Some(runs), Some(columns)) if !matches!(s.format(), Format::Nm { .. }) => {
             Ok(Pattern { runs, columns })
         }
@@ -393,7 +393,8 @@ fn host_mask<'a, T: Scalar>(
             reason: "has not the pattern or the format of the output".into(),
         });
     }
-    Ok(mask.host().values())
+    let mask = mask.host().ok_or_else(|| elsewhere(name))?;
+    Ok(mask.values())
 }
 
 impl<T: Scalar> fmt::Display for SampledPlan<T> {

@@ -7,8 +7,9 @@ use einsparse_kernels::abi::{NO_STRIP, STRIP, Strip};
 
 use super::Span;
 
-/// What a strip costs beside its stages, in stages: filling the pipeline and sending C out.
-const STRIP_STAGES: u64 = 2;
+/// What a strip costs beside its stages, in stages: filling the pipeline and sending C out (2,700 to 4,700 clocks, a stage being
+/// about 1,000).
+const STRIP_STAGES: u64 = 4;
 /// What a piece of a cut strip costs more: its partial sums written and read again, at 128 KB a piece.
 const PART_STAGES: u64 = 12;
 /// Strips that follow each other in the order of tiles before the next column tile: their A and the columns' B share L2.

@@ -11,9 +11,10 @@ use crate::error::{Error, Result};
 use crate::registry::{Scalar, block_of};
 use crate::worklist::Runs;
 
-/// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy on the host that plans read.
+/// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans read.
 #[derive(Debug)]
 pub struct SparseTensor<T> {
+    /// In a CPU context the tensor; beside a GPU only the pattern counts.
     host: Arc<AnySparse<T>>,
     runs: Option<Arc<Runs>>,
     device: Option<DeviceArrays>,
@@ -90,7 +91,7 @@ fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]>
 }
 
 impl<T: Scalar> SparseTensor<T> {
-    pub(super) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
+    pub(crate) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
         let runs = Runs::of(&tensor).map(Arc::new);
         let device = match device {
             None => None,
@@ -113,9 +114,22 @@ impl<T: Scalar> SparseTensor<T> {
         })
     }
 
-    /// The tensor on the host, with the values that were last given from there; [`SparseTensor::to_host`] has those that a
-    /// GPU has written since.
-    pub fn host(&self) -> &Arc<AnySparse<T>> {
+    /// A tensor made on the GPU; the values of `pattern` are none.
+    pub(crate) fn made(pattern: AnySparse<T>, arrays: DeviceArrays) -> Self {
+        SparseTensor {
+            runs: Runs::of(&pattern).map(Arc::new),
+            host: Arc::new(pattern),
+            device: Some(arrays),
+        }
+    }
+
+    /// The tensor in a CPU context.
+    pub(crate) fn host(&self) -> Option<&AnySparse<T>> {
+        self.device.is_none().then_some(&*self.host)
+    }
+
+    /// The pattern, with values that mean nothing.
+    pub(crate) fn pattern(&self) -> &AnySparse<T> {
         &self.host
     }
 
@@ -143,8 +157,8 @@ impl<T: Scalar> SparseTensor<T> {
         self.host.format()
     }
 
-    /// New values for the same pattern: one for each slot, in the order of `host().values()`. Waits for
-    /// all work on the GPU.
+    /// New values for the same pattern: one for each slot, in the order of the values of
+    /// [`SparseTensor::to_host`]. Waits for all work on the GPU.
     pub fn set_values(&mut self, values: &[T]) -> Result<()> {
         if values.len() != self.host.slots() {
             return Err(Error::Shape {
@@ -153,15 +167,16 @@ impl<T: Scalar> SparseTensor<T> {
                 right: format!("{} slots", self.host.slots()),
             });
         }
-        // The device first: if it refuses, nothing has changed.
-        if let Some(arrays) = &self.device {
-            let values = values_inside(&self.host, values);
-            arrays.device.write(&arrays.values, &values)?;
+        match &self.device {
+            Some(arrays) => {
+                let values = values_inside(&self.host, values);
+                arrays.device.write(&arrays.values, &values)
+            }
+            None => {
+                self.host_values_mut().copy_from_slice(values);
+                Ok(())
+            }
         }
-        Arc::make_mut(&mut self.host)
-            .values_mut()
-            .copy_from_slice(values);
-        Ok(())
     }
 
     /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::RawSpmm) takes it; `None` in a

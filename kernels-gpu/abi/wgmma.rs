@@ -54,7 +54,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// Depth of a stage in elements.
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Depth of a step in elements.
-    pub const STEP: usize = Self::DEPTH / STEPS;
+    pub const STEP_DEPTH: usize = Self::DEPTH / STEPS;
     /// Slices of B that a stage is made of, each with its own place along k.
     pub const SLICES: usize = Self::DEPTH / PK;
     /// Pieces of A in one half and slice.

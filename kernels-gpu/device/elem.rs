@@ -17,6 +17,9 @@ pub trait Elem: ElemInfo {
     /// Bytes of one accumulator.
     const ACC_BYTES: u32 = Self::DTYPE.acc_bytes() as u32;
 
+    /// All bits of a raw vector but the signs: all of them zero in a vector of zeros.
+    const MAGNITUDE: Raw;
+
     /// Element `i` of a raw vector.
     fn get(raw: &Raw, i: usize) -> Self::Acc;
     /// Accumulators rounded and packed; unused ones are ignored.
@@ -25,6 +28,8 @@ pub trait Elem: ElemInfo {
     fn scalar(x: f64) -> Self::Acc;
     /// a * b + c
     fn fma(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc;
+    /// a * b, rounded whatever becomes of it.
+    fn mul(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// a + b
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// Negative values become zero, NaN passes.
@@ -72,6 +77,16 @@ pub trait Elem: ElemInfo {
         let raw = Self::put(&wide);
         match V as u32 * Self::BYTES {
             16 => global::store_v4(addr, raw),
+            8 => global::store_v2(addr, [raw[0], raw[1]]),
+            4 => global::store_b32(addr, raw[0]),
+            _ => global::store_b16(addr, raw[0]),
+        }
+    }
+
+    /// Stores the first element of a raw vector as it is.
+    #[inline(always)]
+    fn store_raw(addr: u64, raw: Raw) {
+        match Self::BYTES {
             8 => global::store_v2(addr, [raw[0], raw[1]]),
             4 => global::store_b32(addr, raw[0]),
             _ => global::store_b16(addr, raw[0]),
@@ -149,6 +164,10 @@ macro_rules! f32_accumulator {
             matrix::fma_f32(a, b, c)
         }
         #[inline(always)]
+        fn mul(a: f32, b: f32) -> f32 {
+            matrix::mul_f32(a, b)
+        }
+        #[inline(always)]
         fn add(a: f32, b: f32) -> f32 {
             a + b
         }
@@ -173,6 +192,7 @@ macro_rules! f32_accumulator {
 
 impl Elem for F32 {
     f32_accumulator!();
+    const MAGNITUDE: Raw = [0x7fff_ffff; 4];
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         f32::from_bits(raw[i & 3])
@@ -190,6 +210,7 @@ impl Elem for F32 {
 
 impl Elem for Tf32 {
     f32_accumulator!();
+    const MAGNITUDE: Raw = [0x7fff_ffff; 4];
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         F32::get(raw, i)
@@ -202,6 +223,7 @@ impl Elem for Tf32 {
 
 impl Elem for F16 {
     f32_accumulator!();
+    const MAGNITUDE: Raw = [0x7fff_7fff; 4];
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         matrix::f32_from_f16((raw[(i / 2) & 3] >> (i % 2 * 16)) & 0xffff)
@@ -220,6 +242,7 @@ impl Elem for F16 {
 
 impl Elem for Bf16 {
     f32_accumulator!();
+    const MAGNITUDE: Raw = [0x7fff_7fff; 4];
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
         // A bf16 is the upper half of the f32 of the same value.
@@ -245,6 +268,7 @@ impl Elem for Bf16 {
 impl Elem for F64 {
     type Acc = f64;
     const ZERO: f64 = 0.0;
+    const MAGNITUDE: Raw = [u32::MAX, 0x7fff_ffff, u32::MAX, 0x7fff_ffff];
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f64 {
         Self::from_words([raw[(i * 2) & 3], raw[(i * 2 + 1) & 3]])
@@ -261,6 +285,10 @@ impl Elem for F64 {
     #[inline(always)]
     fn fma(a: f64, b: f64, c: f64) -> f64 {
         matrix::fma_f64(a, b, c)
+    }
+    #[inline(always)]
+    fn mul(a: f64, b: f64) -> f64 {
+        matrix::mul_f64(a, b)
     }
     #[inline(always)]
     fn add(a: f64, b: f64) -> f64 {

@@ -17,10 +17,12 @@ macro_rules! unroll {
 }
 
 mod block;
+mod convert;
 mod elem;
 mod entry;
 mod epilogue;
 mod gpu;
+mod levels;
 mod mma;
 mod ptx;
 mod sampled;

@@ -81,3 +81,15 @@ pub fn load_shared_v4(from: u32) -> [u32; 4] {
     );
     [a, b, c, d]
 }
+
+/// Adds to a word of shared memory. Atomic over the thread block.
+#[inline(always)]
+pub fn add_shared(to: u32, v: u32) {
+    ptx!("red.shared.add.u32 [{to}], {v};", to = in(reg32) to, v = in(reg32) v, options(nostack));
+}
+
+/// Sets bits of a word of shared memory. Atomic over the thread block.
+#[inline(always)]
+pub fn set_bits_shared(to: u32, bits: u32) {
+    ptx!("red.shared.or.b32 [{to}], {v};", to = in(reg32) to, v = in(reg32) bits, options(nostack));
+}

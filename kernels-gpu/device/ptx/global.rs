@@ -135,3 +135,9 @@ pub fn atomic_add(addr: u64, v: u32) -> u32 {
     );
     old
 }
+
+/// Sets bits of a word. Atomic over the GPU, without order.
+#[inline(always)]
+pub fn set_bits(addr: u64, bits: u32) {
+    ptx!("red.relaxed.gpu.global.or.b32 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) bits, options(nostack));
+}

@@ -186,3 +186,19 @@ pub fn reciprocal(x: f32) -> f32 {
     ptx!("rcp.approx.ftz.f32 {y}, {x};", y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack));
     y
 }
+
+/// `a * b`, rounded: with its rounding named, the product is not fused with a sum.
+#[inline(always)]
+pub fn mul_f32(a: f32, b: f32) -> f32 {
+    let mut d = 0f32;
+    ptx!("mul.rn.f32 {d}, {a}, {b};", d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, options(pure, nomem, nostack));
+    d
+}
+
+/// As [`mul_f32`].
+#[inline(always)]
+pub fn mul_f64(a: f64, b: f64) -> f64 {
+    let mut d = 0f64;
+    ptx!("mul.rn.f64 {d}, {a}, {b};", d = inout(reg64) d, a = in(reg64) a, b = in(reg64) b, options(pure, nomem, nostack));
+    d
+}

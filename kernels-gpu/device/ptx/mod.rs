@@ -11,6 +11,7 @@ pub mod barrier;
 pub mod bulk;
 pub mod copy;
 pub mod global;
+pub mod grid;
 pub mod matrix;
 pub mod warp;
 pub mod wgmma;

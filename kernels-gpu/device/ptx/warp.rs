@@ -29,3 +29,15 @@ pub fn again(value: u32) -> u32 {
     ptx!("mov.u32 {v}, {v};", v = inout(reg32) out, options(nostack));
     out
 }
+
+/// Bit i: what lane i says. Every lane of the warp must call it together.
+#[inline(always)]
+pub fn ballot(yes: bool) -> u32 {
+    let mut out = 0u32;
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; vote.sync.ballot.b32 {out}, p, 0xffffffff; }}",
+        out = inout(reg32) out, yes = in(reg32) yes as u32,
+        options(nostack)
+    );
+    out
+}

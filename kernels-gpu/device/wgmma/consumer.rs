@@ -97,7 +97,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 let (row, chunk) = frag::ldmatrix_x4(lane);
                 let row = warp * 16 + row;
                 let (piece, row) = (row / PM as u32, row % PM as u32);
-                let (slice, within) = (step * Self::STEP / PK, step * Self::STEP % PK);
+                let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
                 let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * BYTES) as u32;
                 let row = slab + place + row * (PK * BYTES) as u32;
                 let from = row + (within * BYTES) as u32 + chunk * 16;
@@ -109,7 +109,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 let place = piece * (Self::DEPTH * PM * BYTES) as u32;
                 let from = slab
                     + place
-                    + (((step * Self::STEP) as u32 + k) * PM as u32 + row) * BYTES as u32;
+                    + (((step * Self::STEP_DEPTH) as u32 + k) * PM as u32 + row) * BYTES as u32;
                 let there = PK == 1 || there >> (8 * step) & 1 != 0;
                 a[step] = matrix::ldmatrix_x4_trans_if(from, there);
             }

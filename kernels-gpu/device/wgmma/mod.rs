@@ -152,11 +152,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     #[inline(always)]
     fn a(slab: u32, step: usize) -> u64 {
         if ORDER & A_COLUMNS == 0 {
-            let (slice, within) = (step * Self::STEP / PK, step * Self::STEP % PK);
+            let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
             let place = slice * HALF * PK * BYTES + within * BYTES;
             frag::descriptor(slab + place as u32, (PK * BYTES) as u32, 16)
         } else {
-            let (row, deep) = ((PM * BYTES) as u32, (step * Self::STEP) as u32);
+            let (row, deep) = ((PM * BYTES) as u32, (step * Self::STEP_DEPTH) as u32);
             frag::descriptor(slab + deep * row, row, Self::DEPTH as u32 * row)
         }
     }
@@ -166,9 +166,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     fn b(panel: u32, step: usize) -> u64 {
         if ORDER & B_COLUMNS == 0 {
             let row = PANEL_BYTES as u32;
-            frag::descriptor(panel + (step * Self::STEP) as u32 * row, row, SLAB as u32)
+            frag::descriptor(
+                panel + (step * Self::STEP_DEPTH) as u32 * row,
+                row,
+                SLAB as u32,
+            )
         } else {
-            let (slice, within) = (step * Self::STEP / PK, step * Self::STEP % PK);
+            let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
             let place = slice * CHUNKS * 64 * PK * BYTES + within * BYTES;
             frag::descriptor(panel + place as u32, (PK * BYTES) as u32, 16)
         }

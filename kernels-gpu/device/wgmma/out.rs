@@ -207,7 +207,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     /// Pairs of neighbours of 4 bytes as they lie in registers: the four lanes of a row fill a sector of 32 bytes.
     #[inline(always)]
-    pub(super) fn send_words<E: Elem<Acc = f32>>(o: Output, m: u32, row: u32, column: u32, acc: &Acc<CHUNKS>) {
+    pub(super) fn send_words<E: Elem<Acc = f32>>(
+        o: Output,
+        m: u32,
+        row: u32,
+        column: u32,
+        acc: &Acc<CHUNKS>,
+    ) {
         unroll!(r < 2, {
             let row = row + r as u32 * 8;
             let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;

@@ -160,7 +160,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         let mask = head[0];
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         let b_copies = Self::B_COPIES as u32;
-        let step_of = |slice: u32| slice * PK as u32 / Self::STEP as u32;
+        let step_of = |slice: u32| slice * PK as u32 / Self::STEP_DEPTH as u32;
         if i < b_copies {
             let chunks = (Self::B_COPIES / Self::SLICES) as u32;
             let (slice, chunk) = (i / chunks, i % chunks);

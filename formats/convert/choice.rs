@@ -1,0 +1,169 @@
+//! Which blocks of a dense matrix are kept. The arithmetic is fixed to the last bit, so that the GPU, which follows
+//! the same rules, keeps the same blocks.
+
+use rayon::prelude::*;
+
+use crate::{Accumulator, Dense, Element, FormatError, check, convert::matrix};
+
+/// Rows and columns of a piece: norms are summed piece by piece.
+const PIECE: (usize, usize) = (16, 32);
+
+/// Which blocks of a dense matrix become stored blocks.
+///
+/// The norm is Frobenius': the root of the sum of squares. Squares are rounded and added in the accumulator (f32 for
+/// f16, bf16 and f32, f64 for f64) in one order: a block is cut into pieces of 16 x 32; in a piece the columns are
+/// summed from top to bottom and then added by neighbouring pairs; the pieces are added row by row. So elements below
+/// 1e-23 in f32 or bf16 have squares of zero, which [`BlockChoice::NonZero`] does not mind. A block with a NaN has the
+/// largest norm of all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BlockChoice {
+    /// Blocks with an element other than zero (NaN is one, -0 is none): nothing is lost.
+    NonZero,
+    /// Blocks whose norm is above this, at least 0: its square is compared in f64 with the sum of squares.
+    Norm(f64),
+    /// The so many blocks of the largest norms, of the whole matrix. Blocks of norm zero are never kept; of equal norms
+    /// the block that comes first, row by row. In f64 norms are equal where their squares agree in all but the last
+    /// b bits, and the matrix has at most 2^b blocks.
+    Top(usize),
+    /// As [`BlockChoice::Top`], in each block row.
+    TopPerRow(usize),
+}
+
+impl BlockChoice {
+    /// # Errors
+    /// [`FormatError::Shape`] for a threshold that is negative or NaN.
+    pub fn check(&self) -> Result<(), FormatError> {
+        match *self {
+            BlockChoice::Norm(threshold) if threshold.is_nan() || threshold < 0.0 => {
+                Err(FormatError::Shape {
+                    what: "norm threshold",
+                    found: threshold.to_string(),
+                    expected: "at least 0".into(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The kept blocks: where each block row starts, and their block columns.
+pub(super) fn kept_blocks<T: Element>(
+    dense: &Dense<T>,
+    block: (usize, usize),
+    choice: BlockChoice,
+) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
+    let (rows, cols) = matrix(dense.shape())?;
+    check::extent("rows", rows)?;
+    check::extent("columns", cols)?;
+    check::block(block)?;
+    choice.check()?;
+    let (grid_rows, grid_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
+    check::product("blocks of the grid", &[grid_rows, grid_cols])?;
+    let scores = scores(dense, block, choice == BlockChoice::NonZero)?;
+    let keep = kept(&scores, grid_cols, choice);
+    let mut columns = Vec::new();
+    let mut offsets = check::reserved("offsets", grid_rows + 1)?;
+    offsets.push(0);
+    for row in keep.chunks(grid_cols.max(1)).take(grid_rows) {
+        columns.extend((0u32..).zip(row).filter(|(_, k)| **k).map(|(c, _)| c));
+        offsets.push(columns.len() as u32);
+    }
+    // Without columns there are no chunks, but still block rows.
+    offsets.resize(grid_rows + 1, 0);
+    Ok((offsets, columns))
+}
+
+/// The score of every block of the grid, row-major: its sum of squares; with `non_zero` 0 for blocks of zeros and
+/// something above for others.
+fn scores<T: Element>(
+    dense: &Dense<T>,
+    block: (usize, usize),
+    non_zero: bool,
+) -> Result<Vec<T::Acc>, FormatError> {
+    let (rows, cols) = matrix(dense.shape())?;
+    let (grid_rows, grid_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
+    let mut scores = check::zeroed("scores", grid_rows * grid_cols)?;
+    let lines = scores.par_chunks_mut(grid_cols.max(1)).enumerate();
+    lines.for_each(|(block_row, scores)| {
+        let mut sums = vec![T::Acc::ZERO; cols];
+        let last = rows.min((block_row + 1).saturating_mul(block.0));
+        for first in (block_row * block.0..last).step_by(PIECE.0) {
+            sums.fill(T::Acc::ZERO);
+            for row in first..last.min(first + PIECE.0) {
+                let line = &dense.values()[row * cols..][..cols];
+                for (sum, &v) in sums.iter_mut().zip(line) {
+                    *sum += square(v, non_zero);
+                }
+            }
+            for (score, sums) in scores.iter_mut().zip(sums.chunks(block.1)) {
+                for piece in sums.chunks(PIECE.1) {
+                    *score += by_pairs(piece);
+                }
+            }
+        }
+    });
+    Ok(scores)
+}
+
+fn square<T: Element>(v: T, non_zero: bool) -> T::Acc {
+    match non_zero {
+        false => v.to_acc() * v.to_acc(),
+        true if v != T::ZERO => T::Acc::ONE,
+        true => T::Acc::ZERO,
+    }
+}
+
+/// Neighbours added, then neighbouring sums, and so on; what is missing to 32 is zeros.
+fn by_pairs<A: Accumulator>(columns: &[A]) -> A {
+    let mut sums = [A::ZERO; PIECE.1];
+    sums[..columns.len()].copy_from_slice(columns);
+    let mut len = PIECE.1;
+    while len > 1 {
+        len /= 2;
+        for i in 0..len {
+            sums[i] = sums[2 * i] + sums[2 * i + 1];
+        }
+    }
+    sums[0]
+}
+
+fn kept<A: Accumulator>(scores: &[A], columns: usize, choice: BlockChoice) -> Vec<bool> {
+    match choice {
+        BlockChoice::NonZero => scores.iter().map(|s| *s != A::ZERO).collect(),
+        BlockChoice::Norm(threshold) => {
+            let above = |s: &A| s.to_f64() > threshold * threshold || s.to_f64().is_nan();
+            scores.iter().map(above).collect()
+        }
+        BlockChoice::Top(count) => largest(scores, count),
+        BlockChoice::TopPerRow(count) => scores
+            .par_chunks(columns.max(1))
+            .flat_map_iter(|row| largest(row, count))
+            .collect(),
+    }
+}
+
+/// The `count` largest scores above zero; of equal ones the first.
+fn largest<A: Accumulator>(scores: &[A], count: usize) -> Vec<bool> {
+    let mut keep = vec![false; scores.len()];
+    let bits = usize::BITS - scores.len().saturating_sub(1).leading_zeros();
+    let rank = |&p: &usize| {
+        let dropped = if size_of::<A>() == 8 { bits } else { 0 };
+        (std::cmp::Reverse(ordered(scores[p]) >> dropped), p)
+    };
+    let mut order: Vec<usize> = (0..scores.len())
+        .filter(|&p| ordered(scores[p]) > 0)
+        .collect();
+    order.par_sort_unstable_by_key(rank);
+    for &p in order.iter().take(count) {
+        keep[p] = true;
+    }
+    keep
+}
+
+/// A score, never negative, as an integer of the same order; NaN is the largest.
+fn ordered<A: Accumulator>(score: A) -> u64 {
+    match score.to_f64() {
+        s if s.is_nan() => u64::MAX,
+        s => s.to_bits(),
+    }
+}

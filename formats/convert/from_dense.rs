@@ -1,0 +1,107 @@
+//! Block formats from a dense matrix: the blocks of a [`BlockChoice`], copied whole.
+
+use rayon::prelude::*;
+
+use super::choice::{BlockChoice, kept_blocks};
+use super::tasks::prefix_sum;
+use crate::stats::RowStats;
+use crate::{
+    BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern, Dense,
+    Element, FormatError, PAD, Sparse, check,
+};
+
+/// Dense to BSR, with the blocks of `choice`.
+///
+/// # Errors
+/// If the tensor is not a matrix, a side of the block is 0, the threshold is negative or NaN, the blocks of the grid or
+/// the elements of the kept ones do not fit u32, or there is no memory.
+pub fn dense_to_bsr<T: Element>(
+    dense: &Dense<T>,
+    block: (usize, usize),
+    choice: BlockChoice,
+) -> Result<Bsr<T>, FormatError> {
+    let (offsets, columns) = kept_blocks(dense, block, choice)?;
+    let rows: Vec<u32> = rows_of(&offsets).collect();
+    let values = gather(dense, block, &rows, &columns)?;
+    let (m, k) = super::matrix(dense.shape())?;
+    Sparse::new(BsrPattern::new(m, k, block, offsets, columns)?, values)
+}
+
+/// Dense to BlockCOO, with the blocks of `choice`.
+///
+/// # Errors
+/// As [`dense_to_bsr`].
+pub fn dense_to_block_coo<T: Element>(
+    dense: &Dense<T>,
+    block: (usize, usize),
+    choice: BlockChoice,
+) -> Result<BlockCoo<T>, FormatError> {
+    let (offsets, columns) = kept_blocks(dense, block, choice)?;
+    let rows: Vec<u32> = rows_of(&offsets).collect();
+    let values = gather(dense, block, &rows, &columns)?;
+    let (m, k) = super::matrix(dense.shape())?;
+    Sparse::new(BlockCooPattern::new(m, k, block, rows, columns)?, values)
+}
+
+/// Dense to BlockGroupCOO, with the blocks of `choice`; `None` takes the group size of [`RowStats::group`] over the
+/// kept blocks of the block rows.
+///
+/// # Errors
+/// As [`dense_to_bsr`], and if `group` is 0.
+pub fn dense_to_block_group_coo<T: Element>(
+    dense: &Dense<T>,
+    block: (usize, usize),
+    choice: BlockChoice,
+    group: Option<usize>,
+) -> Result<BlockGroupCoo<T>, FormatError> {
+    let (offsets, kept) = kept_blocks(dense, block, choice)?;
+    let counts = || offsets.windows(2).map(|w| (w[1] - w[0]) as usize);
+    let group = group.unwrap_or_else(|| RowStats::from_counts(counts()).group());
+    check::positive("group", group)?;
+    let groups = prefix_sum("groups", counts().map(|n| n.div_ceil(group)))?;
+    let first = |b: usize| groups[b] as usize * group;
+    let slots = first(offsets.len() - 1);
+    check::product("slots", &[slots, block.0, block.1])?;
+    let mut columns = check::reserved("block_cols", slots)?;
+    for (b, run) in offsets.windows(2).enumerate() {
+        columns.extend_from_slice(&kept[run[0] as usize..run[1] as usize]);
+        columns.resize(first(b + 1), PAD);
+    }
+    let group_rows: Vec<u32> = rows_of(&groups).collect();
+    let rows = group_rows
+        .iter()
+        .flat_map(|&b| std::iter::repeat_n(b, group));
+    let values = gather(dense, block, &rows.collect::<Vec<_>>(), &columns)?;
+    let (m, k) = super::matrix(dense.shape())?;
+    let pattern = BlockGroupCooPattern::new(m, k, block, group, group_rows, columns)?;
+    Sparse::new(pattern, values)
+}
+
+/// The row of every element, of rows that start at `offsets`.
+fn rows_of(offsets: &[u32]) -> impl Iterator<Item = u32> {
+    let runs = (0u32..).zip(offsets.windows(2));
+    runs.flat_map(|(row, w)| std::iter::repeat_n(row, (w[1] - w[0]) as usize))
+}
+
+/// The blocks at these places; zeros past the edge and for padding.
+fn gather<T: Element>(
+    dense: &Dense<T>,
+    (bm, bk): (usize, usize),
+    rows: &[u32],
+    columns: &[u32],
+) -> Result<Vec<T>, FormatError> {
+    let (m, k) = super::matrix(dense.shape())?;
+    let mut values = check::zeroed("values", check::product("slots", &[columns.len(), bm, bk])?)?;
+    let blocks = values.par_chunks_mut((bm * bk).max(1));
+    blocks
+        .zip(rows.par_iter().zip(columns))
+        .filter(|(_, (_, column))| **column != PAD)
+        .for_each(|(block, (&row, &column))| {
+            let (first, left) = (row as usize * bm, column as usize * bk);
+            let width = bk.min(k - left);
+            for (line, row) in block.chunks_mut(bk).zip(first..m) {
+                line[..width].copy_from_slice(&dense.values()[row * k + left..][..width]);
+            }
+        });
+    Ok(values)
+}

@@ -1,0 +1,346 @@
+//! Block formats made where the context works: from a dense matrix, by a choice of blocks, and from CSR. On a GPU the
+//! values never pass through the host; the pattern comes back, because plans read it there.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use einsparse_formats::convert::{dense_to_block_coo, dense_to_block_group_coo, dense_to_bsr};
+use einsparse_formats::stats::RowStats;
+use einsparse_formats::{
+    AnySparse, BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern,
+    Format, FormatError,
+};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::{DeviceMemory, RawStream, memset_d8_async};
+use crate::error::{Error, Result};
+use crate::launch::{Blocks, Request};
+use crate::registry::Scalar;
+use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zeros};
+
+pub use crate::launch::RawBlocks;
+pub use einsparse_formats::convert::BlockChoice;
+
+/// Converts matrices of one shape to blocks on a GPU, as often as wanted, without allocating and without waiting for
+/// the host: for matrices that the GPU itself makes, and for graphs. [`Context::blocks_from_dense`] and
+/// [`SparseTensor::to_blocks`] do everything at once.
+#[derive(Debug)]
+pub struct BlockConverter<T> {
+    blocks: Blocks,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> BlockConverter<T> {
+    /// For dense matrices of `m` x `k`: blocks of `block` rows and columns, in groups of `group`.
+    ///
+    /// # Errors
+    /// In a CPU context; for a side, a group size or a threshold that makes no sense; where a size does not fit.
+    pub fn from_dense(
+        context: &Context,
+        (m, k): (usize, usize),
+        block: (usize, usize),
+        group: usize,
+        choice: BlockChoice,
+    ) -> Result<Self> {
+        choice.check()?;
+        Self::new(context.expect_device()?, (m, k), block, group, Some(choice))
+    }
+
+    /// For CSR matrices of `m` x `k`: every block with an entry.
+    ///
+    /// # Errors
+    /// As [`BlockConverter::from_dense`].
+    pub fn from_csr(
+        context: &Context,
+        (m, k): (usize, usize),
+        block: (usize, usize),
+        group: usize,
+    ) -> Result<Self> {
+        Self::new(context.expect_device()?, (m, k), block, group, None)
+    }
+
+    fn new(
+        device: &Arc<Device>,
+        (m, k): (usize, usize),
+        block: (usize, usize),
+        group: usize,
+        choice: Option<BlockChoice>,
+    ) -> Result<Self> {
+        for (what, size) in [
+            ("block rows", block.0),
+            ("block columns", block.1),
+            ("group", group),
+        ] {
+            if size == 0 {
+                let (found, expected) = ("0".into(), "at least 1".into());
+                return Err(FormatError::Shape {
+                    what,
+                    found,
+                    expected,
+                }
+                .into());
+            }
+        }
+        let dtype = T::DTYPE;
+        let request = Request {
+            m,
+            k,
+            block,
+            group,
+            choice,
+            dtype,
+        };
+        Ok(BlockConverter {
+            blocks: Blocks::new(device, request)?,
+            element: PhantomData,
+        })
+    }
+
+    /// Queues one conversion. The slots in use are those of [`BlockConverter::groups`]; slots of padding hold the
+    /// block column 4294967295 and zeros.
+    ///
+    /// # Safety
+    /// The addresses hold what [`RawBlocks`] says, of this converter's shape and element type, until the work is done;
+    /// CSR follows the rules of [`CsrPattern`](einsparse_formats::CsrPattern). Runs of one converter share its
+    /// workspace and must not overlap. The stream belongs to the GPU's primary context.
+    pub unsafe fn run_raw(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.blocks.survey(raw, stream)?;
+            self.blocks.write(raw, stream)
+        }
+    }
+
+    /// First group of each block row, and the number of groups, of the last run. Waits for all work on the GPU.
+    pub fn groups(&self) -> Result<Vec<u32>> {
+        self.blocks.starts()
+    }
+}
+
+/// Block extents and group size of a block format: 1 where there are no groups, `None` where they are left open.
+fn blocks_of(format: Format) -> Result<((usize, usize), Option<usize>)> {
+    match format {
+        Format::Bsr { block } | Format::BlockCoo { block } => Ok((block, Some(1))),
+        Format::BlockGroupCoo { block, group } => Ok((block, group)),
+        other => Err(Error::Operand {
+            name: "format".into(),
+            reason: format!("{other} has no blocks; bsr, blockcoo and blockgroupcoo do"),
+        }),
+    }
+}
+
+impl Context {
+    /// Brings a dense matrix of this context into a block format (`bsr`, `blockcoo`, `blockgroupcoo`), with the blocks
+    /// of `choice`, whole: what lies past the edges is zero. The same blocks and the same bits on GPU and CPU. Waits for
+    /// all work on the GPU.
+    ///
+    /// ```
+    /// use einsparse::formats::{Dense, Format};
+    /// use einsparse::{BlockChoice, Context};
+    ///
+    /// let ctx = Context::new();
+    /// let a = ctx.upload_dense(&Dense::from_fn([64, 64], |i| if i[0] / 16 == i[1] / 16 { 1f32 } else { 0.0 })?)?;
+    /// let format: Format = "blockgroupcoo:16x16".parse()?;
+    /// let blocks = ctx.blocks_from_dense(&a, format, BlockChoice::NonZero)?;
+    /// assert_eq!(blocks.to_host()?.nnz(), 4 * 16 * 16);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the tensor is not a matrix or lies elsewhere, the format has no blocks, a size is 0 or does not fit u32, the
+    /// threshold is negative or NaN, or memory does not suffice.
+    pub fn blocks_from_dense<T: Scalar>(
+        &self,
+        dense: &Tensor<T>,
+        format: Format,
+        choice: BlockChoice,
+    ) -> Result<SparseTensor<T>> {
+        let (block, group) = blocks_of(format)?;
+        let &[m, k] = dense.shape() else {
+            let (found, expected) = (dense.shape().len().to_string(), "2".into());
+            return Err(FormatError::Shape {
+                what: "order",
+                found,
+                expected,
+            }
+            .into());
+        };
+        match (self.device(), dense.device()) {
+            (None, None) => {
+                let dense = dense.to_dense()?;
+                self.upload(match format {
+                    Format::Bsr { .. } => dense_to_bsr(&dense, block, choice)?.into(),
+                    Format::BlockCoo { .. } => dense_to_block_coo(&dense, block, choice)?.into(),
+                    _ => AnySparse::from(dense_to_block_group_coo(&dense, block, choice, group)?),
+                })
+            }
+            (Some(device), Some(own)) if device.is_same(own) => {
+                choice.check()?;
+                let converter =
+                    BlockConverter::new(device, (m, k), block, group.unwrap_or(1), Some(choice))?;
+                let raw = RawBlocks {
+                    source: dense.address().unwrap_or(0),
+                    leading: dense.leading(),
+                    ..RawBlocks::default()
+                };
+                converter.convert(device, raw, format, group)
+            }
+            _ => Err(Error::Operand {
+                name: "dense".into(),
+                reason: "is not in the memory of this context".into(),
+            }),
+        }
+    }
+}
+
+impl<T: Scalar> SparseTensor<T> {
+    /// Brings a CSR matrix into a block format (`bsr`, `blockcoo`, `blockgroupcoo`) where it is: every block with an
+    /// entry becomes dense, as in [`AnySparse::convert`]. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// If the tensor is not in CSR, the format has no blocks, a size is 0 or does not fit u32, or memory does not suffice.
+    pub fn to_blocks(&self, format: Format) -> Result<SparseTensor<T>> {
+        let (block, group) = blocks_of(format)?;
+        let AnySparse::Csr(csr) = self.pattern() else {
+            return Err(Error::Operand {
+                name: "sparse".into(),
+                reason: format!("is {}, blocks are made from csr", self.format()),
+            });
+        };
+        let Some(arrays) = self.device() else {
+            return SparseTensor::new(None, self.pattern().convert(format)?);
+        };
+        let (device, p) = (&arrays.device, csr.pattern());
+        let converter = BlockConverter::<T>::new(
+            device,
+            (p.rows(), p.cols()),
+            block,
+            group.unwrap_or(1),
+            None,
+        )?;
+        let offsets = device.upload(p.offsets())?;
+        let raw = RawBlocks {
+            source: arrays.values.address(),
+            offsets: offsets.address(),
+            columns: arrays.columns.address(),
+            ..RawBlocks::default()
+        };
+        converter.convert(device, raw, format, group)
+    }
+}
+
+impl<T: Scalar> BlockConverter<T> {
+    /// Survey, allocation, output: `raw` names the source.
+    fn convert(
+        mut self,
+        device: &Arc<Device>,
+        raw: RawBlocks,
+        format: Format,
+        group: Option<usize>,
+    ) -> Result<SparseTensor<T>> {
+        let stream = device.after_all()?;
+        // SAFETY: the source is an operand of the caller, which is borrowed until the work is done; the converter is
+        // new and has no other run.
+        unsafe { self.blocks.survey(&raw, stream)? };
+        if group.is_none() {
+            let counts = self.blocks.counts()?;
+            let best = RowStats::from_counts(counts.iter().map(|&n| n as usize)).group();
+            self.blocks.regroup(best)?;
+            // SAFETY: as above.
+            unsafe { self.blocks.place(stream)? };
+        }
+        let starts = self.blocks.starts()?;
+        let Request {
+            block: (bm, bk),
+            group,
+            ..
+        } = *self.blocks.request();
+        let groups = starts.last().map_or(0, |&n| n as usize);
+        let slots = groups.saturating_mul(group);
+        let elements = [bm, bk].iter().fold(slots as u128, |n, &e| n * e as u128);
+        if elements > u128::from(u32::MAX) {
+            let (what, limit) = ("slots", u32::MAX.into());
+            return Err(FormatError::Overflow {
+                what,
+                value: elements,
+                limit,
+            }
+            .into());
+        }
+        let columns = padded(device, slots * 4, VECTOR_ENTRIES * 4)?;
+        let values = padded(
+            device,
+            elements as usize * size_of::<T>(),
+            VECTOR_ENTRIES * size_of::<T>(),
+        )?;
+        let group_rows = DeviceMemory::alloc(device.context(), groups * 4)?;
+        let raw = RawBlocks {
+            slot_columns: columns.address(),
+            group_rows: group_rows.address(),
+            values: values.address(),
+            capacity: slots,
+            ..raw
+        };
+        // SAFETY: as above; the outputs have just been made for this many slots.
+        unsafe { self.blocks.write(&raw, stream)? };
+        let mut slot_columns = vec![0u32; slots];
+        device.read(&columns, &mut slot_columns)?;
+        let tensor = self.pattern(format, starts, slot_columns, elements as usize)?;
+        let device = Arc::clone(device);
+        Ok(SparseTensor::made(
+            tensor,
+            DeviceArrays {
+                columns,
+                values,
+                device,
+            },
+        ))
+    }
+
+    /// The pattern on the host, checked like one of a user; its values are zeros.
+    fn pattern(
+        &self,
+        format: Format,
+        starts: Vec<u32>,
+        columns: Vec<u32>,
+        elements: usize,
+    ) -> Result<AnySparse<T>> {
+        let Request {
+            m, k, block, group, ..
+        } = *self.blocks.request();
+        let values = host_zeros(elements)?;
+        let rows = || {
+            let runs = (0u32..).zip(starts.windows(2));
+            runs.flat_map(|(row, w)| std::iter::repeat_n(row, (w[1] - w[0]) as usize))
+                .collect()
+        };
+        Ok(match format {
+            Format::Bsr { .. } => {
+                Bsr::new(BsrPattern::new(m, k, block, starts, columns)?, values)?.into()
+            }
+            Format::BlockCoo { .. } => {
+                BlockCoo::new(BlockCooPattern::new(m, k, block, rows(), columns)?, values)?.into()
+            }
+            _ => {
+                let pattern = BlockGroupCooPattern::new(m, k, block, group, rows(), columns)?;
+                BlockGroupCoo::new(pattern, values)?.into()
+            }
+        })
+    }
+}
+
+/// Device memory with zeros behind what is used: kernels load whole vectors.
+fn padded(device: &Device, bytes: usize, room: usize) -> Result<DeviceMemory> {
+    let memory = DeviceMemory::alloc(device.context(), bytes + room)?;
+    // SAFETY: the range is the end of the allocation, which outlives all work: freeing waits for it.
+    unsafe {
+        memset_d8_async(
+            memory.address() + bytes as u64,
+            0,
+            room,
+            device.after_all()?,
+        )?
+    };
+    Ok(memory)
+}

@@ -1,0 +1,399 @@
+//! The steps that bring a matrix into a block format: workspace allocated once, parameters bound, kernels queued.
+
+mod geometry;
+
+use std::sync::Arc;
+
+use einsparse_formats::convert::BlockChoice;
+use einsparse_kernels::abi::{
+    CONVERT_FIRST, CONVERT_MARKED, CONVERT_THREADS, CONVERT_VECTORS, COPIES, ConvertParams,
+    DIGIT_BITS, Divisor, PIECE, SELECT_WORDS, STEP_FILL_CSR, STEP_FILL_DENSE, STEP_INDEX,
+    STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::{MAX_GRID_X, refused, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::error::Result;
+use crate::registry::{Dtype, Operation};
+use geometry::geometry;
+
+/// Thread blocks side by side that share the slots of long block rows.
+const CHUNKS_ACROSS: usize = 8;
+
+/// Device addresses of one conversion to blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawBlocks {
+    /// The dense matrix `[m, k]`, row-major; or the values of CSR.
+    pub source: u64,
+    /// Elements from one row of the dense matrix to the next.
+    pub leading: usize,
+    /// Row offsets of CSR, u32[m + 1].
+    pub offsets: u64,
+    /// Columns of CSR, u32; 16-byte aligned and readable 4 past their end.
+    pub columns: u64,
+    /// Out: block column of each slot, `u32[capacity]`.
+    pub slot_columns: u64,
+    /// Out: block row of each group, u32[capacity / group].
+    pub group_rows: u64,
+    /// Out: `[capacity, bm, bk]`, 16-byte aligned.
+    pub values: u64,
+    /// Slots that the outputs have room for, whole groups. What does not fit is not written.
+    pub capacity: usize,
+}
+
+/// What is converted, and what to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Request {
+    pub m: usize,
+    pub k: usize,
+    pub block: (usize, usize),
+    pub group: usize,
+    /// Of a dense matrix; `None` for CSR.
+    pub choice: Option<BlockChoice>,
+    pub dtype: Dtype,
+}
+
+#[derive(Debug)]
+struct Kernel {
+    row: &'static Row,
+    function: Function,
+}
+
+/// Kernels and workspace for matrices of one shape.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    device: Arc<Device>,
+    request: Request,
+    /// All that does not depend on addresses.
+    params: ConvertParams,
+    /// Blocks of a selection, selections; 0 without.
+    selection: (usize, usize),
+    counts: DeviceMemory,
+    starts: DeviceMemory,
+    _workspace: DeviceMemory,
+    kernels: Vec<Kernel>,
+    /// Kernels may start while the one ahead ends: they wait for it themselves, in the modules of sm_90a.
+    overlaps: bool,
+}
+
+/// Whether `vector` of these elements make up whole multiples of 16 bytes.
+fn whole(elements: usize, dtype: Dtype) -> bool {
+    elements.wrapping_mul(dtype.bytes()).is_multiple_of(16)
+}
+
+fn accumulator(dtype: Dtype) -> Dtype {
+    match dtype {
+        Dtype::F64 => Dtype::F64,
+        _ => Dtype::F32,
+    }
+}
+
+impl Blocks {
+    pub(crate) fn new(device: &Arc<Device>, request: Request) -> Result<Self> {
+        let (params, selection) = geometry(&request)?;
+        let grid = params.block_rows as usize * params.block_columns.value as usize;
+        let pieces = grid * (params.piece_rows.value * params.piece_columns.value) as usize;
+        let scores = match request.choice {
+            Some(_) => pieces * request.dtype.acc_bytes(),
+            None => 0,
+        };
+        let bitmap = params.block_rows as usize * params.words as usize * 4;
+        let digits = selection.1 * SELECT_WORDS as usize * 4;
+        let arrivals = (params.block_rows as usize + 1) * 4;
+        let sizes = [
+            scores,
+            selection.1 * 16,
+            digits,
+            bitmap,
+            bitmap,
+            bitmap,
+            arrivals,
+        ];
+        let mut ends = sizes.iter().scan(0, |end, bytes: &usize| {
+            let start = *end;
+            *end += bytes.next_multiple_of(256);
+            Some(start as u64)
+        });
+        let total = sizes.iter().map(|b| b.next_multiple_of(256)).sum();
+        let workspace = device.zeros(total)?;
+        let counts = device.zeros(params.block_rows as usize * 4)?;
+        let starts = device.zeros((params.block_rows as usize + 1) * 4)?;
+        let mut next = || workspace.address() + ends.next().unwrap_or(0);
+        let params = ConvertParams {
+            scores: next(),
+            selections: next(),
+            digits: next(),
+            marks: next(),
+            present: next(),
+            ranks: next(),
+            arrivals: next(),
+            counts: counts.address(),
+            starts: starts.address(),
+            ..params
+        };
+        let rows = kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Convert);
+        let needed = rows.filter(|row| needs(row, &request)).map(|row| {
+            let function = device
+                .modules()
+                .function(row.family, row.name, row.shared_bytes)?;
+            Ok(Kernel { row, function })
+        });
+        let params = ConvertParams {
+            row_arrivals: params.arrivals + 4,
+            ..params
+        };
+        Ok(Blocks {
+            overlaps: device.modules().arch() == "sm_90a",
+            device: Arc::clone(device),
+            kernels: needed.collect::<Result<_>>()?,
+            request,
+            params,
+            selection,
+            counts,
+            starts,
+            _workspace: workspace,
+        })
+    }
+
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Another group size; [`Blocks::place`] places the block rows anew.
+    pub(crate) fn regroup(&mut self, group: usize) -> Result<()> {
+        self.params.group = Divisor::new(within("group", group, MAX_GRID_X)?);
+        self.request.group = group;
+        Ok(())
+    }
+
+    /// Kept blocks of each block row, once the work queued so far is done.
+    pub(crate) fn counts(&self) -> Result<Vec<u32>> {
+        self.read(&self.counts, self.params.block_rows as usize)
+    }
+
+    /// First group of each block row and the number of groups, once the work queued so far is done.
+    pub(crate) fn starts(&self) -> Result<Vec<u32>> {
+        self.read(&self.starts, self.params.block_rows as usize + 1)
+    }
+
+    fn read(&self, memory: &DeviceMemory, words: usize) -> Result<Vec<u32>> {
+        let mut values = vec![0; words];
+        self.device.read(memory, &mut values)?;
+        Ok(values)
+    }
+
+    /// Queues what finds the blocks and their places.
+    ///
+    /// # Safety
+    /// The source is what [`RawBlocks`] says until the work is done, and no other run uses the workspace meanwhile.
+    pub(crate) unsafe fn survey(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
+        self.device.context().set_current()?;
+        let slabs = self.params.block_rows as usize * self.params.piece_rows.value as usize;
+        // SAFETY: the caller's promise; the workspace has the sizes of the params.
+        unsafe {
+            match self.request.choice {
+                None => {
+                    let params = self.bound(raw, false)?;
+                    self.launch(STEP_MARK, false, slabs, 1, stream, &params)
+                }
+                Some(_) => {
+                    let aligned = self.aligned(raw);
+                    let params = self.bound(raw, aligned)?;
+                    let grid = slabs * chunks(&params);
+                    self.launch(STEP_SCORE, aligned, grid, 1, stream, &params)?;
+                    self.select(stream, &params)
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Blocks::survey`], which has queued the scores.
+    unsafe fn select(&self, stream: RawStream<'_>, params: &ConvertParams) -> Result<()> {
+        let (candidates, selections) = self.selection;
+        let bits = match self.request.dtype {
+            Dtype::F64 => 64,
+            _ => 32 + params.position_bits,
+        };
+        let rounds = if candidates == 0 {
+            0
+        } else {
+            bits.div_ceil(DIGIT_BITS)
+        };
+        for round in (0..rounds).rev() {
+            let first = if round + 1 == rounds {
+                CONVERT_FIRST
+            } else {
+                0
+            };
+            let params = ConvertParams {
+                digit_shift: round * DIGIT_BITS,
+                flags: params.flags | first,
+                ..*params
+            };
+            let grid = selections * params.parts.value as usize;
+            // SAFETY: the caller's promise.
+            unsafe { self.launch(STEP_SELECT, false, grid, 1, stream, &params)? };
+        }
+        let grid = params.block_rows as usize;
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(STEP_TALLY, false, grid, 1, stream, params) }
+    }
+
+    /// Queues the places of the block rows for another group size, after [`Blocks::survey`].
+    ///
+    /// # Safety
+    /// As [`Blocks::survey`].
+    pub(crate) unsafe fn place(&self, stream: RawStream<'_>) -> Result<()> {
+        let params = ConvertParams {
+            flags: self.params.flags | CONVERT_MARKED,
+            ..self.params
+        };
+        let grid = params.block_rows as usize;
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(STEP_TALLY, false, grid, 1, stream, &params) }
+    }
+
+    /// Queues the pattern and the values, after [`Blocks::survey`].
+    ///
+    /// # Safety
+    /// As [`Blocks::survey`], and the outputs hold `raw.capacity` slots.
+    pub(crate) unsafe fn write(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
+        self.device.context().set_current()?;
+        let aligned = self.aligned(raw);
+        let params = self.bound(raw, aligned)?;
+        let warps = CONVERT_THREADS as usize / 32;
+        let rows = params.block_rows as usize;
+        let limit = u32::MAX as usize - (CONVERT_THREADS * COPIES) as usize;
+        let copies = raw
+            .capacity
+            .saturating_mul(params.block_copies.value as usize);
+        within("elements of the slots", copies, limit)?;
+        if self.request.choice.is_some() {
+            let grid = copies.div_ceil((CONVERT_THREADS * COPIES) as usize);
+            // SAFETY: the caller's promise.
+            return unsafe {
+                self.launch(STEP_INDEX, false, rows.div_ceil(warps), 1, stream, &params)?;
+                self.launch(STEP_FILL_DENSE, aligned, grid, 1, stream, &params)
+            };
+        }
+        let slots =
+            self.request.group * (params.block_columns.value as usize).div_ceil(self.request.group);
+        let across = slots
+            .div_ceil(params.chunk_slots as usize)
+            .min(CHUNKS_ACROSS);
+        let grid = (rows * self.request.block.0).div_ceil(warps);
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(STEP_FILL_CSR, false, grid, across, stream, &params) }
+    }
+
+    /// Whether dense matrix and output allow 16-byte accesses.
+    fn aligned(&self, raw: &RawBlocks) -> bool {
+        let Request {
+            k, block, dtype, ..
+        } = self.request;
+        let extents = [k, block.1, raw.leading];
+        extents.iter().all(|&e| whole(e, dtype)) && (raw.source | raw.values).is_multiple_of(16)
+    }
+
+    fn bound(&self, raw: &RawBlocks, aligned: bool) -> Result<ConvertParams> {
+        let Request {
+            m,
+            k,
+            block,
+            dtype,
+            choice,
+            ..
+        } = self.request;
+        if choice.is_some() && m > 1 && raw.leading < k {
+            let reason = format!("leading dimension {} is below its {k} columns", raw.leading);
+            return Err(refused("dense", reason));
+        }
+        let vectors = choice.is_none() && whole(block.1, dtype) && raw.values.is_multiple_of(16);
+        let wide = if aligned || vectors {
+            16 / dtype.bytes()
+        } else {
+            1
+        };
+        let lanes = (block.1.min(PIECE.1 as usize).next_power_of_two() / wide).max(1);
+        let across =
+            self.params.block_columns.value as usize * self.params.piece_columns.value as usize;
+        let each = CONVERT_THREADS as usize / lanes;
+        Ok(ConvertParams {
+            source: raw.source,
+            row_bytes: (raw.leading * dtype.bytes()) as u64,
+            offsets: raw.offsets,
+            columns: raw.columns,
+            slot_columns: raw.slot_columns,
+            group_rows: raw.group_rows,
+            values: raw.values,
+            lane_bits: lanes.ilog2(),
+            chunks: Divisor::new(across.div_ceil(each) as u32),
+            row_copies: Divisor::new((block.1 / wide) as u32),
+            block_copies: Divisor::new((block.0 * block.1 / wide) as u32),
+            capacity: within("slots", raw.capacity, u32::MAX as usize)?,
+            flags: self.params.flags | if vectors { CONVERT_VECTORS } else { 0 },
+            ..self.params
+        })
+    }
+
+    /// # Safety
+    /// The addresses of the params are valid for what the kernel does until it is done.
+    unsafe fn launch(
+        &self,
+        step: u32,
+        aligned: bool,
+        across: usize,
+        down: usize,
+        stream: RawStream<'_>,
+        params: &ConvertParams,
+    ) -> Result<()> {
+        let fits = |k: &&Kernel| k.row.step == step && (k.row.vector > 1) == aligned;
+        let Some(kernel) = self.kernels.iter().find(fits) else {
+            return Err(refused(
+                "blocks",
+                format!("no kernel for step {step} in {}", self.request.dtype.name()),
+            ));
+        };
+        let config = LaunchConfig {
+            grid: [within("thread blocks", across, MAX_GRID_X)?, down as u32, 1],
+            block: [kernel.row.threads, 1, 1],
+            smem_bytes: kernel.row.shared_bytes,
+            cluster: None,
+            overlap_previous: self.overlaps && !matches!(step, STEP_SCORE | STEP_MARK),
+        };
+        // SAFETY: the params are those of the family; the rest is the caller's promise.
+        unsafe { kernel.function.launch(&config, stream, params) }
+    }
+}
+
+/// Thread blocks of a row of pieces; none for a matrix without columns.
+fn chunks(params: &ConvertParams) -> usize {
+    if params.block_columns.value == 0 || params.k == 0 {
+        0
+    } else {
+        params.chunks.value as usize
+    }
+}
+
+/// Whether a row of the table is a step of this conversion. Copies know the size of an element, sums its accumulator.
+fn needs(row: &Row, request: &Request) -> bool {
+    let (dtype, dense) = (request.dtype, request.choice.is_some());
+    let top = matches!(
+        request.choice,
+        Some(BlockChoice::Top(_) | BlockChoice::TopPerRow(_))
+    );
+    match row.step {
+        STEP_SCORE => dense && row.dtype == dtype,
+        STEP_SELECT => top && row.dtype == accumulator(dtype),
+        STEP_TALLY => row.dtype == accumulator(dtype),
+        STEP_FILL_DENSE => dense && row.dtype.bytes() == dtype.bytes(),
+        STEP_FILL_CSR => !dense && row.dtype.bytes() == dtype.bytes(),
+        STEP_MARK => !dense,
+        _ => true,
+    }
+}

@@ -1,0 +1,78 @@
+//! One dense product, `C[m,n] = A[m,k] * B[k,n]`, seven times: each level adds one idea to the one before it and says
+//! what it is for. docs/levels.md walks through them, with what each of them measured.
+
+mod level_0_loop;
+mod level_1_shared;
+mod level_2_mma;
+mod level_3_wgmma;
+mod level_4_ring;
+mod level_5_roles;
+mod level_6_persistent;
+
+use super::elem::Elem;
+use super::gpu;
+use super::mma::MmaElem;
+use super::ptx::copy;
+use super::wgmma::WgmmaElem;
+use crate::abi::*;
+use crate::frag;
+
+/// An element type that Tensor Cores multiply by either instruction.
+pub trait Half: MmaElem + WgmmaElem {}
+impl Half for F16 {}
+impl Half for Bf16 {}
+
+/// The body, generic over the element; the level is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this level's geometry.
+    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, at: u64);
+}
+
+/// Byte of an element of a row-major matrix with rows of `width` elements.
+#[inline(always)]
+fn offset<E: Elem>(row: u32, column: u32, width: u32) -> u64 {
+    (row as u64 * width as u64 + column as u64) * E::BYTES as u64
+}
+
+/// Address of this lane's first element of the atom of 16 x 8 at `row`, `column` of C. What is added to it later is
+/// constant, and part of the store.
+#[inline(always)]
+fn lane_place<E: Half>(p: &LevelsParams, row: u32, column: u32) -> u64 {
+    let (r, x) = frag::accumulator(gpu::thread_again() % 32, 0);
+    p.c + offset::<E>(row + r, column + x, p.n)
+}
+
+/// Stores a lane's four elements of an atom: two neighbours in one row, two more eight rows down.
+#[inline(always)]
+fn store_atom<E: Half>(p: &LevelsParams, to: u64, sums: [f32; 4]) {
+    let [a, b, c, d] = sums;
+    E::store::<2>(to, &[a, b]);
+    E::store::<2>(to + offset::<E>(8, 0, p.n), &[c, d]);
+}
+
+impl<const NUMBER: usize> Level<NUMBER> {
+    /// First row and column of C of this thread block, where each takes one tile.
+    #[inline(always)]
+    fn place() -> (u32, u32) {
+        (gpu::block_y() * Self::ROWS, gpu::block_x() * Self::COLUMNS)
+    }
+
+    /// First byte of a stage: A's tile, then B's.
+    #[inline(always)]
+    fn stage(slot: u32) -> u32 {
+        copy::arena() + slot * Self::STAGE as u32
+    }
+
+    /// Barrier that says: the stage has arrived.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + slot * 8
+    }
+
+    /// Barrier that says: the stage may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + Self::STAGES as u32 * 8
+    }
+}

@@ -1,0 +1,20 @@
+//! Programmatic dependent launch: a kernel may start while the one ahead of it in the stream ends. Compute capability
+//! 9.0; elsewhere nothing overlaps, and nothing is to be done.
+
+use super::ptx;
+
+/// Lets the next kernel start once every thread block has come here; what it may touch is told by [`wait_for_previous`].
+#[inline(always)]
+pub fn let_next_start() {
+    if cfg!(arch = "sm_90a") {
+        ptx!("griddepcontrol.launch_dependents;", options(nostack));
+    }
+}
+
+/// Waits until the kernel ahead has ended and its writes are visible.
+#[inline(always)]
+pub fn wait_for_previous() {
+    if cfg!(arch = "sm_90a") {
+        ptx!("griddepcontrol.wait;", options(nostack));
+    }
+}

@@ -1,0 +1,341 @@
+//! Block formats made on the GPU against those of a CPU context: the same pattern and the same bits.
+
+use std::fmt::Debug;
+
+use crate::support::{Rng, gpu, small};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
+use einsparse::registry::Scalar;
+use einsparse::{
+    BlockChoice, BlockConverter, Context, Options, RawBlocks, SparseTensor, Stream, Tensor,
+};
+
+const SHAPES: [(usize, usize); 11] = [
+    (0, 0),
+    (0, 40),
+    (40, 0),
+    (1, 1),
+    (16, 16),
+    (37, 53),
+    (700, 24),
+    (24, 700),
+    (300, 1000),
+    (256, 512),
+    (65, 4400),
+];
+
+const BLOCKS: [(usize, usize); 13] = [
+    (16, 16),
+    (32, 32),
+    (64, 64),
+    (128, 128),
+    (16, 32),
+    (64, 32),
+    (32, 64),
+    (24, 48),
+    (32, 1),
+    (1, 64),
+    (3, 5),
+    (100, 300),
+    (16, 1024),
+];
+
+fn formats(block: (usize, usize)) -> [Format; 4] {
+    let group = |group| Format::BlockGroupCoo { block, group };
+    [
+        Format::Bsr { block },
+        Format::BlockCoo { block },
+        group(None),
+        group(Some(4)),
+    ]
+}
+
+/// Values of many magnitudes, zero in most of the patches of 8 x 8; a few NaN, infinities and -0.
+fn patches<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {
+    let mut rng = Rng(seed);
+    let across = k.div_ceil(8);
+    let zero: Vec<bool> = (0..m.div_ceil(8) * across)
+        .map(|_| !rng.word().is_multiple_of(3))
+        .collect();
+    let salt = rng.word();
+    Dense::from_fn([m, k], |i| {
+        let word = Rng(salt ^ ((i[0] as u64) << 32 | i[1] as u64)).word();
+        let value = (word as i32) as f64 / (1u64 << (20 + word % 16)) as f64;
+        T::from_f64(match word % 20_011 {
+            7 => f64::NAN,
+            8 => f64::NEG_INFINITY,
+            _ if zero[i[0] / 8 * across + i[1] / 8] => [0.0, -0.0][word as usize % 2],
+            _ => value,
+        })
+    })
+    .unwrap()
+}
+
+fn assert_same<T: Scalar>(found: &SparseTensor<T>, wanted: &SparseTensor<T>, what: &dyn Debug) {
+    let (found, wanted) = (found.to_host().unwrap(), wanted.to_host().unwrap());
+    assert_eq!(found.format(), wanted.format(), "{what:?}");
+    assert_eq!(found.arrays(), wanted.arrays(), "{what:?}");
+    let bytes = |a: &AnySparse<T>| bytemuck::cast_slice::<T, u8>(a.values()).to_vec();
+    let (found, wanted) = (bytes(&found), bytes(&wanted));
+    let differs = (0..wanted.len()).find(|&i| found.get(i) != wanted.get(i));
+    assert_eq!(differs, None, "{what:?}: byte");
+    assert_eq!(found.len(), wanted.len(), "{what:?}");
+}
+
+fn choices(area: usize, seed: u64) -> [BlockChoice; 5] {
+    let area = area as f64;
+    [
+        BlockChoice::NonZero,
+        BlockChoice::Norm(0.0),
+        BlockChoice::Norm(area.sqrt() * 300.0),
+        BlockChoice::Top(1 + seed as usize % 40),
+        BlockChoice::TopPerRow(1 + seed as usize % 3),
+    ]
+}
+
+fn dense<T: Scalar>(gpu: &Context) {
+    let cpu = Context::cpu();
+    let mut seed = 1;
+    for (m, k) in SHAPES {
+        let host = patches::<T>(m, k, 5);
+        // Rows as they are, aligned rows with a gap, and rows that start anywhere.
+        let places = [0, 8 - k % 8, 1].map(|gap| {
+            let gap = |ctx: &Context| {
+                ctx.upload_strided(&host, k + gap, T::from_f64(7.0))
+                    .unwrap()
+            };
+            (gap(gpu), gap(&cpu))
+        });
+        for block in BLOCKS {
+            for choice in choices(block.0 * block.1, seed) {
+                seed += 1;
+                let (on_gpu, on_cpu) = &places[seed as usize % 3];
+                let format = formats(block)[seed as usize % 4];
+                let made = |ctx: &Context, from: &Tensor<T>| {
+                    ctx.blocks_from_dense(from, format, choice).unwrap()
+                };
+                let what = (T::DTYPE, m, k, format, choice, on_gpu.leading());
+                assert_same(&made(gpu, on_gpu), &made(&cpu, on_cpu), &what);
+            }
+            if small() {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn dense_matrices_become_the_same_blocks() {
+    let Some(gpu) = gpu() else { return };
+    dense::<f32>(&gpu);
+    dense::<f16>(&gpu);
+    dense::<bf16>(&gpu);
+    dense::<f64>(&gpu);
+}
+
+/// More candidates than one thread block looks at, and many equal norms.
+#[test]
+fn ties_are_broken_by_position() {
+    let Some(gpu) = gpu() else { return };
+    let host = Dense::from_fn([1024, 2048], |i| ((i[0] / 16 + i[1] / 16) % 5) as f32).unwrap();
+    let cpu = Context::cpu();
+    let (on_gpu, on_cpu) = (
+        gpu.upload_dense(&host).unwrap(),
+        cpu.upload_dense(&host).unwrap(),
+    );
+    let format = Format::Bsr { block: (16, 16) };
+    for count in [1, 2, 100, 1638, 1639, 5000, 6553, 6554, 8192, usize::MAX] {
+        for choice in [BlockChoice::Top(count), BlockChoice::TopPerRow(count / 60)] {
+            let found = gpu.blocks_from_dense(&on_gpu, format, choice).unwrap();
+            let wanted = cpu.blocks_from_dense(&on_cpu, format, choice).unwrap();
+            assert_same(&found, &wanted, &choice);
+        }
+    }
+}
+
+/// Rows of all lengths: random ones, full blocks, one long row, rows without entries.
+fn patterns() -> Vec<CsrPattern> {
+    let mut all = vec![
+        generate::uniform(0, 0, 0.5, 1).unwrap(),
+        generate::uniform(40, 0, 0.5, 1).unwrap(),
+        generate::uniform(70, 900, 0.02, 2).unwrap(),
+        generate::uniform(600, 90, 0.3, 3).unwrap(),
+        generate::uniform(128, 2048, 1.0, 4).unwrap(),
+        generate::uniform(50, 100_000, 0.0002, 5).unwrap(),
+        generate::uniform(3, 2_000_000, 0.00003, 6).unwrap(),
+        generate::karate(),
+    ];
+    let columns = (0..5000).collect();
+    let offsets = (0..200).map(|r| if r < 100 { 0 } else { 5000 }).collect();
+    all.push(CsrPattern::new(199, 5003, offsets, columns).unwrap());
+    for extent in [512, 500] {
+        let full = |r: usize| ((0..extent).step_by(32)).filter(move |c| (r / 32 + c / 32) % 3 == 0);
+        let line = |r| full(r).flat_map(|c| c as u32..(c + 32).min(extent) as u32);
+        let rows: Vec<Vec<u32>> = (0..extent).map(|r| line(r).collect()).collect();
+        let mut offsets = vec![0];
+        offsets.extend(rows.iter().scan(0, |end, row| {
+            *end += row.len() as u32;
+            Some(*end)
+        }));
+        all.push(CsrPattern::new(extent, extent, offsets, rows.concat()).unwrap());
+    }
+    all
+}
+
+fn csr<T: Scalar>(gpu: &Context) {
+    for pattern in patterns() {
+        let (m, k) = (pattern.rows(), pattern.cols());
+        let mut rng = Rng(9);
+        let count = pattern.columns().len();
+        let value = |_| T::from_f64((rng.word() % 100) as f64 - 50.0);
+        let host = Csr::new(pattern, (0..count).map(value).collect()).unwrap();
+        let on_gpu = gpu.upload(host.clone()).unwrap();
+        let on_cpu = Context::cpu().upload(host).unwrap();
+        for (i, block) in BLOCKS.into_iter().enumerate() {
+            for format in [formats(block)[i % 4], formats(block)[3]] {
+                // What does not fit on one side must not fit on the other.
+                match (on_gpu.to_blocks(format), on_cpu.to_blocks(format)) {
+                    (Ok(found), Ok(wanted)) => {
+                        assert_same(&found, &wanted, &(T::DTYPE, m, k, count, format))
+                    }
+                    (found, wanted) => {
+                        assert_eq!(found.is_ok(), wanted.is_ok(), "{m} x {k} {format}")
+                    }
+                }
+            }
+        }
+        if small() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn csr_becomes_the_same_blocks() {
+    let Some(gpu) = gpu() else { return };
+    csr::<f32>(&gpu);
+    csr::<f16>(&gpu);
+    csr::<f64>(&gpu);
+}
+
+/// A tensor made on the GPU goes into products like an uploaded one, keeps new values, and comes back.
+#[test]
+fn made_blocks_are_operands() {
+    let Some(gpu) = gpu() else { return };
+    let a = Dense::from_fn([200, 160], |i| {
+        f16::from_f64(if (i[0] / 32 + i[1] / 32) % 2 == 0 {
+            (i[0] % 3) as f64 - 1.0
+        } else {
+            0.0
+        })
+    })
+    .unwrap();
+    let b = Dense::from_fn([160, 64], |i| f16::from_f64((i[0] * 7 + i[1]) as f64 % 5.0)).unwrap();
+    let format = Format::BlockGroupCoo {
+        block: (32, 32),
+        group: None,
+    };
+    let run = |ctx: &Context| {
+        let dense = ctx.upload_dense(&a).unwrap();
+        let mut blocks = ctx
+            .blocks_from_dense(&dense, format, BlockChoice::NonZero)
+            .unwrap();
+        let b = ctx.upload_dense(&b).unwrap();
+        let mut outs = Vec::new();
+        for _ in 0..2 {
+            let operands = [("A", (&blocks).into()), ("B", (&b).into())];
+            let plan = ctx
+                .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
+                .unwrap();
+            let mut c = ctx.zeros(plan.out_shape()).unwrap();
+            let stream = ctx.stream().unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            outs.push(c.to_dense().unwrap());
+            let twice = |v: &f16| f16::from_f64(2.0 * f64::from(*v));
+            let values: Vec<f16> = blocks
+                .to_host()
+                .unwrap()
+                .values()
+                .iter()
+                .map(twice)
+                .collect();
+            blocks.set_values(&values).unwrap();
+            assert_eq!(blocks.to_host().unwrap().values(), values);
+        }
+        outs
+    };
+    assert_eq!(run(&gpu), run(&Context::cpu()));
+}
+
+/// Queued twice without a wait between; too little room is not overrun.
+#[test]
+fn a_converter_runs_again_and_stays_inside() {
+    let Some(gpu) = gpu() else { return };
+    let (extent, block, group) = (512usize, (32usize, 32usize), 2usize);
+    let converter = BlockConverter::<f32>::from_dense(
+        &gpu,
+        (extent, extent),
+        block,
+        group,
+        BlockChoice::NonZero,
+    )
+    .unwrap();
+    let stream: Stream = gpu.stream().unwrap();
+    let format = Format::BlockGroupCoo {
+        block,
+        group: Some(group),
+    };
+    for (seed, capacity) in [(11, 256), (12, 256), (13, 20)] {
+        let host = patches::<f32>(extent, extent, seed);
+        let source = gpu.upload_dense(&host).unwrap();
+        let area = block.0 * block.1;
+        let out = gpu.upload_dense(&Dense::from_fn([capacity + 8, area], |_| 77f32).unwrap());
+        let columns = gpu.upload_dense(&Dense::from_fn([capacity + 8], |_| 77f32).unwrap());
+        let rows = gpu.upload_dense(&Dense::from_fn([capacity + 8], |_| 77f32).unwrap());
+        let (out, columns, rows) = (out.unwrap(), columns.unwrap(), rows.unwrap());
+        let raw = RawBlocks {
+            source: source.address().unwrap(),
+            leading: extent,
+            slot_columns: columns.address().unwrap(),
+            group_rows: rows.address().unwrap(),
+            values: out.address().unwrap(),
+            capacity,
+            ..RawBlocks::default()
+        };
+        for _ in 0..2 {
+            // SAFETY: the tensors live past the wait below and have the sizes promised.
+            unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
+        }
+        stream.synchronize().unwrap();
+        let cpu = Context::cpu();
+        let wanted = cpu
+            .blocks_from_dense(
+                &cpu.upload_dense(&host).unwrap(),
+                format,
+                BlockChoice::NonZero,
+            )
+            .unwrap();
+        let wanted = wanted.to_host().unwrap();
+        let slots = wanted.slots() / area;
+        assert_eq!(
+            *converter.groups().unwrap().last().unwrap() as usize,
+            slots / group
+        );
+        let bits = |t: &Tensor<f32>| -> Vec<u32> {
+            t.to_storage()
+                .unwrap()
+                .iter()
+                .map(|v| v.to_bits())
+                .collect()
+        };
+        let used = slots.min(capacity);
+        let (values, guard) = (bits(&out), 77f32.to_bits());
+        let expected: Vec<u32> = wanted.values().iter().map(|v| v.to_bits()).collect();
+        assert!(values[..used * area] == expected[..used * area]);
+        assert!(values[used * area..].iter().all(|&v| v == guard));
+        let arrays = wanted.arrays();
+        assert_eq!(bits(&columns)[..used], arrays[1].data[..used]);
+        assert_eq!(bits(&rows)[..used / group], arrays[0].data[..used / group]);
+        assert!(bits(&columns)[used..].iter().all(|&v| v == guard));
+    }
+}
