@@ -131,7 +131,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         unroll!(pass < CHUNKS / PART, {
             part.fence();
             unroll!(i < Self::TOGETHER, {
-                let mask = masks >> (8 * i);
+                let mask = masks >> (8 * (i % 2));
                 if Self::TOGETHER == 1 || mask & 0x55 != 0 {
                     let onto = i > 0 && masks & 0x55 != 0;
                     let (first, slot) = (pass * PART, Self::slot(place + i as u32));
