@@ -10,9 +10,11 @@ mod device;
 mod host_ops;
 mod layer;
 mod levels;
+mod narrow;
 mod ours;
 mod peers {
     pub mod cublas;
+    pub mod cublaslt;
     pub mod cusparse;
 }
 mod problems;
@@ -32,8 +34,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, first_result, convert, read);
-    /// all by default
+    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, narrow, first_result, convert,
+    /// read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -173,7 +175,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let first = arguments.wants_apart("first_result");
     let layers = arguments.wants_apart("layer");
     let levels = arguments.wants_apart("levels");
-    if workloads.is_empty() && !first && !layers && !levels {
+    let narrow = arguments.wants_apart("narrow");
+    if workloads.is_empty() && !(first || layers || levels || narrow) {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -195,6 +198,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     if levels {
         let outcome = levels::run(gpu, arguments.effort(), &mut recorder);
         complete &= done("levels", outcome);
+    }
+    if narrow {
+        let outcome = narrow::run(gpu, arguments.effort(), &mut recorder);
+        complete &= done("narrow", outcome);
     }
     if workloads.is_empty() {
         return Ok(complete);

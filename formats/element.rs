@@ -32,15 +32,15 @@ pub trait Accumulator:
     fn to_f64(self) -> f64;
 }
 
-/// An element type: f32, f64, f16 or bf16.
+/// An element type: f32, f64, f16, bf16, fp8 ([`E4m3`](crate::E4m3), [`E5m2`](crate::E5m2)), i8 or i32.
 ///
-/// f16, bf16 and f32 accumulate in f32, f64 in f64.
+/// f16, bf16, fp8 and f32 accumulate in f32, f64 in f64. Integers do so too: sums of products of 8-bit ones are exact there.
 pub trait Element:
     bytemuck::Pod + Send + Sync + PartialEq + Debug + Display + Default + 'static
 {
     /// The type sums of products are kept in.
     type Acc: Accumulator;
-    /// `"f32"`, `"f64"`, `"f16"` or `"bf16"`.
+    /// `"f32"`, `"f64"`, `"f16"`, `"bf16"`, `"e4m3"`, `"e5m2"`, `"int8"` or `"int32"`.
     const NAME: &'static str;
     /// 0.
     const ZERO: Self;
@@ -48,11 +48,11 @@ pub trait Element:
     const ONE: Self;
     /// Exact.
     fn to_acc(self) -> Self::Acc;
-    /// Rounded once, to nearest even.
+    /// Rounded once, to nearest even; integers and fp8 saturate.
     fn from_acc(a: Self::Acc) -> Self;
     /// Exact.
     fn to_f64(self) -> f64;
-    /// Rounded once, to nearest even.
+    /// Rounded once, to nearest even; integers and fp8 saturate.
     fn from_f64(v: f64) -> Self;
 }
 
@@ -139,6 +139,32 @@ macro_rules! half_element {
     };
 }
 
+macro_rules! whole_element {
+    ($t:ty, $name:literal) => {
+        impl Element for $t {
+            type Acc = f64;
+            const NAME: &'static str = $name;
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            fn to_acc(self) -> f64 {
+                f64::from(self)
+            }
+            fn from_acc(a: f64) -> Self {
+                Self::from_f64(a)
+            }
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+            fn from_f64(v: f64) -> Self {
+                // The conversion saturates, and makes 0 of NaN.
+                v.round_ties_even() as $t
+            }
+        }
+    };
+}
+
+whole_element!(i8, "int8");
+whole_element!(i32, "int32");
 half_element!(f16, "f16");
 half_element!(bf16, "bf16");
 

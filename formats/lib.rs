@@ -30,6 +30,7 @@ mod ell;
 mod entries;
 mod error;
 mod format;
+mod fp8;
 #[cfg(feature = "ndarray")]
 mod from_ndarray;
 #[cfg(feature = "sprs")]
@@ -59,6 +60,7 @@ pub use ell::{Ell, EllPattern};
 pub use entries::Entries;
 pub use error::FormatError;
 pub use format::Format;
+pub use fp8::{E4m3, E5m2};
 pub use group_coo::{GroupCoo, GroupCooPattern};
 pub use half::{bf16, f16};
 pub use nm::{Nm, NmPattern};

@@ -3,8 +3,10 @@
 
 use std::fmt;
 
-use einsparse_kernels::abi::{Dtype, IN_REGISTERS, STAGE_BYTES, WalkKind};
+use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, WalkKind};
 use einsparse_kernels::table::Row;
+
+use crate::registry::has_strips;
 
 /// Ceilings of a GPU that the predictions use.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,7 +166,7 @@ const TILE_US: f64 = 3.5;
 /// Predicts one variant.
 pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
-        _ if row.family == "wgmma" => predict_panels(row, work, machine),
+        _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
@@ -311,7 +313,8 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
         } else {
             1.0
         };
-    let strip_us = (slices / 64.0) * stage_us + STRIP_US * columns / 64.0;
+    let depth = PANEL_BYTES as f64 / element;
+    let strip_us = (slices / depth) * stage_us + STRIP_US * columns / 64.0;
     let turns = strips * tiles / f64::from(machine.multiprocessors);
     let turns = if turns < 3.0 { turns.ceil() } else { turns };
     sum(

@@ -21,7 +21,7 @@ use crate::driver::RawStream;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
-use crate::registry::Dtype;
+use crate::registry::{Dtype, has_strips};
 use crate::worklist::Runs;
 use gather::Gather;
 use nm::TwoOfFour;
@@ -78,17 +78,22 @@ impl Default for RawSpmm {
 }
 
 impl RawSpmm {
-    /// Bytes of B, C and the gate from one of a batch to the next.
-    fn strides(&self, order: Orientation, extents: Extents, dtype: Dtype) -> [u64; 3] {
+    /// Bytes of B, C and the gate from one of a batch to the next, for the types of B and of C.
+    fn strides(&self, order: Orientation, extents: Extents, types: [Dtype; 2]) -> [u64; 3] {
         let Extents { m, k, n, .. } = extents;
         let b = if order.dense_columns { n } else { k };
         let c = if order.out_columns { n } else { m };
-        let bytes = |rows: usize, leading: usize| {
+        let bytes = |rows: usize, leading: usize, dtype: Dtype| {
             (rows as u64)
                 .saturating_mul(leading as u64)
                 .saturating_mul(dtype.bytes() as u64)
         };
-        [bytes(b, self.ldb), bytes(c, self.ldc), bytes(c, self.ldg)]
+        let [own, out] = types;
+        [
+            bytes(b, self.ldb, own),
+            bytes(c, self.ldc, out),
+            bytes(c, self.ldg, out),
+        ]
     }
 
     /// The addresses of one of the batch.
@@ -118,24 +123,25 @@ pub(crate) struct Extents {
 pub(crate) enum Launch {
     /// Families `spmm` and `block`.
     Gather(Box<Gather>),
-    /// Family `wgmma`.
+    /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
     /// Family `nm`.
     TwoOfFour(Box<TwoOfFour>),
 }
 
 impl Launch {
-    /// A sparse A given by its runs, and by what its blocks look like where the kernel wants that.
+    /// A sparse A given by its runs, and by what its blocks look like where the kernel wants that; C of type `out`.
     pub(crate) fn new(
         device: &Device,
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
         matrix: Matrix<'_>,
+        out: Dtype,
     ) -> Result<Self> {
         match (row.family, matrix) {
-            ("wgmma", matrix) => Ok(Launch::Panels(Box::new(Panels::new(
-                device, row, form, extents, matrix,
+            (_, matrix) if has_strips(row) => Ok(Launch::Panels(Box::new(Panels::new(
+                device, row, form, extents, matrix, out,
             )?))),
             ("nm", Matrix::Sparse { runs, columns, .. }) => Ok(Launch::TwoOfFour(Box::new(
                 TwoOfFour::new(device, row, form, extents, (runs, columns))?,

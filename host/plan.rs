@@ -3,6 +3,8 @@
 
 mod bind;
 mod choose;
+mod into;
+mod refuse;
 mod sampled;
 
 use std::collections::BTreeMap;
@@ -74,7 +76,7 @@ enum Exec {
     Spmm(Launch, Box<SpmmForm>),
 }
 
-/// An expression bound to formats, shapes and a kernel.
+/// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`.
 ///
 /// ```
 /// use einsparse::{Context, Options};
@@ -93,7 +95,7 @@ enum Exec {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Plan<T> {
+pub struct Plan<T, Out = T> {
     context: Context,
     einsum: Einsum,
     indirect: IndirectEinsum,
@@ -101,7 +103,7 @@ pub struct Plan<T> {
     shapes: BTreeMap<String, Vec<usize>>,
     exec: Exec,
     choice: Choice,
-    element: PhantomData<T>,
+    elements: PhantomData<(T, Out)>,
 }
 
 impl Context {
@@ -117,7 +119,7 @@ impl Context {
     }
 }
 
-impl<T: Scalar> Plan<T> {
+impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     fn new(
         context: &Context,
         text: &str,
@@ -135,7 +137,8 @@ impl<T: Scalar> Plan<T> {
             None => rewrite_dense(&einsum)?,
         };
         let out_shape = extents.out().to_vec();
-        let (exec, choice) = choose::choose(context, &indirect, operands, &out_shape, options)?;
+        let asked = (options, Out::DTYPE);
+        let (exec, choice) = choose::choose(context, &indirect, operands, &out_shape, asked)?;
         Ok(Plan {
             context: context.clone(),
             einsum,
@@ -144,7 +147,7 @@ impl<T: Scalar> Plan<T> {
             shapes,
             exec,
             choice,
-            element: PhantomData,
+            elements: PhantomData,
         })
     }
 
@@ -190,11 +193,12 @@ impl<T: Scalar> Plan<T> {
     /// order of work on different streams is the caller's.
     ///
     /// # Errors
-    /// Operands of another shape or pattern than planned; output untouched.
+    /// Operands of another shape or pattern than planned, factors of an i32 output whose product is no whole number; output
+    /// untouched.
     pub fn run(
         &self,
         operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<T>,
+        out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
         self.check_shapes(operands, out)?;
@@ -220,9 +224,10 @@ impl<T: Scalar> Plan<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for addresses less aligned than planned, leading dimensions below the
-    /// number of columns, or a bias that is missing; [`Error::Cuda`] on a CPU context.
+    /// number of columns, a bias that is missing, or an i32 output times what is no whole number; [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
+        into::whole_factor::<Out>(raw.alpha)?;
         match &self.exec {
             // SAFETY: the caller's promise.
             Exec::Spmm(launch, _) => unsafe { launch.run(raw, stream) },
@@ -253,7 +258,7 @@ fn sparse_among<'o, T: Scalar>(
     Ok(found)
 }
 
-impl<T: Scalar> fmt::Display for Plan<T> {
+impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
             Exec::Cpu => write!(f, "cpu: parallel executor on {}", self.context),

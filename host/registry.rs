@@ -1,10 +1,10 @@
 //! The table of kernels as the host sees it. Nothing here names a kernel: `kernels-gpu/table.rs` does.
 
-use einsparse_kernels::abi::A_COLUMNS;
+use einsparse_kernels::abi::{A_COLUMNS, PANEL_BYTES};
 pub use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 pub use einsparse_kernels::table::{FAMILIES, Row, kernels, products};
 
-use einsparse_formats::{Element, Format};
+use einsparse_formats::{E4m3, E5m2, Element, Format};
 use half::{bf16, f16};
 
 /// An element type that kernels exist for.
@@ -24,6 +24,19 @@ impl Scalar for f16 {
 }
 impl Scalar for bf16 {
     const DTYPE: Dtype = Dtype::Bf16;
+}
+
+impl Scalar for E4m3 {
+    const DTYPE: Dtype = Dtype::E4m3;
+}
+impl Scalar for E5m2 {
+    const DTYPE: Dtype = Dtype::E5m2;
+}
+impl Scalar for i8 {
+    const DTYPE: Dtype = Dtype::Int8;
+}
+impl Scalar for i32 {
+    const DTYPE: Dtype = Dtype::Int32;
 }
 
 /// The row of the table with this name.
@@ -74,13 +87,31 @@ pub fn block_of(format: &Format) -> (usize, usize) {
     }
 }
 
+/// Whether a kernel computes strips of C from records (`strips.rs`).
+pub fn has_strips(row: &Row) -> bool {
+    ["wgmma", "narrow"].contains(&row.family)
+}
+
+/// Whether a kernel writes C in this type.
+pub fn writes(row: &Row, out: Dtype) -> bool {
+    match row.dtype {
+        Dtype::E4m3 | Dtype::E5m2 => matches!(out, Dtype::F16 | Dtype::Bf16 | Dtype::F32),
+        Dtype::Int8 => matches!(out, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::Int32),
+        Dtype::Tf32 => out == Dtype::F32,
+        own => out == own,
+    }
+}
+
 /// Whether a kernel over blocks moves blocks of these extents, for the product with the matrix or with its transpose:
-/// exactly its own, or in the `wgmma` family the largest pieces, at most 64 x 64, that they can be cut into.
+/// exactly its own, or in the families `wgmma` and `narrow` the largest pieces, at most 64 rows and a stage deep, that they can
+/// be cut into.
 pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize), transposed: bool) -> bool {
     let own = (row.block.0 as usize, row.block.1 as usize);
-    if row.family != "wgmma" {
+    if !has_strips(row) {
         return own == (bm, bk) && !transposed;
     }
+    // A piece is at most as deep as a stage.
+    let stage = PANEL_BYTES / row.dtype.bytes();
     let (m, k) = if transposed { (bk, bm) } else { (bm, bk) };
     let whole = |extent: usize, piece: usize| extent.is_multiple_of(piece);
     // A block of one row or column is contiguous either way; others lie row by row.
@@ -89,7 +120,7 @@ pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize), transposed: bool) -> bo
     } else {
         transposed
     };
-    (m.min(64), k.min(64)) == own
+    (m.min(64), k.min(stage)) == own
         && whole(m, own.0)
         && whole(k, own.1)
         && (row.order & A_COLUMNS != 0) == by_column

@@ -3,12 +3,14 @@
 
 mod convert;
 mod levels;
+mod narrow;
 mod nm;
 mod prune;
 mod sampled;
 mod wgmma;
 pub use convert::*;
 pub use levels::*;
+pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
@@ -27,6 +29,14 @@ pub enum Dtype {
     Bf16,
     /// f32 in memory, rounded to TF32 (`cvt.rna`) in front of the Tensor Core, f32 accumulation.
     Tf32,
+    /// 8-bit float with 4 bits of exponent and 3 of mantissa (OCP FP8), f32 accumulation.
+    E4m3,
+    /// 8-bit float with 5 bits of exponent and 2 of mantissa (OCP FP8), f32 accumulation.
+    E5m2,
+    /// 8-bit signed integer, i32 accumulation.
+    Int8,
+    /// 32-bit signed integer: what products of 8-bit ones may be stored as.
+    Int32,
 }
 
 impl Dtype {
@@ -34,8 +44,9 @@ impl Dtype {
     pub const fn bytes(self) -> usize {
         match self {
             Dtype::F64 => 8,
-            Dtype::F32 | Dtype::Tf32 => 4,
+            Dtype::F32 | Dtype::Tf32 | Dtype::Int32 => 4,
             Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::E4m3 | Dtype::E5m2 | Dtype::Int8 => 1,
         }
     }
 
@@ -55,6 +66,10 @@ impl Dtype {
             Dtype::F16 => "f16",
             Dtype::Bf16 => "bf16",
             Dtype::Tf32 => "tf32",
+            Dtype::E4m3 => "e4m3",
+            Dtype::E5m2 => "e5m2",
+            Dtype::Int8 => "int8",
+            Dtype::Int32 => "int32",
         }
     }
 }
@@ -68,6 +83,8 @@ pub enum Operation {
     Sampled,
     /// A dense matrix to `nm:2:4`, by magnitude.
     Compression,
+    /// A product of 8-bit operands into a wider output.
+    Narrow,
     /// A dense product written to be read, which no plan takes.
     Teaching,
     /// One step of bringing a matrix into a block format.
@@ -129,6 +146,12 @@ markers! {
     Bf16: ElemInfo { DTYPE: Dtype = Dtype::Bf16 }
     /// f32 multiplied as TF32.
     Tf32: ElemInfo { DTYPE: Dtype = Dtype::Tf32 }
+    /// fp8 e4m3.
+    E4m3: ElemInfo { DTYPE: Dtype = Dtype::E4m3 }
+    /// fp8 e5m2.
+    E5m2: ElemInfo { DTYPE: Dtype = Dtype::E5m2 }
+    /// 8-bit integers.
+    Int8: ElemInfo { DTYPE: Dtype = Dtype::Int8 }
     /// See [`WalkKind::Csr`].
     Csr: WalkInfo { WALK: WalkKind = WalkKind::Csr, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::GroupCoo`].

@@ -213,6 +213,17 @@ macro_rules! for_each_kernel {
                 convert_fill_csr_32: Direct, F32, FillCsr;
                 convert_fill_csr_64: Direct, F64, FillCsr;
             }
+            narrow "narrow" WgmmaParams sm_90a Narrow {
+                narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
+                narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;
+                narrow_e4m3_32x32_n256: Block, E4m3, Panel<32, 32, 4, B_COLUMNS, 1>;
+                narrow_e5m2_64x128_n256: Block, E5m2, Panel<64, 128, 4, B_COLUMNS, 1>;
+                narrow_e5m2_64x64_n256: Block, E5m2, Panel<64, 64, 4, B_COLUMNS, 1>;
+                narrow_e5m2_32x32_n256: Block, E5m2, Panel<32, 32, 4, B_COLUMNS, 1>;
+                narrow_int8_64x128_n256: Block, Int8, Panel<64, 128, 4, B_COLUMNS, 1>;
+                narrow_int8_64x64_n256: Block, Int8, Panel<64, 64, 4, B_COLUMNS, 1>;
+                narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
+            }
         }
     };
 }

@@ -11,6 +11,7 @@ mod files;
 mod large;
 mod levels;
 mod linear;
+mod narrow;
 mod nm;
 mod numbers;
 mod orders;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::support::skipped;
 use einsparse::module::MODULES;
-use einsparse::registry::{Row, kernels};
+use einsparse::registry::{Dtype, Row, kernels};
 use einsparse_compile::{Nvdisasm, target_dir};
 
 /// Instruction mnemonics of each function of a disassembly, with how often they occur.
@@ -43,12 +43,18 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
 /// What is wrong with the instructions of a kernel.
 fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let count = |name: &str| found.get(name).copied().unwrap_or(0);
-    let (hopper, ampere) = (count("HGMMA"), count("HMMA"));
+    // fp8 and 8-bit integers have mnemonics of their own.
+    let mnemonic = match row.dtype {
+        Dtype::E4m3 | Dtype::E5m2 => "QGMMA",
+        Dtype::Int8 => "IGMMA",
+        _ => "HGMMA",
+    };
+    let (hopper, ampere) = (count(mnemonic), count("HMMA") + count("IMMA"));
     let sparse = count("HGMMA.SP");
     let (local, wanted) = (count("LDL") + count("STL"), row.family);
     let right = match wanted {
         "nm" => hopper == 0 && ampere == 0 && sparse >= 2,
-        "wgmma" | "sampled" => hopper >= 4 && ampere + sparse == 0,
+        "wgmma" | "sampled" | "narrow" => hopper >= 4 && ampere + sparse == 0,
         "block" => hopper + sparse == 0 && ampere > 0,
         // Loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
@@ -60,7 +66,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     };
     (!right || local > 0).then(|| {
         format!(
-            "{} of family {wanted}: {hopper} HGMMA, {sparse} HGMMA.SP, {ampere} HMMA, {local} accesses to local memory",
+            "{} of family {wanted}: {hopper} {mnemonic}, {sparse} HGMMA.SP, {ampere} HMMA and IMMA, {local} accesses to local memory",
             row.name
         )
     })

@@ -21,6 +21,7 @@ pub(super) fn tensor_map(
 ) -> Result<[u64; 16]> {
     let element = match dtype {
         Dtype::Bf16 => TensorMapType::Bf16,
+        Dtype::E4m3 | Dtype::E5m2 | Dtype::Int8 => TensorMapType::U8,
         _ => TensorMapType::F16,
     };
     let (bytes, [columns, rows]) = (dtype.bytes(), matrix.extents);

@@ -139,7 +139,7 @@ impl TwoOfFour {
     /// # Safety
     /// As [`super::Launch::run`].
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        let strides = raw.strides(self.form.order, self.extents, self.row.dtype);
+        let strides = raw.strides(self.form.order, self.extents, [self.row.dtype; 2]);
         let mut launches = Vec::with_capacity(self.extents.items);
         for item in 0..self.extents.items {
             launches.push(self.params(&raw.item(strides, item))?);

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use einsparse_kernels::abi::{
-    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_VECTORS, HALF, PANEL_BYTES, STRIP, WgmmaParams,
+    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
+    PANEL_BYTES, STRIP, WgmmaParams,
 };
 use einsparse_kernels::table::Row;
 
@@ -13,6 +14,7 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::registry::Dtype;
 use crate::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::worklist::Runs;
 
@@ -51,6 +53,8 @@ pub(crate) struct Panels {
     /// End of the last run: partial sums of cut strips are one workspace, so the next run waits for it.
     done: Mutex<Event>,
     row: &'static Row,
+    /// Type of C.
+    out: Dtype,
     function: Function,
     form: SpmmForm,
     extents: Extents,
@@ -77,6 +81,7 @@ impl Panels {
         form: SpmmForm,
         extents: Extents,
         matrix: Matrix<'_>,
+        out: Dtype,
     ) -> Result<Self> {
         let function = device
             .modules()
@@ -130,6 +135,7 @@ impl Panels {
         let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
             row,
+            out,
             function,
             form,
             extents,
@@ -188,7 +194,7 @@ impl Panels {
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
         for first in (0..self.extents.items).step_by(self.folded.max(1)) {
-            let strides = raw.strides(self.form.order, self.extents, self.row.dtype);
+            let strides = raw.strides(self.form.order, self.extents, [self.row.dtype, self.out]);
             launches.push(self.params(&raw.item(strides, first))?);
         }
         self.function.context().set_current()?;
@@ -216,9 +222,10 @@ impl Panels {
 
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
         let Extents { m, k, n, .. } = self.extents;
-        let [_, c_item, gate_item] = raw.strides(self.form.order, self.extents, self.row.dtype);
+        let [_, c_item, gate_item] =
+            raw.strides(self.form.order, self.extents, [self.row.dtype, self.out]);
         let b_rows = if self.form.order.dense_columns { n } else { k };
-        let element = self.row.dtype.bytes();
+        let element = self.out.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         super::aligned(self.row, "values of A", raw.values, self.values.leading)?;
@@ -235,6 +242,9 @@ impl Panels {
             && raw.gate.is_multiple_of(16);
         if whole {
             flags |= FLAG_VECTORS;
+        }
+        if self.row.family == "narrow" {
+            flags |= out_flag(self.out);
         }
         let (pieces, order) = (Pieces::of(self.row), self.row.order);
         // Rows of a piece as they lie in memory.
@@ -292,6 +302,16 @@ impl Panels {
             a_row: small("elements of a row of A's values", columns)?,
             rounds: small("rounds of strips", self.rounds)?,
         })
+    }
+}
+
+/// How a kernel of 8-bit operands is told the type of C.
+fn out_flag(out: Dtype) -> u32 {
+    match out {
+        Dtype::F16 => FLAG_OUT_F16,
+        Dtype::Bf16 => FLAG_OUT_BF16,
+        Dtype::F32 => FLAG_OUT_F32,
+        _ => 0,
     }
 }
 

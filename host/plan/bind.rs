@@ -64,11 +64,11 @@ pub(super) fn scalar_value<T: Scalar>(
     }
 }
 
-impl<T: Scalar> Plan<T> {
+impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     pub(super) fn check_shapes(
         &self,
         operands: &[(&str, Operand<'_, T>)],
-        out: &Tensor<T>,
+        out: &Tensor<Out>,
     ) -> Result<()> {
         let shape = |name: &str, planned: &[usize], found: &[usize]| {
             if planned == found {
@@ -94,7 +94,7 @@ impl<T: Scalar> Plan<T> {
     pub(super) fn check_places(
         &self,
         operands: &[(&str, Operand<'_, T>)],
-        out: &Tensor<T>,
+        out: &Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
         let device = self.context.expect_device()?;
@@ -121,7 +121,7 @@ impl<T: Scalar> Plan<T> {
         launch: &Launch,
         form: &SpmmForm,
         operands: &[(&str, Operand<'_, T>)],
-        out: &Tensor<T>,
+        out: &Tensor<Out>,
     ) -> Result<RawSpmm> {
         let (columns, values) = match find(operands, &form.sparse)? {
             Operand::Sparse(a) => {
@@ -155,10 +155,6 @@ impl<T: Scalar> Plan<T> {
         let c = out
             .address()
             .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
-        let mut alpha = 1.0;
-        for factor in &form.scalars {
-            alpha *= scalar_value(operands, factor)?;
-        }
         Ok(RawSpmm {
             columns,
             values,
@@ -169,15 +165,19 @@ impl<T: Scalar> Plan<T> {
             bias,
             gate,
             ldg,
-            alpha,
+            alpha: self.factor(operands)?,
         })
     }
 
     pub(super) fn run_cpu(
         &self,
         operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<T>,
+        out: &mut Tensor<Out>,
     ) -> Result<()> {
+        self.factor(operands)?;
+        if T::DTYPE != Out::DTYPE {
+            return self.run_cpu_wide(operands, out);
+        }
         let mut bound = cpu::Operands::new();
         for (name, operand) in operands {
             match operand {
@@ -208,6 +208,8 @@ impl<T: Scalar> Plan<T> {
         let values = out
             .host_mut()
             .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
+        // One type has one DTYPE.
+        let values: &mut [T] = bytemuck::cast_slice_mut(values);
         let output = cpu::Output::with_row_stride(&shape, leading, values)?;
         cpu::run(&self.indirect, &bound, output)
     }

@@ -4,18 +4,20 @@
 use std::fmt;
 
 use einsparse_formats::{AnySparse, Format};
-use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, WalkKind, Zeros};
-use einsparse_kernels::table::{Row, products};
+use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, Zeros};
+use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
-use super::{Exec, Operand, Options, Precision, ZerosRule};
+use super::into::sums_fit;
+use super::refuse::refusal;
+use super::{Exec, Operand, Options};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict};
-use crate::einsum::Mode;
+use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
-use crate::launch::{Extents, Launch, MAX_GRID_Y, Matrix};
-use crate::registry::{Scalar, block_of, refuses, takes_blocks};
+use crate::launch::{Extents, Launch, Matrix};
+use crate::registry::{Scalar, block_of};
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,10 +61,16 @@ pub struct Problem {
     pub work: Work,
     /// Element type in memory.
     pub dtype: Dtype,
+    /// That of the output.
+    pub out: Dtype,
     /// Which matrices lie the other way round; `work` is that of the product.
     pub order: Orientation,
     /// Whether the result passes a gate (`relu_grad`).
     pub gated: bool,
+    /// Whether there is a bias.
+    pub biased: bool,
+    /// Whether there is an activation.
+    pub activated: bool,
     /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
     pub alignment: usize,
     /// Elements, up to 16, that the leading dimension of B is a multiple of.
@@ -77,8 +85,11 @@ impl Problem {
             format: Some(format),
             order: Orientation::default(),
             gated: false,
+            biased: false,
+            activated: false,
             work,
             dtype,
+            out: dtype,
             alignment,
             b_alignment: alignment,
         }
@@ -87,7 +98,9 @@ impl Problem {
     /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
-        for row in products() {
+        let wanted = [Operation::Product, Operation::Narrow];
+        let products = |row: &&Row| wanted.contains(&row.operation);
+        for row in kernels().iter().filter(products) {
             let tf32 = row.dtype == Dtype::Tf32 && self.dtype == Dtype::F32;
             if row.dtype != self.dtype && !tf32 {
                 continue;
@@ -127,12 +140,13 @@ pub(super) fn choose<T: Scalar>(
     indirect: &IndirectEinsum,
     operands: &[(&str, Operand<'_, T>)],
     out_shape: &[usize],
-    options: &Options,
+    asked: (&Options, Dtype),
 ) -> Result<(Exec, Choice)> {
+    let options = asked.0;
     known_variant(indirect, options)?;
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
-        let choice = problem(indirect, operands, out_shape, options)?
+        let choice = problem(indirect, operands, out_shape, asked)?
             .map(|(p, _)| p.candidates(&context.machine(), options))
             .unwrap_or_default();
         return Ok((Exec::Cpu, choice));
@@ -141,7 +155,7 @@ pub(super) fn choose<T: Scalar>(
         indirect: indirect.to_string(),
         tried,
     };
-    let Some((problem, form)) = problem(indirect, operands, out_shape, options)? else {
+    let Some((problem, form)) = problem(indirect, operands, out_shape, asked)? else {
         let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order; with one of them made of blocks, or both dense, \
                       also with axes swapped; \
                       Context::cpu() runs every expression";
@@ -181,7 +195,11 @@ pub(super) fn choose<T: Scalar>(
         n: problem.work.n,
         items: problem.work.items,
     };
-    let launch = Launch::new(device, row, form.clone(), extents, matrix)?;
+    sums_fit(
+        row.dtype,
+        problem.work.longest * problem.work.block.1 as u64,
+    )?;
+    let launch = Launch::new(device, row, form.clone(), extents, matrix, problem.out)?;
     Ok((Exec::Spmm(launch, Box::new(form)), choice))
 }
 
@@ -203,11 +221,12 @@ fn problem<T: Scalar>(
     indirect: &IndirectEinsum,
     operands: &[(&str, Operand<'_, T>)],
     out_shape: &[usize],
-    options: &Options,
+    asked: (&Options, Dtype),
 ) -> Result<Option<(Problem, SpmmForm)>> {
+    let (options, out) = asked;
     let Some(form) = indirect.as_spmm() else {
         return match indirect.as_gemm() {
-            Some(form) => dense_problem(form, operands, out_shape, options),
+            Some(form) => dense_problem(form, operands, out_shape, asked),
             None => Ok(None),
         };
     };
@@ -260,8 +279,11 @@ fn problem<T: Scalar>(
         format: Some(host.format()),
         order,
         gated: form.gate.is_some(),
+        biased: form.bias.is_some(),
+        activated: form.activation != Activation::Identity,
         work,
         dtype: T::DTYPE,
+        out,
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
     };
@@ -278,7 +300,7 @@ fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
 }
 
 /// Extents of a block of A as it is stored; those of `work` are the product's.
-fn stored_block(problem: &Problem) -> (usize, usize) {
+pub(super) fn stored_block(problem: &Problem) -> (usize, usize) {
     let (m, k) = problem.work.block;
     if problem.order.transposed {
         (k, m)
@@ -300,7 +322,7 @@ fn dense_problem<T: Scalar>(
     form: SpmmForm,
     operands: &[(&str, Operand<'_, T>)],
     out_shape: &[usize],
-    options: &Options,
+    (options, out): (&Options, Dtype),
 ) -> Result<Option<(Problem, SpmmForm)>> {
     let &[m, n] = out_shape else {
         return Ok(None);
@@ -309,6 +331,8 @@ fn dense_problem<T: Scalar>(
     let shape = find(operands, &form.sparse)?.shape();
     let (k, a_width) = (shape[usize::from(!order.transposed)], shape[1]);
     let b_width = if order.dense_columns { k } else { n };
+    // Pieces as deep as a stage.
+    let stage = PANEL_BYTES.max(64 * T::DTYPE.bytes()) / T::DTYPE.bytes();
     let (lda, ldb) = (
         leading(operands, &form.sparse, a_width),
         leading(operands, &form.dense, b_width),
@@ -320,8 +344,8 @@ fn dense_problem<T: Scalar>(
         entries: (m * k) as u64,
         items: 1,
         index_slots: 0,
-        longest: k.div_ceil(64) as u64,
-        block: (64, 64),
+        longest: k.div_ceil(stage) as u64,
+        block: (64, stage),
         accumulate: form.mode == Mode::Accumulate,
     };
     let given = options.alignment.unwrap_or(16).max(1);
@@ -329,89 +353,13 @@ fn dense_problem<T: Scalar>(
         format: None,
         order,
         gated: form.gate.is_some(),
+        biased: form.bias.is_some(),
+        activated: form.activation != Activation::Identity,
         work,
         dtype: T::DTYPE,
+        out,
         alignment: alignment_of(&[n, lda, ldb, given]),
         b_alignment: alignment_of(&[lda, ldb, given]),
     };
     Ok(Some((problem, form)))
-}
-
-fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -> Option<String> {
-    if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
-        return Some(format!("the plan asks for {wanted}"));
-    }
-    let tiles = problem.work.n.div_ceil(row.columns as usize);
-    if row.arch == "sm_90a" && machine.wgmma == 0.0 {
-        return Some("is made of wgmma, which compute capability 9.0 has".into());
-    }
-    if tiles > MAX_GRID_Y {
-        return Some(format!(
-            "{tiles} column tiles are over the grid's {MAX_GRID_Y}"
-        ));
-    }
-    if row.dtype == Dtype::Tf32 && options.precision == Precision::Full {
-        return Some("rounds to TF32, and the plan asks for full precision".into());
-    }
-    match &problem.format {
-        Some(format) => {
-            if let Some(reason) = refuses(row.walk, format) {
-                return Some(reason);
-            }
-        }
-        None if row.family != "wgmma" => {
-            return Some("walks a sparse A, which is dense here".into());
-        }
-        None => {}
-    }
-    if problem.order.transposed && row.walk != WalkKind::Block {
-        return Some("walks rows of A, and the product takes its transpose".into());
-    }
-    let wide = ["wgmma", "nm"].contains(&row.family);
-    if problem.work.items != 1 && !wide {
-        return Some("computes one product at a time, not a batch".into());
-    }
-    if problem.gated && !wide {
-        return Some("has no relu_grad".into());
-    }
-    let own = (row.order & B_COLUMNS != 0, row.order & C_COLUMNS != 0);
-    if own != (problem.order.dense_columns, problem.order.out_columns) {
-        let own = Orientation {
-            transposed: problem.order.transposed,
-            dense_columns: own.0,
-            out_columns: own.1,
-        };
-        return Some(format!("computes {own}, wanted is {}", problem.order));
-    }
-    let (bm, bk) = stored_block(problem);
-    if row.walk == WalkKind::Block && !takes_blocks(row, (bm, bk), problem.order.transposed) {
-        let (pm, pk) = row.block;
-        let what = if row.family == "wgmma" {
-            "pieces"
-        } else {
-            "blocks"
-        };
-        let of = if problem.order.transposed {
-            ", transposed"
-        } else {
-            ""
-        };
-        return Some(format!(
-            "is for {pm} x {pk} {what}, the operand has {bm} x {bk}{of}"
-        ));
-    }
-    if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
-        return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
-    }
-    let (what, alignment) = match row.walk {
-        WalkKind::Block | WalkKind::Nm => ("rows of B", problem.b_alignment),
-        _ => ("rows of B and C and their length", problem.alignment),
-    };
-    if !alignment.is_multiple_of(row.vector as usize) {
-        return Some(format!(
-            "moves {} elements at once, {what} are aligned to {alignment}",
-            row.vector
-        ));
-    }
-    None
 }

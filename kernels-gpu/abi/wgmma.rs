@@ -34,19 +34,27 @@ pub const SLAB: usize = HALF * PANEL_BYTES;
 /// A record's row of a piece that is not there and reads as zeros.
 pub const ABSENT: u32 = 0x7fff_ffff;
 
-/// Tile of the `wgmma` family. A is made of pieces of `PM` x `PK` elements, as the product sees them; a thread block
-/// owns `CHUNKS` x 64 columns. 16-bit elements: a stage is 64 deep.
+/// Tile of the families `wgmma` and `narrow`. A is made of pieces of `PM` x `PK` elements of `BYTES` bytes, as the product
+/// sees them; a thread block owns `CHUNKS` x 64 columns.
 #[derive(Clone, Copy, Debug)]
-pub struct Panel<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>;
+pub struct Panel<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize = 2,
+>;
 
 /// Words of a record in front of its k and rows: mask, A's column in either half, sixteenths that are there.
 pub const RECORD_HEAD: usize = 4;
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
-    Panel<PM, PK, CHUNKS, ORDER>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
-    /// Depth of a stage in elements of 16 bits.
-    pub const DEPTH: usize = PANEL_BYTES / 2;
+    /// Depth of a stage in elements.
+    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    /// Depth of a step in elements.
+    pub const STEP_DEPTH: usize = Self::DEPTH / STEPS;
     /// Slices of B that a stage is made of, each with its own place along k.
     pub const SLICES: usize = Self::DEPTH / PK;
     /// Pieces of A in one half and slice.
@@ -83,8 +91,8 @@ pub const fn record_words(slices: usize, a_copies: usize) -> usize {
     (RECORD_HEAD + slices + a_copies).next_multiple_of(4)
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Tile
-    for Panel<PM, PK, CHUNKS, ORDER>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Tile for Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     const THREADS: u32 = 384;
     const MIN_BLOCKS: u32 = 1;

@@ -32,3 +32,5 @@ mod spmm;
 mod tile;
 mod walk;
 mod wgmma;
+
+use wgmma::narrow;

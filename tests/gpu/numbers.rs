@@ -26,6 +26,7 @@ impl Bound {
             Dtype::F32 | Dtype::Tf32 => (bits(24), bits(150)),
             Dtype::F16 => (bits(11), bits(25)),
             Dtype::Bf16 => (bits(8), bits(134)),
+            other => panic!("no bound for {}", other.name()),
         };
         let accumulator = bits(if dtype == Dtype::F64 { 53 } else { 24 });
         let operand = if dtype == Dtype::Tf32 {

@@ -39,6 +39,7 @@ macro_rules! each_row {
                 Dtype::F64 => $check::<f64>($($argument,)* row),
                 Dtype::F16 => $check::<f16>($($argument,)* row),
                 Dtype::Bf16 => $check::<bf16>($($argument,)* row),
+                other => panic!("{}: no case for {}", row.name, other.name()),
             }
         }
     };

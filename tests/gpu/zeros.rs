@@ -157,6 +157,7 @@ fn every_row(context: &Context) {
             Dtype::F64 => check::<f64>(context, row),
             Dtype::F16 => check::<f16>(context, row),
             Dtype::Bf16 => check::<bf16>(context, row),
+            other => panic!("{}: no case for {}", row.name, other.name()),
         }
     }
 }

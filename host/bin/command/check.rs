@@ -45,6 +45,10 @@ fn units(dtype: Dtype) -> (f64, f64, f64, f64) {
         Dtype::F32 | Dtype::Tf32 => (two(-24), two(-24), two(-149), f64::from(f32::MAX)),
         Dtype::F16 => (two(-11), two(-24), two(-24), 65_504.0),
         Dtype::Bf16 => (two(-8), two(-24), two(-133), 3.389_531_389_251_535_5e38),
+        Dtype::E4m3 => (two(-4), two(-24), two(-9), 448.0),
+        Dtype::E5m2 => (two(-3), two(-24), two(-16), 57_344.0),
+        Dtype::Int8 => (0.0, two(-53), 1.0, f64::from(i8::MAX)),
+        Dtype::Int32 => (0.0, two(-53), 1.0, f64::from(i32::MAX)),
     }
 }
 

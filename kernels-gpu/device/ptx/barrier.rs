@@ -53,6 +53,12 @@ pub fn sync_named(id: u32, threads: u32) {
     ptx!("bar.sync {id}, {n};", id = in(reg32) id, n = in(reg32) threads, options(nostack));
 }
 
+/// Counts this thread in at barrier number `id` over `threads` threads, and goes on.
+#[inline(always)]
+pub fn arrive_named(id: u32, threads: u32) {
+    ptx!("bar.arrive {id}, {n};", id = in(reg32) id, n = in(reg32) threads, options(nostack));
+}
+
 /// Takes registers up to `COUNT` a thread for this warpgroup.
 #[inline(always)]
 pub fn registers_up<const COUNT: u32>() {

@@ -37,6 +37,25 @@ macro_rules! tied {
 }
 
 pub(super) use tied;
+/// No instruction, with all registers of the chunks `$c` as its results.
+macro_rules! unset {
+    ($d:ident $($c:tt)+) => {
+        ptx!(
+            concat!("//", $(tied!(@ $c)),+),
+            $(
+                out(reg32) $d[$c][0], out(reg32) $d[$c][1], out(reg32) $d[$c][2], out(reg32) $d[$c][3],
+                out(reg32) $d[$c][4], out(reg32) $d[$c][5], out(reg32) $d[$c][6], out(reg32) $d[$c][7],
+                out(reg32) $d[$c][8], out(reg32) $d[$c][9], out(reg32) $d[$c][10], out(reg32) $d[$c][11],
+                out(reg32) $d[$c][12], out(reg32) $d[$c][13], out(reg32) $d[$c][14], out(reg32) $d[$c][15],
+                out(reg32) $d[$c][16], out(reg32) $d[$c][17], out(reg32) $d[$c][18], out(reg32) $d[$c][19],
+                out(reg32) $d[$c][20], out(reg32) $d[$c][21], out(reg32) $d[$c][22], out(reg32) $d[$c][23],
+                out(reg32) $d[$c][24], out(reg32) $d[$c][25], out(reg32) $d[$c][26], out(reg32) $d[$c][27],
+                out(reg32) $d[$c][28], out(reg32) $d[$c][29], out(reg32) $d[$c][30], out(reg32) $d[$c][31],
+            )+
+            options(pure, nomem, nostack)
+        )
+    };
+}
 
 /// `D += A B` with operands of one type, per number of chunks; A from shared memory, or from registers.
 macro_rules! mma {
@@ -74,11 +93,53 @@ macro_rules! mma {
     };
 }
 
+/// `D = A B` or `D += A B` of types that want both operands contiguous along k, from shared memory. `$scales`: factors of A
+/// and B, which integers have not. Source: PTX ISA, "wgmma.mma_async".
+macro_rules! mma_k_major {
+    ($(#[$doc:meta])* $name:ident, $n1:literal, $n2:literal, $n4:literal, $scales:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(&mut self, a: u64, b: u64, onto: bool) {
+            let d = &mut self.0;
+            let onto = onto as u32;
+            match C {
+                1 => tied!(d [0] $n1 $scales, a = in(reg64) a, b = in(reg64) b, onto = in(reg32) onto),
+                2 => tied!(d [0 1] $n2 $scales, a = in(reg64) a, b = in(reg64) b, onto = in(reg32) onto),
+                _ => tied!(d [0 1 2 3] $n4 $scales, a = in(reg64) a, b = in(reg64) b, onto = in(reg32) onto),
+            }
+        }
+    };
+}
+
 impl<const C: usize> Acc<C> {
     /// All zero.
     #[inline(always)]
     pub fn zero() -> Self {
         Acc([[0f32; 32]; C])
+    }
+
+    /// Whatever the registers hold: for a `wgmma` that does not add to it.
+    #[inline(always)]
+    pub fn unset() -> Self {
+        let mut acc = Self::zero();
+        let d = &mut acc.0;
+        match C {
+            1 => unset!(d 0),
+            2 => unset!(d 0 1),
+            _ => unset!(d 0 1 2 3),
+        }
+        acc
+    }
+
+    /// No instruction: what is computed of the accumulators so far is computed before what follows.
+    #[inline(always)]
+    pub fn settle(&mut self) {
+        let d = &mut self.0;
+        match C {
+            1 => tied!(d [0] "// " ""),
+            2 => tied!(d [0 1] "// " ""),
+            _ => tied!(d [0 1 2 3] "// " ""),
+        }
     }
 
     /// Orders earlier accesses to the accumulators before the next `wgmma`.
@@ -118,6 +179,30 @@ impl<const C: usize> Acc<C> {
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {{",
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {{",
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {{"
+    }
+    mma_k_major! {
+        /// fp8 e4m3, 32 deep. `onto` false: what the accumulators hold is not added.
+        mma_e4m3,
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {{",
+        "}}, {a}, {b}, p, 1, 1; }}"
+    }
+    mma_k_major! {
+        /// fp8 e5m2, 32 deep.
+        mma_e5m2,
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.f32.e5m2.e5m2 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.f32.e5m2.e5m2 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k32.f32.e5m2.e5m2 {{",
+        "}}, {a}, {b}, p, 1, 1; }}"
+    }
+    mma_k_major! {
+        /// 8-bit integers, 32 deep; the accumulators are i32 in these registers.
+        mma_s8,
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {{",
+        "}}, {a}, {b}, p; }}"
     }
 }
 

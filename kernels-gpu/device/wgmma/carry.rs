@@ -1,5 +1,6 @@
 //! Partial sums of a strip that several thread blocks share.
 
+use crate::abi::{Strip, WgmmaParams};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global};
@@ -21,10 +22,37 @@ pub struct Cut {
     pub counter: u32,
 }
 
+impl Cut {
+    /// What a strip says of itself.
+    #[inline(always)]
+    pub fn of(p: &WgmmaParams, strip: Strip) -> Cut {
+        Cut {
+            partial: p.partial,
+            counters: p.counters,
+            first: strip.first,
+            part: strip.part(),
+            parts: strip.count(),
+            counter: strip.counter,
+        }
+    }
+}
+
 /// Leaves the partial sums of this part. The warpgroup that arrives last gets the sum over all parts, in order, and
 /// true. `told`: two words of shared memory.
 #[inline(always)]
 pub fn carry<const CHUNKS: usize>(cut: Cut, half: u32, told: u32, acc: &mut Acc<CHUNKS>) -> bool {
+    carry_by(cut, half, told, acc, |a, b| a + b)
+}
+
+/// [`carry`] with the addition that the accumulators want.
+#[inline(always)]
+pub fn carry_by<const CHUNKS: usize>(
+    cut: Cut,
+    half: u32,
+    told: u32,
+    acc: &mut Acc<CHUNKS>,
+    add: impl Fn(f32, f32) -> f32,
+) -> bool {
     let lane = gpu::thread_again() % 128;
     // A warpgroup's accumulators, four of each thread side by side.
     let bytes = (CHUNKS * 8 * 128 * 16) as u64;
@@ -71,7 +99,10 @@ pub fn carry<const CHUNKS: usize>(cut: Cut, half: u32, told: u32, acc: &mut Acc<
         unroll!(c < CHUNKS, {
             unroll!(j < 8, {
                 let four = global::load_v4_fresh(from + ((c * 8 + j) * 128 * 16) as u64, true);
-                unroll!(i < 4, { acc.0[c][4 * j + i] += f32::from_bits(four[i]) });
+                unroll!(i < 4, {
+                    let own = &mut acc.0[c][4 * j + i];
+                    *own = add(*own, f32::from_bits(four[i]));
+                });
             });
         });
     }

@@ -8,10 +8,10 @@ use crate::device::ptx::{barrier, copy, matrix, warp};
 use crate::frag;
 
 /// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
-    Panel<PM, PK, CHUNKS, ORDER>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
@@ -97,16 +97,19 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 let (row, chunk) = frag::ldmatrix_x4(lane);
                 let row = warp * 16 + row;
                 let (piece, row) = (row / PM as u32, row % PM as u32);
-                let (slice, within) = (step * 16 / PK, step * 16 % PK);
-                let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * 2) as u32;
-                let from = slab + place + row * (PK * 2) as u32 + within as u32 * 2 + chunk * 16;
+                let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
+                let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * BYTES) as u32;
+                let row = slab + place + row * (PK * BYTES) as u32;
+                let from = row + (within * BYTES) as u32 + chunk * 16;
                 a[step] = matrix::ldmatrix_x4_if(from, there >> (8 * step) & 1 != 0);
             } else {
                 let (k, chunk) = frag::ldmatrix_x4_columns(lane);
                 let row = warp * 16 + chunk * 8;
                 let (piece, row) = (row / PM as u32, row % PM as u32);
-                let place = piece * (Self::DEPTH * PM * 2) as u32;
-                let from = slab + place + ((step as u32 * 16 + k) * PM as u32 + row) * 2;
+                let place = piece * (Self::DEPTH * PM * BYTES) as u32;
+                let from = slab
+                    + place
+                    + (((step * Self::STEP_DEPTH) as u32 + k) * PM as u32 + row) * BYTES as u32;
                 let there = PK == 1 || there >> (8 * step) & 1 != 0;
                 a[step] = matrix::ldmatrix_x4_trans_if(from, there);
             }
@@ -136,7 +139,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     /// Lets the stage be overwritten, as far as this warp goes.
     #[inline(always)]
-    fn free(slot: u32) {
+    pub(super) fn free(slot: u32) {
         if slot == NONE {
             return;
         }

@@ -4,6 +4,7 @@
 
 pub mod carry;
 mod consumer;
+pub mod narrow;
 mod out;
 mod producer;
 
@@ -61,8 +62,8 @@ pub const CONSUMERS: u32 = 8;
 /// Threads that copy.
 pub const COPIERS: u32 = 128;
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
-    Panel<PM, PK, CHUNKS, ORDER>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     /// This thread block's strip of a round; none past the last round.
     #[inline(always)]
@@ -83,6 +84,25 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             // Columns of A take all registers: the host runs them one of a batch after the other.
             item: if PK > 1 { item } else { 0 },
         }
+    }
+
+    /// Makes the barriers and fetches the tensor maps.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            let mut slot = 0;
+            while slot < Self::STAGES as u32 {
+                // Every warp that copies arrives: one without copies in a stage must not fall a round behind.
+                barrier::init(Self::full(slot), COPIERS / 32);
+                // And every warp that multiplies: in a stage without work for its half nothing else holds it to the others.
+                barrier::init(Self::empty(slot), CONSUMERS);
+                slot += 1;
+            }
+            barrier::init_fence();
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+        }
+        gpu::sync_threads();
     }
 
     /// Barrier that says: the stage has arrived.
@@ -118,13 +138,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// Byte of a piece of A in its half's slab.
     #[inline(always)]
     const fn a_place(slice: usize, piece: usize) -> usize {
-        let bytes = PM * PK * 2;
+        let bytes = PM * PK * BYTES;
         if ORDER & COLUMN_PIECES == IN_REGISTERS {
             (slice * Self::PIECES + piece) * bytes
         } else if ORDER & A_COLUMNS == 0 {
-            slice * HALF * PK * 2 + piece * bytes
+            slice * HALF * PK * BYTES + piece * bytes
         } else {
-            piece * Self::DEPTH * PM * 2 + slice * bytes
+            piece * Self::DEPTH * PM * BYTES + slice * bytes
         }
     }
 
@@ -132,12 +152,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     #[inline(always)]
     fn a(slab: u32, step: usize) -> u64 {
         if ORDER & A_COLUMNS == 0 {
-            let (slice, within) = (step * 16 / PK, step * 16 % PK);
-            let place = slice * HALF * PK * 2 + within * 2;
-            frag::descriptor(slab + place as u32, PK as u32 * 2, 16)
+            let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
+            let place = slice * HALF * PK * BYTES + within * BYTES;
+            frag::descriptor(slab + place as u32, (PK * BYTES) as u32, 16)
         } else {
-            let row = PM as u32 * 2;
-            frag::descriptor(slab + step as u32 * 16 * row, row, Self::DEPTH as u32 * row)
+            let (row, deep) = ((PM * BYTES) as u32, (step * Self::STEP_DEPTH) as u32);
+            frag::descriptor(slab + deep * row, row, Self::DEPTH as u32 * row)
         }
     }
 
@@ -146,34 +166,25 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     fn b(panel: u32, step: usize) -> u64 {
         if ORDER & B_COLUMNS == 0 {
             let row = PANEL_BYTES as u32;
-            frag::descriptor(panel + step as u32 * 16 * row, row, SLAB as u32)
+            frag::descriptor(
+                panel + (step * Self::STEP_DEPTH) as u32 * row,
+                row,
+                SLAB as u32,
+            )
         } else {
-            let (slice, within) = (step * 16 / PK, step * 16 % PK);
-            let place = slice * CHUNKS * 64 * PK * 2 + within * 2;
-            frag::descriptor(panel + place as u32, PK as u32 * 2, 16)
+            let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
+            let place = slice * CHUNKS * 64 * PK * BYTES + within * BYTES;
+            frag::descriptor(panel + place as u32, (PK * BYTES) as u32, 16)
         }
     }
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Body
-    for Panel<PM, PK, CHUNKS, ORDER>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Body for Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &WgmmaParams, at: u64) {
-        if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                // Every warp that copies arrives: one without copies in a stage must not fall a round behind.
-                barrier::init(Self::full(slot), COPIERS / 32);
-                // And every warp that multiplies: in a stage without work for its half nothing else holds it to the others.
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
+        Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
             Self::produce(p, at);

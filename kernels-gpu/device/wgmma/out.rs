@@ -1,9 +1,9 @@
 //! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and sent to C
 //! through shared memory as whole rows, or element by element where C does not allow that.
 
-use super::WgmmaElem;
 use super::carry::{Cut, carry};
 use crate::abi::*;
+use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, row_bias, scale};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
@@ -13,7 +13,7 @@ use crate::frag;
 impl WgmmaParams {
     /// Where results go.
     #[inline(always)]
-    fn output(&self, item: u32) -> Output {
+    pub(super) fn output(&self, item: u32) -> Output {
         Output {
             c: self.c + item as u64 * self.c_item,
             bias: self.bias,
@@ -33,7 +33,7 @@ const ROWS: [usize; 2] = [0, 2];
 
 /// Eight neighbours of C from this row and column on, zero where the gate is not positive.
 #[inline(always)]
-fn gated<E: WgmmaElem>(
+fn gated<E: Elem<Acc = f32>>(
     o: Output,
     (row, column): (u32, u32),
     inside: bool,
@@ -58,11 +58,11 @@ fn gated<E: WgmmaElem>(
     out
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
-    Panel<PM, PK, CHUNKS, ORDER>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
-    pub(super) fn leave<E: WgmmaElem>(
+    pub(super) fn leave<E: Elem<Acc = f32>>(
         p: &WgmmaParams,
         strip: Strip,
         half: u32,
@@ -70,19 +70,23 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     ) {
         let mut stages = strip.stages;
         if strip.count() > 1 {
-            let cut = Cut {
-                partial: p.partial,
-                counters: p.counters,
-                first: strip.first,
-                part: strip.part(),
-                parts: strip.count(),
-                counter: strip.counter,
-            };
-            if !carry(cut, half, Self::scratch(), acc) {
+            if !carry(Cut::of(p, strip), half, Self::scratch(), acc) {
                 return;
             }
             stages = 1;
         }
+        Self::finish_and_send::<E>(p, strip, half, stages, acc);
+    }
+
+    /// Epilogue and stores in the type of C, which need not be that of A and B.
+    #[inline(always)]
+    pub(super) fn finish_and_send<E: Elem<Acc = f32>>(
+        p: &WgmmaParams,
+        strip: Strip,
+        half: u32,
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
         let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
         let corner = [strip.row + half * HALF as u32, strip.column];
         Self::write::<E>(p.output(strip.item), p.m, corner, (half, slab), stages, acc);
@@ -91,7 +95,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
     /// above row `m`. `slab`: [`SLAB`] bytes of shared memory for warpgroup `half`.
     #[inline(always)]
-    pub(in crate::device) fn write<E: WgmmaElem>(
+    pub(in crate::device) fn write<E: Elem<Acc = f32>>(
         o: Output,
         m: u32,
         [top, left]: [u32; 2],
@@ -111,7 +115,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let column = left + lane % 4 * 2;
         Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            if ORDER & C_COLUMNS == 0 {
+            if E::BYTES == 4 {
+                Self::send_words::<E>(o, m, row, column, acc);
+            } else if ORDER & C_COLUMNS == 0 {
                 Self::send::<E>(o, m, [top, left], slab, acc);
             } else {
                 Self::send_columns::<E>(o, m, [top, left], (half, slab), acc);
@@ -128,7 +134,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     /// Scalar, bias and activation, each a pass of its own: a test per element would cost more than the pass.
     #[inline(always)]
-    fn finish<E: WgmmaElem>(
+    fn finish<E: Elem<Acc = f32>>(
         o: Output,
         column: u32,
         (alpha, bias): (f32, [f32; 2]),
@@ -175,7 +181,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     /// One row's finished sums, element by element.
     #[inline(always)]
-    fn store_row<E: WgmmaElem>(o: Output, row: u32, column: u32, r: usize, acc: &Acc<CHUNKS>) {
+    fn store_row<E: Elem<Acc = f32>>(
+        o: Output,
+        row: u32,
+        column: u32,
+        r: usize,
+        acc: &Acc<CHUNKS>,
+    ) {
         unroll!(c < CHUNKS, {
             unroll!(j < 8, {
                 unroll!(i < 2, {
@@ -203,10 +215,40 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         });
     }
 
+    /// Pairs of neighbours of 4 bytes as they lie in registers: the four lanes of a row fill a sector of 32 bytes.
+    #[inline(always)]
+    pub(super) fn send_words<E: Elem<Acc = f32>>(
+        o: Output,
+        m: u32,
+        row: u32,
+        column: u32,
+        acc: &Acc<CHUNKS>,
+    ) {
+        unroll!(r < 2, {
+            let row = row + r as u32 * 8;
+            let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+            unroll!(c < CHUNKS, {
+                unroll!(j < 8, {
+                    let beyond = (c * 64 + j * 8) as u32;
+                    let k = 4 * j + ROWS[r];
+                    if row < m && column + beyond < o.n {
+                        E::store::<2>(line + beyond as u64 * 4, &[acc.0[c][k], acc.0[c][k + 1]]);
+                    }
+                });
+            });
+        });
+    }
+
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores:
     /// the copy engine would put them behind the copies of the stages ahead.
     #[inline(always)]
-    fn send<E: WgmmaElem>(o: Output, m: u32, [top, left]: [u32; 2], slab: u32, acc: &Acc<CHUNKS>) {
+    fn send<E: Elem<Acc = f32>>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        slab: u32,
+        acc: &Acc<CHUNKS>,
+    ) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
         let slab = slab + warp * 2048;
         let (r, chunk) = frag::ldmatrix_x4(lane);
@@ -243,7 +285,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     /// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of
     /// 128 bytes.
     #[inline(always)]
-    fn send_columns<E: WgmmaElem>(
+    fn send_columns<E: Elem<Acc = f32>>(
         o: Output,
         m: u32,
         [top, left]: [u32; 2],

@@ -28,8 +28,8 @@ const LINE: u32 = 128;
 /// Hardly the disjunction of words of records.
 const NO_WORD: u32 = u32::MAX;
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
-    Panel<PM, PK, CHUNKS, ORDER>
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     const COPIES: usize = Self::A_COPIES + Self::B_COPIES;
 
@@ -160,7 +160,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let mask = head[0];
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         let b_copies = Self::B_COPIES as u32;
-        let step_of = |slice: u32| slice * PK as u32 / 16;
+        let step_of = |slice: u32| slice * PK as u32 / Self::STEP_DEPTH as u32;
         if i < b_copies {
             let chunks = (Self::B_COPIES / Self::SLICES) as u32;
             let (slice, chunk) = (i / chunks, i % chunks);
@@ -172,7 +172,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 let to = panel + chunk * SLAB as u32 + slice * (PK * PANEL_BYTES) as u32;
                 bulk::load(to, at + 128, column + chunk * 64, first + word, full);
             } else {
-                let to = panel + slice * (CHUNKS * 64 * PK * 2) as u32;
+                let to = panel + slice * (CHUNKS * 64 * PK * BYTES) as u32;
                 bulk::load(to, at + 128, word, first + column, full);
             }
         } else if i < Self::COPIES as u32 {
@@ -202,15 +202,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let x = if half == 0 { column_0 } else { column_1 };
         if ORDER & IN_REGISTERS != 0 {
             let from = if ORDER & A_COLUMNS == 0 {
-                p.a + word as u64 * (PK * 2) as u64
+                p.a + word as u64 * (PK * BYTES) as u64
             } else {
-                p.a + (word as u64 * p.a_row as u64 + x as u64) * 2
+                p.a + (word as u64 * p.a_row as u64 + x as u64) * BYTES as u64
             };
             if word != ABSENT {
-                bulk::load_line(to, from, (PM * PK * 2) as u32, full);
+                bulk::load_line(to, from, (PM * PK * BYTES) as u32, full);
             } else if PK == 1 {
                 // Columns of a step lie side by side: one that is absent is still multiplied.
-                bulk::load_line(to, p.zeros, (PM * PK * 2) as u32, full);
+                bulk::load_line(to, p.zeros, (PM * PK * BYTES) as u32, full);
             }
         } else {
             bulk::load(to, at, x, word, full);

@@ -1,0 +1,150 @@
+//! Plans whose output has another type than the operands: 8-bit operands into what their sums fit.
+
+use einsparse_formats::AnySparse;
+
+use super::bind::{elsewhere, scalar_value};
+use super::{Options, Plan};
+use crate::context::Context;
+use crate::cpu;
+use crate::error::{Error, Result};
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{Operand, Tensor};
+
+impl Context {
+    /// [`plan`](Context::plan) with an output of another type than the operands.
+    ///
+    /// On a GPU that is for operands of 8 bits, [`E4m3`](crate::formats::E4m3) and [`E5m2`](crate::formats::E5m2) into f16, bf16
+    /// or f32, `i8` into these and `i32`: `C[m,n] (= | +=) A[m,k] * B[n,k]`, A made of blocks of 32 x 32 or of multiples of
+    /// 64 x 64, or dense, and rows of B of multiples of 16 elements. The Tensor Cores want both operands contiguous along k.
+    /// ReLU, GELU and scalar factors are allowed, a bias is not; a factor undoes the quantisation. Into `i32` factors are whole
+    /// numbers, and there is no activation.
+    ///
+    /// fp8 is summed in f32: Hopper's Tensor Cores keep about 14 bits of a sum of fp8 products, so every 128 terms of it are
+    /// added to f32 registers. `i8` is summed exactly. The CPU sums in f64, and takes operands and outputs of any type.
+    ///
+    /// ```
+    /// use einsparse::{Context, Options};
+    /// use einsparse::formats::{Bsr, BsrPattern, Dense, E4m3, Element};
+    /// let ctx = Context::cpu();
+    /// let pattern = BsrPattern::new(2, 4, (2, 2), vec![0, 1], vec![1])?;
+    /// let a = [1.0, 0.5, 2.0, -3.0].map(E4m3::from_f64);
+    /// let a = ctx.upload(Bsr::new(pattern, a.to_vec())?)?;
+    /// let b = Dense::from_fn(vec![3, 4], |i| E4m3::from_f64((i[0] + i[1]) as f64))?; // [n, k]
+    /// let b = ctx.upload_dense(&b)?;
+    /// let operands = [("A", (&a).into()), ("B", (&b).into()), ("s", 0.25.into())];
+    /// let text = "C[m,n] = s * A[m,k] * B[n,k]";
+    /// let plan = ctx.plan_into::<E4m3, f32>(text, &operands, &Options::default())?;
+    /// let mut c = ctx.zeros::<f32>(plan.out_shape())?;
+    /// let stream = ctx.stream()?;
+    /// plan.run(&operands, &mut c, &stream)?;
+    /// stream.synchronize()?;
+    /// assert_eq!(c.to_dense()?.values(), &[0.875, 1.25, 1.625, -1.25, -1.5, -1.75]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`plan`](Context::plan), and [`Error::Overflow`] for rows of `i8` that `i32` may not hold the sums of: more than 131071
+    /// stored terms.
+    pub fn plan_into<T: Scalar, Out: Scalar>(
+        &self,
+        text: &str,
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+    ) -> Result<Plan<T, Out>> {
+        Plan::new(self, text, operands, options)
+    }
+}
+
+/// Terms of a row that an i32 holds the sum of, whatever 8-bit integers they are products of.
+const MOST_TERMS: u64 = (1 << 17) - 1;
+
+/// Sums of so many products of `dtype` do not wrap around.
+pub(super) fn sums_fit(dtype: Dtype, terms: u64) -> Result<()> {
+    if dtype != Dtype::Int8 || terms <= MOST_TERMS {
+        return Ok(());
+    }
+    Err(Error::Overflow {
+        what: "terms of a row of int8".into(),
+        value: terms.into(),
+        limit: MOST_TERMS.into(),
+    })
+}
+
+/// An i32 output is a whole multiple of whole sums.
+pub(super) fn whole_factor<Out: Scalar>(alpha: f64) -> Result<()> {
+    if Out::DTYPE != Dtype::Int32 || alpha == f64::from(alpha as i32) {
+        return Ok(());
+    }
+    Err(Error::Operand {
+        name: "scalar factors".into(),
+        reason: format!("their product is {alpha}, and an int32 output takes an int32"),
+    })
+}
+
+impl<T: Scalar, Out: Scalar> Plan<T, Out> {
+    /// The product of the scalar factors.
+    pub(super) fn factor(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<f64> {
+        let mut alpha = 1.0;
+        for factor in &self.einsum.scalars {
+            alpha *= scalar_value(operands, factor)?;
+        }
+        whole_factor::<Out>(alpha).map(|()| alpha)
+    }
+
+    /// Operands and output as f64, the expression as it is, one rounding.
+    pub(super) fn run_cpu_wide(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+    ) -> Result<()> {
+        let name = &self.einsum.out.tensor;
+        let (mut sparse, mut dense) = (Vec::<AnySparse<f64>>::new(), Vec::new());
+        for (name, operand) in operands.iter().filter(|(own, _)| own != name) {
+            let (strides, values) = match operand {
+                Operand::Sparse(a) => {
+                    let a = a.host().ok_or_else(|| elsewhere(name))?;
+                    sparse.push(a.map_values(T::to_f64));
+                    continue;
+                }
+                Operand::HostSparse(a) => {
+                    sparse.push(a.map_values(T::to_f64));
+                    continue;
+                }
+                Operand::Dense(d) => (d.strides(), d.host().ok_or_else(|| elsewhere(name))?),
+                Operand::HostDense(d) => (d.strides(), d.values()),
+                Operand::Index(..) | Operand::Scalar(_) => continue,
+            };
+            let values: Vec<f64> = values.iter().map(|x| x.to_f64()).collect();
+            dense.push((name, operand.shape(), strides, values));
+        }
+        let mut bound = cpu::Operands::new();
+        for tensor in &sparse {
+            bound.sparse(&self.indirect, tensor)?;
+        }
+        for (name, shape, strides, values) in &dense {
+            bound.strided(name, shape, strides, values)?;
+        }
+        for (name, operand) in operands {
+            if let Operand::Index(shape, data) = operand {
+                bound.index(name, shape, data)?;
+            } else if let Operand::Scalar(x) = operand {
+                bound.scalar(name, *x);
+            }
+        }
+        let (shape, leading) = (out.shape().to_vec(), out.leading());
+        let own = out.host_mut().ok_or_else(|| elsewhere(name))?;
+        let mut wide: Vec<f64> = own.iter().map(|x| x.to_f64()).collect();
+        let output = cpu::Output::with_row_stride(&shape, leading, &mut wide)?;
+        cpu::run(&self.indirect, &bound, output)?;
+        let width = shape.last().copied().unwrap_or(1);
+        let rows = own
+            .chunks_mut(leading.max(1))
+            .zip(wide.chunks(leading.max(1)));
+        for (to, from) in rows {
+            for (to, from) in to.iter_mut().zip(from).take(width) {
+                *to = Out::from_f64(*from);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Why a kernel cannot run a product.
+
+use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, Operation, WalkKind, Zeros};
+use einsparse_kernels::table::Row;
+
+use super::choose::{Problem, stored_block};
+use super::{Options, Precision, ZerosRule};
+use crate::cost::Machine;
+use crate::indirect::Orientation;
+use crate::launch::MAX_GRID_Y;
+use crate::registry::{has_strips, refuses, takes_blocks, writes};
+
+/// The first reason found, in words.
+pub(super) fn refusal(
+    row: &Row,
+    problem: &Problem,
+    machine: &Machine,
+    options: &Options,
+) -> Option<String> {
+    not_asked_for(row, options)
+        .or_else(|| not_on(row, problem, machine))
+        .or_else(|| wrong_form(row, problem))
+        .or_else(|| wrong_output(row, problem))
+        .or_else(|| wrong_order(row, problem))
+        .or_else(|| wrong_blocks(row, problem))
+        .or_else(|| unaligned(row, problem))
+}
+
+/// What the options exclude.
+fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
+    if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
+        return Some(format!("the plan asks for {wanted}"));
+    }
+    if row.dtype == Dtype::Tf32 && options.precision == Precision::Full {
+        return Some("rounds to TF32, and the plan asks for full precision".into());
+    }
+    if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
+        return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
+    }
+    None
+}
+
+/// What the GPU does not have.
+fn not_on(row: &Row, problem: &Problem, machine: &Machine) -> Option<String> {
+    if row.arch == "sm_90a" && machine.wgmma == 0.0 {
+        return Some("is made of wgmma, which compute capability 9.0 has".into());
+    }
+    let tiles = problem.work.n.div_ceil(row.columns as usize);
+    (tiles > MAX_GRID_Y).then(|| format!("{tiles} column tiles are over the grid's {MAX_GRID_Y}"))
+}
+
+/// What of the expression and A's format a kernel does not compute.
+fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
+    match &problem.format {
+        Some(format) => {
+            if let Some(reason) = refuses(row.walk, format) {
+                return Some(reason);
+            }
+        }
+        None if !has_strips(row) => {
+            return Some("walks a sparse A, which is dense here".into());
+        }
+        None => {}
+    }
+    if problem.order.transposed && row.walk != WalkKind::Block {
+        return Some("walks rows of A, and the product takes its transpose".into());
+    }
+    let wide = has_strips(row) || row.family == "nm";
+    if problem.work.items != 1 && !wide {
+        return Some("computes one product at a time, not a batch".into());
+    }
+    (problem.gated && !wide).then(|| "has no relu_grad".into())
+}
+
+/// What of the output and its epilogue a kernel does not compute.
+fn wrong_output(row: &Row, problem: &Problem) -> Option<String> {
+    let (own, out) = (row.dtype.name(), problem.out.name());
+    if !writes(row, problem.out) {
+        return Some(format!("has no {out} output of {own} operands"));
+    }
+    if row.operation == Operation::Narrow && problem.biased {
+        return Some("adds no bias".into());
+    }
+    if problem.out == Dtype::Int32 && problem.activated {
+        return Some("has no activation of an int32 output".into());
+    }
+    None
+}
+
+fn wrong_order(row: &Row, problem: &Problem) -> Option<String> {
+    let own = Orientation {
+        transposed: problem.order.transposed,
+        dense_columns: row.order & B_COLUMNS != 0,
+        out_columns: row.order & C_COLUMNS != 0,
+    };
+    (own != problem.order).then(|| format!("computes {own}, wanted is {}", problem.order))
+}
+
+fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
+    let (bm, bk) = stored_block(problem);
+    let transposed = problem.order.transposed;
+    if row.walk != WalkKind::Block || takes_blocks(row, (bm, bk), transposed) {
+        return None;
+    }
+    let (pm, pk) = row.block;
+    let what = if has_strips(row) { "pieces" } else { "blocks" };
+    let of = if transposed { ", transposed" } else { "" };
+    Some(format!(
+        "is for {pm} x {pk} {what}, the operand has {bm} x {bk}{of}"
+    ))
+}
+
+fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
+    let (what, alignment) = match row.walk {
+        WalkKind::Block | WalkKind::Nm => ("rows of B", problem.b_alignment),
+        _ => ("rows of B and C and their length", problem.alignment),
+    };
+    let vector = row.vector;
+    (!alignment.is_multiple_of(vector as usize))
+        .then(|| format!("moves {vector} elements at once, {what} are aligned to {alignment}"))
+}
