@@ -186,6 +186,9 @@ fn csr<T: Scalar>(gpu: &Context) {
         let (m, k) = (pattern.rows(), pattern.cols());
         let mut rng = Rng(9);
         let count = pattern.columns().len();
+        if small() && count > 5000 {
+            continue;
+        }
         let value = |_| T::from_f64((rng.word() % 100) as f64 - 50.0);
         let host = Csr::new(pattern, (0..count).map(value).collect()).unwrap();
         let on_gpu = gpu.upload(host.clone()).unwrap();
@@ -202,9 +205,6 @@ fn csr<T: Scalar>(gpu: &Context) {
                     }
                 }
             }
-        }
-        if small() {
-            break;
         }
     }
 }
@@ -338,4 +338,45 @@ fn a_converter_runs_again_and_stays_inside() {
         assert_eq!(bits(&rows)[..used / group], arrays[0].data[..used / group]);
         assert!(bits(&columns)[used..].iter().all(|&v| v == guard));
     }
+}
+
+/// Half of the blocks of a row fit, and its entries are as many as these blocks have places.
+#[test]
+fn csr_without_room_is_right_as_far_as_it_goes() {
+    let Some(gpu) = gpu() else { return };
+    let (capacity, width, guard) = (2, 8, 77f32);
+    let converter = BlockConverter::<f32>::from_csr(&gpu, (1, 4 * width), (1, width), 1).unwrap();
+    let upload = |values: Vec<f32>| {
+        let dense = Dense::new([values.len()], values).unwrap();
+        gpu.upload_dense(&dense).unwrap()
+    };
+    let words = |words: Vec<u32>| upload(words.into_iter().map(f32::from_bits).collect());
+    let source = upload((1..=16).map(|v| v as f32).collect());
+    // Four entries in each of four blocks, and what vectors read behind them.
+    let columns = words((0..20).map(|i| i / 4 * 8 + i % 4).collect());
+    let offsets = words(vec![0, 16]);
+    let outs = [capacity, capacity, capacity * width].map(|len| upload(vec![guard; len + 8]));
+    let [slot_columns, group_rows, values] = outs.each_ref().map(|t| t.address().unwrap());
+    let raw = RawBlocks {
+        source: source.address().unwrap(),
+        offsets: offsets.address().unwrap(),
+        columns: columns.address().unwrap(),
+        slot_columns,
+        group_rows,
+        values,
+        capacity,
+        ..RawBlocks::default()
+    };
+    let stream = gpu.stream().unwrap();
+    // SAFETY: the tensors live past the wait below and have the sizes promised.
+    unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
+    stream.synchronize().unwrap();
+    let [columns, _, values] = outs.map(|t| t.to_storage().unwrap());
+    let mut wanted = vec![1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0];
+    wanted.extend([5.0, 6.0, 7.0, 8.0, 0.0, 0.0, 0.0, 0.0]);
+    wanted.extend([guard; 8]);
+    assert_eq!(values, wanted);
+    let columns: Vec<u32> = columns.iter().map(|v| v.to_bits()).collect();
+    assert_eq!(columns[..capacity], [0, 1]);
+    assert_eq!(converter.groups().unwrap(), [0, 4]);
 }
