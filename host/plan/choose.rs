@@ -122,6 +122,10 @@ fn alignment_of(numbers: &[usize]) -> usize {
     })
 }
 
+/// What plans choose from.
+const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; with one of them made of \
+    blocks, or both dense, also with axes swapped; Context::cpu() runs every expression";
+
 pub(super) fn choose<T: Scalar>(
     context: &Context,
     indirect: &IndirectEinsum,
@@ -142,12 +146,9 @@ pub(super) fn choose<T: Scalar>(
         tried,
     };
     let Some((problem, form)) = problem(indirect, operands, out_shape, options)? else {
-        let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order; with one of them made of blocks, or both dense, \
-                      also with axes swapped; \
-                      Context::cpu() runs every expression";
         return Err(refuse(vec![Refusal {
-            name: "spmm, block, wgmma".into(),
-            reason: reason.into(),
+            name: "products".into(),
+            reason: PRODUCTS.into(),
         }]));
     };
     let choice = problem.candidates(device.machine(), options);
@@ -222,25 +223,15 @@ fn problem<T: Scalar>(
     };
     let Some(runs) = runs else { return Ok(None) };
     let order = form.order;
-    let axis = usize::from(!order.transposed);
-    let (items, rows, columns) = match *out_shape {
-        [rows, columns] => (1, rows, columns),
-        [items, rows, columns] if form.batched => (items, rows, columns),
-        _ => return Ok(None),
+    let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
+        return Ok(None);
     };
-    let (m, n) = if order.out_columns {
-        (columns, rows)
-    } else {
-        (rows, columns)
-    };
-    let k = host.shape()[axis];
+    let k = host.shape()[usize::from(!order.transposed)];
+    let b_width = if order.dense_columns { k } else { n };
+    let c_width = if order.out_columns { m } else { n };
     let (ldb, ldc) = (
-        leading(
-            operands,
-            &form.dense,
-            if order.dense_columns { k } else { n },
-        ),
-        leading(operands, &form.output, columns),
+        leading(operands, &form.dense, b_width),
+        leading(operands, &form.output, c_width),
     );
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
@@ -266,6 +257,24 @@ fn problem<T: Scalar>(
         b_alignment: alignment_of(&[ldb, given]),
     };
     Ok(Some((problem, form)))
+}
+
+/// How many outputs there are, and the product's m and n.
+fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize; 2])> {
+    let (items, [rows, columns]) = match *out_shape {
+        [rows, columns] => (1, [rows, columns]),
+        [items, rows, columns] if form.batched => (items, [rows, columns]),
+        _ => return None,
+    };
+    let swapped = form.order.out_columns;
+    Some((
+        items,
+        if swapped {
+            [columns, rows]
+        } else {
+            [rows, columns]
+        },
+    ))
 }
 
 /// Words that say where the entries (blocks) are: one each, for N:M one for 16.
@@ -364,6 +373,27 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
         }
         None => {}
     }
+    if let Some(reason) = form_refusal(row, problem).or_else(|| block_refusal(row, problem)) {
+        return Some(reason);
+    }
+    if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
+        return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
+    }
+    let (what, alignment) = match row.walk {
+        WalkKind::Block | WalkKind::Nm => ("rows of B", problem.b_alignment),
+        _ => ("rows of B and C and their length", problem.alignment),
+    };
+    if !alignment.is_multiple_of(row.vector as usize) {
+        return Some(format!(
+            "moves {} elements at once, {what} are aligned to {alignment}",
+            row.vector
+        ));
+    }
+    None
+}
+
+/// Why a row does not compute the batch, the gate or the order of axes.
+fn form_refusal(row: &Row, problem: &Problem) -> Option<String> {
     if problem.order.transposed && row.walk != WalkKind::Block {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
@@ -383,6 +413,11 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
         };
         return Some(format!("computes {own}, wanted is {}", problem.order));
     }
+    None
+}
+
+/// Why a row does not read the blocks.
+fn block_refusal(row: &Row, problem: &Problem) -> Option<String> {
     let (bm, bk) = stored_block(problem);
     if row.walk == WalkKind::Block && !takes_blocks(row, (bm, bk), problem.order.transposed) {
         let (pm, pk) = row.block;
@@ -398,19 +433,6 @@ fn refusal(row: &Row, problem: &Problem, machine: &Machine, options: &Options) -
         };
         return Some(format!(
             "is for {pm} x {pk} {what}, the operand has {bm} x {bk}{of}"
-        ));
-    }
-    if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
-        return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
-    }
-    let (what, alignment) = match row.walk {
-        WalkKind::Block | WalkKind::Nm => ("rows of B", problem.b_alignment),
-        _ => ("rows of B and C and their length", problem.alignment),
-    };
-    if !alignment.is_multiple_of(row.vector as usize) {
-        return Some(format!(
-            "moves {} elements at once, {what} are aligned to {alignment}",
-            row.vector
         ));
     }
     None
