@@ -18,5 +18,4 @@ mod places;
 mod rows;
 mod runs;
 mod sampled;
-
 mod zeros;
