@@ -2,7 +2,8 @@
 
 use std::fmt::Debug;
 
-use crate::support::{Rng, gpu, small};
+use crate::support::{Rng, gpu, gpu_alone, small};
+use einsparse::driver::Graph;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::registry::Scalar;
 use einsparse::{
@@ -379,4 +380,56 @@ fn csr_without_room_is_right_as_far_as_it_goes() {
     let columns: Vec<u32> = columns.iter().map(|v| v.to_bits()).collect();
     assert_eq!(columns[..capacity], [0, 1]);
     assert_eq!(converter.groups().unwrap(), [0, 4]);
+}
+
+/// A captured conversion, replayed over matrices with other blocks.
+#[test]
+fn a_converter_is_replayed() {
+    let Some(gpu) = gpu_alone() else { return };
+    let (extent, block) = (256, (16, 16));
+    let choice = BlockChoice::TopPerRow(3);
+    let converter =
+        BlockConverter::<f16>::from_dense(&gpu, (extent, extent), block, 1, choice).unwrap();
+    let mut source = gpu.zeros::<f16>(&[extent, extent]).unwrap();
+    let slots = extent / block.0 * 3;
+    let values = gpu.zeros::<f16>(&[slots, block.0 * block.1]).unwrap();
+    let [columns, rows] = [0, 1].map(|_| gpu.zeros::<f32>(&[slots]).unwrap());
+    let raw = RawBlocks {
+        source: source.address().unwrap(),
+        leading: extent,
+        slot_columns: columns.address().unwrap(),
+        group_rows: rows.address().unwrap(),
+        values: values.address().unwrap(),
+        capacity: slots,
+        ..RawBlocks::default()
+    };
+    let stream = gpu.stream().unwrap();
+    // SAFETY: the tensors live past the waits below and have the sizes promised; replays follow each other.
+    let graph = Graph::capture(stream.raw(), |s| unsafe { converter.run_raw(&raw, s) }).unwrap();
+    let mut graph = graph.instantiate().unwrap();
+    for seed in [21, 22, 23] {
+        let host = patches::<f16>(extent, extent, seed);
+        source.write(&host).unwrap();
+        // SAFETY: as above.
+        unsafe { graph.launch(stream.raw()) }.unwrap();
+        stream.synchronize().unwrap();
+        let cpu = Context::cpu();
+        let dense = cpu.upload_dense(&host).unwrap();
+        let wanted = cpu.blocks_from_dense(&dense, Format::BlockCoo { block }, choice);
+        let wanted = wanted.unwrap().to_host().unwrap();
+        let found: Vec<u32> = columns
+            .to_storage()
+            .unwrap()
+            .iter()
+            .map(|v| v.to_bits())
+            .collect();
+        let used = wanted.values().len() / (block.0 * block.1);
+        assert_eq!(found[..used], *wanted.arrays()[1].data);
+        let bits = |v: &[f16]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        let found = values.to_storage().unwrap();
+        assert!(
+            bits(&found[..wanted.values().len()]) == bits(wanted.values()),
+            "{seed}"
+        );
+    }
 }
