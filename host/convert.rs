@@ -104,6 +104,9 @@ impl<T: Scalar> BlockConverter<T> {
     /// The addresses hold what [`RawBlocks`] says, of this converter's shape and element type, until the work is done;
     /// CSR follows the rules of [`CsrPattern`](einsparse_formats::CsrPattern). Runs of one converter share its
     /// workspace and must not overlap. The stream belongs to the GPU's primary context.
+    ///
+    /// # Errors
+    /// For rows of a dense matrix that overlap, or a capacity that is no whole number of groups or does not fit.
     pub unsafe fn run_raw(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -242,15 +245,7 @@ impl<T: Scalar> BlockConverter<T> {
         let stream = device.after_all()?;
         // SAFETY: the source is an operand of the caller, which is borrowed until the work is done; the converter is
         // new and has no other run.
-        unsafe { self.blocks.survey(&raw, stream)? };
-        if group.is_none() {
-            let counts = self.blocks.counts()?;
-            let best = RowStats::from_counts(counts.iter().map(|&n| n as usize)).group();
-            self.blocks.regroup(best)?;
-            // SAFETY: as above.
-            unsafe { self.blocks.place(stream)? };
-        }
-        let starts = self.blocks.starts()?;
+        let starts = unsafe { self.survey(&raw, group, stream)? };
         let Request {
             block: (bm, bk),
             group,
@@ -296,6 +291,28 @@ impl<T: Scalar> BlockConverter<T> {
                 device,
             },
         ))
+    }
+
+    /// First group of each block row and the number of groups, of the best size if none is given.
+    ///
+    /// # Safety
+    /// The source is what [`RawBlocks`] says until the work is done, and the converter has no other run.
+    unsafe fn survey(
+        &mut self,
+        raw: &RawBlocks,
+        group: Option<usize>,
+        stream: RawStream<'_>,
+    ) -> Result<Vec<u32>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.blocks.survey(raw, stream)? };
+        if group.is_none() {
+            let counts = self.blocks.counts()?;
+            let best = RowStats::from_counts(counts.iter().map(|&n| n as usize)).group();
+            self.blocks.regroup(best)?;
+            // SAFETY: as above.
+            unsafe { self.blocks.place(stream)? };
+        }
+        self.blocks.starts()
     }
 
     /// The pattern on the host, checked like one of a user; its values are zeros.

@@ -1,7 +1,8 @@
 //! The language: what a user means, before any format is chosen.
 //!
 //! `OUT[i,j,...] (= | +=) F1[...] * F2[...] * ...`, with scalar factors, nested accesses (gathers and scatters)
-//! and one optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that stands only on the right is summed.
+//! and one optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that stands only on the
+//! right is summed.
 
 mod check;
 mod parse;
@@ -222,7 +223,7 @@ impl Einsum {
         self.factors.iter().chain(epilogue)
     }
 
-    /// Index names in the order of their first place: output, factors, bias.
+    /// Index names in the order of their first place: output, factors, bias, gate.
     pub fn index_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         let mut visit = |n| {

@@ -41,7 +41,8 @@ pub struct RawSpmm {
     pub columns: u64,
     /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
     pub values: u64,
-    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so.
+    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so. Those of a batch follow each other, `ldb` times their
+    /// rows apart; C and the gate likewise.
     pub b: u64,
     /// Elements from one row of B to the next.
     pub ldb: usize,

@@ -95,8 +95,12 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Writes down the stages of every strip of `rows` rows of the product.
-    pub(crate) fn new(source: &Source<'_>, pieces: Pieces, rows: usize) -> Records {
+    /// Writes down the stages of every strip of `rows` rows of the product, whose sums run over `depth` terms.
+    pub(crate) fn new(
+        source: &Source<'_>,
+        pieces: Pieces,
+        (rows, depth): (usize, usize),
+    ) -> Records {
         let per_column = match source {
             Source::Blocks(runs, columns, _, true) => Some(by_column(runs, columns)),
             _ => None,
@@ -112,6 +116,8 @@ impl Records {
                     strip * STRIP,
                     &mut list,
                 );
+                // Edge blocks reach further. Their zeros would meet the next B of a batch, and a NaN times zero is none.
+                list.retain(|piece| (piece.k as usize) < depth);
                 list.sort_unstable();
                 records(&list, pieces)
             })
@@ -266,7 +272,8 @@ mod tests {
                 transposed,
             };
             let source = Source::Blocks(&runs, &columns, (32, 32), transposed);
-            let records = Records::new(&source, pieces, if transposed { 128 } else { 160 });
+            let extents = if transposed { (128, 160) } else { (160, 128) };
+            let records = Records::new(&source, pieces, extents);
             let mut found = Vec::new();
             for record in records.words.chunks(pieces.record()) {
                 for (i, &row) in record[RECORD_HEAD + 2..][..8].iter().enumerate() {
@@ -282,6 +289,44 @@ mod tests {
             let stages: Vec<u32> = records.spans.iter().map(|s| s.stages).collect();
             // Block columns 0, 1, 2, 3 and then 0; block rows 0, 1, 3, 4.
             assert_eq!(stages, if transposed { vec![2] } else { vec![2, 1] });
+        }
+    }
+
+    /// Blocks of 128 x 128 over 192 terms: the second half of the last block is no stage.
+    #[test]
+    fn records_end_where_the_terms_do() {
+        let runs = Runs {
+            rows: vec![(0, 2)],
+            total: 2,
+            longest: 2,
+        };
+        for transposed in [false, true] {
+            let pieces = Pieces {
+                rows: 64,
+                depth: 64,
+                stage: 64,
+                transposed,
+            };
+            let (runs, columns) = if transposed {
+                let rows = vec![(0, 1), (1, 1)];
+                (
+                    Runs {
+                        rows,
+                        ..runs.clone()
+                    },
+                    [0, 0],
+                )
+            } else {
+                (runs.clone(), [0, 1])
+            };
+            let source = Source::Blocks(&runs, &columns, (128, 128), transposed);
+            let records = Records::new(&source, pieces, (128, 192));
+            let starts: Vec<u32> = records
+                .words
+                .chunks(pieces.record())
+                .map(|record| record[RECORD_HEAD])
+                .collect();
+            assert_eq!(starts, [0, 64, 128], "transposed: {transposed}");
         }
     }
 }

@@ -293,7 +293,7 @@ pub const FLAG_VECTORS: u32 = 16;
 /// GELU, x / 2 (1 + erf(x / sqrt 2)), to 1.5e-7 absolute, in place of ReLU.
 pub const FLAG_GELU: u32 = 32;
 
-/// Zero where the gate is not positive (family `wgmma`).
+/// Zero where the gate is not positive (families `wgmma`, `nm`).
 pub const FLAG_GATE: u32 = 128;
 
 /// A work item's `slot` when the item is the whole row.

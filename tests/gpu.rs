@@ -19,5 +19,4 @@ mod places;
 mod rows;
 mod runs;
 mod sampled;
-
 mod zeros;

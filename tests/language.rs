@@ -74,6 +74,8 @@ const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
     ("C[m] = A[m] + b[m] + c[m]", 19, "the end", "`+`"),
     ("C[m] = relu(A[m]", 16, "`*`, `+` or `)`", "the end"),
     ("C[m] = relu(A[m]) + b[m]", 18, "the end", "`+`"),
+    ("C[m] = relu_grad(A[m])", 21, "`*`, `+` or `,`", "`)`"),
+    ("C[m] = relu_grad(A[m], h)", 24, "`[` after the gate", "`)`"),
     ("C[m] = A[B[m],C[n]", 18, "`,` or `]`", "the end"),
     ("C[m] = A[m] $", 12, "`*`, `+` or the end", "`$`"),
 ];
@@ -179,6 +181,16 @@ const SHAPE_ERRORS: &[(&str, &[Operand], &[&str])] = &[
         "C[m] = A[m,k] + b[k]",
         &[("A", &[2, 3]), ("b", &[3])],
         &["`k`", "bias", "output `C[m]`"],
+    ),
+    (
+        "C[m] = relu_grad(A[m,k], h[k])",
+        &[("A", &[2, 3]), ("h", &[3])],
+        &["`h`", "gate is `h[k]`", "output `C[m]`"],
+    ),
+    (
+        "C[m] = relu_grad(A[m,k], h[m])",
+        &[("A", &[2, 3]), ("h", &[4])],
+        &["`m`", "2 in", "4 in axis 0 of `h[m]`"],
     ),
     ("C[m] = C[m] * A[m]", &[("A", &[2])], &["`C`", "output"]),
     (

@@ -92,9 +92,9 @@ impl<'a, T: Element> Epilogue<'a, T> {
             .par_chunks_mut(pitch)
             .zip(sums.par_chunks(row))
             .enumerate();
+        let all: Vec<usize> = (0..=last).collect();
         rows.for_each(|(r, (out_row, sums))| {
             let (base, step) = row_of(self.bias.as_ref(), &self.axes, r, &out.shape[..last], last);
-            let all: Vec<usize> = (0..=last).collect();
             let (gate_base, gate_step) =
                 row_of(self.gate.as_ref(), &all, r, &out.shape[..last], last);
             for (i, (slot, &sum)) in out_row.iter_mut().zip(sums).enumerate() {

@@ -52,9 +52,12 @@ impl Einsum {
             let plain = |i: &IndexExpr| matches!(i, IndexExpr::Name(_));
             if gate.indices != self.out.indices || !gate.indices.iter().all(plain) {
                 return Err(Error::Shape {
-                    index: gate.to_string(),
-                    left: "of the gate".into(),
-                    right: format!("`{}` of the output, in plain indices", self.out),
+                    index: gate.tensor.clone(),
+                    left: format!("the gate is `{gate}`"),
+                    right: format!(
+                        "the output `{}`; both want the same plain indices",
+                        self.out
+                    ),
                 });
             }
         }

@@ -46,18 +46,7 @@ pub(super) fn einsum(text: &str) -> Result<Einsum> {
         return Err(p.error("an output, as in `C[m,n]`"));
     };
     let out = p.access_or_name("an output")?;
-    let mode = match p.token {
-        Token::Sign("=") => Mode::Assign,
-        Token::Sign("+=") => Mode::Accumulate,
-        _ => {
-            return Err(p.error(if out.1 {
-                "`=` or `+=`"
-            } else {
-                "`[`, `=` or `+=`"
-            }));
-        }
-    };
-    p.advance();
+    let mode = p.mode(out.1)?;
     let activation = p.activation();
     let gated = p.function(RELU_GRAD);
     let inside = gated || activation != Activation::Identity;
@@ -128,6 +117,18 @@ impl<'a> Parser<'a> {
         }
         self.advance();
         Ok(())
+    }
+
+    /// `=` or `+=`, after an output with indices or without.
+    fn mode(&mut self, indexed: bool) -> Result<Mode> {
+        let mode = match self.token {
+            Token::Sign("=") => Mode::Assign,
+            Token::Sign("+=") => Mode::Accumulate,
+            _ if indexed => return Err(self.error("`=` or `+=`")),
+            _ => return Err(self.error("`[`, `=` or `+=`")),
+        };
+        self.advance();
+        Ok(mode)
     }
 
     /// `relu`, `gelu` and `relu_grad` are an epilogue only before `(`: a tensor may have such a name too.

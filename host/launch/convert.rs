@@ -90,6 +90,21 @@ fn accumulator(dtype: Dtype) -> Dtype {
     }
 }
 
+/// The kernels that a conversion is made of.
+fn steps(device: &Device, request: &Request) -> Result<Vec<Kernel>> {
+    let needed = kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Convert && needs(row, request));
+    needed
+        .map(|row| {
+            let function = device
+                .modules()
+                .function(row.family, row.name, row.shared_bytes)?;
+            Ok(Kernel { row, function })
+        })
+        .collect()
+}
+
 impl Blocks {
     pub(crate) fn new(device: &Arc<Device>, request: Request) -> Result<Self> {
         let (params, selection) = geometry(&request)?;
@@ -111,45 +126,34 @@ impl Blocks {
             bitmap,
             arrivals,
         ];
-        let mut ends = sizes.iter().scan(0, |end, bytes: &usize| {
-            let start = *end;
-            *end += bytes.next_multiple_of(256);
-            Some(start as u64)
+        let mut total = 0;
+        let starts = sizes.map(|bytes: usize| {
+            let start = total as u64;
+            total += bytes.next_multiple_of(256);
+            start
         });
-        let total = sizes.iter().map(|b| b.next_multiple_of(256)).sum();
         let workspace = device.zeros(total)?;
+        let places = starts.map(|start| workspace.address() + start);
+        let [scores, selections, digits, marks, present, ranks, arrivals] = places;
         let counts = device.zeros(params.block_rows as usize * 4)?;
         let starts = device.zeros((params.block_rows as usize + 1) * 4)?;
-        let mut next = || workspace.address() + ends.next().unwrap_or(0);
         let params = ConvertParams {
-            scores: next(),
-            selections: next(),
-            digits: next(),
-            marks: next(),
-            present: next(),
-            ranks: next(),
-            arrivals: next(),
+            scores,
+            selections,
+            digits,
+            marks,
+            present,
+            ranks,
+            arrivals,
+            row_arrivals: arrivals + 4,
             counts: counts.address(),
             starts: starts.address(),
-            ..params
-        };
-        let rows = kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Convert);
-        let needed = rows.filter(|row| needs(row, &request)).map(|row| {
-            let function = device
-                .modules()
-                .function(row.family, row.name, row.shared_bytes)?;
-            Ok(Kernel { row, function })
-        });
-        let params = ConvertParams {
-            row_arrivals: params.arrivals + 4,
             ..params
         };
         Ok(Blocks {
             overlaps: device.modules().arch() == "sm_90a",
             device: Arc::clone(device),
-            kernels: needed.collect::<Result<_>>()?,
+            kernels: steps(device, &request)?,
             request,
             params,
             selection,
@@ -305,13 +309,17 @@ impl Blocks {
             m,
             k,
             block,
-            dtype,
+            group,
             choice,
-            ..
+            dtype,
         } = self.request;
         if choice.is_some() && m > 1 && raw.leading < k {
             let reason = format!("leading dimension {} is below its {k} columns", raw.leading);
             return Err(refused("dense", reason));
+        }
+        if !raw.capacity.is_multiple_of(group) {
+            let reason = format!("{} is no multiple of the group, {group}", raw.capacity);
+            return Err(refused("capacity", reason));
         }
         let vectors = choice.is_none() && whole(block.1, dtype) && raw.values.is_multiple_of(16);
         let wide = if aligned || vectors {
@@ -325,7 +333,7 @@ impl Blocks {
         let each = CONVERT_THREADS as usize / lanes;
         Ok(ConvertParams {
             source: raw.source,
-            row_bytes: (raw.leading * dtype.bytes()) as u64,
+            row_bytes: (raw.leading as u64).saturating_mul(dtype.bytes() as u64),
             offsets: raw.offsets,
             columns: raw.columns,
             slot_columns: raw.slot_columns,

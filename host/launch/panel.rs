@@ -127,7 +127,7 @@ impl Panels {
             }
         };
         within("rows of A's blocks", values.rows, i32::MAX as usize)?;
-        let records = Records::new(&source, pieces, m);
+        let records = Records::new(&source, pieces, (m, k));
         small("words of the records", records.words.len())?;
         let (blocks, columns) = (device.machine().multiprocessors, row.columns as usize);
         let tiles = Tiles::new(columns, n, folded);

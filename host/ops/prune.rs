@@ -54,12 +54,9 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
         columns,
         leading: dense.leading(),
     };
-    device.context().set_current()?;
-    device.context().synchronize()?;
-    let stream = context.stream()?;
-    // SAFETY: the tensor has these extents and element type, and is borrowed until the work is done.
-    let [meta, values] = unsafe { prune(device, row, matrix, VECTOR_ENTRIES, stream.raw())? };
-    stream.synchronize()?;
+    let stream = device.after_all()?;
+    // SAFETY: the tensor has these extents and element type, and is borrowed until the wait in `read`.
+    let [meta, values] = unsafe { prune(device, row, matrix, VECTOR_ENTRIES, stream)? };
     let words = rows * columns.div_ceil(32);
     let mut positions = vec![0u32; words];
     device.read(&meta, &mut positions)?;

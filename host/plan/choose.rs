@@ -135,6 +135,10 @@ fn alignment_of(numbers: &[usize]) -> usize {
     })
 }
 
+/// What plans choose from.
+const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; with one of them made of \
+    blocks, or both dense, also with axes swapped; Context::cpu() runs every expression";
+
 pub(super) fn choose<T: Scalar>(
     context: &Context,
     indirect: &IndirectEinsum,
@@ -156,12 +160,9 @@ pub(super) fn choose<T: Scalar>(
         tried,
     };
     let Some((problem, form)) = problem(indirect, operands, out_shape, asked)? else {
-        let reason = "the table holds products C[m,n] (=|+=) A[m,k] * B[k,n] with A dense, or sparse in row order; with one of them made of blocks, or both dense, \
-                      also with axes swapped; \
-                      Context::cpu() runs every expression";
         return Err(refuse(vec![Refusal {
-            name: "spmm, block, wgmma".into(),
-            reason: reason.into(),
+            name: "products".into(),
+            reason: PRODUCTS.into(),
         }]));
     };
     let choice = problem.candidates(device.machine(), options);
@@ -241,25 +242,15 @@ fn problem<T: Scalar>(
     };
     let Some(runs) = runs else { return Ok(None) };
     let order = form.order;
-    let axis = usize::from(!order.transposed);
-    let (items, rows, columns) = match *out_shape {
-        [rows, columns] => (1, rows, columns),
-        [items, rows, columns] if form.batched => (items, rows, columns),
-        _ => return Ok(None),
+    let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
+        return Ok(None);
     };
-    let (m, n) = if order.out_columns {
-        (columns, rows)
-    } else {
-        (rows, columns)
-    };
-    let k = host.shape()[axis];
+    let k = host.shape()[usize::from(!order.transposed)];
+    let b_width = if order.dense_columns { k } else { n };
+    let c_width = if order.out_columns { m } else { n };
     let (ldb, ldc) = (
-        leading(
-            operands,
-            &form.dense,
-            if order.dense_columns { k } else { n },
-        ),
-        leading(operands, &form.output, columns),
+        leading(operands, &form.dense, b_width),
+        leading(operands, &form.output, c_width),
     );
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
@@ -288,6 +279,24 @@ fn problem<T: Scalar>(
         b_alignment: alignment_of(&[ldb, given]),
     };
     Ok(Some((problem, form)))
+}
+
+/// How many outputs there are, and the product's m and n.
+fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize; 2])> {
+    let (items, [rows, columns]) = match *out_shape {
+        [rows, columns] => (1, [rows, columns]),
+        [items, rows, columns] if form.batched => (items, [rows, columns]),
+        _ => return None,
+    };
+    let swapped = form.order.out_columns;
+    Some((
+        items,
+        if swapped {
+            [columns, rows]
+        } else {
+            [rows, columns]
+        },
+    ))
 }
 
 /// Words that say where the entries (blocks) are: one each, for N:M one for 16.

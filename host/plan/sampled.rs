@@ -1,13 +1,13 @@
 //! Plans into a sparse output: products of dense matrices where the output has places.
 
+mod choose;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use einsparse_formats::Format;
-use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
-use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use crate::context::Context;
@@ -20,6 +20,7 @@ use crate::launch::{RawSampled, SampledExtents, SampledLaunch};
 use crate::registry::{Scalar, block_of};
 use crate::tensor::{Operand, SparseTensor};
 use crate::worklist::Runs;
+use choose::choose;
 
 /// An expression with a sparse output, bound to formats, shapes and a kernel. The output's own pattern says where it is
 /// computed (SDDMM); a sparse factor with the output's indices and pattern multiplies by its values.
@@ -94,13 +95,8 @@ impl Context {
         out: &SparseTensor<T>,
     ) -> Result<SampledPlan<T>> {
         let einsum = Einsum::parse(text)?;
-        let name = einsum.out.tensor.clone();
-        let mut shapes: BTreeMap<String, Vec<usize>> = operands
-            .iter()
-            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-            .collect();
-        shapes.insert(name.clone(), out.shape().to_vec());
-        let extents = einsum.check(&shapes)?;
+        let shapes = shapes(&einsum.out.tensor, operands, out)?;
+        einsum.check(&shapes)?;
         let mask = super::sparse_among(&einsum, operands)?.map(|(name, _)| name);
         let indirect = rewrite_sampled(&einsum, &out.format(), mask)?;
         let refuse = |tried: Vec<Refusal>| Error::NoKernel {
@@ -113,13 +109,6 @@ impl Context {
                 reason: "a sparse output is S[m,n] (=|+=) P[m,n] * X[m,k] * Y[n,k]".into(),
             }]));
         };
-        if extents.out() != out.shape() {
-            return Err(Error::Shape {
-                index: name,
-                left: format!("the expression gives {:?}", extents.out()),
-                right: format!("the output has {:?}", out.shape()),
-            });
-        }
         let own = pattern(&form.output, out)?;
         let k_axis = usize::from(!form.x.columns);
         let extents = SampledExtents {
@@ -131,8 +120,12 @@ impl Context {
         let exec = match self.device() {
             None => Exec::Cpu,
             Some(device) => {
-                let row =
-                    choose::<T>(&form, block, device.machine().wgmma > 0.0).map_err(refuse)?;
+                let distances = [
+                    leading(operands, &form.x.name)?,
+                    leading(operands, &form.y.name)?,
+                ];
+                let hopper = device.machine().wgmma > 0.0;
+                let row = choose::<T>(&form, block, distances, hopper).map_err(refuse)?;
                 let (runs, columns) = (own.runs, own.columns);
                 let launch = SampledLaunch::new(device, row, extents, runs, columns, block)?;
                 Exec::Gpu(Box::new(launch))
@@ -153,43 +146,31 @@ impl Context {
     }
 }
 
-/// The row with the widest pieces that the blocks can be cut into, or why each row is none.
-fn choose<T: Scalar>(
-    form: &SampledForm,
-    (bm, bk): (usize, usize),
-    hopper: bool,
-) -> std::result::Result<&'static Row, Vec<Refusal>> {
-    let mut refused = Vec::new();
-    let mut best: Option<&'static Row> = None;
-    let rows = kernels()
+/// Shapes of the operands and of the output, which is none of them.
+fn shapes<T: Scalar>(
+    name: &str,
+    operands: &[(&str, Operand<'_, T>)],
+    out: &SparseTensor<T>,
+) -> Result<BTreeMap<String, Vec<usize>>> {
+    let mut shapes: BTreeMap<String, Vec<usize>> = operands
         .iter()
-        .filter(|r| r.operation == Operation::Sampled);
-    for row in rows.filter(|row| row.dtype == T::DTYPE) {
-        let (pm, pk) = (row.block.0 as usize, row.block.1 as usize);
-        let (x, y) = (row.order & A_COLUMNS != 0, row.order & B_COLUMNS == 0);
-        let reason = if !hopper {
-            "is made of wgmma, which compute capability 9.0 has".into()
-        } else if (form.x.columns, form.y.columns) != (x, y) {
-            let order = if x {
-                "[k,m] and [k,n]"
-            } else {
-                "[m,k] and [n,k]"
-            };
-            format!("reads {order}")
-        } else if !bm.is_multiple_of(pm) || !bk.is_multiple_of(pk) {
-            format!("is for blocks of multiples of {pm} x {pk}, the output has {bm} x {bk}")
-        } else {
-            if best.is_none_or(|b| b.block.1 < row.block.1) {
-                best = Some(row);
-            }
-            continue;
-        };
-        refused.push(Refusal {
-            name: row.name.into(),
-            reason,
-        });
+        .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
+        .collect();
+    match shapes.insert(name.into(), out.shape().to_vec()) {
+        None => Ok(shapes),
+        Some(_) => Err(Error::Operand {
+            name: name.into(),
+            reason: "is the output, which is given beside the operands".into(),
+        }),
     }
-    best.ok_or(refused)
+}
+
+/// Elements from one row of a dense factor to the next.
+fn leading<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str) -> Result<usize> {
+    Ok(match find(operands, name)? {
+        Operand::Dense(d) => d.leading(),
+        other => other.shape()[1],
+    })
 }
 
 impl<T: Scalar> SampledPlan<T> {
@@ -221,10 +202,12 @@ impl<T: Scalar> SampledPlan<T> {
 
     /// Runs on `stream`: new values for `out`, in device memory on a GPU, where nothing is allocated and nothing waited
     /// for. [`SparseTensor::to_host`] reads them. Runs of a plan that cuts windows along k wait for each other, on
-    /// whatever stream; beyond that, the order of work on different streams is the caller's.
+    /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the order
+    /// of work on different streams is the caller's.
     ///
     /// # Errors
-    /// Operands of another shape, pattern or context than planned; output untouched.
+    /// Operands of another shape, pattern or context than planned; output untouched. In a CPU context any pattern in row
+    /// order will do.
     pub fn run(
         &self,
         operands: &[(&str, Operand<'_, T>)],
@@ -332,6 +315,9 @@ impl<T: Scalar> SampledPlan<T> {
     ) -> Result<()> {
         let x = strided(operands, &self.form.x)?;
         let y = strided(operands, &self.form.y)?;
+        if out.host().is_none() {
+            return Err(elsewhere(&self.form.output));
+        }
         let planned = pattern(&self.form.output, out)?;
         let mask = match &self.form.mask {
             None => None,

@@ -110,6 +110,46 @@ fn check<T: Scalar>(
     }
 }
 
+/// A NaN reaches no other of the batch, though edge blocks are deeper than what is left of k.
+fn nan_stays<T: Scalar>(context: &Context) {
+    let (m, k, n, items) = (256, 192, 64, 3);
+    let pattern = fill_blocks(&spread(&[2, 1], 2), (128, 128), m, k);
+    let ones = vec![T::from_f64(1.0); pattern.columns().len()];
+    let csr = AnySparse::from(Csr::new(pattern, ones).unwrap());
+    let a = csr.convert("bsr:128x128".parse().unwrap()).unwrap();
+    let a = context.upload(a).unwrap();
+    for poisoned in 0..items {
+        let value = |i: &[usize]| if i[0] == poisoned { f64::NAN } else { 1.0 };
+        let b = Dense::from_fn([items, k, n], |i| T::from_f64(value(i))).unwrap();
+        let b = context.upload_dense(&b).unwrap();
+        let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+        let text = "C[z,m,n] = A[m,k] * B[z,k,n]";
+        let plan = context.plan(text, &operands, &Options::default()).unwrap();
+        let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
+        let stream = context.stream().unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let c = c.to_dense().unwrap();
+        for (item, c) in c.values().chunks(m * n).enumerate() {
+            let nan = c.iter().filter(|x| x.to_f64().is_nan()).count();
+            let wanted = if item == poisoned { m * n } else { 0 };
+            assert_eq!(nan, wanted, "{}: NaN in {poisoned}, {item}", plan.variant());
+        }
+    }
+}
+
+#[test]
+fn nan_stays_in_its_item_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    nan_stays::<f16>(&gpu);
+    nan_stays::<bf16>(&gpu);
+}
+
+#[test]
+fn nan_stays_in_its_item_on_the_cpu() {
+    nan_stays::<f16>(&Context::cpu());
+}
+
 #[test]
 fn batches_on_the_gpu() {
     let Some(gpu) = gpu() else { return };

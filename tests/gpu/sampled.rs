@@ -251,4 +251,42 @@ fn sampled_plans_refuse_what_does_not_fit() {
     assert!(read.to_string().contains('S'), "{read}");
     let shape = plan("S[m,n] = X[n,k] * Y[m,k]");
     assert!(matches!(shape, Error::Shape { .. }), "{shape}");
+    let operands = [("X", (&x).into()), ("Y", (&y).into()), ("S", (&s).into())];
+    let given = cpu.plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s);
+    let given = given.unwrap_err().to_string();
+    assert!(given.contains("beside the operands"), "{given}");
+}
+
+#[test]
+fn runs_of_sampled_plans_refuse_what_was_not_planned() {
+    let cpu = Context::cpu();
+    let case = Case::<f32>::new(&[1, 1], (16, 16), 0, 4, false);
+    let other = Case::<f32>::new(&[1, 0], (16, 16), 0, 4, false);
+    let (x, y) = (strided(&cpu, &case.x), strided(&cpu, &case.y));
+    let mask = cpu.upload(case.s.clone()).unwrap();
+    let mut s = cpu.upload(case.s.clone()).unwrap();
+    let stream = cpu.stream().unwrap();
+    let plan = {
+        let operands = [
+            ("X", (&x).into()),
+            ("Y", (&y).into()),
+            ("P", (&mask).into()),
+        ];
+        let text = "S[m,n] = P[m,n] * X[m,k] * Y[n,k]";
+        cpu.plan_sampled(text, &operands, &s).unwrap()
+    };
+    let mut refused = |[x, y, mask]: [Operand<'_, f32>; 3]| {
+        let operands = [("X", x), ("Y", y), ("P", mask)];
+        plan.run(&operands, &mut s, &stream).unwrap_err()
+    };
+    let small = cpu.zeros::<f32>(&[31, 4]).unwrap();
+    let shape = refused([(&small).into(), (&y).into(), (&mask).into()]);
+    assert!(shape.to_string().contains("[31, 4]"), "{shape}");
+    let dense = cpu.zeros::<f32>(mask.shape()).unwrap();
+    let kind = refused([(&x).into(), (&y).into(), (&dense).into()]);
+    assert!(kind.to_string().contains("sparse tensor wanted"), "{kind}");
+    let moved = cpu.upload(other.s).unwrap();
+    assert_eq!(moved.shape(), mask.shape());
+    let moved = refused([(&x).into(), (&y).into(), (&moved).into()]);
+    assert!(moved.to_string().contains("has not the pattern"), "{moved}");
 }

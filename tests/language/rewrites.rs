@@ -55,6 +55,12 @@ const GOLDEN: &[(&str, &str, &str, &[&str])] = &[
         MATRIX,
     ),
     (
+        "spmm_relu_grad",
+        "C[m,n] = relu_grad(A[m,k] * B[k,n], H[m,n])",
+        "A",
+        MATRIX,
+    ),
+    (
         "spmm_scaled",
         "C[m,n] = 0.5 * A[m,k] * alpha * B[k,n]",
         "A",

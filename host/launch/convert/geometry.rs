@@ -26,7 +26,9 @@ pub(super) fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usiz
     let small = |what, value| within(what, value, MAX_GRID_X);
     let (rows, columns) = (m.div_ceil(bm), k.div_ceil(bk));
     let grid = rows.saturating_mul(columns);
-    within("blocks of the grid", grid, u32::MAX as usize)?;
+    // The last part of a selection ends past its last block.
+    let most = (u32::MAX - SELECT_PART) as usize;
+    within("blocks of the grid", grid, most)?;
     within(
         "elements of a block",
         bm.saturating_mul(bk),
@@ -35,14 +37,7 @@ pub(super) fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usiz
     let (down, across) = (bm.div_ceil(PIECE.0 as usize), bk.div_ceil(PIECE.1 as usize));
     small("rows of pieces", rows.saturating_mul(down))?;
     small("pieces of a row", columns.saturating_mul(across))?;
-    let (flags, floor, top) = match choice {
-        None => (0, 0, 0),
-        Some(BlockChoice::NonZero) => (CONVERT_NON_ZERO, 0, 0),
-        Some(BlockChoice::Norm(threshold)) => (0, floor(threshold, dtype), 0),
-        // Nothing is above the largest rank there is.
-        Some(BlockChoice::Top(0) | BlockChoice::TopPerRow(0)) => (0, u64::MAX, 0),
-        Some(BlockChoice::Top(n) | BlockChoice::TopPerRow(n)) => (CONVERT_TOP, 0, n),
-    };
+    let (flags, floor, top) = kept(choice, dtype);
     let candidates = match choice {
         Some(BlockChoice::TopPerRow(_)) => columns,
         _ => grid,
@@ -79,6 +74,18 @@ pub(super) fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usiz
     Ok((params, selections))
 }
 
+/// Flags of a choice, the rank above which it keeps blocks, and how many it takes.
+fn kept(choice: Option<BlockChoice>, dtype: Dtype) -> (u32, u64, usize) {
+    match choice {
+        None => (0, 0, 0),
+        Some(BlockChoice::NonZero) => (CONVERT_NON_ZERO, 0, 0),
+        Some(BlockChoice::Norm(threshold)) => (0, floor(threshold, dtype), 0),
+        // Nothing is above the largest rank there is.
+        Some(BlockChoice::Top(0) | BlockChoice::TopPerRow(0)) => (0, u64::MAX, 0),
+        Some(BlockChoice::Top(n) | BlockChoice::TopPerRow(n)) => (CONVERT_TOP, 0, n),
+    }
+}
+
 /// The largest sum of squares that is not above the square of the threshold, as an integer of the same order.
 fn floor(threshold: f64, dtype: Dtype) -> u64 {
     let limit = threshold * threshold;
@@ -97,6 +104,27 @@ fn floor(threshold: f64, dtype: Dtype) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn grids_that_a_selection_would_run_past_are_refused() {
+        let request = |m, k| Request {
+            m,
+            k,
+            block: (1, 1),
+            group: 1,
+            choice: Some(BlockChoice::Top(1)),
+            dtype: Dtype::F16,
+        };
+        let (params, selections) = geometry(&request(65_535, 65_536)).unwrap();
+        assert_eq!(selections, (65_535 * 65_536, 1));
+        let ends = params.parts.value.checked_mul(SELECT_PART);
+        assert!(ends.is_some_and(|end| end >= params.candidates.value));
+        let refused = geometry(&request(65_537, 65_535)).unwrap_err().to_string();
+        assert!(
+            refused.contains("blocks of the grid is 4294967295"),
+            "{refused}"
+        );
+    }
 
     #[test]
     fn a_floor_is_the_largest_sum_that_is_not_kept() {

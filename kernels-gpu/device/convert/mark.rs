@@ -22,8 +22,10 @@ impl Body for Mark {
             copy::store_shared_b32(copy::arena() + w * 4, 0);
             w += CONVERT_THREADS;
         }
-        // Offsets of all rows at once: one wait in place of one for each row.
-        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), lane() <= rows);
+        // Offsets of all rows at once: one wait in place of one for each row. A block past the last row has pieces without
+        // rows, which begin behind the last offset.
+        let there = rows > 0 && lane() <= rows;
+        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), there);
         let of_row = |row: u32| warp::shuffle::<32>(offset, row, ALL_LANES);
         gpu::sync_threads();
         let mut row = gpu::thread() / 32;

@@ -16,8 +16,9 @@ struct Line {
     /// Entries.
     start: u32,
     end: u32,
-    /// Slots of the block row, with and without padding.
+    /// Slots of the block row that the output has room for, padding included.
     slots: u32,
+    /// Blocks of the block row.
     blocks: u32,
     /// Address of the row in the first slot.
     to: u64,
@@ -67,7 +68,7 @@ fn line<E: Elem>(p: &ConvertParams, row: u32, block_row: u32, below: u32) -> Lin
         start: at(p.offsets, row, row < p.m),
         end: at(p.offsets, row + 1, row < p.m),
         slots: slots.min(room) as u32,
-        blocks: (at(p.counts, block_row, true) as u64).min(room) as u32,
+        blocks: at(p.counts, block_row, true),
         to: p.values + (slot * p.block_m.value as u64 + below as u64) * row_bytes,
     }
 }
