@@ -7,7 +7,7 @@ use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
-use super::wgmma::WgmmaElem;
+use super::wgmma::{CONSUMERS, WgmmaElem};
 use crate::abi::*;
 use crate::frag;
 
@@ -43,8 +43,6 @@ pub trait Body: Tile {
 const FEW: u32 = 40;
 const MANY: u32 = 232;
 
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
 /// No stage is waiting to be freed.
 const NONE: u32 = u32::MAX;
 
