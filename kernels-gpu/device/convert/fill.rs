@@ -13,7 +13,7 @@ impl<const ALIGNED: bool> Body for FillDense<ALIGNED> {
         grid::let_next_start();
         grid::wait_for_previous();
         let wide = if ALIGNED { 16 / E::BYTES } else { 1 };
-        let groups = global::load_b32(word(p.starts, p.block_rows as u64), true);
+        let groups = global::load_b32_fresh(word(p.starts, p.block_rows as u64), true);
         let slots = (groups as u64 * p.group.value as u64).min(p.capacity as u64) as u32;
         let first = gpu::block_x() * CONVERT_THREADS * COPIES + gpu::thread();
         let mut to = [0u64; COPIES as usize];
@@ -22,8 +22,9 @@ impl<const ALIGNED: bool> Body for FillDense<ALIGNED> {
             let (back, inside) = p.block_copies.of(first + u as u32 * CONVERT_THREADS);
             let slot = slots.wrapping_sub(1).wrapping_sub(back);
             let there = back < slots;
-            let block_column = global::load_b32(word(p.slot_columns, slot as u64), there);
-            let block_row = global::load_b32(word(p.group_rows, p.group.of(slot).0 as u64), there);
+            let block_column = global::load_b32_fresh(word(p.slot_columns, slot as u64), there);
+            let block_row =
+                global::load_b32_fresh(word(p.group_rows, p.group.of(slot).0 as u64), there);
             let (below, beside) = p.row_copies.of(inside);
             let row = block_row * p.block_m.value + below;
             let column = block_column

@@ -57,7 +57,7 @@ impl Body for FillCsr {
 
 #[inline(always)]
 fn line<E: Elem>(p: &ConvertParams, row: u32, block_row: u32, below: u32) -> Line {
-    let at = |base: u64, i: u32, ok: bool| global::load_b32(word(base, i as u64), ok);
+    let at = |base: u64, i: u32, ok: bool| global::load_b32_fresh(word(base, i as u64), ok);
     let first = at(p.starts, block_row, true);
     let slots = (at(p.starts, block_row + 1, true) - first) as u64 * p.group.value as u64;
     let slot = first as u64 * p.group.value as u64;
@@ -79,7 +79,7 @@ fn fills<E: Elem>(p: &ConvertParams, line: &Line) -> bool {
     let last = p.block_columns.value - 1;
     let at = line.block_row as u64 * p.words as u64 + last as u64 / 32;
     let ragged = p.block_k.of(p.k).1 != 0;
-    let edge = global::load_b32(word(p.present, at), ragged) >> (last % 32) & 1;
+    let edge = global::load_b32_fresh(word(p.present, at), ragged) >> (last % 32) & 1;
     let from = p.source + line.start as u64 * E::BYTES as u64;
     let whole = line.blocks as u64 * p.block_k.value as u64 == (line.end - line.start) as u64;
     p.flags & CONVERT_VECTORS != 0 && whole && edge == 0 && from.is_multiple_of(16)
@@ -165,8 +165,8 @@ fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
             let raw = E::load::<1>(p.source + i as u64 * E::BYTES as u64, i < end);
             let own = words + block as u64 / 32;
             let before = (1u32 << (block % 32)) - 1;
-            let bits = global::load_b32(word(p.present, own), i < end) & before;
-            let slot = global::load_b32(word(p.ranks, own), i < end) + bits.count_ones();
+            let bits = global::load_b32_fresh(word(p.present, own), i < end) & before;
+            let slot = global::load_b32_fresh(word(p.ranks, own), i < end) + bits.count_ones();
             if i < end && slot < line.slots {
                 let to = line.to + slot as u64 * block_bytes::<E>(p);
                 E::store_raw(to + (beside * E::BYTES) as u64, raw);

@@ -53,7 +53,7 @@ fn kept<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> bool {
     }
     let position = block_row * p.block_columns.value + column;
     let (selection, place) = p.candidates.of(position);
-    let [low, high] = global::load_v2(p.selections + selection as u64 * 16, true);
+    let [low, high] = global::load_v2_fresh(p.selections + selection as u64 * 16, true);
     let pivot = (high as u64) << 32 | low as u64;
     ordered > 0 && rank(p, ordered, place) >= pivot
 }
