@@ -125,7 +125,7 @@ pub(crate) enum Launch {
     Gather(Box<Gather>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
-    /// Family `nm`.
+    /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
 }
 
@@ -143,9 +143,16 @@ impl Launch {
             (_, matrix) if has_strips(row) => Ok(Launch::Panels(Box::new(Panels::new(
                 device, row, form, extents, matrix, out,
             )?))),
-            ("nm", Matrix::Sparse { runs, columns, .. }) => Ok(Launch::TwoOfFour(Box::new(
-                TwoOfFour::new(device, row, form, extents, (runs, columns))?,
-            ))),
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Nm => {
+                Ok(Launch::TwoOfFour(Box::new(TwoOfFour::new(
+                    device,
+                    row,
+                    form,
+                    extents,
+                    (runs, columns),
+                    out,
+                )?)))
+            }
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
