@@ -11,6 +11,7 @@ mod host_ops;
 mod layer;
 mod levels;
 mod narrow;
+mod nm_narrow;
 mod ours;
 mod peers {
     pub mod cublas;
@@ -34,7 +35,7 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, narrow, first_result, convert,
+    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, narrow, nm_narrow, first_result, convert,
     /// read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -176,7 +177,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let layers = arguments.wants_apart("layer");
     let levels = arguments.wants_apart("levels");
     let narrow = arguments.wants_apart("narrow");
-    if workloads.is_empty() && !(first || layers || levels || narrow) {
+    let nm_narrow = arguments.wants_apart("nm_narrow");
+    if workloads.is_empty() && !(first || layers || levels || narrow || nm_narrow) {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -202,6 +204,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     if narrow {
         let outcome = narrow::run(gpu, arguments.effort(), &mut recorder);
         complete &= done("narrow", outcome);
+    }
+    if nm_narrow {
+        let outcome = nm_narrow::run(gpu, arguments.effort(), &mut recorder);
+        complete &= done("nm_narrow", outcome);
     }
     if workloads.is_empty() {
         return Ok(complete);
