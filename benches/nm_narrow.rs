@@ -152,7 +152,8 @@ impl Bench<'_> {
             for column in (0..extent).step_by(CHECKED) {
                 let b = &self.b.values()[column * extent..][..extent];
                 let terms = line.iter().enumerate().map(|(slot, &x)| {
-                    i64::from(x) * i64::from(b[pattern.column(row, slot) as usize])
+                    let place = pattern.positions(row, slot / 2)[slot % 2];
+                    i64::from(x) * i64::from(b[slot / 2 * 4 + place as usize])
                 });
                 let wanted = Out::from_f64(terms.sum::<i64>() as f64);
                 let found = c.get(&[row, column]);

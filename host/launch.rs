@@ -21,7 +21,7 @@ use crate::driver::RawStream;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
-use crate::registry::{Dtype, has_strips};
+use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
 use gather::Gather;
 use nm::TwoOfFour;
