@@ -226,7 +226,6 @@ macro_rules! for_each_kernel {
                 narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
             }
             nm_narrow "nm_narrow" NmParams sm_90a Narrow {
-                nm_int8_256x192: Nm, Int8, TwoOfFour<2, 3, 1>;
                 nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
                 nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;
             }
