@@ -11,6 +11,7 @@ mod host_ops;
 mod layer;
 mod levels;
 mod narrow;
+mod nm_narrow;
 mod ours;
 mod peers {
     pub mod cublas;
@@ -34,7 +35,7 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, narrow, first_result, convert,
+    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, narrow, nm_narrow, first_result, convert,
     /// read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -173,10 +174,15 @@ fn run(arguments: &Arguments) -> Result<bool> {
         complete &= !arguments.wants_apart(op) || done(op, measure(&mut recorder));
     }
     let first = arguments.wants_apart("first_result");
-    let layers = arguments.wants_apart("layer");
-    let levels = arguments.wants_apart("levels");
-    let narrow = arguments.wants_apart("narrow");
-    if workloads.is_empty() && !(first || layers || levels || narrow) {
+    let apart = [
+        ("layer", layer::run as GpuOp),
+        ("levels", levels::run),
+        ("narrow", narrow::run),
+        ("nm_narrow", nm_narrow::run),
+    ];
+    let mut apart = apart.to_vec();
+    apart.retain(|(op, _)| arguments.wants_apart(op));
+    if workloads.is_empty() && !first && apart.is_empty() {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -191,17 +197,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     if first {
         complete &= done("first_result", host_ops::first_result(&mut recorder));
     }
-    if layers {
-        let outcome = layer::run(gpu, arguments.effort(), &mut recorder);
-        complete &= done("layer", outcome);
-    }
-    if levels {
-        let outcome = levels::run(gpu, arguments.effort(), &mut recorder);
-        complete &= done("levels", outcome);
-    }
-    if narrow {
-        let outcome = narrow::run(gpu, arguments.effort(), &mut recorder);
-        complete &= done("narrow", outcome);
+    for (op, measure) in apart {
+        complete &= done(op, measure(gpu, arguments.effort(), &mut recorder));
     }
     if workloads.is_empty() {
         return Ok(complete);
@@ -236,6 +233,7 @@ fn show(arguments: &Arguments, workloads: &[Workload]) {
 }
 
 type HostOp = fn(&mut Recorder) -> Result<()>;
+type GpuOp = fn(&Gpu, Effort, &mut Recorder) -> Result<()>;
 
 /// Says why an operation has no row; the others go on.
 fn done(op: &str, outcome: Result<()>) -> bool {

@@ -342,7 +342,7 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let sms = f64::from(machine.multiprocessors);
     let turns = (tiles / sms).ceil().max(1.0);
     let (k, element) = (
-        work.k.next_multiple_of(128) as f64,
+        work.k.next_multiple_of(2 * row.block.1 as usize) as f64,
         row.dtype.bytes() as f64,
     );
     let (a, b) = (rows / 2.0 * element, columns * element);

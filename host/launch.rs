@@ -21,7 +21,7 @@ use crate::driver::RawStream;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
-use crate::registry::{Dtype, has_strips};
+use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
 use gather::Gather;
 use nm::TwoOfFour;
@@ -126,7 +126,7 @@ pub(crate) enum Launch {
     Gather(Box<Gather>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
-    /// Family `nm`.
+    /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
 }
 
@@ -144,9 +144,16 @@ impl Launch {
             (_, matrix) if has_strips(row) => Ok(Launch::Panels(Box::new(Panels::new(
                 device, row, form, extents, matrix, out,
             )?))),
-            ("nm", Matrix::Sparse { runs, columns, .. }) => Ok(Launch::TwoOfFour(Box::new(
-                TwoOfFour::new(device, row, form, extents, (runs, columns))?,
-            ))),
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Nm => {
+                Ok(Launch::TwoOfFour(Box::new(TwoOfFour::new(
+                    device,
+                    row,
+                    form,
+                    extents,
+                    (runs, columns),
+                    out,
+                )?)))
+            }
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),

@@ -80,6 +80,13 @@ pub const fn metadata_of(lane: u32, upper: u32, lower: u32) -> u32 {
     (upper >> shift) & 0xffff | (lower >> shift) << 16
 }
 
+/// Metadata of the sparse `wgmma` of depth 64 (8-bit elements): row of a warp's 16, and which 32 columns of the step, a lane's
+/// register describes: one word of the format. All lanes hold some; the selector is 0.
+/// Source: PTX ISA, "Sparse matrix storage" of wgmma.mma_async.sp.
+pub const fn metadata_narrow(lane: u32) -> Place {
+    (lane / 4 + 8 * (lane % 2), lane % 4 / 2)
+}
+
 #[cfg(all(test, not(target_arch = "nvptx64")))]
 mod tests {
     extern crate std;
@@ -126,6 +133,11 @@ mod tests {
             let wanted = [0x3333_1111, 0x4444_2222];
             assert_eq!(word, wanted[metadata(lane, 0).1 as usize]);
         }
+    }
+
+    #[test]
+    fn metadata_of_8_bits_covers_a_step() {
+        bijective(16, 2, (0..32).map(metadata_narrow));
     }
 
     /// `ldmatrix` hands lane l the word l%4 of row l/4 of matrix r, whose rows lanes 8r..8r+8 address.

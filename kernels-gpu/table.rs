@@ -178,6 +178,7 @@ macro_rules! for_each_kernel {
             prune "prune" PruneParams sm_80 Compression {
                 prune_f16: Direct, F16, Word32;
                 prune_bf16: Direct, Bf16, Word32;
+                prune_int8: Direct, Int8, Word32;
             }
             levels "levels" LevelsParams sm_90a Teaching {
                 level_0_loop: Direct, F16, Level<0>;
@@ -223,6 +224,10 @@ macro_rules! for_each_kernel {
                 narrow_int8_64x128_n256: Block, Int8, Panel<64, 128, 4, B_COLUMNS, 1>;
                 narrow_int8_64x64_n256: Block, Int8, Panel<64, 64, 4, B_COLUMNS, 1>;
                 narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
+            }
+            nm_narrow "nm_narrow" NmParams sm_90a Narrow {
+                nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
+                nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;
             }
         }
     };

@@ -13,6 +13,7 @@ mod levels;
 mod linear;
 mod narrow;
 mod nm;
+mod nm_narrow;
 mod numbers;
 mod orders;
 mod places;

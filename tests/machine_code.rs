@@ -29,6 +29,7 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
         };
         let mnemonic = match word.split('.').next().unwrap_or(word) {
             "HGMMA" if word.starts_with("HGMMA.SP.") => "HGMMA.SP",
+            "IGMMA" if word.starts_with("IGMMA.SP.") => "IGMMA.SP",
             plain => plain,
         };
         *functions
@@ -50,10 +51,12 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         _ => "HGMMA",
     };
     let (hopper, ampere) = (count(mnemonic), count("HMMA") + count("IMMA"));
-    let sparse = count("HGMMA.SP");
+    let sparse = count("HGMMA.SP") + count("IGMMA.SP");
     let (local, wanted) = (count("LDL") + count("STL"), row.family);
     let right = match wanted {
-        "nm" => hopper == 0 && ampere == 0 && sparse >= 2,
+        "nm" | "nm_narrow" => {
+            hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
+        }
         "wgmma" | "sampled" | "narrow" => hopper >= 4 && ampere + sparse == 0,
         "block" => hopper + sparse == 0 && ampere > 0,
         // Loops, then Ampere's instruction, then Hopper's.
@@ -66,7 +69,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     };
     (!right || local > 0).then(|| {
         format!(
-            "{} of family {wanted}: {hopper} {mnemonic}, {sparse} HGMMA.SP, {ampere} HMMA and IMMA, {local} accesses to local memory",
+            "{} of family {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to local memory",
             row.name
         )
     })
@@ -109,5 +112,5 @@ fn another_instruction_is_found_out() {
     let functions = instructions(&text);
     assert_eq!(functions[row.name]["BRA"], 1);
     let words = fault(row, &functions[row.name]).unwrap();
-    assert!(words.contains("0 HGMMA, 0 HGMMA.SP, 1 HMMA"), "{words}");
+    assert!(words.contains("0 HGMMA, 0 sparse, 1 HMMA"), "{words}");
 }

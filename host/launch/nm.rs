@@ -1,12 +1,14 @@
-//! A kernel of the `nm` family: the order of its tiles, tensor maps of the operands.
+//! A kernel of the families `nm` and `nm_narrow`: the order of its tiles, tensor maps of the operands.
 
 use einsparse_kernels::abi::{
-    FLAG_VECTORS, HALF, NM_DEPTH, NM_PAIR, NM_PAIR_WORDS, NM_STEPS, NmParams,
+    B_COLUMNS, Dtype, FLAG_VECTORS, HALF, NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmParams,
+    Operation,
 };
 use einsparse_kernels::frag;
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
+use super::panel::out_flag;
 use super::{Extents, RawSpmm, aligned, flags, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
@@ -16,8 +18,6 @@ use crate::worklist::Runs;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Columns of A that one word of positions describes.
-const WORD: usize = 32;
 /// Rows of tiles that are finished before the next ones begin: their A stays in L2 while B passes.
 const RASTER: usize = 8;
 
@@ -30,6 +30,7 @@ pub(crate) struct TwoOfFour {
     row: &'static Row,
     function: Function,
     form: SpmmForm,
+    out: Dtype,
     extents: Extents,
     runs: Arc<Runs>,
     positions: Vec<u32>,
@@ -54,23 +55,37 @@ fn tiles(m: usize, n: usize, (rows, columns): (usize, usize)) -> Vec<[u32; 2]> {
 }
 
 /// The words of positions, `[m, words]`, as the lanes of a warpgroup hold them for `wgmma`: for each 64 rows, pair of
-/// stages and thread a word for either stage. Rows are filled up to a multiple of `rows`.
-fn metadata(positions: &[u32], m: usize, words: usize, rows: usize) -> Vec<u32> {
-    let pairs = words.div_ceil(NM_STEPS * NM_PAIR);
+/// stages `depth` columns deep, and thread the words for either stage. Rows are filled up to a multiple of `rows`.
+fn metadata(positions: &[u32], (m, words): (usize, usize), rows: usize, depth: usize) -> Vec<u32> {
+    let of_stage = depth / NM_WORD;
+    // Two lanes share a word where a step is one word deep.
+    let registers = of_stage / NM_STEPS;
+    let pairs = words.div_ceil(of_stage * NM_PAIR);
     let word = |row: usize, at: usize| match row < m && at < words {
         true => positions[row * words + at],
         false => PADDING,
     };
-    let mut all = vec![0; m.next_multiple_of(rows) / HALF * pairs * NM_PAIR_WORDS];
-    let chunks = all.par_chunks_mut(NM_PAIR_WORDS).enumerate();
+    let of_thread = NM_PAIR * registers;
+    let of_pair = NM_HOLDERS * of_thread;
+    let mut all = vec![0; m.next_multiple_of(rows) / HALF * pairs * of_pair];
+    let chunks = all.par_chunks_mut(of_pair).enumerate();
     chunks.for_each(|(i, chunk)| {
         let (top, pair) = (i / pairs * HALF, i % pairs);
         for (at, out) in chunk.iter_mut().enumerate() {
-            let (thread, stage) = (at / NM_PAIR, pair * NM_PAIR + at % NM_PAIR);
+            let (thread, stage) = (at / of_thread, pair * NM_PAIR + at % of_thread / registers);
             let lane = thread as u32 % 32;
-            let step = stage * NM_STEPS + frag::metadata_selector(lane) as usize;
-            let row = |h| top + thread / 32 * 16 + frag::metadata(lane, h).0 as usize;
-            *out = frag::metadata_of(lane, word(row(0), step), word(row(1), step));
+            let row = |within: u32| top + thread / 32 * 16 + within as usize;
+            *out = if registers == 1 {
+                let step = stage * NM_STEPS + frag::metadata_selector(lane) as usize;
+                let halves = [0, 1].map(|h| word(row(frag::metadata(lane, h).0), step));
+                frag::metadata_of(lane, halves[0], halves[1])
+            } else {
+                let (own, column) = frag::metadata_narrow(lane);
+                word(
+                    row(own),
+                    stage * of_stage + at % registers * 2 + column as usize,
+                )
+            };
         }
     });
     all
@@ -83,6 +98,7 @@ impl TwoOfFour {
         form: SpmmForm,
         extents: Extents,
         (runs, positions): (&Arc<Runs>, &[u32]),
+        out: Dtype,
     ) -> Result<Self> {
         let function = device
             .modules()
@@ -94,17 +110,19 @@ impl TwoOfFour {
         }
         let list = tiles(m, n, (row.block.0 as usize, row.columns as usize));
         let tile_count = small("tiles of C", list.len())?;
-        let words = k.div_ceil(WORD);
-        let metadata = metadata(positions, m, words, row.block.0 as usize);
+        let words = k.div_ceil(NM_WORD);
+        let (rows, depth) = (row.block.0 as usize, row.block.1 as usize);
+        let metadata = metadata(positions, (m, words), rows, depth);
         Ok(TwoOfFour {
             row,
             function,
             form,
+            out,
             extents,
             runs: Arc::clone(runs),
             positions: positions.to_vec(),
             metadata: device.upload(&metadata)?,
-            pairs: small("stages of a tile", words.div_ceil(NM_STEPS * NM_PAIR))?,
+            pairs: small("stages of a tile", k.div_ceil(depth * NM_PAIR))?,
             tiles: device.upload(&list)?,
             tile_count,
             blocks: tile_count.min(device.machine().multiprocessors),
@@ -139,7 +157,7 @@ impl TwoOfFour {
     /// # Safety
     /// As [`super::Launch::run`].
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        let strides = raw.strides(self.form.order, self.extents, [self.row.dtype; 2]);
+        let strides = raw.strides(self.form.order, self.extents, [self.row.dtype, self.out]);
         let mut launches = Vec::with_capacity(self.extents.items);
         for item in 0..self.extents.items {
             launches.push(self.params(&raw.item(strides, item))?);
@@ -162,11 +180,11 @@ impl TwoOfFour {
 
     fn params(&self, raw: &RawSpmm) -> Result<NmParams> {
         let Extents { m, k, n, .. } = self.extents;
-        let element = self.row.dtype.bytes();
+        let element = self.out.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
-        let words = k.div_ceil(WORD);
+        let words = k.div_ceil(NM_WORD);
         aligned(self.row, "B", raw.b, raw.ldb)?;
-        aligned(self.row, "values of A", raw.values, words * WORD / 2)?;
+        aligned(self.row, "values of A", raw.values, words * NM_WORD / 2)?;
         // Without a gate both are 0.
         let whole = [raw.ldc, n, raw.ldg]
             .iter()
@@ -174,8 +192,12 @@ impl TwoOfFour {
         if whole && raw.c.is_multiple_of(16) && raw.gate.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
-        let a_tile = [NM_DEPTH / 2, self.row.block.0 as usize];
-        let stored = words * WORD / 2;
+        if self.row.operation == Operation::Narrow {
+            flags |= out_flag(self.out);
+        }
+        let (rows, depth) = (self.row.block.0 as usize, self.row.block.1 as usize);
+        let a_tile = [depth / 2, rows];
+        let stored = words * NM_WORD / 2;
         let map = |address, extents, leading, tile: [usize; 2]| {
             let matrix = Flat {
                 address,
@@ -184,9 +206,14 @@ impl TwoOfFour {
             };
             tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.tiles)
         };
+        let b_map = if self.row.order & B_COLUMNS == 0 {
+            map(raw.b, [n, k], raw.ldb, [HALF, depth])?
+        } else {
+            map(raw.b, [k, n], raw.ldb, [depth, self.row.columns as usize])?
+        };
         Ok(NmParams {
             a_map: map(raw.values, [stored, m], stored, a_tile)?,
-            b_map: map(raw.b, [n, k], raw.ldb, [HALF, NM_DEPTH])?,
+            b_map,
             meta: self.metadata.address(),
             tiles: self.tiles.address(),
             c: raw.c,
@@ -218,8 +245,9 @@ mod tests {
     fn lanes_hold_every_position_once() {
         let (m, words) = (70, 5);
         let positions: Vec<u32> = (0..m as u32 * 5).map(|i| i << 16 | (i + 1000)).collect();
-        let all = metadata(&positions, m, words, 128);
-        assert_eq!(all.len(), 2 * 2 * NM_PAIR_WORDS);
+        let all = metadata(&positions, (m, words), 128, 64);
+        let of_pair = NM_HOLDERS * NM_PAIR;
+        assert_eq!(all.len(), 2 * 2 * of_pair);
         let halves = |list: &[u32]| {
             let halves = list.iter().flat_map(|w| [w & 0xffff, w >> 16]);
             let mut halves: Vec<u32> = halves.filter(|&h| h != 0x4444).collect();
@@ -229,9 +257,25 @@ mod tests {
         assert_eq!(halves(&all), halves(&positions));
         // Row 65 is row 1 of the second 64: lane 4, second pair, and word 4 is step 0.
         assert_eq!(
-            all[3 * NM_PAIR_WORDS + 4 * 2] & 0xffff,
+            all[3 * of_pair + 4 * 2] & 0xffff,
             positions[65 * 5 + 4] & 0xffff
         );
+    }
+
+    /// The same for 8-bit elements: a word of every row and 32 columns, whole.
+    #[test]
+    fn lanes_hold_every_word_once() {
+        let (m, words) = (70, 9);
+        let positions: Vec<u32> = (0..m as u32 * 9).collect();
+        let all = metadata(&positions, (m, words), 128, 128);
+        let of_pair = NM_HOLDERS * NM_PAIR * 2;
+        assert_eq!(all.len(), 2 * 2 * of_pair);
+        let mut there: Vec<u32> = all.iter().copied().filter(|&w| w != PADDING).collect();
+        there.sort_unstable();
+        assert_eq!(there, positions);
+        // Row 65 is row 1 of the second 64: lane 4. Word 7 is the upper half of the second step of the second stage, two
+        // lanes on.
+        assert_eq!(all[2 * of_pair + 6 * 4 + 3], 65 * 9 + 7);
     }
 
     #[test]

@@ -306,7 +306,7 @@ impl Panels {
 }
 
 /// How a kernel of 8-bit operands is told the type of C.
-fn out_flag(out: Dtype) -> u32 {
+pub(super) fn out_flag(out: Dtype) -> u32 {
     match out {
         Dtype::F16 => FLAG_OUT_F16,
         Dtype::Bf16 => FLAG_OUT_BF16,

@@ -65,11 +65,13 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     if problem.order.transposed && row.walk != WalkKind::Block {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
-    let wide = has_strips(row) || row.family == "nm";
+    let wide = has_strips(row) || row.walk == WalkKind::Nm;
     if problem.work.items != 1 && !wide {
         return Some("computes one product at a time, not a batch".into());
     }
-    (problem.gated && !wide).then(|| "has no relu_grad".into())
+    // A gate has the type of the operands, not of C.
+    let gates = wide && row.operation != Operation::Narrow;
+    (problem.gated && !gates).then(|| "has no relu_grad".into())
 }
 
 /// What of the output and its epilogue a kernel does not compute.

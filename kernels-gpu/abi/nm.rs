@@ -1,25 +1,29 @@
 //! The `nm` family: C by tiles, A kept two of four, fed by the tensor copy engine.
 
-use super::{Dtype, MapWords, SLAB, Tile};
+use super::{B_COLUMNS, Dtype, MapWords, PANEL_BYTES, PLAIN, SLAB, Tile};
 
-/// Columns of A, and rows of B, that one stage is deep.
-pub const NM_DEPTH: usize = 64;
 /// Bytes of one row of A in a stage: half of its columns are stored.
-pub const NM_ROW_BYTES: usize = NM_DEPTH / 2 * 2;
-/// Steps of a stage along k, one sparse `wgmma` of depth 32 each.
+pub const NM_ROW_BYTES: usize = PANEL_BYTES / 2;
+/// Steps of a stage along k, one sparse `wgmma` of 64 bytes of B's depth each.
 pub const NM_STEPS: usize = 2;
 
 /// Stages whose metadata a lane loads at once. Tiles take a multiple of them.
 pub const NM_PAIR: usize = 2;
 
-/// Words of metadata that a pair of stages of 64 rows takes: a register of each of 128 threads for each stage.
-pub const NM_PAIR_WORDS: usize = 128 * NM_PAIR;
+/// Columns that one word of positions describes.
+pub const NM_WORD: usize = 32;
 
-/// Tile of the `nm` family: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64 columns.
+/// Threads of a warpgroup, which hold the metadata of 64 rows.
+pub const NM_HOLDERS: usize = 128;
+
+/// Tile of the families `nm` and `nm_narrow`: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64 columns;
+/// elements have `BYTES` bytes. Those of one byte lie along k in B too.
 #[derive(Clone, Copy, Debug)]
-pub struct TwoOfFour<const MA: usize, const CHUNKS: usize>;
+pub struct TwoOfFour<const MA: usize, const CHUNKS: usize, const BYTES: usize = 2>;
 
-impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHUNKS, BYTES> {
+    /// Columns of A, and rows of B, that one stage is deep.
+    pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Rows of C.
     pub const ROWS: usize = 2 * 64 * MA;
     /// Bytes of A in a stage.
@@ -34,14 +38,17 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
 }
 
-impl<const MA: usize, const CHUNKS: usize> Tile for TwoOfFour<MA, CHUNKS> {
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Tile
+    for TwoOfFour<MA, CHUNKS, BYTES>
+{
     const THREADS: u32 = 384;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = 1;
     const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (Self::ROWS as u32, NM_DEPTH as u32);
+    const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
+    const ORDER: u32 = if BYTES == 1 { B_COLUMNS } else { PLAIN };
     fn shared_bytes(_: Dtype) -> u32 {
         (Self::BARRIERS + Self::STAGES * 16) as u32
     }
@@ -51,7 +58,7 @@ impl<const MA: usize, const CHUNKS: usize> Tile for TwoOfFour<MA, CHUNKS> {
     }
 }
 
-/// Parameters of the `nm` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
+/// Parameters of the `nm` and `nm_narrow` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`, or `B[n,k]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct NmParams {
@@ -59,7 +66,8 @@ pub struct NmParams {
     pub a_map: MapWords,
     /// B.
     pub b_map: MapWords,
-    /// Metadata as the lanes hold it, `[rows / 64, pairs of stages, 128 threads, 2]`.
+    /// Metadata as the lanes hold it, `[rows / 64, pairs of stages, 128 threads, 2]`, of elements of one byte
+    /// `[.., 4]`.
     pub meta: u64,
     /// First row and first column of each tile, u32 each, in the order of work.
     pub tiles: u64,

@@ -33,4 +33,5 @@ mod tile;
 mod walk;
 mod wgmma;
 
+use nm::narrow as nm_narrow;
 use wgmma::narrow;

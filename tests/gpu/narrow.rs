@@ -3,21 +3,22 @@
 
 use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
-use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
+use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Error, Operand, Options, Plan, SparseTensor, Tensor};
 
 /// A of blocks, B as `[n, k]`, and their exact product.
-struct Case<In: Scalar> {
+pub(super) struct Case<In: Scalar> {
     a: AnySparse<In>,
     b: Dense<In>,
     m: usize,
     n: usize,
     sums: Vec<f64>,
+    pub(super) options: Options,
 }
 
 impl<In: Scalar> Case<In> {
     /// Whole numbers of at most `most` on the entries of a pattern; sums are exact while they stay below 2^53.
-    fn new(pattern: CsrPattern, format: &str, n: usize, most: i32) -> Self {
+    pub(super) fn new(pattern: CsrPattern, format: &str, n: usize, most: i32) -> Self {
         let (m, k) = (pattern.rows(), pattern.cols());
         let mut rng = Rng((m * k + n) as u64);
         let span = 2 * most as u64 + 1;
@@ -45,18 +46,19 @@ impl<In: Scalar> Case<In> {
             m,
             n,
             sums,
+            options: Options::default(),
         }
     }
 
     /// A and B in a context, B's rows further apart than they are long.
-    fn upload(&self, context: &Context) -> (SparseTensor<In>, Tensor<In>) {
+    pub(super) fn upload(&self, context: &Context) -> (SparseTensor<In>, Tensor<In>) {
         let leading = self.b.shape()[1].next_multiple_of(16) + 16;
         let b = context.upload_strided(&self.b, leading, In::ONE).unwrap();
         (context.upload(self.a.clone()).unwrap(), b)
     }
 
     /// `C (= | +=) s * A * B` into one output type, with rows that allow vectors and rows that do not.
-    fn check<Out: Scalar>(&self, context: &Context, wanted: &str, scales: &[f64]) {
+    pub(super) fn check<Out: Scalar>(&self, context: &Context, wanted: &str, scales: &[f64]) {
         let (a, b) = self.upload(context);
         for (i, &scale) in scales.iter().enumerate() {
             let accumulate = i % 2 == 1;
@@ -67,7 +69,9 @@ impl<In: Scalar> Case<In> {
             };
             let operands: [(&str, Operand<'_, In>); 3] =
                 [("A", (&a).into()), ("B", (&b).into()), ("s", scale.into())];
-            let plan = planned::<In, Out>(context, text, &operands).unwrap();
+            let plan = context
+                .plan_into::<In, Out>(text, &operands, &self.options)
+                .unwrap();
             assert_eq!(plan.variant(), wanted, "{text}");
             let start = if accumulate { 3.0 } else { 55.0 };
             let first = Dense::from_fn(vec![self.m, self.n], |_| Out::from_f64(start)).unwrap();
@@ -85,7 +89,7 @@ impl<In: Scalar> Case<In> {
         }
     }
 
-    fn check_outputs(&self, context: &Context, wanted: &str) {
+    pub(super) fn check_outputs(&self, context: &Context, wanted: &str) {
         self.check::<f16>(context, wanted, &[1.0, 1.0, 0.5]);
         self.check::<bf16>(context, wanted, &[0.25]);
         self.check::<f32>(context, wanted, &[1.0, -2.0]);
@@ -151,7 +155,7 @@ fn cases<In: Scalar>(context: &Context, wanted: &str, edges: &[usize], most: i32
 fn rows() -> impl Iterator<Item = &'static Row> {
     kernels()
         .iter()
-        .filter(|row| row.operation == Operation::Narrow)
+        .filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Block)
 }
 
 #[test]

@@ -22,7 +22,7 @@ const SHAPES: [[usize; 2]; 9] = [
 const WIDTHS: [usize; 6] = [1, 8, 129, 192, 200, 264];
 
 /// At most two of every four columns, at random places; every group is full where `full` says so.
-fn two_of_four([rows, cols]: [usize; 2], full: bool, seed: u64) -> CsrPattern {
+pub(super) fn two_of_four([rows, cols]: [usize; 2], full: bool, seed: u64) -> CsrPattern {
     let mut rng = Rng(seed);
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for _ in 0..rows {
@@ -290,11 +290,13 @@ fn nm_pruned_on_the_gpu_is_what_the_host_makes() {
     let Some(gpu) = gpu() else { return };
     prunes_alike::<f16>(&gpu, f16::from_bits);
     prunes_alike::<bf16>(&gpu, bf16::from_bits);
+    prunes_alike::<i8>(&gpu, |bits| bits as i8);
 }
 
 #[test]
 fn nm_pruned_on_the_cpu_is_what_the_host_makes() {
     prunes_alike::<f16>(&Context::cpu(), f16::from_bits);
+    prunes_alike::<i8>(&Context::cpu(), |bits| bits as i8);
 }
 
 /// Pruned on the device, multiplied there.

@@ -58,6 +58,8 @@ load_one! {
     load_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
     /// 2 bytes in the low half.
     load_b16 = "ld.global.nc.u16" (pure, readonly, nostack);
+    /// 1 byte in the lowest.
+    load_b8 = "ld.global.nc.u8" (pure, readonly, nostack);
     /// 4 bytes that this thread may write later.
     load_own_b32 = "ld.global.u32" (nostack);
     /// 2 bytes that this thread may write later, in the low half.

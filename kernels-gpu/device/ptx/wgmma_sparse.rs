@@ -24,7 +24,35 @@ macro_rules! mma {
     };
 }
 
+/// The same of 8-bit integers, which have neither factors nor orders: both operands lie along k.
+macro_rules! mma_k_major {
+    ($(#[$doc:meta])* $name:ident, $n2:literal, $n3:literal, $n4:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(&mut self, a: u64, b: u64, meta: u32) {
+            const { assert!(C >= 2 && C <= 4, "128, 192 or 256 columns") };
+            let d = &mut self.0;
+            match C {
+                2 => tied!(d [0 1] $n2 "}}, {a}, {b}, {meta}, 0, 1;",
+                    a = in(reg64) a, b = in(reg64) b, meta = in(reg32) meta),
+                3 => tied!(d [0 1 2] $n3 "}}, {a}, {b}, {meta}, 0, 1;",
+                    a = in(reg64) a, b = in(reg64) b, meta = in(reg32) meta),
+                _ => tied!(d [0 1 2 3] $n4 "}}, {a}, {b}, {meta}, 0, 1;",
+                    a = in(reg64) a, b = in(reg64) b, meta = in(reg32) meta),
+            }
+        }
+    };
+}
+
 impl<const C: usize> Acc<C> {
+    mma_k_major! {
+        /// 8-bit integers, 64 deep, of which A holds 32; the accumulators are i32 in these registers. Metadata:
+        /// `crate::frag::metadata_narrow`.
+        mma_sparse_s8,
+        "wgmma.mma_async.sp.sync.aligned.m64n128k64.s32.s8.s8 {{",
+        "wgmma.mma_async.sp.sync.aligned.m64n192k64.s32.s8.s8 {{",
+        "wgmma.mma_async.sp.sync.aligned.m64n256k64.s32.s8.s8 {{"
+    }
     mma! {
         /// f16, 32 deep, of which A holds 16. `SELECTOR`: which lanes' metadata counts.
         mma_sparse_f16,

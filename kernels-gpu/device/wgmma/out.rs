@@ -80,7 +80,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     /// Epilogue and stores in the type of C, which need not be that of A and B.
     #[inline(always)]
-    pub(super) fn finish_and_send<E: Elem<Acc = f32>>(
+    fn finish_and_send<E: Elem<Acc = f32>>(
         p: &WgmmaParams,
         strip: Strip,
         half: u32,

@@ -2,9 +2,10 @@
 
 use super::NarrowElem;
 use crate::abi::*;
+use crate::device::epilogue::Output;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{global, warp};
+use crate::device::ptx::{copy, global};
 use crate::device::wgmma::carry::{Cut, carry_by};
 use crate::frag;
 
@@ -48,10 +49,25 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             }
             stages = 1;
         }
-        let out = warp::again(p.flags);
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let corner = [strip.row + half * HALF as u32, strip.column];
+        Self::write_narrow::<E>(p.output(strip.item), p.m, corner, (half, slab), stages, acc);
+    }
+
+    /// As `write`, in the type of C that the flags name.
+    #[inline(always)]
+    pub(in crate::device) fn write_narrow<E: NarrowElem>(
+        o: Output,
+        m: u32,
+        corner: [u32; 2],
+        slab: (u32, u32),
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let out = o.flags;
         if E::WHOLE {
             if out & (FLAG_OUT_F16 | FLAG_OUT_BF16 | FLAG_OUT_F32) == 0 {
-                return Self::send_whole(p, strip, half, acc);
+                return Self::send_whole(o, m, corner, acc);
             }
             unroll!(c < CHUNKS, {
                 unroll!(j < 8, {
@@ -63,23 +79,22 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             });
         }
         if out & FLAG_OUT_F16 != 0 {
-            Self::finish_and_send::<F16>(p, strip, half, stages, acc);
+            Self::write::<F16>(o, m, corner, slab, stages, acc);
         } else if out & FLAG_OUT_BF16 != 0 {
-            Self::finish_and_send::<Bf16>(p, strip, half, stages, acc);
+            Self::write::<Bf16>(o, m, corner, slab, stages, acc);
         } else {
-            Self::finish_and_send::<F32>(p, strip, half, stages, acc);
+            Self::write::<F32>(o, m, corner, slab, stages, acc);
         }
     }
 
     /// i32 sums times a whole factor, added to C where it is asked for, saturated.
     #[inline(always)]
-    fn send_whole(p: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
-        let o = p.output(strip.item);
+    fn send_whole(o: Output, m: u32, [first, left]: [u32; 2], acc: &mut Acc<CHUNKS>) {
         let alpha = o.alpha as i32;
         let lane = gpu::thread_again() % 32;
-        let (top, left) = frag::accumulator(lane, 0);
-        let row = strip.row + half * HALF as u32 + gpu::thread_again() / 32 % 4 * 16 + top;
-        let column = strip.column + left;
+        let (down, right) = frag::accumulator(lane, 0);
+        let row = first + gpu::thread_again() / 32 % 4 * 16 + down;
+        let column = left + right;
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
             if alpha != 1 {
                 unroll!(c < CHUNKS, {
@@ -93,7 +108,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 });
             }
             // Words are words.
-            return Self::send_words::<F32>(o, p.m, row, column, acc);
+            return Self::send_words::<F32>(o, m, row, column, acc);
         }
         unroll!(r < 2, {
             let row = row + r as u32 * 8;
@@ -103,7 +118,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     unroll!(i < 2, {
                         let column = column + (c * 64 + j * 8 + i) as u32;
                         let at = line + column as u64 * 4;
-                        let inside = row < p.m && column < o.n;
+                        let inside = row < m && column < o.n;
                         let add = inside && o.flags & FLAG_ACCUMULATE != 0;
                         let old = global::load_own_b32(at, add) as i32;
                         let sum = whole(acc.0[c][4 * j + 2 * r + i]) as i64;

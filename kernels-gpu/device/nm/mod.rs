@@ -3,6 +3,8 @@
 //! out. The metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes hold it:
 //! gathered from the rows' words it would take a quarter of what shared memory and L1 give.
 
+pub mod narrow;
+
 use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
@@ -80,7 +82,7 @@ struct Ring {
 /// The metadata of a pair of stages: a register for each 64 rows.
 type Pair<const MA: usize> = [[u32; MA]; NM_PAIR];
 
-impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHUNKS, BYTES> {
     /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -124,12 +126,16 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
                 barrier::wait(Self::empty(ring.slot), ring.parity);
                 let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
                 barrier::arrive_expect(full, Self::STAGE as u32);
-                bulk::load(to, at, s * (NM_DEPTH / 2) as u32, row, full);
-                unroll!(c < CHUNKS, {
-                    let to = to + (Self::A_BYTES + c * SLAB) as u32;
-                    let x = column + c as u32 * 64;
-                    bulk::load(to, at + 128, x, s * NM_DEPTH as u32, full);
-                });
+                bulk::load(to, at, s * (Self::DEPTH / 2) as u32, row, full);
+                let k = s * Self::DEPTH as u32;
+                if BYTES == 1 {
+                    bulk::load(to + Self::A_BYTES as u32, at + 128, k, column, full);
+                } else {
+                    unroll!(c < CHUNKS, {
+                        let to = to + (Self::A_BYTES + c * SLAB) as u32;
+                        bulk::load(to, at + 128, column + c as u32 * 64, k, full);
+                    });
+                }
                 Self::advance(&mut ring);
                 s += 1;
             }
@@ -137,6 +143,62 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
         }
     }
 
+    /// Metadata into the registers that `wgmma` reads it from.
+    #[inline(always)]
+    fn take(p: &NmParams, into: &mut [u32; MA], meta: [u32; MA]) {
+        unroll!(i < MA, {
+            wgmma_sparse::take(&mut into[i], meta[i], p.zero)
+        });
+    }
+
+    /// Waits until at most `PENDING` groups are under way, and frees the stage and the metadata of the one before.
+    #[inline(always)]
+    fn finished<const PENDING: u32>(
+        p: &NmParams,
+        acc: &mut [Acc<CHUNKS>; MA],
+        slot: u32,
+        meta: [u32; MA],
+    ) {
+        unroll!(i < MA, {
+            acc[i].wait::<PENDING>();
+            wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
+        });
+        Self::free(slot);
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        if slot == NONE {
+            return;
+        }
+        let lane = gpu::thread_again() % 32;
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if lane == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+
+    /// Makes the barriers and fetches the tensor maps.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            let mut slot = 0;
+            while slot < Self::STAGES as u32 {
+                barrier::init(Self::full(slot), 1);
+                barrier::init(Self::empty(slot), CONSUMERS);
+                slot += 1;
+            }
+            barrier::init_fence();
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+        }
+        gpu::sync_threads();
+    }
+}
+
+impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     /// This lane's metadata of a pair of stages of the rows from `top`; zeros past the last pair, which nobody uses.
     #[inline(always)]
     fn metadata(p: &NmParams, top: u32, pair: u32) -> Pair<MA> {
@@ -144,7 +206,7 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
         let mut meta = [[0; MA]; NM_PAIR];
         unroll!(i < MA, {
             let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
-            let at = p.meta + at as u64 * (NM_PAIR_WORDS * 4) as u64 + thread as u64 * 8;
+            let at = p.meta + at as u64 * (NM_HOLDERS * NM_PAIR * 4) as u64 + thread as u64 * 8;
             let [first, second] = global::load_v2(at, pair < p.pairs);
             (meta[0][i], meta[1][i]) = (first, second);
         });
@@ -196,29 +258,6 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
         }
     }
 
-    /// Metadata into the registers that `wgmma` reads it from.
-    #[inline(always)]
-    fn take(p: &NmParams, into: &mut [u32; MA], meta: [u32; MA]) {
-        unroll!(i < MA, {
-            wgmma_sparse::take(&mut into[i], meta[i], p.zero)
-        });
-    }
-
-    /// Waits until at most `PENDING` groups are under way, and frees the stage and the metadata of the one before.
-    #[inline(always)]
-    fn finished<const PENDING: u32>(
-        p: &NmParams,
-        acc: &mut [Acc<CHUNKS>; MA],
-        slot: u32,
-        meta: [u32; MA],
-    ) {
-        unroll!(i < MA, {
-            acc[i].wait::<PENDING>();
-            wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
-        });
-        Self::free(slot);
-    }
-
     /// Waits for the next stage and issues its `wgmma`s, as one group.
     #[inline(always)]
     fn multiply<E: SparseElem>(
@@ -250,37 +289,12 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
         });
         wgmma::commit();
     }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        let lane = gpu::thread_again() % 32;
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if lane == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
-    }
 }
 
 impl<const MA: usize, const CHUNKS: usize> Body for TwoOfFour<MA, CHUNKS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: SparseElem>(p: &NmParams, at: u64) {
-        if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
+        Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
             Self::produce(p, at);
