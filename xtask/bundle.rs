@@ -12,9 +12,6 @@ use std::process::{Command, Stdio};
 /// What of the data the GPU suite and the benches read.
 const DATA: [&str; 4] = ["dlmc", "graphs", "matrix-market", "malformed"];
 
-/// The example that compares times on a GPU.
-const MEASURED_EXAMPLE: &str = "07_block_sparse_ffn";
-
 /// Bundles have to fit through narrow doors.
 const LARGEST: u64 = 60 << 20;
 
@@ -91,13 +88,12 @@ fn executables() -> Result<BTreeMap<String, PathBuf>> {
         let target = target.split('}').next().unwrap_or(target);
         let name = json_string(target, "name").ok_or("cargo names no target")?;
         let of_kind = |kind: &str| target.contains(&format!("\"kind\":[\"{kind}\"]"));
-        // Examples are tests too, but each would carry the kernels once more: only the one that measures is taken.
-        if name == "cpu_spmm" || of_kind("example") && name != MEASURED_EXAMPLE {
+        // Examples are tests too, but each would carry the kernels once more.
+        if name == "cpu_spmm" || of_kind("example") {
             continue;
         }
         let place = match profile.contains("\"test\":true") {
             _ if of_kind("bench") => format!("bench-{name}"),
-            _ if of_kind("example") => format!("example-{name}"),
             true if of_kind("bin") => format!("tests/command-{name}"),
             true => format!("tests/{name}"),
             false => name,
