@@ -8,6 +8,7 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod turns;
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use crate::device::Device;
-use crate::driver::RawStream;
+use crate::driver::{LaunchConfig, RawStream};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
@@ -237,6 +238,17 @@ pub(crate) const MAX_GRID_Y: usize = 65_535;
 const MAX_GRID_X: usize = i32::MAX as usize;
 
 /// A count as u32, or the error that names it.
+/// A launch of this kernel on its own: no clusters, after the kernel ahead has ended.
+fn config(row: &Row, grid: [u32; 3]) -> LaunchConfig {
+    LaunchConfig {
+        grid,
+        block: [row.threads, 1, 1],
+        smem_bytes: row.shared_bytes,
+        cluster: None,
+        overlap_previous: false,
+    }
+}
+
 fn small(what: &str, value: usize) -> Result<u32> {
     within(what, value, u32::MAX as usize)
 }

@@ -12,7 +12,7 @@ use einsparse_kernels::abi::{
 };
 use einsparse_kernels::table::{Row, kernels};
 
-use super::{MAX_GRID_X, refused, within};
+use super::{MAX_GRID_X, config, refused, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
@@ -367,12 +367,10 @@ impl Blocks {
                 format!("no kernel for step {step} in {}", self.request.dtype.name()),
             ));
         };
+        let grid = [within("thread blocks", across, MAX_GRID_X)?, down as u32, 1];
         let config = LaunchConfig {
-            grid: [within("thread blocks", across, MAX_GRID_X)?, down as u32, 1],
-            block: [kernel.row.threads, 1, 1],
-            smem_bytes: kernel.row.shared_bytes,
-            cluster: None,
             overlap_previous: self.overlaps && !matches!(step, STEP_SCORE | STEP_MARK),
+            ..config(kernel.row, grid)
         };
         // SAFETY: the params are those of the family; the rest is the caller's promise.
         unsafe { kernel.function.launch(&config, stream, params) }

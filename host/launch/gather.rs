@@ -1,14 +1,15 @@
 //! A kernel over single entries or `mma.sync` blocks: an item per segment of lanes or thread block.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use einsparse_kernels::abi::{FLAG_VECTORS, Item, Slot, SpmmParams, WalkKind};
 use einsparse_kernels::table::Row;
 
-use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, refused, small, within};
+use super::turns::Turns;
+use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, config, refused, small, within};
 use crate::cost::row_limit;
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
+use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::{Runs, WorkList};
@@ -18,7 +19,7 @@ use crate::worklist::{Runs, WorkList};
 pub(crate) struct Gather {
     /// End of the last run: partial sums of cut rows are one workspace, so the next run waits for it. Fields drop in
     /// this order: the event goes before the context that its neighbours hold.
-    done: Mutex<Event>,
+    turns: Turns,
     row: &'static Row,
     function: Function,
     form: SpmmForm,
@@ -75,7 +76,7 @@ impl Gather {
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns,
-            done: Mutex::new(Event::for_order()?),
+            turns: Turns::new()?,
         })
     }
 
@@ -115,24 +116,12 @@ impl Gather {
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let params = self.params(raw)?;
         self.function.context().set_current()?;
-        // A graph keeps its own order: what a captured run shares with others is the caller's to order.
-        let shared = self.cut_rows > 0 && !stream.is_capturing()?;
-        // Held over the launch, so that no other run comes between it and its event.
-        let done = shared.then(|| self.done.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(done) = &done {
-            stream.wait(done)?;
-        }
-        let config = LaunchConfig {
-            grid: self.grid,
-            block: [self.row.threads, 1, 1],
-            smem_bytes: self.row.shared_bytes,
-            cluster: None,
-            overlap_previous: false,
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-        // owned by self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params)? };
-        done.map_or(Ok(()), |done| done.record(stream))
+        let config = config(self.row, self.grid);
+        self.turns.queue(self.cut_rows > 0, stream, || {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, &params) }
+        })
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {

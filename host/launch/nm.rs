@@ -9,9 +9,9 @@ use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
 use super::panel::out_flag;
-use super::{Extents, RawSpmm, aligned, flags, small, within};
+use super::{Extents, RawSpmm, aligned, config, flags, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::Runs;
@@ -163,13 +163,7 @@ impl TwoOfFour {
             launches.push(self.params(&raw.item(strides, item))?);
         }
         self.function.context().set_current()?;
-        let config = LaunchConfig {
-            grid: [self.blocks, 1, 1],
-            block: [self.row.threads, 1, 1],
-            smem_bytes: self.row.shared_bytes,
-            cluster: None,
-            overlap_previous: false,
-        };
+        let config = config(self.row, [self.blocks, 1, 1]);
         for params in &launches {
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
             // owned by self, whose memory the driver frees only after the work.

@@ -1,6 +1,6 @@
 //! A kernel of the `wgmma` family: records and schedule of the strips, tensor maps of the operands.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
@@ -9,9 +9,10 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
-use super::{Extents, RawSpmm, flags, small, within};
+use super::turns::Turns;
+use super::{Extents, RawSpmm, config, flags, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
+use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::registry::Dtype;
@@ -51,7 +52,7 @@ struct Planned {
 #[derive(Debug)]
 pub(crate) struct Panels {
     /// End of the last run: partial sums of cut strips are one workspace, so the next run waits for it.
-    done: Mutex<Event>,
+    turns: Turns,
     row: &'static Row,
     /// Type of C.
     out: Dtype,
@@ -152,7 +153,7 @@ impl Panels {
             rounds: schedule.strips.len() / schedule.blocks.max(1),
             cut: schedule.cut,
             blocks: schedule.blocks as u32,
-            done: Mutex::new(Event::for_order()?),
+            turns: Turns::new()?,
         })
     }
 
@@ -198,26 +199,15 @@ impl Panels {
             launches.push(self.params(&raw.item(strides, first))?);
         }
         self.function.context().set_current()?;
-        // A graph keeps its own order: what a captured run shares with others is the caller's to order.
-        let shared = self.cut > 0 && !stream.is_capturing()?;
-        // Held over the launch, so that no other run comes between it and its event.
-        let done = shared.then(|| self.done.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(done) = &done {
-            stream.wait(done)?;
-        }
-        let config = LaunchConfig {
-            grid: [self.blocks, 1, 1],
-            block: [self.row.threads, 1, 1],
-            smem_bytes: self.row.shared_bytes,
-            cluster: None,
-            overlap_previous: false,
-        };
-        for params in &launches {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-            // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, params)? };
-        }
-        done.map_or(Ok(()), |done| done.record(stream))
+        let config = config(self.row, [self.blocks, 1, 1]);
+        self.turns.queue(self.cut > 0, stream, || {
+            for params in &launches {
+                // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+                // owned by self, whose memory the driver frees only after the work.
+                unsafe { self.function.launch(&config, stream, params)? };
+            }
+            Ok(())
+        })
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {

@@ -3,9 +3,9 @@
 use einsparse_kernels::abi::{Operation, PruneParams};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::{small, within};
+use super::{config, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, LaunchConfig, RawStream};
+use crate::driver::{DeviceMemory, RawStream};
 use crate::error::Result;
 use crate::registry::Dtype;
 
@@ -69,13 +69,7 @@ pub(crate) unsafe fn prune(
         vectors: u32::from(whole),
         reserved: 0,
     };
-    let config = LaunchConfig {
-        grid: [params.total.div_ceil(row.threads), 1, 1],
-        block: [row.threads, 1, 1],
-        smem_bytes: row.shared_bytes,
-        cluster: None,
-        overlap_previous: false,
-    };
+    let config = config(row, [params.total.div_ceil(row.threads), 1, 1]);
     // SAFETY: the params are those of the family; the matrix is the caller's promise, the outputs have the room that
     // the extents ask for.
     unsafe { function.launch(&config, stream, &params)? };

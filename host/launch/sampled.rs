@@ -1,6 +1,6 @@
 //! A kernel of the `sampled` family: windows of a pattern, tensor maps of X and Y.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP, SampledParams,
@@ -9,9 +9,10 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
-use super::{aligned, small, within};
+use super::turns::Turns;
+use super::{aligned, config, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Event, Function, LaunchConfig, RawStream};
+use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
 use crate::windows::{Blocks, Windows};
 use crate::worklist::Runs;
@@ -41,7 +42,7 @@ pub(crate) struct SampledExtents {
 #[derive(Debug)]
 pub(crate) struct SampledLaunch {
     /// End of the last run: partial sums are one workspace, so the next run waits for it.
-    done: Mutex<Event>,
+    turns: Turns,
     row: &'static Row,
     function: Function,
     extents: SampledExtents,
@@ -106,7 +107,7 @@ impl SampledLaunch {
             count: list.count,
             runs: Arc::clone(runs),
             pattern: columns.to_vec(),
-            done: Mutex::new(Event::for_order()?),
+            turns: Turns::new()?,
         })
     }
 
@@ -146,23 +147,12 @@ impl SampledLaunch {
         }
         let params = self.params(raw)?;
         self.function.context().set_current()?;
-        let shared = self.parts > 1 && !stream.is_capturing()?;
-        // Held over the launch, so that no other run comes between it and its event.
-        let done = shared.then(|| self.done.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(done) = &done {
-            stream.wait(done)?;
-        }
-        let config = LaunchConfig {
-            grid: [self.blocks, 1, 1],
-            block: [self.row.threads, 1, 1],
-            smem_bytes: self.row.shared_bytes,
-            cluster: None,
-            overlap_previous: false,
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-        // owned by self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params)? };
-        done.map_or(Ok(()), |done| done.record(stream))
+        let config = config(self.row, [self.blocks, 1, 1]);
+        self.turns.queue(self.parts > 1, stream, || {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, &params) }
+        })
     }
 
     fn params(&self, raw: &RawSampled) -> Result<SampledParams> {
