@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     for name in [
         "DOCS_RS",
         "EINSPARSE_PTX",
+        "EINSPARSE_MODULES",
         "EINSPARSE_REQUIRE_PTX",
         "EINSPARSE_PTXAS",
         "EINSPARSE_TOOLCHAIN",

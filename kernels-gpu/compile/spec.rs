@@ -2,6 +2,7 @@
 
 use crate::{Error, cache};
 use einsparse_kernels::table;
+use std::env;
 use std::path::{Path, PathBuf};
 
 /// Architectures the modules are built for. `sm_90a` is Hopper, `sm_80` everything from Ampere on.
@@ -79,9 +80,23 @@ impl Spec {
         cache::files(&self.source, &is_kernel_source)
     }
 
-    /// [`Spec::of_table`] for each of [`ARCHS`].
+    /// [`Spec::of_table`] for each of [`ARCHS`]; only the modules that `EINSPARSE_MODULES` names, where it is set.
     pub fn all() -> Vec<Spec> {
-        ARCHS.iter().map(|arch| Spec::of_table(arch)).collect()
+        let specs = ARCHS.iter().map(|arch| Spec::of_table(arch));
+        match env::var("EINSPARSE_MODULES") {
+            Ok(names) => specs.filter_map(|spec| spec.only(&names)).collect(),
+            Err(_) => specs.collect(),
+        }
+    }
+
+    /// The families whose modules, `<family>.<arch>`, stand in the list, which commas part.
+    fn only(mut self, names: &str) -> Option<Spec> {
+        let arch = &self.arch;
+        self.families.retain(|family| {
+            let module = format!("{}.{arch}", family.name);
+            names.split(',').any(|name| name.trim() == module)
+        });
+        (!self.families.is_empty()).then_some(self)
     }
 }
 
