@@ -1,14 +1,18 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod batched;
 mod convert;
+mod entries;
 mod levels;
 mod narrow;
 mod nm;
 mod prune;
 mod sampled;
 mod wgmma;
+pub use batched::*;
 pub use convert::*;
+pub use entries::*;
 pub use levels::*;
 pub use narrow::*;
 pub use nm::*;
@@ -89,6 +93,8 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// One step of bringing entries into another order or format.
+    Entries,
 }
 
 /// How a kernel walks the sparse operand.
@@ -102,6 +108,8 @@ pub enum WalkKind {
     Block,
     /// Two of every four neighbours in a row, with their positions: N:M.
     Nm,
+    /// Entries of a row as pairs of column and position, values read through the position: a transposed pattern.
+    Permuted,
     /// No sparse operand.
     Direct,
 }
@@ -160,6 +168,8 @@ markers! {
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Nm`].
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Permuted`].
+    Permuted: WalkInfo { WALK: WalkKind = WalkKind::Permuted, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

@@ -16,9 +16,11 @@ macro_rules! unroll {
     }};
 }
 
+mod batched;
 mod block;
 mod convert;
 mod elem;
+mod entries;
 mod entry;
 mod epilogue;
 mod gpu;

@@ -7,7 +7,7 @@ use super::elem::Elem;
 use super::epilogue::{finish, row_bias, scale};
 use super::gpu;
 use super::ptx::{copy, global, warp};
-use super::walk::{Batch, Walk};
+use super::walk::Walk;
 use crate::abi::*;
 
 /// The body, generic over walk and element; the tile is the implementor.
@@ -82,7 +82,7 @@ fn gather<
     let (base, end) = (start as u64 - lead as u64, lead + len);
     let fetch = |at: u32| {
         let second = UNROLL > 4 && at + 4 < end;
-        Batch::load::<E>(p.columns, p.values, base + at as u64, at < end, second)
+        W::fetch::<E>(p, base + at as u64, at < end, second)
     };
     let mut at = part * UNROLL as u32;
     let mut next = fetch(at);
@@ -92,8 +92,8 @@ fn gather<
         let mut raw = [[[0u32; 4]; REP]; UNROLL];
         let mut value = [E::ZERO; UNROLL];
         unroll!(u < UNROLL, {
-            let (col, v) = batch.entry::<E>(u);
             let exists = at + (u as u32) >= lead && at + (u as u32) < end;
+            let (col, v) = W::entry::<E>(p, &batch, u, exists);
             value[u] = if exists { v } else { E::ZERO };
             let from = b + col as u64 * p.ldb_bytes as u64;
             unroll!(r < REP, {
