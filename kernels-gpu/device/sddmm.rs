@@ -1,0 +1,198 @@
+//! SDDMM at single entries, on CUDA cores: a segment of lanes takes a run of entries of one row of S, keeps its slice of
+//! that row of X in registers and gathers rows of Y, several in flight. Sub-warp tiling and aligned loads as in Sputnik
+//! (arXiv 2006.10901, section 6); eight sums are added over the lanes in one transposing reduction and stored together.
+
+use super::elem::{Elem, Raw};
+use super::gpu;
+use super::ptx::{global, warp};
+use super::walk::Walk;
+use crate::abi::*;
+
+/// The body, generic over walk and element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory and the launch has this tile's geometry.
+    unsafe fn run<W: Walk, E: Elem>(p: &SddmmParams, _at: u64);
+}
+
+/// Entries `lead..end` behind `base` belong to the item.
+#[derive(Clone, Copy)]
+struct Span {
+    base: u64,
+    lead: u32,
+    end: u32,
+}
+
+impl Span {
+    #[inline(always)]
+    fn holds(self, at: u32) -> bool {
+        at >= self.lead && at < self.end
+    }
+
+    /// Columns of entries `at..at + 8`; `at` is a multiple of four.
+    #[inline(always)]
+    fn columns(self, p: &SddmmParams, at: u32) -> [Raw; 2] {
+        let from = p.columns + (self.base + at as u64) * 4;
+        [
+            global::load_v4_stream(from, at < self.end),
+            global::load_v4_stream(from + 16, at + 4 < self.end),
+        ]
+    }
+}
+
+impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize> Body
+    for Dots<LANES, VEC, REP, FLIGHT>
+{
+    #[inline(always)]
+    unsafe fn run<W: Walk, E: Elem>(p: &SddmmParams, _at: u64) {
+        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
+        let item = p.items + index as u64 * 16;
+        // Past the last item everything is zero, the length too.
+        let [row, start, len, _] = global::load_v4_stream(item, index < p.item_count);
+        let lead = W::lead(start);
+        let span = Span {
+            base: start as u64 - lead as u64,
+            lead,
+            end: lead + len,
+        };
+        let offset = lane::<LANES>() as u64 * (VEC as u32 * E::BYTES) as u64;
+        let from = p.x + row as u64 * p.ldx_bytes as u64 + offset;
+        let y = p.y + offset;
+        let (mut x, mut held) = ([[0; 4]; REP], u32::MAX);
+        let mut next = span.columns(p, 0);
+        // The segments of a warp take as many turns as the longest of them: shuffles want all lanes.
+        let last = warp::greatest(span.end);
+        let mut at = 0;
+        while at < last {
+            let columns = next;
+            next = span.columns(p, at + SAMPLES as u32);
+            let mut sums = [E::ZERO; SAMPLES];
+            let mut k = 0;
+            while k < p.k {
+                // With one step along k the row is loaded once for all entries.
+                if held != k {
+                    x = slice::<E, LANES, VEC, REP>(p, from, k, len > 0);
+                    held = k;
+                }
+                let place = (span, at, k);
+                add::<E, LANES, VEC, REP, FLIGHT>(p, y, place, &columns, &x, &mut sums);
+                k += Self::COLUMNS;
+            }
+            let sum = over_lanes::<E, LANES>(sums);
+            store::<E, LANES>(p, span, at, sum);
+            at += SAMPLES as u32;
+        }
+    }
+}
+
+/// This lane in its segment.
+#[inline(always)]
+fn lane<const LANES: u32>() -> u32 {
+    gpu::thread() % LANES
+}
+
+/// This lane's vectors of a row, of the step along k that begins at `k`; zeros past the end.
+#[inline(always)]
+fn slice<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+    p: &SddmmParams,
+    row: u64,
+    k: u32,
+    ok: bool,
+) -> [Raw; REP] {
+    let mut raw = [[0u32; 4]; REP];
+    let from = row + k as u64 * E::BYTES as u64;
+    unroll!(r < REP, {
+        let shift = r as u32 * LANES * VEC as u32;
+        let inside = k + shift + lane::<LANES>() * (VEC as u32) < p.k;
+        raw[r] = E::load::<VEC>(from + (shift * E::BYTES) as u64, ok && inside);
+    });
+    raw
+}
+
+/// Adds the terms of one step along k to the sums of eight entries, `FLIGHT` rows of Y at a time.
+#[inline(always)]
+fn add<
+    E: Elem,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const FLIGHT: usize,
+>(
+    p: &SddmmParams,
+    y: u64,
+    (span, at, k): (Span, u32, u32),
+    columns: &[Raw; 2],
+    x: &[Raw; REP],
+    sums: &mut [E::Acc; SAMPLES],
+) {
+    unroll!(step < SAMPLES / FLIGHT, {
+        let mut raw = [[[0u32; 4]; REP]; FLIGHT];
+        unroll!(f < FLIGHT, {
+            let u = (step * FLIGHT + f) & (SAMPLES - 1);
+            let row = y + columns[u / 4][u & 3] as u64 * p.ldy_bytes as u64;
+            raw[f] = slice::<E, LANES, VEC, REP>(p, row, k, span.holds(at + u as u32));
+        });
+        unroll!(f < FLIGHT, {
+            let u = (step * FLIGHT + f) & (SAMPLES - 1);
+            unroll!(r < REP, {
+                unroll!(i < VEC, {
+                    sums[u] = E::fma(E::get(&x[r], i), E::get(&raw[f][r], i), sums[u]);
+                });
+            });
+        });
+    });
+}
+
+/// Sum over the lanes of a segment of the entry that lane belongs to: entry `e` to lanes `e LANES / 8` and on. Each of
+/// three exchanges halves the entries a lane has: 7 shuffles for 8 sums where sums one by one would take 24.
+#[inline(always)]
+fn over_lanes<E: Elem, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
+    unroll!(level < 3, {
+        let (stride, half) = (LANES >> (level + 1), SAMPLES >> (level + 1));
+        let upper = gpu::thread() & stride != 0;
+        unroll!(i < 4, {
+            if i < half {
+                let (low, high) = (sums[i], sums[(i + half) & (SAMPLES - 1)]);
+                let (keep, give) = if upper { (high, low) } else { (low, high) };
+                sums[i] = E::add(keep, exchange::<E>(give, stride));
+            }
+        });
+    });
+    let mut stride = LANES >> 4;
+    while stride > 0 {
+        sums[0] = E::add(sums[0], exchange::<E>(sums[0], stride));
+        stride >>= 1;
+    }
+    sums[0]
+}
+
+/// The accumulator of the lane whose number differs by the bits of `other`.
+#[inline(always)]
+fn exchange<E: Elem>(a: E::Acc, other: u32) -> E::Acc {
+    let [low, high] = E::words(a);
+    let high = if E::ACC_BYTES == 8 {
+        warp::exchange(high, other)
+    } else {
+        0
+    };
+    E::from_words([warp::exchange(low, other), high])
+}
+
+/// Finishes the entry that this lane keeps, of those at `at..at + 8`, and stores it: scalar, mask, `=` or `+=`.
+#[inline(always)]
+fn store<E: Elem, const LANES: u32>(p: &SddmmParams, span: Span, at: u32, sum: E::Acc) {
+    let share = LANES / SAMPLES as u32;
+    let own = at + lane::<LANES>() / share;
+    if !span.holds(own) || lane::<LANES>() % share != 0 {
+        return;
+    }
+    let offset = (span.base + own as u64) * E::BYTES as u64;
+    let mut value = E::mul(sum, E::scalar(p.alpha));
+    if p.flags & FLAG_MASK_VALUES != 0 {
+        value = E::mul(value, E::get(&E::load_own::<1>(p.mask + offset, true), 0));
+    }
+    if p.flags & FLAG_ACCUMULATE != 0 {
+        value = E::add(value, E::get(&E::load_own::<1>(p.values + offset, true), 0));
+    }
+    E::store::<1>(p.values + offset, &[value]);
+}
