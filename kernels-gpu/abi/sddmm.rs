@@ -7,16 +7,15 @@ use super::{Dtype, Tile};
 pub const SAMPLES: usize = 8;
 
 /// Tile of the `sddmm` family: a segment of `LANES` (8, 16 or 32) lanes takes an item; a lane owns `REP` vectors of `VEC`
-/// elements of each step along k; `FLIGHT` rows of Y are gathered at once.
+/// elements of each step along k; `FLIGHT` rows of Y are gathered at once; a multiprocessor holds `BLOCKS` thread blocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Dots<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize>;
+pub struct Dots<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, const BLOCKS: u32>;
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize> Tile
-    for Dots<LANES, VEC, REP, FLIGHT>
+impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, const BLOCKS: u32> Tile
+    for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
 {
     const THREADS: u32 = 128;
-    /// 16 vectors in flight want 64 registers for themselves.
-    const MIN_BLOCKS: u32 = if REP * FLIGHT > 8 { 4 } else { 5 };
+    const MIN_BLOCKS: u32 = BLOCKS;
     /// Elements of one step along k.
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = Self::THREADS / LANES;

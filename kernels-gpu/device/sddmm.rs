@@ -33,8 +33,8 @@ impl Run {
     }
 }
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize> Body
-    for Dots<LANES, VEC, REP, FLIGHT>
+impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, const BLOCKS: u32>
+    Body for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
 {
     #[inline(always)]
     unsafe fn run<W: Walk, E: Elem>(p: &SddmmParams, _at: u64) {
