@@ -9,10 +9,16 @@ pub const SAMPLES: usize = 8;
 /// Tile of the `sddmm` family: a segment of `LANES` (8, 16 or 32) lanes takes an item; a lane owns `REP` vectors of `VEC`
 /// elements of each step along k; `FLIGHT` rows of Y are gathered at once; a multiprocessor holds `BLOCKS` thread blocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Dots<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, const BLOCKS: u32>;
+pub struct Dots<
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const FLIGHT: usize,
+    const BLOCKS: u32,
+>;
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, const BLOCKS: u32> Tile
-    for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
+impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, const BLOCKS: u32>
+    Tile for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
 {
     const THREADS: u32 = 128;
     const MIN_BLOCKS: u32 = BLOCKS;
