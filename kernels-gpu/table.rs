@@ -172,7 +172,6 @@ macro_rules! for_each_kernel {
                 sddmm_csr_f32_k64: Csr, F32, Dots<8, 4, 2, 8, 4>;
                 sddmm_csr_f32_k64_f4: Csr, F32, Dots<8, 4, 2, 4, 5>;
                 sddmm_csr_f32_k128: Csr, F32, Dots<16, 4, 2, 8, 4>;
-                sddmm_csr_f32_k128_f4: Csr, F32, Dots<16, 4, 2, 4, 5>;
                 sddmm_csr_f32_k256: Csr, F32, Dots<32, 4, 2, 8, 4>;
                 sddmm_csr_f32_any32: Csr, F32, Dots<8, 1, 4, 4, 5>;
                 sddmm_csr_f64_k16: Csr, F64, Dots<8, 2, 1, 8, 4>;

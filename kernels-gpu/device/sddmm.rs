@@ -214,7 +214,7 @@ fn exchange<E: Elem>(a: E::Acc, other: u32) -> E::Acc {
 fn store<E: Elem, const LANES: u32>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc) {
     let share = LANES / SAMPLES as u32;
     let own = at + lane::<LANES>() / share;
-    if own >= run.len || lane::<LANES>() % share != 0 {
+    if own >= run.len || !lane::<LANES>().is_multiple_of(share) {
         return;
     }
     let offset = (run.start as u64 + own as u64) * E::BYTES as u64;
