@@ -78,6 +78,8 @@ pub enum Source {
     Blocks(usize, usize, f64),
     /// The same with as many blocks in every row, or (true) ten times as many in one of them.
     Counted(usize, usize, f64, bool),
+    /// A causal attention mask of this extent.
+    Attention(usize),
     /// Square of this extent, two of every four columns at random places.
     TwoOfFour(usize),
 }
@@ -212,6 +214,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
         }
     }
     conversions(&mut all);
+    crate::sddmm::workloads(&mut all);
     all
 }
 
@@ -285,6 +288,7 @@ fn pattern(source: &Source) -> Result<CsrPattern, FormatError> {
         &Source::Banded(rows, diagonals) => generate::banded(rows, diagonals),
         &Source::Blocks(extent, edge, density) => full_blocks(extent, edge, density, SEED),
         &Source::Counted(extent, edge, density, skewed) => counted(extent, edge, density, skewed),
+        &Source::Attention(extent) => crate::sddmm::attention(extent),
         &Source::TwoOfFour(extent) => two_of_four(extent),
     }
 }

@@ -8,6 +8,7 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod sddmm;
 mod turns;
 
 use std::sync::Arc;
@@ -32,7 +33,8 @@ pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
-pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
+pub use sampled::RawSampled;
+pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,6 +7,7 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod sddmm;
 mod wgmma;
 pub use convert::*;
 pub use levels::*;
@@ -14,6 +15,7 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use sddmm::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
