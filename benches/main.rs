@@ -17,6 +17,7 @@ mod peers {
 }
 mod problems;
 mod record;
+mod softmax;
 mod sweep;
 mod timing;
 
@@ -32,7 +33,7 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, first_result, convert, read);
+    /// Operations (spmm, block_spmm, nm_spmm, softmax, dense_to_blocks, csr_to_blocks, layer, levels, first_result, convert, read);
     /// all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -202,11 +203,14 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let (conversions, products): (Vec<_>, Vec<_>) = workloads
         .into_iter()
         .partition(|w| conversions::OPS.contains(&w.op));
+    let (softmaxes, products): (Vec<_>, Vec<_>) =
+        products.into_iter().partition(|w| w.op == softmax::OP);
     let mut tally = sweep::Tally::default();
     if !products.is_empty() {
         tally = sweep::run(gpu, arguments, &products, &mut recorder)?;
     }
     tally += conversions::run(gpu, arguments, &conversions, &mut recorder)?;
+    tally += softmax::run(gpu, arguments, &softmaxes, &mut recorder)?;
     println!("{} cases, {} faults of ours", tally.cases, tally.faults);
     Ok(complete && tally.faults == 0)
 }
@@ -249,8 +253,11 @@ fn selected(arguments: &Arguments) -> Vec<Workload> {
             folder.display()
         );
     }
-    problems::workloads(data)
+    let products = problems::workloads(data);
+    let softmaxes = softmax::workloads(&products);
+    products
         .into_iter()
+        .chain(softmaxes)
         .filter(|w| arguments.wants(w))
         .collect()
 }

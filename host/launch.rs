@@ -8,6 +8,7 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod softmax;
 
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
+pub use softmax::RawSoftmax;
+pub(crate) use softmax::SoftmaxLaunch;
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -18,5 +18,6 @@ mod places;
 mod rows;
 mod runs;
 mod sampled;
+mod softmax;
 
 mod zeros;

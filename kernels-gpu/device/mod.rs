@@ -28,6 +28,7 @@ mod nm;
 mod prune;
 mod ptx;
 mod sampled;
+mod softmax;
 mod spmm;
 mod tile;
 mod walk;
