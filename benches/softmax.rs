@@ -55,7 +55,11 @@ pub fn workloads(products: &[Workload]) -> Vec<Workload> {
 }
 
 /// The last `band` columns up to the diagonal, and of those in front each with probability `share`.
-pub fn attention(extent: usize, band: usize, share: f64) -> Result<CsrPattern, FormatError> {
+pub fn attention(
+    extent: usize,
+    band: usize,
+    share: f64,
+) -> std::result::Result<CsrPattern, FormatError> {
     let mut rng = StdRng::seed_from_u64(SEED);
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for row in 0..extent {

@@ -260,10 +260,10 @@ mod tests {
     fn few_rows_are_spread_and_many_go_round() {
         let few: Vec<_> = (0..8).map(|i| (i * 20, 20)).collect();
         let (deal, _) = dealt(&few, Dtype::F32, 100);
-        assert_eq!(deal.blocks[5..], [0, 2, 2, 2, 2]);
+        assert_eq!(deal.blocks[6..], [0, 2, 2, 2, 2]);
         let many: Vec<_> = (0..10_000).map(|i| (i * 20, 20)).collect();
         let (deal, _) = dealt(&many, Dtype::F32, 10);
-        assert_eq!(deal.blocks[7..], [0, 40, 40]);
+        assert_eq!(deal.blocks[8..], [0, 40, 40]);
     }
 
     #[test]

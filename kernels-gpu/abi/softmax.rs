@@ -4,7 +4,7 @@
 use super::{Dtype, Tile};
 
 /// Length classes.
-pub const SOFTMAX_CLASSES: usize = 9;
+pub const SOFTMAX_CLASSES: usize = 10;
 /// Threads of a thread block, and lanes of a row of the two longest classes.
 pub const SOFTMAX_THREADS: u32 = 128;
 /// Output `log(softmax)` instead of softmax; the gradient is then that of the logarithm.
@@ -20,22 +20,24 @@ pub const STEP_SOFTMAX_GRADIENT: u32 = 9;
 pub const fn softmax_class(class: usize, wide: u32) -> (u32, u32) {
     match class {
         0 | 1 => (SOFTMAX_THREADS, wide),
-        2 => (32, wide),
-        3 => (32, 4),
-        4 => (32, 2),
-        5 => (32, 1),
-        6 => (8, 2),
-        7 => (4, 2),
+        2 => (SOFTMAX_THREADS, wide / 2),
+        3 => (32, wide),
+        4 => (32, 4),
+        5 => (32, 2),
+        6 => (32, 1),
+        7 => (8, 2),
+        8 => (4, 2),
         _ => (4, 1),
     }
 }
 
-/// Rows of single entries: a vector is `VEC` elements, 16 bytes; a lane holds up to `WIDE` of them.
+/// Rows of single entries: a vector is `VEC` elements, 16 bytes; a lane holds up to `WIDE` of them, and
+/// `HALF` is half of that.
 #[derive(Clone, Copy, Debug)]
-pub struct SoftmaxRows<const VEC: usize, const WIDE: usize, const GRADIENT: bool>;
+pub struct SoftmaxRows<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool>;
 
-impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> Tile
-    for SoftmaxRows<VEC, WIDE, GRADIENT>
+impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool> Tile
+    for SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
 {
     const THREADS: u32 = SOFTMAX_THREADS;
     // The gradient holds two operands; as many bytes are in flight.
@@ -83,4 +85,4 @@ pub struct SoftmaxParams {
     pub firsts: [u32; SOFTMAX_CLASSES + 1],
 }
 
-const _: () = assert!(size_of::<SoftmaxParams>() == 128);
+const _: () = assert!(size_of::<SoftmaxParams>() == 136);

@@ -14,7 +14,7 @@ const COLUMNS: usize = 100_100;
 fn lengths() -> Vec<usize> {
     let mut all: Vec<usize> = (0..10).collect();
     let most = if small() { 512 } else { 4096 };
-    for edge in [16, 32, 64, 128, 256, 512, 1024, 4096] {
+    for edge in [16, 32, 64, 128, 256, 512, 1024, 2048, 4096] {
         let around = [edge - 8, edge - 7, edge - 3, edge - 1, edge, edge + 1];
         all.extend(around.into_iter().filter(|_| edge <= most));
     }

@@ -17,8 +17,8 @@ pub trait Body: Tile {
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &SoftmaxParams, at: u64);
 }
 
-impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> Body
-    for SoftmaxRows<VEC, WIDE, GRADIENT>
+impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool> Body
+    for SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &SoftmaxParams, _: u64) {
@@ -30,7 +30,9 @@ impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> Body
     }
 }
 
-impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> SoftmaxRows<VEC, WIDE, GRADIENT> {
+impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool>
+    SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
+{
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const LOG: bool>(p: &SoftmaxParams) {
         // Lanes and vectors are those of `softmax_class`: arguments of types cannot be computed from `WIDE`.
@@ -45,13 +47,14 @@ impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> SoftmaxRows<VEC,
         classes! {
             0: 128, WIDE;
             1: 128, WIDE;
-            2: 32, WIDE;
-            3: 32, 4;
-            4: 32, 2;
-            5: 32, 1;
-            6: 8, 2;
-            7: 4, 2;
-            8: 4, 1;
+            2: 128, HALF;
+            3: 32, WIDE;
+            4: 32, 4;
+            5: 32, 2;
+            6: 32, 1;
+            7: 8, 2;
+            8: 4, 2;
+            9: 4, 1;
         }
     }
 }
