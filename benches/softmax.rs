@@ -214,14 +214,21 @@ impl<'a, T: Scalar> Case<'a, T> {
     fn wrong(&self, step: usize) -> Result<bool> {
         let found = self.out[step].to_host().map_err(text)?;
         let (relative, accumulator) = self.dtype.roundoff();
-        // A gradient is a difference; P is given rounded, so each side starts from its own.
         let relative = 4.0 * relative + 64.0 * accumulator;
-        let far = |(found, wanted): (&T, &T)| {
-            let (found, wanted) = (found.to_f64(), wanted.to_f64());
-            let size = wanted.abs() + if step == 1 { 0.01 } else { 1e-7 };
-            (found - wanted).abs() > relative * size || found.is_nan()
+        // Below 2^-14 f16 has steps of 2^-24.
+        let least = if self.dtype == Dtype::F16 {
+            0.5f64.powi(23)
+        } else {
+            0.0
         };
-        Ok(found.values().iter().zip(&self.wanted[step]).any(far))
+        let [given, wanted] = [&self.wanted[0], &self.wanted[step]];
+        let far = |((found, wanted), given): ((&T, &T), &T)| {
+            let (found, wanted) = (found.to_f64(), wanted.to_f64());
+            // A gradient is P times a difference of normal values.
+            let size = wanted.abs() + step as f64 * 10.0 * given.to_f64();
+            (found - wanted).abs() > relative * size + least || found.is_nan()
+        };
+        Ok(found.values().iter().zip(wanted).zip(given).any(far))
     }
 
     fn row(&self, engine: &str, variant: &str, times: &Times, bytes: usize) -> Row {
