@@ -40,15 +40,7 @@ fn is_live(o: &SoftmaxOptions, (row, rows): (usize, usize), column: u32) -> bool
 /// One row: `scores` where they are live.
 fn reference(o: &SoftmaxOptions, scores: &[Option<f64>]) -> Vec<f64> {
     let scaled: Vec<f64> = scores.iter().flatten().map(|s| s * o.scale).collect();
-    let above = |a: f64, &b: &f64| {
-        if b.is_nan() {
-            b
-        } else if a < b {
-            b
-        } else {
-            a
-        }
-    };
+    let above = |a: f64, &b: &f64| if b.is_nan() || a < b { b } else { a };
     let max = scaled.iter().fold(-INF, above);
     let masked = if o.log { -INF } else { 0.0 };
     let sum: f64 = scaled.iter().map(|s| (s - max).exp()).sum();
