@@ -42,7 +42,7 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
     const THREADS: u32 = SOFTMAX_THREADS;
     // The gradient holds two operands; as many bytes are in flight.
     const MIN_BLOCKS: u32 = if GRADIENT { 5 } else { 7 };
-    const COLUMNS: u32 = 1;
+    const COLUMNS: u32 = VEC as u32;
     const ITEMS: u32 = 1;
     const PARTS: u32 = 1;
     const BURST: u32 = WIDE as u32;
