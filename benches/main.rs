@@ -22,6 +22,7 @@ mod peers {
 mod problems;
 mod record;
 mod sddmm;
+mod softmax;
 mod sweep;
 mod timing;
 
@@ -37,8 +38,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, sddmm, dense_to_blocks, csr_to_blocks, layer, levels, narrow, nm_narrow,
-    /// first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, dense_to_blocks, csr_to_blocks, layer, levels, narrow,
+    /// nm_narrow, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -215,6 +216,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         .partition(|w| conversions::OPS.contains(&w.op));
     let (sampled, products): (Vec<_>, Vec<_>) =
         products.into_iter().partition(|w| w.op == sddmm::OP);
+    let (softmaxes, products): (Vec<_>, Vec<_>) =
+        products.into_iter().partition(|w| w.op == softmax::OP);
     let mut tally = sweep::Tally::default();
     if !products.is_empty() {
         tally = sweep::run(gpu, arguments, &products, &mut recorder)?;
@@ -223,6 +226,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         tally += sddmm::run(gpu, arguments, &sampled, &mut recorder)?;
     }
     tally += conversions::run(gpu, arguments, &conversions, &mut recorder)?;
+    tally += softmax::run(gpu, arguments, &softmaxes, &mut recorder)?;
     println!("{} cases, {} faults of ours", tally.cases, tally.faults);
     Ok(complete && tally.faults == 0)
 }
@@ -266,8 +270,11 @@ fn selected(arguments: &Arguments) -> Vec<Workload> {
             folder.display()
         );
     }
-    problems::workloads(data)
+    let products = problems::workloads(data);
+    let softmaxes = softmax::workloads(&products);
+    products
         .into_iter()
+        .chain(softmaxes)
         .filter(|w| arguments.wants(w))
         .collect()
 }

@@ -8,15 +8,14 @@ use crate::device::{Buffer, Gpu, Result};
 use crate::ours::{by_dtype, text};
 use crate::peers::cublas::CuBlas;
 use crate::peers::sddmm::CuSparseSddmm;
-use crate::problems::{Dtype, Problem, SEED, Source, Workload};
+use crate::problems::{Dtype, Problem, Source, Workload};
 use crate::record::{Limits, Recorder, Row};
 use crate::sweep::Tally;
 use crate::timing::{Times, measure};
 use einsparse::driver::RawStream;
-use einsparse::formats::{Csr, CsrPattern, Dense, FormatError, bf16, f16};
+use einsparse::formats::{Csr, Dense, bf16, f16};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Options, RawSampled, SparseTensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Name of the operation.
 pub const OP: &str = "sddmm";
@@ -48,7 +47,11 @@ pub fn workloads(all: &mut Vec<Workload>) {
         ("rmat17", Source::Rmat(17), &[64, 128]),
         ("uniform-4096x4096-d0.2", uniform(0.2), &[64, 256]),
         ("uniform-4096x4096-d0.05", uniform(0.05), &[64, 256]),
-        ("attention-4096", Source::Attention(4096), &[64, 128]),
+        (
+            "attention-4096",
+            Source::Attention(4096, 256, 0.05),
+            &[64, 128],
+        ),
     ];
     own.extend(others.map(|(name, source, ns)| Workload {
         op: OP,
@@ -59,19 +62,6 @@ pub fn workloads(all: &mut Vec<Workload>) {
         quick: true,
     }));
     all.append(&mut own);
-}
-
-/// A causal mask: a band of 256 columns, and one of twenty of those before it.
-pub fn attention(extent: usize) -> std::result::Result<CsrPattern, FormatError> {
-    let mut rng = StdRng::seed_from_u64(SEED);
-    let (mut offsets, mut columns) = (vec![0u32], Vec::new());
-    for row in 0..extent as u32 {
-        let band = row.saturating_sub(255);
-        columns.extend((0..band).filter(|_| rng.random_bool(0.05)));
-        columns.extend(band..=row);
-        offsets.push(columns.len() as u32);
-    }
-    CsrPattern::new(extent, extent, offsets, columns)
 }
 
 /// One pattern x element type x number of terms, on the device.

@@ -9,6 +9,7 @@ mod panel;
 mod prune;
 mod sampled;
 mod sddmm;
+mod softmax;
 mod turns;
 
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
+pub use softmax::RawSoftmax;
+pub(crate) use softmax::SoftmaxLaunch;
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]

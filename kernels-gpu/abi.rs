@@ -8,6 +8,7 @@ mod nm;
 mod prune;
 mod sampled;
 mod sddmm;
+mod softmax;
 mod wgmma;
 pub use convert::*;
 pub use levels::*;
@@ -16,6 +17,7 @@ pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
 pub use sddmm::*;
+pub use softmax::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -91,6 +93,8 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// Softmax of the entries of each row, or its gradient.
+    Softmax,
 }
 
 /// How a kernel walks the sparse operand.

@@ -200,6 +200,14 @@ macro_rules! for_each_kernel {
                 prune_bf16: Direct, Bf16, Word32;
                 prune_int8: Direct, Int8, Word32;
             }
+            softmax "softmax" SoftmaxParams sm_80 Softmax {
+                softmax_f32: Csr, F32, SoftmaxRows<4, 8, 4, false>;
+                softmax_f16: Csr, F16, SoftmaxRows<8, 4, 2, false>;
+                softmax_bf16: Csr, Bf16, SoftmaxRows<8, 4, 2, false>;
+                softmax_gradient_f32: Csr, F32, SoftmaxRows<4, 8, 4, true>;
+                softmax_gradient_f16: Csr, F16, SoftmaxRows<8, 4, 2, true>;
+                softmax_gradient_bf16: Csr, Bf16, SoftmaxRows<8, 4, 2, true>;
+            }
             levels "levels" LevelsParams sm_90a Teaching {
                 level_0_loop: Direct, F16, Level<0>;
                 level_1_shared: Direct, F16, Level<1>;

@@ -21,4 +21,5 @@ mod rows;
 mod runs;
 mod sampled;
 mod sddmm;
+mod softmax;
 mod zeros;
