@@ -46,7 +46,7 @@ pub use context::Context;
 pub use convert::{BlockChoice, BlockConverter, RawBlocks};
 pub use device::{Device, Stream};
 pub use error::{Error, Refusal, Result};
-pub use launch::RawSpmm;
+pub use launch::{RawSampled, RawSoftmax, RawSpmm};
 pub use plan::{Choice, Determinism, Options, Plan, Precision, SampledPlan, ZerosRule};
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

@@ -9,6 +9,8 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod sddmm;
+mod softmax;
 mod wgmma;
 pub use batched::*;
 pub use convert::*;
@@ -18,6 +20,8 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use sddmm::*;
+pub use softmax::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -95,6 +99,8 @@ pub enum Operation {
     Convert,
     /// One step of bringing entries into another order or format.
     Entries,
+    /// Softmax of the entries of each row, or its gradient.
+    Softmax,
 }
 
 /// How a kernel walks the sparse operand.

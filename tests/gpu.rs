@@ -20,4 +20,6 @@ mod places;
 mod rows;
 mod runs;
 mod sampled;
+mod sddmm;
+mod softmax;
 mod zeros;

@@ -125,7 +125,7 @@ impl Problem {
 }
 
 /// Largest power of two, at most 16, that divides every number.
-fn alignment_of(numbers: &[usize]) -> usize {
+pub(super) fn alignment_of(numbers: &[usize]) -> usize {
     numbers.iter().fold(16, |a, &x| {
         if x == 0 {
             a
@@ -205,7 +205,7 @@ pub(super) fn choose<T: Scalar>(
 }
 
 /// A variant that the plan asks for has to exist.
-fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
+pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
     match &options.variant {
         Some(name) if crate::registry::find(name).is_none() => Err(Error::NoKernel {
             indirect: indirect.to_string(),
@@ -319,7 +319,11 @@ pub(super) fn stored_block(problem: &Problem) -> (usize, usize) {
 }
 
 /// Elements from one row of an operand to the next; `width` for operands that are not on a device.
-fn leading<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str, width: usize) -> usize {
+pub(super) fn leading<T: Scalar>(
+    operands: &[(&str, Operand<'_, T>)],
+    name: &str,
+    width: usize,
+) -> usize {
     match operands.iter().find(|(n, _)| *n == name) {
         Some((_, Operand::Dense(d))) => d.leading(),
         _ => width,

@@ -30,6 +30,8 @@ mod nm;
 mod prune;
 mod ptx;
 mod sampled;
+mod sddmm;
+mod softmax;
 mod spmm;
 mod tile;
 mod walk;
