@@ -172,7 +172,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
-        WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
+        WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted => predict_gather(row, work, machine),
     }
 }
 
@@ -217,7 +217,9 @@ fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let sectors = (work.n as f64 * element / 32.0).ceil() * 32.0;
     let bytes_us = entries * sectors / gather_rate(work, machine, row.dtype) * 1e6;
     let width = (work.n as f64).min(f64::from(row.columns)) * element;
-    let lines = entries * tiles * ((width / 128.0).ceil() + ENTRY_LINES);
+    // A value that is read through a permutation is a line of its own.
+    let apart = if row.walk == WalkKind::Permuted { 1.0 } else { 0.0 };
+    let lines = entries * tiles * ((width / 128.0).ceil() + ENTRY_LINES + apart);
     // Four schedulers issue, one L1 looks up.
     let lines_us = lines / (machine.issue / 4.0 * LINES_PER_CLOCK) * 1e6;
     // Per entry and tile: address, predicate and entry; per vector of B: load, predicate, conversions, FMAs.

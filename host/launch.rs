@@ -1,7 +1,9 @@
 //! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched. Conversions to
 //! blocks likewise. The only place that launches a kernel.
 
+mod batched;
 mod convert;
+mod entries;
 mod gather;
 mod maps;
 mod nm;
@@ -26,12 +28,15 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
+use batched::Batched;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
 
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
+pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check};
+pub use entries::{Order, RawEntries};
 pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub use sampled::RawSampled;
@@ -62,6 +67,9 @@ pub struct RawSpmm {
     pub gate: u64,
     /// Elements from one row of the gate to the next.
     pub ldg: usize,
+    /// Elements from the values of A of one of a batch to those of the next; 0 where all have the same. Families of single
+    /// entries alone.
+    pub value_stride: usize,
     /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,
 }
@@ -79,6 +87,7 @@ impl Default for RawSpmm {
             bias: 0,
             gate: 0,
             ldg: 0,
+            value_stride: 0,
             alpha: 1.0,
         }
     }
@@ -130,6 +139,8 @@ pub(crate) struct Extents {
 pub(crate) enum Launch {
     /// Families `spmm` and `block`.
     Gather(Box<Gather>),
+    /// Family `batched`.
+    Batched(Box<Batched>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
     /// Families `nm` and `nm_narrow`.
@@ -139,7 +150,7 @@ pub(crate) enum Launch {
 impl Launch {
     /// A sparse A given by its runs, and by what its blocks look like where the kernel wants that; C of type `out`.
     pub(crate) fn new(
-        device: &Device,
+        device: &Arc<Device>,
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
@@ -160,6 +171,9 @@ impl Launch {
                     out,
                 )?)))
             }
+            ("batched", matrix) => Ok(Launch::Batched(Box::new(Batched::new(
+                device, row, form, extents, matrix,
+            )?))),
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
@@ -174,6 +188,7 @@ impl Launch {
     pub(crate) fn row(&self) -> &'static Row {
         match self {
             Launch::Gather(launch) => launch.row(),
+            Launch::Batched(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
         }
@@ -183,6 +198,7 @@ impl Launch {
     pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
         match self {
             Launch::Gather(launch) => launch.fits(runs),
+            Launch::Batched(launch) => launch.fits(runs, columns),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
         }
@@ -206,6 +222,7 @@ impl Launch {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Launch::Gather(launch) => launch.bytes(),
+            Launch::Batched(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
         }
@@ -215,6 +232,7 @@ impl Launch {
     pub(crate) fn describe(&self) -> String {
         match self {
             Launch::Gather(launch) => launch.describe(),
+            Launch::Batched(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
         }
@@ -229,6 +247,7 @@ impl Launch {
         unsafe {
             match self {
                 Launch::Gather(launch) => launch.run(raw, stream),
+                Launch::Batched(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
             }

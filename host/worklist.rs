@@ -30,6 +30,11 @@ impl Runs {
         }
     }
 
+    /// Runs of rows that start at `offsets`, the last of which is the end of all.
+    pub fn of_offsets(offsets: &[u32]) -> Runs {
+        Runs::new(from_offsets(offsets))
+    }
+
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
     /// on another axis than 0, tensors of another order than 2).
     pub fn of<T: Element>(matrix: &AnySparse<T>) -> Option<Runs> {

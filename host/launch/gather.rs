@@ -70,8 +70,8 @@ impl Gather {
             runs: Arc::clone(runs),
             items: device.upload(Item::words(&list.items))?,
             slots: device.upload(Slot::words(&list.slots))?,
-            partial: DeviceMemory::alloc(device.context(), partial_bytes)?,
-            counters: device.zeros(list.counters as usize * tiles * 4)?,
+            partial: DeviceMemory::alloc(device.context(), partial_bytes * extents.items)?,
+            counters: device.zeros(list.counters as usize * tiles * 4 * extents.items)?,
             item_count,
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
@@ -97,6 +97,11 @@ impl Gather {
 
     /// What `explain` says of the geometry.
     pub(super) fn describe(&self) -> String {
+        self.describe_with(0)
+    }
+
+    /// The same where there are so many bytes more.
+    pub(super) fn describe_with(&self, more: usize) -> String {
         format!(
             "{} items, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.item_count,
@@ -105,7 +110,7 @@ impl Gather {
             self.grid[1],
             self.row.threads,
             self.row.shared_bytes,
-            self.bytes()
+            self.bytes() + more
         )
     }
 
@@ -115,16 +120,36 @@ impl Gather {
     /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let params = self.params(raw)?;
+        // SAFETY: the params are those of the family; the rest is the caller's promise.
+        unsafe { self.launch(1, &params, stream) }
+    }
+
+    /// Queues the kernel for as many products as the grid is deep.
+    ///
+    /// # Safety
+    /// The params are those of the row's family, of [`Gather::params`], and as in [`Gather::run`].
+    pub(super) unsafe fn launch<P: Copy>(
+        &self,
+        depth: u32,
+        params: &P,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
         self.function.context().set_current()?;
-        let config = config(self.row, self.grid);
+        let config = config(self.row, [self.grid[0], self.grid[1], depth]);
         self.turns.queue(self.cut_rows > 0, stream, || {
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
             // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, &params) }
+            unsafe { self.function.launch(&config, stream, params) }
         })
     }
 
-    fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
+    /// Bytes of partial sums and of counters of one product.
+    pub(super) fn strides(&self) -> [u64; 2] {
+        let items = self.extents.items.max(1);
+        [self.partial.bytes(), self.counters.bytes()].map(|bytes| (bytes / items) as u64)
+    }
+
+    pub(super) fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
         let Extents { m, k, n, .. } = self.extents;
         let element = self.row.dtype.bytes();
         Ok(SpmmParams {

@@ -29,6 +29,8 @@ pub(crate) enum Matrix<'a> {
         block: (usize, usize),
         /// Blocks that the array of values holds.
         stored: usize,
+        /// Where `columns` lies on the device.
+        address: u64,
     },
     /// A dense one, with the elements from one row to the next.
     Dense { leading: usize },
@@ -109,6 +111,7 @@ impl Panels {
                 columns,
                 block,
                 stored,
+                ..
             } => (
                 Source::Blocks(runs, columns, block, form.order.transposed),
                 stored_blocks(block, stored),

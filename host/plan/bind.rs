@@ -127,7 +127,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Operand::Sparse(a) => {
                 let same = Some(a.format()) == form.format
                     && a.runs()
-                        .is_some_and(|r| launch.fits(r, crate::strips::block_columns(a.pattern())));
+                        .is_some_and(|r| launch.fits(r, crate::tensor::columns_of(a.pattern())));
                 let (true, Some(arrays)) = (same, a.device()) else {
                     return Err(Error::Operand {
                         name: form.sparse.clone(),
@@ -165,6 +165,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             bias,
             gate,
             ldg,
+            value_stride: 0,
             alpha: self.factor(operands)?,
         })
     }

@@ -176,9 +176,10 @@ pub(super) fn choose<T: Scalar>(
     let matrix = match find(operands, &form.sparse)? {
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
-            columns: crate::strips::block_columns(a.pattern()).unwrap_or(&[]),
+            columns: crate::tensor::columns_of(a.pattern()).unwrap_or(&[]),
             block: stored_block(&problem),
             stored: problem.work.index_slots as usize,
+            address: a.columns_address().unwrap_or(0),
         },
         Operand::Dense(a) => Matrix::Dense {
             leading: a.leading(),

@@ -62,11 +62,19 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
         }
         None => {}
     }
-    if problem.order.transposed && row.walk != WalkKind::Block {
+    let turns = matches!(row.walk, WalkKind::Block | WalkKind::Permuted);
+    if problem.order.transposed && !turns {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
+    if row.walk == WalkKind::Permuted && !problem.order.transposed {
+        return Some("walks a transposed pattern, and the product takes A as it is".into());
+    }
+    let batched = row.family == "batched";
+    if batched && row.walk == WalkKind::Csr && problem.work.items == 1 {
+        return Some("is for batches".into());
+    }
     let wide = has_strips(row) || row.walk == WalkKind::Nm;
-    if problem.work.items != 1 && !wide {
+    if problem.work.items != 1 && !wide && !batched {
         return Some("computes one product at a time, not a batch".into());
     }
     // A gate has the type of the operands, not of C.

@@ -162,7 +162,7 @@ steps! {
     /// Running sums of each digit over the tiles.
     SortPlace = STEP_SORT_PLACE 105, blocks 6, shared SCAN_BYTES;
     /// Keys and what they carry to their places, equal ones in the order they had.
-    SortMove = STEP_SORT_MOVE 106, blocks 3, shared SCAN_BYTES + ((CONVERT_THREADS / 32 * 4) << SORT_BITS);
+    SortMove = STEP_SORT_MOVE 106, blocks 4, shared SCAN_BYTES + ((CONVERT_THREADS / 32 * 4) << SORT_BITS) + 4 * SORT_TILE;
     /// First group of every row.
     GroupStarts = STEP_GROUP_STARTS 107, blocks 6, shared SCAN_BYTES;
     /// CSR to the slots of GroupCOO or ELL.

@@ -2,7 +2,7 @@
 //! entries are in front of theirs, and every element goes to its place.
 
 use super::turns::{in_front, start_of, take};
-use super::{ALL_LANES, Body, Elem, copy, element, global, gpu, lane, magnitude, warp, word};
+use super::{ALL_LANES, Body, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
 use crate::abi::*;
 use crate::device::ptx::grid;
 
@@ -49,7 +49,7 @@ fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
     }
     let mut start = first;
     unroll!(v < 4, {
-        write::<E, V>(p, &held.raw[v], held.keep[v], column + v as u32 * 32 * V as u32, start + before[v]);
+        write::<E>(p, &held.raw[v], held.keep[v], column + v as u32 * 32 * V as u32, start + before[v]);
         start += all[v];
     });
 }
@@ -109,16 +109,38 @@ fn warp_places(own: u32) -> (u32, u32) {
     (before, all)
 }
 
+/// What is kept of a vector. Most elements are not: a loop over those that are takes fewer steps than one over all.
 #[inline(always)]
-fn write<E: Elem, const V: usize>(p: &EntriesParams, raw: &[u32; 4], keep: u32, column: u32, first: u32) {
-    let mut to = first;
-    unroll!(i < V, {
-        if keep >> i & 1 != 0 {
-            if to < p.capacity {
-                global::store_b32(word(p.out_columns, to as u64), column + i as u32);
-                E::store_raw(p.out_values + to as u64 * E::BYTES as u64, element::<E>(raw, i));
-            }
-            to += 1;
+fn write<E: Elem>(p: &EntriesParams, raw: &Raw, keep: u32, column: u32, first: u32) {
+    let (mut to, mut left) = (first, keep);
+    while left != 0 {
+        let i = left.trailing_zeros();
+        if to < p.capacity {
+            global::store_b32(word(p.out_columns, to as u64), column + i);
+            E::store_raw(p.out_values + to as u64 * E::BYTES as u64, chosen::<E>(raw, i));
         }
-    });
+        to += 1;
+        left &= left - 1;
+    }
+}
+
+/// Element `i` of a raw vector, `i` known at run time only.
+#[inline(always)]
+fn chosen<E: Elem>(raw: &Raw, i: u32) -> Raw {
+    let of_pair = |high: bool| if high { [raw[2], raw[3]] } else { [raw[0], raw[1]] };
+    match E::BYTES {
+        8 => {
+            let [low, high] = of_pair(i > 0);
+            [low, high, 0, 0]
+        }
+        4 => {
+            let [even, odd] = of_pair(i > 1);
+            [if i % 2 == 0 { even } else { odd }, 0, 0, 0]
+        }
+        _ => {
+            let [even, odd] = of_pair(i > 3);
+            let pair = if i & 2 == 0 { even } else { odd };
+            [pair >> (i % 2 * 16) & 0xffff, 0, 0, 0]
+        }
+    }
 }

@@ -116,34 +116,32 @@ impl Body for SortMove {
             copy::store_shared_b32(counters + w * 4, 0);
             w += CONVERT_THREADS;
         }
-        let mut keys = [[0u32; 8]; 2];
-        unroll!(half < 2, {
-            unroll!(i < 8, {
-                let at = first_key() + (half * 8 + i) as u32 * 32;
-                keys[half][i] = key(p, at, at < p.count);
-            });
-        });
         gpu::sync_threads();
         let own = counters + gpu::thread() / 32 * digits * 4;
-        let mut ranks = [[0u32; 8]; 2];
-        unroll!(half < 2, {
+        // Digit and rank of each key, both below 2^16, in a word of shared memory: registers would not do.
+        let places = counters + digits * WARPS * 4 + gpu::thread() / 32 * WARP_KEYS * 4 + lane() * 4;
+        let mut done = 0;
+        while done < 16 {
+            let mut found = [0u32; 8];
             unroll!(i < 8, {
-                let at = first_key() + (half * 8 + i) as u32 * 32;
-                ranks[half][i] = rank(p, own, digit(p, keys[half][i]), at < p.count);
+                let at = first_key() + (done + i as u32) * 32;
+                found[i] = digit(p, key(p, at, at < p.count));
             });
-        });
+            unroll!(i < 8, {
+                let at = first_key() + (done + i as u32) * 32;
+                let place = found[i] << 16 | rank(p, own, found[i], at < p.count);
+                copy::store_shared_b32(places + (done + i as u32) * 128, place);
+            });
+            done += 8;
+        }
         gpu::sync_threads();
         bases(p, counters, digits);
         gpu::sync_threads();
-        unroll!(half < 2, {
-            unroll!(i < 8, {
-                let at = first_key() + (half * 8 + i) as u32 * 32;
-                if at < p.count {
-                    let base = copy::load_shared_b32(own + digit(p, keys[half][i]) * 4);
-                    deliver(p, at, keys[half][i], base + ranks[half][i]);
-                }
-            });
-        });
+        done = 0;
+        while done < 16 {
+            deliver(p, own, places + done * 128, first_key() + done * 32);
+            done += 4;
+        }
     }
 }
 
@@ -194,28 +192,38 @@ fn bases(p: &EntriesParams, counters: u32, digits: u32) {
     }
 }
 
+/// Four keys of a lane, 32 apart, to their places.
 #[inline(always)]
-fn deliver(p: &EntriesParams, from: u32, key: u32, to: u32) {
-    let from = from as u64;
-    let first = if p.flags & SORT_FIRST != 0 {
-        from as u32
-    } else {
-        global::load_b32_fresh(word(p.first, from), true)
-    };
-    let second = global::load_b32_fresh(word(p.second, from), p.flags & SORT_SECOND != 0);
-    if p.flags & SORT_KEYS != 0 {
-        global::store_b32(word(p.out_keys, to as u64), key);
-    }
-    // What is padding comes last, and has no place.
-    if to >= p.capacity {
-        return;
-    }
-    if p.flags & SORT_PAIRS != 0 {
-        global::store_v2(p.out_first + to as u64 * 8, [second, first]);
-        return;
-    }
-    global::store_b32(word(p.out_first, to as u64), first);
-    if p.flags & SORT_SECOND != 0 {
-        global::store_b32(word(p.out_second, to as u64), second);
-    }
+fn deliver(p: &EntriesParams, counters: u32, places: u32, base: u32) {
+    let mut to = [0u32; 4];
+    let mut first = [0u32; 4];
+    let mut second = [0u32; 4];
+    unroll!(i < 4, {
+        let at = base + i as u32 * 32;
+        let place = copy::load_shared_b32(places + i as u32 * 128);
+        to[i] = copy::load_shared_b32(counters + (place >> 16) * 4) + (place & 0xffff);
+        let (ok, given) = (at < p.count, p.flags & SORT_FIRST == 0);
+        first[i] = global::load_b32_fresh(word(p.first, at as u64), ok && given);
+        first[i] = if given { first[i] } else { at };
+        let carried = p.flags & SORT_SECOND != 0;
+        second[i] = global::load_b32_fresh(word(p.second, at as u64), ok && carried);
+    });
+    unroll!(i < 4, {
+        let at = base + i as u32 * 32;
+        let place = to[i] as u64;
+        if at < p.count && p.flags & SORT_KEYS != 0 {
+            global::store_b32(word(p.out_keys, place), key(p, at, true));
+        }
+        // What is padding comes last, and has no place.
+        if at < p.count && to[i] < p.capacity {
+            if p.flags & SORT_PAIRS != 0 {
+                global::store_v2(p.out_first + place * 8, [second[i], first[i]]);
+            } else {
+                global::store_b32(word(p.out_first, place), first[i]);
+                if p.flags & SORT_SECOND != 0 {
+                    global::store_b32(word(p.out_second, place), second[i]);
+                }
+            }
+        }
+    });
 }
