@@ -7,6 +7,7 @@ mod case;
 mod check;
 mod conversions;
 mod device;
+mod entries;
 mod host_ops;
 mod layer;
 mod levels;
@@ -38,7 +39,7 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, dense_to_blocks, csr_to_blocks, layer, levels, narrow,
+    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, dense_to_blocks, csr_to_blocks, layer, convert_entries, spmm_t, levels, narrow,
     /// nm_narrow, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -184,6 +185,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let first = arguments.wants_apart("first_result");
     let apart = [
         ("layer", layer::run as GpuOp),
+        ("convert_entries", entries::conversions),
+        ("spmm_t", entries::products),
         ("levels", levels::run),
         ("narrow", narrow::run),
         ("nm_narrow", nm_narrow::run),

@@ -172,7 +172,9 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
-        WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted => predict_gather(row, work, machine),
+        WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted => {
+            predict_gather(row, work, machine)
+        }
     }
 }
 
@@ -218,7 +220,11 @@ fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let bytes_us = entries * sectors / gather_rate(work, machine, row.dtype) * 1e6;
     let width = (work.n as f64).min(f64::from(row.columns)) * element;
     // A value that is read through a permutation is a line of its own.
-    let apart = if row.walk == WalkKind::Permuted { 1.0 } else { 0.0 };
+    let apart = if row.walk == WalkKind::Permuted {
+        1.0
+    } else {
+        0.0
+    };
     let lines = entries * tiles * ((width / 128.0).ceil() + ENTRY_LINES + apart);
     // Four schedulers issue, one L1 looks up.
     let lines_us = lines / (machine.issue / 4.0 * LINES_PER_CLOCK) * 1e6;

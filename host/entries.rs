@@ -13,12 +13,12 @@ use einsparse_formats::{
 };
 
 use crate::context::Context;
+use crate::convert::padded;
 use crate::device::Device;
 use crate::driver::{DeviceMemory, RawStream, copy_dtod_async};
 use crate::error::{Error, Result};
 use crate::launch::{Conversion, Entries, SortOut, Steps, Transpose, check};
 use crate::registry::Scalar;
-use crate::convert::padded;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zeros};
 
 pub use crate::launch::{Order, RawEntries};
@@ -76,7 +76,12 @@ impl<T: Scalar> EntryConverter<T> {
         if group == 0 {
             let (found, expected) = ("0".into(), "at least 1".into());
             let what = "group";
-            return Err(FormatError::Shape { what, found, expected }.into());
+            return Err(FormatError::Shape {
+                what,
+                found,
+                expected,
+            }
+            .into());
         }
         Self::new(context, (m, k), Conversion::GroupCoo(group), 0)
     }
@@ -140,7 +145,11 @@ fn floor_bits<T: Scalar>(threshold: f64) -> u64 {
     bytes[..own.len()].copy_from_slice(own);
     let bits = u64::from_le_bytes(bytes);
     // Rounded up: one below. Bits of magnitudes ascend with them.
-    if nearest.to_f64() > threshold { bits - 1 } else { bits }
+    if nearest.to_f64() > threshold {
+        bits - 1
+    } else {
+        bits
+    }
 }
 
 /// Brings patterns of one shape and number of entries to those of their transposes on a GPU, as often as wanted,
@@ -237,7 +246,10 @@ impl RowSorter {
     /// If the driver refuses a launch.
     pub unsafe fn run_raw(&self, offsets: u64, out: u64, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.sort.rows(&self.steps, self.order, self.k, [offsets, out], stream) }
+        unsafe {
+            self.sort
+                .rows(&self.steps, self.order, self.k, [offsets, out], stream)
+        }
     }
 }
 
@@ -245,7 +257,9 @@ impl RowSorter {
 fn unsupported(from: Format, to: Format) -> Error {
     Error::Operand {
         name: "sparse".into(),
-        reason: format!("is {from}, and entries are brought from csr to coo, groupcoo and ell, and from coo to csr, not to {to}"),
+        reason: format!(
+            "is {from}, and entries are brought from csr to coo, groupcoo and ell, and from coo to csr, not to {to}"
+        ),
     }
 }
 
@@ -275,7 +289,12 @@ impl Context {
         let &[m, k] = dense.shape() else {
             let (found, expected) = (dense.shape().len().to_string(), "2".into());
             let what = "order";
-            return Err(FormatError::Shape { what, found, expected }.into());
+            return Err(FormatError::Shape {
+                what,
+                found,
+                expected,
+            }
+            .into());
         };
         match (self.device(), dense.device()) {
             (None, None) => self.upload(dense_to_csr_by(&dense.to_dense()?, choice)?),
@@ -310,14 +329,28 @@ impl Context {
         let report = device.zeros(8)?;
         let stream = device.after_all()?;
         // SAFETY: the caller's promise; the report has two words.
-        unsafe { check(&steps, (m, k, entries), [offsets, columns, report.address()], stream)? };
+        unsafe {
+            check(
+                &steps,
+                (m, k, entries),
+                [offsets, columns, report.address()],
+                stream,
+            )?
+        };
         let mut found = [0u32; 2];
         device.read(&report, &mut found)?;
         let word = |array: u64, at: u32| -> Result<u32> {
             let one = DeviceMemory::alloc(device.context(), 4)?;
             let mut value = [0u32];
             // SAFETY: the report names places of the arrays.
-            unsafe { copy_dtod_async(one.address(), array + u64::from(at) * 4, 4, device.after_all()?)? };
+            unsafe {
+                copy_dtod_async(
+                    one.address(),
+                    array + u64::from(at) * 4,
+                    4,
+                    device.after_all()?,
+                )?
+            };
             device.read(&one, &mut value)?;
             Ok(value[0])
         };
@@ -513,8 +546,15 @@ impl<T: Scalar> SparseTensor<T> {
         device.read(&rows, &mut of_entries)?;
         let coords = vec![of_entries, p.columns().to_vec()];
         let pattern = CooPattern::new(vec![p.rows(), p.cols()], coords)?;
-        let own = copied::<T>(device, entries, [arrays.columns.address(), arrays.values.address()])?;
-        Ok(SparseTensor::made(Coo::new(pattern, host_zeros(entries)?)?.into(), own))
+        let own = copied::<T>(
+            device,
+            entries,
+            [arrays.columns.address(), arrays.values.address()],
+        )?;
+        Ok(SparseTensor::made(
+            Coo::new(pattern, host_zeros(entries)?)?.into(),
+            own,
+        ))
     }
 
     fn in_csr(&self, p: &CooPattern, arrays: &DeviceArrays) -> Result<SparseTensor<T>> {
@@ -533,7 +573,11 @@ impl<T: Scalar> SparseTensor<T> {
         };
         // SAFETY: the arrays have these sizes and live past the read below.
         unsafe { converter.run_raw(&raw, device.after_all()?)? };
-        let own = copied::<T>(device, entries, [arrays.columns.address(), arrays.values.address()])?;
+        let own = copied::<T>(
+            device,
+            entries,
+            [arrays.columns.address(), arrays.values.address()],
+        )?;
         csr_of(device, (m, k), &starts, own, entries)
     }
 
@@ -551,7 +595,10 @@ impl<T: Scalar> SparseTensor<T> {
         let mut columns = vec![0u32; slots];
         device.read(&own.columns, &mut columns)?;
         let pattern = EllPattern::new(p.rows(), p.cols(), width, columns)?;
-        Ok(SparseTensor::made(Ell::new(pattern, host_zeros(slots)?)?.into(), own))
+        Ok(SparseTensor::made(
+            Ell::new(pattern, host_zeros(slots)?)?.into(),
+            own,
+        ))
     }
 
     fn grouped(
@@ -563,7 +610,8 @@ impl<T: Scalar> SparseTensor<T> {
         let (device, shape) = (&arrays.device, (p.rows(), p.cols()));
         let lengths = p.offsets().windows(2).map(|w| (w[1] - w[0]) as usize);
         // As on the CPU: by the rows that have entries.
-        let group = group.unwrap_or_else(|| RowStats::from_counts(lengths.filter(|&n| n > 0)).group());
+        let group =
+            group.unwrap_or_else(|| RowStats::from_counts(lengths.filter(|&n| n > 0)).group());
         let context = Context::of(device);
         let converter = EntryConverter::<T>::to_group_coo(&context, shape, group)?;
         let offsets = device.upload(p.offsets())?;
@@ -582,13 +630,20 @@ impl<T: Scalar> SparseTensor<T> {
             ..self.raw_of(arrays, &offsets, &own, slots)
         };
         // SAFETY: the arrays have these sizes and live past the reads below.
-        unsafe { converter.entries.fill_groups(&raw, group, device.after_all()?)? };
+        unsafe {
+            converter
+                .entries
+                .fill_groups(&raw, group, device.after_all()?)?
+        };
         let (mut index, mut columns) = (vec![0u32; groups], vec![0u32; slots]);
         device.read(&rows, &mut index)?;
         device.read(&own.columns, &mut columns)?;
         let shape = vec![p.rows(), p.cols()];
         let pattern = GroupCooPattern::new(shape, 0, group, index, vec![columns])?;
-        Ok(SparseTensor::made(GroupCoo::new(pattern, host_zeros(slots)?)?.into(), own))
+        Ok(SparseTensor::made(
+            GroupCoo::new(pattern, host_zeros(slots)?)?.into(),
+            own,
+        ))
     }
 
     fn raw_of(
@@ -626,9 +681,8 @@ impl<T: Scalar> SparseTensor<T> {
         let (m, k, entries) = (p.rows(), p.cols(), p.columns().len());
         let transpose = Transpose::new(device, (m, k), entries, false, T::DTYPE)?;
         let own = room::<T>(device, entries)?;
-        let [starts, permutation] = [k + 1, entries].map(|words| {
-            DeviceMemory::alloc(device.context(), 4 * words)
-        });
+        let [starts, permutation] =
+            [k + 1, entries].map(|words| DeviceMemory::alloc(device.context(), 4 * words));
         let (starts, permutation) = (starts?, permutation?);
         let offsets = device.upload(p.offsets())?;
         let out = SortOut {
@@ -638,7 +692,11 @@ impl<T: Scalar> SparseTensor<T> {
             ..SortOut::default()
         };
         let from = [offsets.address(), arrays.columns.address()];
-        let values = [arrays.values.address(), permutation.address(), own.values.address()];
+        let values = [
+            arrays.values.address(),
+            permutation.address(),
+            own.values.address(),
+        ];
         let stream = device.after_all()?;
         // SAFETY: the arrays have these sizes and live past the reads in `csr_of`.
         unsafe {

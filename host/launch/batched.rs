@@ -96,7 +96,10 @@ impl Batched {
 
     pub(super) fn describe(&self) -> String {
         let turned = match &self.turned {
-            Some(own) => format!(", {} bytes of transposed pattern among them", own.pairs.bytes()),
+            Some(own) => format!(
+                ", {} bytes of transposed pattern among them",
+                own.pairs.bytes()
+            ),
             None => String::new(),
         };
         let batch = match self.extents.items {
@@ -113,7 +116,10 @@ impl Batched {
     /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let own = RawSpmm {
-            columns: self.turned.as_ref().map_or(raw.columns, |t| t.pairs.address()),
+            columns: self
+                .turned
+                .as_ref()
+                .map_or(raw.columns, |t| t.pairs.address()),
             ..*raw
         };
         let dtype = self.row().dtype;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use einsparse_formats::convert::EntryChoice;
 use einsparse_kernels::abi::{
     COMPACT_TOP, CONVERT_THREADS, COPIES, Divisor, ENTRY_TILE, EntriesParams, FILL_ELL,
-    STEP_CHECK_ENTRIES, STEP_COMPACT, STEP_ENTRY_OFFSETS, STEP_ENTRY_ROWS, STEP_FILL_SLOTS,
-    STEP_GROUP_STARTS, STEP_PERMUTE_VALUES, STEP_TOP_ENTRIES, SEGMENT_VECTORS, SEGMENTS, TURNS_HEAD,
+    SEGMENT_VECTORS, SEGMENTS, STEP_CHECK_ENTRIES, STEP_COMPACT, STEP_ENTRY_OFFSETS,
+    STEP_ENTRY_ROWS, STEP_FILL_SLOTS, STEP_GROUP_STARTS, STEP_PERMUTE_VALUES, STEP_TOP_ENTRIES,
+    TURNS_HEAD,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -62,10 +63,6 @@ impl Steps {
         })
     }
 
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
     /// Queues a step of `blocks` thread blocks; `first`: it reads nothing that a step ahead of it wrote.
     ///
     /// # Safety
@@ -84,7 +81,10 @@ impl Steps {
         };
         let config = LaunchConfig {
             overlap_previous: self.overlaps && !first,
-            ..config(kernel.row, [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1])
+            ..config(
+                kernel.row,
+                [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1],
+            )
         };
         // SAFETY: the params are those of the family; the rest is the caller's promise.
         unsafe { kernel.function.launch(&config, stream, params) }
@@ -165,12 +165,19 @@ impl Entries {
         small("columns", k)?;
         let dense = matches!(conversion, Conversion::Dense(_));
         if dense {
-            within("elements of the matrix", m.saturating_mul(k), u32::MAX as usize)?;
+            within(
+                "elements of the matrix",
+                m.saturating_mul(k),
+                u32::MAX as usize,
+            )?;
         }
         let grouped = matches!(conversion, Conversion::GroupCoo(_));
         // The narrowest segments, of matrices that are not aligned, make the most thread blocks.
         let blocks = match conversion {
-            Conversion::Dense(_) => segments(k, 1).0.saturating_mul(m).div_ceil(SEGMENTS as usize),
+            Conversion::Dense(_) => segments(k, 1)
+                .0
+                .saturating_mul(m)
+                .div_ceil(SEGMENTS as usize),
             _ if grouped => tiles(m + 1),
             _ => 0,
         };
@@ -269,7 +276,11 @@ impl Entries {
         unsafe {
             self.steps
                 .launch(STEP_ENTRY_ROWS, (false, false), blocks, stream, &of_groups)?;
-            let blocks = if self.m == 0 { 0 } else { copies(groups * group) };
+            let blocks = if self.m == 0 {
+                0
+            } else {
+                copies(groups * group)
+            };
             self.steps
                 .launch(STEP_FILL_SLOTS, (false, false), blocks, stream, &params)
         }
@@ -288,7 +299,9 @@ impl Entries {
             return unsafe { memset_d32_async(raw.offsets, 0, self.m + 1, stream) };
         }
         let vector = 16 / self.dtype.bytes();
-        let whole = [self.k, raw.leading].iter().all(|e| e.is_multiple_of(vector));
+        let whole = [self.k, raw.leading]
+            .iter()
+            .all(|e| e.is_multiple_of(vector));
         let aligned = whole && raw.source.is_multiple_of(16);
         let (across, columns) = segments(self.k, if aligned { vector } else { 1 });
         let blocks = (across * self.m).div_ceil(SEGMENTS as usize);
@@ -317,7 +330,8 @@ impl Entries {
         match self.conversion {
             Conversion::Dense(choice) => {
                 if m > 1 && raw.leading < k {
-                    let reason = format!("leading dimension {} is below its {k} columns", raw.leading);
+                    let reason =
+                        format!("leading dimension {} is below its {k} columns", raw.leading);
                     return Err(refused("dense", reason));
                 }
                 if let EntryChoice::TopPerRow(count) = choice {
@@ -348,7 +362,11 @@ impl Entries {
             columns: raw.columns,
             keys: raw.rows,
             rows: raw.rows,
-            starts: if made { raw.offsets } else { self.starts.address() },
+            starts: if made {
+                raw.offsets
+            } else {
+                self.starts.address()
+            },
             out_columns: raw.out_columns,
             out_values: raw.out_values,
             turns: self.turns.address(),
@@ -356,7 +374,11 @@ impl Entries {
             floor: self.floor,
             m: small("rows", m)?,
             k: small("columns", k)?,
-            count: if from_coo { small("entries", raw.capacity)? } else { 0 },
+            count: if from_coo {
+                small("entries", raw.capacity)?
+            } else {
+                0
+            },
             capacity: small("slots", capacity)?,
             tiles: tiles(m + 1) as u32,
             top: small("entries of a row", top)?,

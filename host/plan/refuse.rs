@@ -70,9 +70,6 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
         return Some("walks a transposed pattern, and the product takes A as it is".into());
     }
     let batched = row.family == "batched";
-    if batched && row.walk == WalkKind::Csr && problem.work.items == 1 {
-        return Some("is for batches".into());
-    }
     let wide = has_strips(row) || row.walk == WalkKind::Nm;
     if problem.work.items != 1 && !wide && !batched {
         return Some("computes one product at a time, not a batch".into());

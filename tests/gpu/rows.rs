@@ -11,14 +11,14 @@ use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, other orders of axes their own
 /// expressions.
 pub fn takes_any(row: &Row) -> bool {
-    row.is_plain() && row.walk != WalkKind::Nm
+    row.is_plain() && ![WalkKind::Nm, WalkKind::Permuted].contains(&row.walk)
 }
 
 /// Formats a row is run with.
 pub fn formats(row: &Row) -> Vec<String> {
     let b = format!("{}x{}", row.block.0, row.block.1);
     match row.walk {
-        WalkKind::Csr => [
+        WalkKind::Csr | WalkKind::Permuted => [
             "csr",
             "coo",
             "ell",

@@ -121,7 +121,12 @@ impl Sort {
             } else {
                 let to = &self.between[pass % 2];
                 let all = self.count;
-                (to.keys.address(), to.first.address(), to.second.address(), all)
+                (
+                    to.keys.address(),
+                    to.first.address(),
+                    to.second.address(),
+                    all,
+                )
             };
             flags |= if keys != 0 { SORT_KEYS } else { 0 };
             flags |= if last && out.pairs { SORT_PAIRS } else { 0 };
@@ -316,8 +321,13 @@ impl Transpose {
         };
         // SAFETY: the caller's promise.
         unsafe {
-            self.steps
-                .launch(STEP_PERMUTE_VALUES, (false, false), copies(count), stream, &params)
+            self.steps.launch(
+                STEP_PERMUTE_VALUES,
+                (false, false),
+                copies(count),
+                stream,
+                &params,
+            )
         }
     }
 }

@@ -37,7 +37,12 @@ fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
     let (low, low_all) = warp_scan(kept(0) | kept(1) << 16);
     let (high, high_all) = warp_scan(kept(2) | kept(3) << 16);
     let before = [low & 0xffff, low >> 16, high & 0xffff, high >> 16];
-    let all = [low_all & 0xffff, low_all >> 16, high_all & 0xffff, high_all >> 16];
+    let all = [
+        low_all & 0xffff,
+        low_all >> 16,
+        high_all & 0xffff,
+        high_all >> 16,
+    ];
     let own = all[0] + all[1] + all[2] + all[3];
     let (of_warps, of_tile) = warp_places(own);
     let first = in_front(p, turn, of_tile) + of_warps;
@@ -49,7 +54,13 @@ fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
     }
     let mut start = first;
     unroll!(v < 4, {
-        write::<E>(p, &held.raw[v], held.keep[v], column + v as u32 * 32 * V as u32, start + before[v]);
+        write::<E>(
+            p,
+            &held.raw[v],
+            held.keep[v],
+            column + v as u32 * 32 * V as u32,
+            start + before[v],
+        );
         start += all[v];
     });
 }
@@ -58,9 +69,16 @@ fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
 fn hold<E: Elem, const V: usize>(p: &EntriesParams, row: u32, column: u32) -> Held {
     let (there, top) = (row < p.m, p.flags & COMPACT_TOP != 0);
     let [low, high, end, _] = global::load_v4_fresh(p.pivots + row as u64 * 16, there && top);
-    let pivot = if top { (high as u64) << 32 | low as u64 } else { p.floor };
+    let pivot = if top {
+        (high as u64) << 32 | low as u64
+    } else {
+        p.floor
+    };
     let from = p.source + row as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
-    let mut held = Held { raw: [[0; 4]; 4], keep: [0; 4] };
+    let mut held = Held {
+        raw: [[0; 4]; 4],
+        keep: [0; 4],
+    };
     unroll!(v < 4, {
         let beside = v as u32 * 32 * V as u32;
         let ok = there && beside < p.segment_columns && column + beside < p.k;
@@ -88,7 +106,10 @@ fn warp_scan(value: u32) -> (u32, u32) {
         inclusive += if lane() >= step { before } else { 0 };
         step *= 2;
     }
-    (inclusive - value, warp::shuffle::<32>(inclusive, 31, ALL_LANES))
+    (
+        inclusive - value,
+        warp::shuffle::<32>(inclusive, 31, ALL_LANES),
+    )
 }
 
 /// Sum of the warps in front, and of all. Every thread must call it.
@@ -117,7 +138,10 @@ fn write<E: Elem>(p: &EntriesParams, raw: &Raw, keep: u32, column: u32, first: u
         let i = left.trailing_zeros();
         if to < p.capacity {
             global::store_b32(word(p.out_columns, to as u64), column + i);
-            E::store_raw(p.out_values + to as u64 * E::BYTES as u64, chosen::<E>(raw, i));
+            E::store_raw(
+                p.out_values + to as u64 * E::BYTES as u64,
+                chosen::<E>(raw, i),
+            );
         }
         to += 1;
         left &= left - 1;
@@ -127,7 +151,13 @@ fn write<E: Elem>(p: &EntriesParams, raw: &Raw, keep: u32, column: u32, first: u
 /// Element `i` of a raw vector, `i` known at run time only.
 #[inline(always)]
 fn chosen<E: Elem>(raw: &Raw, i: u32) -> Raw {
-    let of_pair = |high: bool| if high { [raw[2], raw[3]] } else { [raw[0], raw[1]] };
+    let of_pair = |high: bool| {
+        if high {
+            [raw[2], raw[3]]
+        } else {
+            [raw[0], raw[1]]
+        }
+    };
     match E::BYTES {
         8 => {
             let [low, high] = of_pair(i > 0);

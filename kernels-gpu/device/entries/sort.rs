@@ -119,7 +119,8 @@ impl Body for SortMove {
         gpu::sync_threads();
         let own = counters + gpu::thread() / 32 * digits * 4;
         // Digit and rank of each key, both below 2^16, in a word of shared memory: registers would not do.
-        let places = counters + digits * WARPS * 4 + gpu::thread() / 32 * WARP_KEYS * 4 + lane() * 4;
+        let places =
+            counters + digits * WARPS * 4 + gpu::thread() / 32 * WARP_KEYS * 4 + lane() * 4;
         let mut done = 0;
         while done < 16 {
             let mut found = [0u32; 8];

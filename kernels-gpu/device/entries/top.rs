@@ -27,7 +27,12 @@ impl Body for TopEntries {
         grid::let_next_start();
         let row = gpu::block_x();
         let from = p.source + row as u64 * p.row_bytes;
-        let mut pivot = Pivot { bits: 0, shift: E::BYTES * 8 - 1, left: p.top, equal: u32::MAX };
+        let mut pivot = Pivot {
+            bits: 0,
+            shift: E::BYTES * 8 - 1,
+            left: p.top,
+            equal: u32::MAX,
+        };
         while pivot.shift > 0 && pivot.left > 0 {
             pivot = settle::<E>(p, from, pivot);
         }
@@ -101,7 +106,12 @@ fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
     });
     gpu::sync_threads();
     let [digit, left, equal, _] = copy::load_shared_v4(found);
-    let settled = Pivot { bits: pivot.bits | (digit as u64) << shift, shift, left, equal };
+    let settled = Pivot {
+        bits: pivot.bits | (digit as u64) << shift,
+        shift,
+        left,
+        equal,
+    };
     gpu::sync_threads();
     settled
 }

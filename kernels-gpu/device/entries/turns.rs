@@ -86,7 +86,11 @@ fn look_back(states: u64, run: u32, tile: u32) -> u32 {
             }
         }
         let full = warp::ballot(kind == ALL);
-        let mut part = if lane() <= full.trailing_zeros() { value } else { 0 };
+        let mut part = if lane() <= full.trailing_zeros() {
+            value
+        } else {
+            0
+        };
         let mut step = 1;
         while step < 32 {
             part += warp::shuffle::<32>(part, lane() ^ step, ALL_LANES);
