@@ -23,5 +23,6 @@ mod runs;
 mod sampled;
 mod sddmm;
 mod softmax;
+mod sparse_linear;
 mod transposed;
 mod zeros;

@@ -4,10 +4,12 @@ mod einsum;
 mod linear;
 mod prune;
 mod softmax;
+mod sparse_linear;
 mod spmm;
 
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
 pub use prune::prune_to_nm;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
+pub use sparse_linear::SparseLinear;
 pub use spmm::spmm;
