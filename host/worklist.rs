@@ -35,6 +35,32 @@ impl Runs {
         Runs::new(from_offsets(offsets))
     }
 
+    /// Runs of a batch of matrices, a COO tensor of order 3, as those of one matrix that holds them along its diagonal, and
+    /// the column of every entry in it. `None` for others, and where an extent does not fit.
+    pub fn of_batch<T: Element>(tensor: &AnySparse<T>) -> Option<(Runs, Vec<u32>)> {
+        let (AnySparse::Coo(a), &[items, rows, columns]) = (tensor, tensor.shape()) else {
+            return None;
+        };
+        let [item_of, row_of, column_of] = a.pattern().coords() else {
+            return None;
+        };
+        let fits = |extent: usize| {
+            items
+                .checked_mul(extent)
+                .is_some_and(|n| n < u32::MAX as usize)
+        };
+        if !fits(rows) || !fits(columns) {
+            return None;
+        }
+        let along = |index: &[u32], extent: usize| -> Vec<u32> {
+            let places = index.par_iter().zip(item_of);
+            places.map(|(&i, &item)| item * extent as u32 + i).collect()
+        };
+        let rows_of = along(row_of, rows);
+        let runs = Runs::new(from_sorted(&rows_of, items * rows, 1, |_| 1));
+        Some((runs, along(column_of, columns)))
+    }
+
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
     /// on another axis than 0, tensors of another order than 2).
     pub fn of<T: Element>(matrix: &AnySparse<T>) -> Option<Runs> {

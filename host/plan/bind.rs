@@ -126,7 +126,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         let (columns, values) = match find(operands, &form.sparse)? {
             Operand::Sparse(a) => {
                 let same = Some(a.format()) == form.format
-                    && a.runs()
+                    && a.product_runs()
                         .is_some_and(|r| launch.fits(r, crate::tensor::columns_of(a.pattern())));
                 let (true, Some(arrays)) = (same, a.device()) else {
                     return Err(Error::Operand {

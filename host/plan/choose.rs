@@ -18,6 +18,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
 use crate::registry::{Scalar, block_of};
+use crate::worklist::Runs;
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -175,7 +176,7 @@ pub(super) fn choose<T: Scalar>(
     };
     let matrix = match find(operands, &form.sparse)? {
         Operand::Sparse(a) => Matrix::Sparse {
-            runs: a.runs().ok_or_else(|| refuse(vec![]))?,
+            runs: a.product_runs().ok_or_else(|| refuse(vec![]))?,
             columns: crate::tensor::columns_of(a.pattern()).unwrap_or(&[]),
             block: stored_block(&problem),
             stored: problem.work.index_slots as usize,
@@ -238,15 +239,21 @@ fn problem<T: Scalar>(
         _ => return Ok(None),
     };
     let runs = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) => a.runs().cloned(),
-        _ => crate::worklist::Runs::of(host).map(Into::into),
+        Operand::Sparse(a) => a.product_runs().cloned(),
+        _ => Runs::of(host)
+            .or_else(|| Some(Runs::of_batch(host)?.0))
+            .map(Into::into),
     };
     let Some(runs) = runs else { return Ok(None) };
     let order = form.order;
     let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
         return Ok(None);
     };
-    let k = host.shape()[usize::from(!order.transposed)];
+    // A batch of patterns is one matrix with all of them along its diagonal.
+    let k = match *host.shape() {
+        [items, _, columns] => items * columns,
+        _ => host.shape()[usize::from(!order.transposed)],
+    };
     let b_width = if order.dense_columns { k } else { n };
     let c_width = if order.out_columns { m } else { n };
     let (ldb, ldc) = (
@@ -287,6 +294,7 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
     let (items, [rows, columns]) = match *out_shape {
         [rows, columns] => (1, [rows, columns]),
         [items, rows, columns] if form.batched => (items, [rows, columns]),
+        [items, rows, columns] if form.stacked => (1, [items * rows, columns]),
         _ => return None,
     };
     let swapped = form.order.out_columns;

@@ -3,7 +3,7 @@
 
 use super::rows::force;
 use crate::support::{gpu, small, spread};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Row, WalkKind, products};
 use einsparse::{Context, Operand, Options, RawSpmm, Scalar};
 
@@ -319,4 +319,73 @@ fn each_of_a_batch_may_have_its_values() {
             assert!(found.eq(wanted), "{transposed} {z}");
         }
     }
+}
+
+/// A pattern for each of a batch, in one launch: `A[z,m,k]` in COO.
+fn patterns_of_their_own<T: Scalar>(context: &Context) {
+    let (items, m, k) = (4, 6, 11);
+    let lens = [
+        [3, 0, 11, 2, 0, 1],
+        [0; 6],
+        [1, 1, 1, 1, 1, 1],
+        [0, 0, 0, 0, 0, 9],
+    ];
+    let all: Vec<Csr<T>> = lens.iter().map(|lens| matrix(spread(lens, k))).collect();
+    let mut coords = vec![Vec::new(); 3];
+    let mut values = Vec::new();
+    for (z, csr) in all.iter().enumerate() {
+        for row in 0..m {
+            for p in csr.pattern().row(row) {
+                let place = [z as u32, row as u32, csr.pattern().columns()[p]];
+                coords.iter_mut().zip(place).for_each(|(c, i)| c.push(i));
+                values.push(csr.values()[p]);
+            }
+        }
+    }
+    let pattern = CooPattern::new(vec![items, m, k], coords).unwrap();
+    let a = context.upload(Coo::new(pattern, values).unwrap()).unwrap();
+    let value = |z: usize, k: usize, j: usize| integer(z * 31 + k * 13 + j * 5);
+    for n in [1, 8, 65] {
+        let b = Dense::from_fn([items, k, n], |i| T::from_f64(value(i[0], i[1], i[2]))).unwrap();
+        let b = context
+            .upload_strided(&b, n + 8, T::from_f64(f64::NAN))
+            .unwrap();
+        let bias = Dense::from_fn(vec![n], |i| T::from_f64(integer(i[0]))).unwrap();
+        let bias = context.upload_dense(&bias).unwrap();
+        let operands: Vec<(&str, Operand<'_, T>)> = vec![
+            ("A", (&a).into()),
+            ("B", (&b).into()),
+            ("bias", (&bias).into()),
+        ];
+        let text = "C[z,m,n] = relu(A[z,m,k] * B[z,k,n] + bias[n])";
+        let plan = context.plan(text, &operands, &Options::default()).unwrap();
+        let mut c = context.zeros::<T>(plan.out_shape()).unwrap();
+        let stream = context.stream().unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let c = c.to_dense().unwrap();
+        for (z, csr) in all.iter().enumerate() {
+            let sums = product(csr, false, n, |k, j| value(z, k, j));
+            for (i, sum) in sums.iter().enumerate() {
+                let wanted = T::from_f64((sum + integer(i % n)).max(0.0));
+                let found = c.values()[z * m * n + i];
+                assert_eq!(
+                    found,
+                    wanted,
+                    "C[{z},{},{}] {n} {}",
+                    i / n,
+                    i % n,
+                    plan.variant()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn each_of_a_batch_may_have_its_pattern() {
+    patterns_of_their_own::<f32>(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    patterns_of_their_own::<f32>(&gpu);
+    patterns_of_their_own::<f16>(&gpu);
 }
