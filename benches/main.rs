@@ -26,6 +26,7 @@ mod sddmm;
 mod softmax;
 mod sweep;
 mod timing;
+mod turned;
 
 use clap::Parser;
 use device::{Gpu, Result};
@@ -186,7 +187,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let apart = [
         ("layer", layer::run as GpuOp),
         ("convert_entries", entries::conversions),
-        ("spmm_t", entries::products),
+        ("spmm_t", turned::run),
         ("levels", levels::run),
         ("narrow", narrow::run),
         ("nm_narrow", nm_narrow::run),
