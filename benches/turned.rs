@@ -46,10 +46,10 @@ impl Bench<'_> {
     fn product<T: Scalar>(
         &mut self,
         mut row: Row,
-        expression: &str,
+        (expression, variant): (&str, Option<&str>),
         csr: &Csr<T>,
         items: usize,
-    ) -> Result<Times> {
+    ) -> Result<(Times, Dense<T>)> {
         let context = self.context.clone();
         let a = context.upload(csr.clone()).map_err(text)?;
         let transposed = expression.contains("A[k,m]");
@@ -72,9 +72,13 @@ impl Bench<'_> {
         let b = Dense::new(shape(k), all).map_err(text)?;
         let b = context.upload_dense(&b).map_err(text)?;
         let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let options = Options {
+            variant: variant.map(str::to_owned),
+            ..Options::default()
+        };
         let start = Instant::now();
         let plan = context
-            .plan(expression, &operands, &Options::default())
+            .plan(expression, &operands, &options)
             .map_err(text)?;
         context.synchronize().map_err(text)?;
         row.prepare_ms = Some(start.elapsed().as_secs_f64() * 1e3);
@@ -106,7 +110,7 @@ impl Bench<'_> {
         row.note = format!("{}; prepared {share:.2} of A's bytes", row.note);
         row.zeros = "strict".into();
         self.recorder.add(row)?;
-        Ok(times)
+        Ok((times, c.to_dense().map_err(text)?))
     }
 
     fn turned<T: Scalar>(&mut self, name: &str, p: &CsrPattern, n: usize) -> Result<()> {
@@ -117,27 +121,31 @@ impl Bench<'_> {
             note,
             ..row::<T>("spmm_t", name, "", p)
         };
-        let plain = self.product(of("A".into(), p), "C[m,n] = A[m,k] * B[k,n]", &csr, 1)?;
-        let text = "C[m,n] = A[m,k] * B[k,n]";
-        let made = self.product(
-            of("transpose as a matrix".into(), other.pattern()),
-            text,
-            &other,
-            1,
-        )?;
-        let turned = self.product(
-            of("transpose".into(), p),
-            "C[m,n] = A[k,m] * B[k,n]",
-            &csr,
-            1,
-        )?;
+        let plain = ("C[m,n] = A[m,k] * B[k,n]", None);
+        let turned = "C[m,n] = A[k,m] * B[k,n]";
+        let (as_is, _) = self.product(of("A".into(), p), plain, &csr, 1)?;
+        let note = "transpose as a matrix".into();
+        let (made, wanted) = self.product(of(note, other.pattern()), plain, &other, 1)?;
+        let (auto, found) = self.product(of("transpose".into(), p), (turned, None), &csr, 1)?;
+        let forced = format!("batched_permuted_{}_n{n}", T::DTYPE.name());
+        let note = "transpose, values in place".into();
+        let variant = (turned, Some(forced.as_str()));
+        let (in_place, other) = self.product(of(note, p), variant, &csr, 1)?;
+        let bound = if size_of::<T>() == 2 { 1e-2 } else { 1e-4 };
+        for found in [&found, &other] {
+            let pairs = found.values().iter().zip(wanted.values());
+            let mut pairs = pairs.map(|(a, b)| (a.to_f64(), b.to_f64()));
+            if !pairs.all(|(a, b)| (a - b).abs() <= bound * (1.0 + b.abs())) {
+                return Err(format!("spmm_t on {name}: WRONG"));
+            }
+        }
         println!(
-            "{name} {} n {n}: transposed / plain cold {:.3} warm {:.3}; over the made transpose cold {:.3} warm {:.3}",
+            "{name} {} n {n}: transposed / plain cold {:.3} warm {:.3}; over the made transpose cold {:.3}; in place cold {:.3}",
             T::DTYPE.name(),
-            turned.cold / plain.cold,
-            turned.warm / plain.warm,
-            turned.cold / made.cold,
-            turned.warm / made.warm
+            auto.cold / as_is.cold,
+            auto.warm / as_is.warm,
+            auto.cold / made.cold,
+            in_place.cold / as_is.cold
         );
         Ok(())
     }
@@ -162,7 +170,7 @@ impl Bench<'_> {
                     p,
                 )
             };
-            self.product(row, expression, &csr, items)?;
+            self.product(row, (expression, None), &csr, items)?;
         }
         Ok(())
     }

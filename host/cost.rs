@@ -2,6 +2,7 @@
 //! arithmetic. The numbers that tune live here and nowhere else.
 
 mod sampled;
+mod turned;
 
 use std::fmt;
 
@@ -10,6 +11,7 @@ use einsparse_kernels::table::Row;
 
 use crate::registry::has_strips;
 pub use sampled::{Samples, predict_samples, sample_limit};
+pub use turned::turned_us;
 
 /// Ceilings of a GPU that the predictions use.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -219,13 +221,7 @@ fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let sectors = (work.n as f64 * element / 32.0).ceil() * 32.0;
     let bytes_us = entries * sectors / gather_rate(work, machine, row.dtype) * 1e6;
     let width = (work.n as f64).min(f64::from(row.columns)) * element;
-    // A value that is read through a permutation is a line of its own.
-    let apart = if row.walk == WalkKind::Permuted {
-        1.0
-    } else {
-        0.0
-    };
-    let lines = entries * tiles * ((width / 128.0).ceil() + ENTRY_LINES + apart);
+    let lines = entries * tiles * ((width / 128.0).ceil() + ENTRY_LINES);
     // Four schedulers issue, one L1 looks up.
     let lines_us = lines / (machine.issue / 4.0 * LINES_PER_CLOCK) * 1e6;
     // Per entry and tile: address, predicate and entry; per vector of B: load, predicate, conversions, FMAs.

@@ -139,7 +139,7 @@ pub(crate) struct Extents {
 pub(crate) enum Launch {
     /// Families `spmm` and `block`.
     Gather(Box<Gather>),
-    /// Family `batched`.
+    /// Family `batched`, and family `spmm` with the transpose.
     Batched(Box<Batched>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
@@ -171,9 +171,9 @@ impl Launch {
                     out,
                 )?)))
             }
-            ("batched", matrix) => Ok(Launch::Batched(Box::new(Batched::new(
-                device, row, form, extents, matrix,
-            )?))),
+            (family, matrix) if is_turned(family, &form) => Ok(Launch::Batched(Box::new(
+                Batched::new(device, row, form, extents, matrix)?,
+            ))),
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
@@ -253,6 +253,11 @@ impl Launch {
             }
         }
     }
+}
+
+/// Whether a product is a batch of entries, or one with their transpose.
+fn is_turned(family: &str, form: &SpmmForm) -> bool {
+    family == "batched" || family == "spmm" && form.order.transposed
 }
 
 /// Largest grid in y.

@@ -18,7 +18,7 @@ use crate::driver::{DeviceMemory, RawStream, memset_d32_async};
 use crate::error::Result;
 use crate::registry::Dtype;
 pub use sort::Order;
-pub(crate) use sort::{Sort, SortOut, Transpose};
+pub(crate) use sort::{Sort, SortOut, Transpose, permute};
 pub(crate) use steps::{Steps, check};
 use steps::{copies, tiles};
 

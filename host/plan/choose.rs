@@ -12,7 +12,7 @@ use super::into::sums_fit;
 use super::refuse::refusal;
 use super::{Exec, Operand, Options};
 use crate::context::Context;
-use crate::cost::{Cost, Machine, Work, predict};
+use crate::cost::{Cost, Machine, Work, predict, turned_us};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
@@ -96,6 +96,14 @@ impl Problem {
         }
     }
 
+    fn cost(&self, row: &Row, machine: &Machine) -> Cost {
+        let mut cost = predict(row, &self.work, machine);
+        if self.order.transposed && row.block == (1, 1) {
+            cost.us += turned_us(row, &self.work, machine);
+        }
+        cost
+    }
+
     /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
@@ -113,7 +121,7 @@ impl Problem {
                 }),
                 None => choice.candidates.push(Candidate {
                     name: row.name,
-                    cost: predict(row, &self.work, machine),
+                    cost: self.cost(row, machine),
                     zeros: row.zeros,
                 }),
             }

@@ -62,9 +62,12 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
         }
         None => {}
     }
-    let turns = matches!(row.walk, WalkKind::Block | WalkKind::Permuted);
-    if problem.order.transposed && !turns {
+    let turned = [WalkKind::Block, WalkKind::Permuted, WalkKind::Csr].contains(&row.walk);
+    if problem.order.transposed && !turned {
         return Some("walks rows of A, and the product takes its transpose".into());
+    }
+    if problem.order.transposed && row.walk == WalkKind::Csr && problem.work.items != 1 {
+        return Some("orders the values of one product ahead, not of a batch".into());
     }
     if row.walk == WalkKind::Permuted && !problem.order.transposed {
         return Some("walks a transposed pattern, and the product takes A as it is".into());

@@ -8,7 +8,7 @@ pub const ENTRY_TILE: u32 = 8 * CONVERT_THREADS;
 /// Keys that one thread block of a sort ranks: sixteen a thread.
 pub const SORT_TILE: u32 = 16 * CONVERT_THREADS;
 /// Most bits of a key that one pass of a sort orders by.
-pub const SORT_BITS: u32 = 10;
+pub const SORT_BITS: u32 = 9;
 /// Vectors of a row that one lane of [`Compact`] holds.
 pub const SEGMENT_VECTORS: u32 = 4;
 /// Segments that one thread block of [`Compact`] takes: one for each warp.
@@ -162,7 +162,7 @@ steps! {
     /// Running sums of each digit over the tiles.
     SortPlace = STEP_SORT_PLACE 105, blocks 6, shared SCAN_BYTES;
     /// Keys and what they carry to their places, equal ones in the order they had.
-    SortMove = STEP_SORT_MOVE 106, blocks 4, shared SCAN_BYTES + ((CONVERT_THREADS / 32 * 4) << SORT_BITS) + 4 * SORT_TILE;
+    SortMove = STEP_SORT_MOVE 106, blocks 3, shared SCAN_BYTES + ((CONVERT_THREADS / 32 + 1) << (SORT_BITS + 2)) + 12 * SORT_TILE;
     /// First group of every row.
     GroupStarts = STEP_GROUP_STARTS 107, blocks 6, shared SCAN_BYTES;
     /// CSR to the slots of GroupCOO or ELL.
@@ -172,5 +172,5 @@ steps! {
     /// The least magnitude that is among the largest of its row, for each row.
     TopEntries = STEP_TOP_ENTRIES 110, blocks 4, shared SCAN_BYTES + (4 << TOP_BITS) + 16;
     /// Dense to CSR, in one pass. `ALIGNED`: 16-byte loads, else element by element.
-    Compact<ALIGNED> = STEP_COMPACT 111, blocks 3, shared SCAN_BYTES;
+    Compact<ALIGNED> = STEP_COMPACT 111, blocks 4, shared SCAN_BYTES;
 }

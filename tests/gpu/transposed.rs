@@ -174,6 +174,33 @@ fn every_row<T: Scalar>(context: &Context) {
     }
 }
 
+/// Rows that walk CSR take the transpose with its values brought in order ahead.
+fn ahead<T: Scalar>(context: &Context) {
+    let walks =
+        |row: &&Row| row.family == "spmm" && row.walk == WalkKind::Csr && row.dtype == T::DTYPE;
+    for row in products().filter(walks) {
+        let csr = matrix::<T>(patterns()[0].clone());
+        let n = row.columns as usize + row.vector as usize;
+        check(context, &force(row), (&csr, "csr"), (true, None), n);
+        check(
+            context,
+            &force(row),
+            (&csr, "ell"),
+            (true, None),
+            row.vector as usize,
+        );
+    }
+}
+
+#[test]
+fn values_are_ordered_ahead() {
+    let Some(gpu) = gpu() else { return };
+    ahead::<f32>(&gpu);
+    ahead::<f64>(&gpu);
+    ahead::<f16>(&gpu);
+    ahead::<bf16>(&gpu);
+}
+
 #[test]
 fn every_row_of_the_family() {
     let Some(gpu) = gpu() else { return };

@@ -301,33 +301,53 @@ impl Transpose {
         }
     }
 
-    /// Queues values through a permutation of `count` positions.
+    /// The kernels, for other steps.
+    pub(crate) fn into_steps(self) -> Steps {
+        self.steps
+    }
+
+    /// As [`permute`].
     ///
     /// # Safety
-    /// `permutation` holds `count` positions of `values`, and `to` has room for as many values, until the work is done.
+    /// As [`permute`].
     pub(crate) unsafe fn gather(
         &self,
-        [values, permutation, to]: [u64; 3],
+        arrays: [u64; 3],
         count: usize,
         stream: RawStream<'_>,
     ) -> Result<()> {
-        self.steps.device.context().set_current()?;
-        let params = EntriesParams {
-            source: values,
-            first: permutation,
-            out_values: to,
-            count: small("entries", count)?,
-            ..EntriesParams::default()
-        };
         // SAFETY: the caller's promise.
-        unsafe {
-            self.steps.launch(
-                STEP_PERMUTE_VALUES,
-                (false, false),
-                copies(count),
-                stream,
-                &params,
-            )
-        }
+        unsafe { permute(&self.steps, arrays, count, stream) }
+    }
+}
+
+/// Queues values through a permutation of `count` positions.
+///
+/// # Safety
+/// `permutation` holds `count` positions of `values`, and `to` has room for as many values, until the work is done.
+pub(crate) unsafe fn permute(
+    steps: &Steps,
+    [values, permutation, to]: [u64; 3],
+    count: usize,
+    stream: RawStream<'_>,
+) -> Result<()> {
+    steps.device.context().set_current()?;
+    let params = EntriesParams {
+        source: values,
+        first: permutation,
+        out_values: to,
+        count: small("entries", count)?,
+        ..EntriesParams::default()
+    };
+    // Values may come from a kernel that let this one start early, and are not read past L1: no overlap.
+    // SAFETY: the caller's promise.
+    unsafe {
+        steps.launch(
+            STEP_PERMUTE_VALUES,
+            (false, true),
+            copies(count),
+            stream,
+            &params,
+        )
     }
 }

@@ -105,22 +105,60 @@ impl Body for SortPlace {
     }
 }
 
+/// Shared memory of [`SortMove`], behind that of the scan: counters of every warp, distances of the digits, and two arrays
+/// of a word for each key.
+#[derive(Clone, Copy)]
+struct Shared {
+    digits: u32,
+}
+
+impl Shared {
+    /// Keys of a digit in each warp; later the place in the tile of the warp's first.
+    #[inline(always)]
+    fn counters(self, warp: u32) -> u32 {
+        behind_scan() + warp * self.digits * 4
+    }
+
+    /// From a key's place in the tile to that in the output.
+    #[inline(always)]
+    fn distance(self, digit: u32) -> u32 {
+        behind_scan() + (WARPS * self.digits + digit) * 4
+    }
+
+    /// Keys in the order of the tile.
+    #[inline(always)]
+    fn keys(self) -> u32 {
+        behind_scan() + (WARPS + 1) * self.digits * 4
+    }
+
+    /// What else is to be moved, in the same order.
+    #[inline(always)]
+    fn words(self) -> u32 {
+        self.keys() + SORT_TILE * 4
+    }
+
+    /// Digit and rank of this thread's key `i`; later its place in the tile.
+    #[inline(always)]
+    fn place(self, i: u32) -> u32 {
+        self.words() + (SORT_TILE + gpu::thread() / 32 * WARP_KEYS + i * 32 + lane()) * 4
+    }
+}
+
 impl Body for SortMove {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
-        let (digits, counters) = (1u32 << p.bits, behind_scan());
+        let shared = Shared {
+            digits: 1 << p.bits,
+        };
         let mut w = gpu::thread();
-        while w < digits * WARPS {
-            copy::store_shared_b32(counters + w * 4, 0);
+        while w < shared.digits * WARPS {
+            copy::store_shared_b32(behind_scan() + w * 4, 0);
             w += CONVERT_THREADS;
         }
         gpu::sync_threads();
-        let own = counters + gpu::thread() / 32 * digits * 4;
-        // Digit and rank of each key, both below 2^16, in a word of shared memory: registers would not do.
-        let places =
-            counters + digits * WARPS * 4 + gpu::thread() / 32 * WARP_KEYS * 4 + lane() * 4;
+        let own = shared.counters(gpu::thread() / 32);
         let mut done = 0;
         while done < 16 {
             let mut found = [0u32; 8];
@@ -131,18 +169,104 @@ impl Body for SortMove {
             unroll!(i < 8, {
                 let at = first_key() + (done + i as u32) * 32;
                 let place = found[i] << 16 | rank(p, own, found[i], at < p.count);
-                copy::store_shared_b32(places + (done + i as u32) * 128, place);
+                copy::store_shared_b32(shared.place(done + i as u32), place);
             });
             done += 8;
         }
         gpu::sync_threads();
-        bases(p, counters, digits);
+        bases(p, shared);
         gpu::sync_threads();
-        done = 0;
-        while done < 16 {
-            deliver(p, own, places + done * 128, first_key() + done * 32);
-            done += 4;
+        // Stores of a warp go to neighbours: words are ordered in shared memory first, one array after the other.
+        stage(p, shared.keys(), shared, own, true, |at, ok| key(p, at, ok));
+        let first = |at, ok| match p.flags & SORT_FIRST {
+            0 => global::load_b32_fresh(word(p.first, at as u64), ok),
+            _ => at,
+        };
+        if p.flags & SORT_KEYS != 0 {
+            send(p, shared, |i, to| {
+                let own = copy::load_shared_b32(shared.keys() + i * 4);
+                global::store_b32(word(p.out_keys, to as u64), own);
+            });
         }
+        stage(p, shared.words(), shared, own, false, first);
+        let pairs = p.flags & SORT_PAIRS != 0;
+        // What is padding comes last, and has no place.
+        send(p, shared, |i, to| {
+            let own = copy::load_shared_b32(shared.words() + i * 4);
+            if to < p.capacity && pairs {
+                global::store_b32(p.out_first + to as u64 * 8 + 4, own);
+            } else if to < p.capacity {
+                global::store_b32(word(p.out_first, to as u64), own);
+            }
+        });
+        if p.flags & SORT_SECOND == 0 {
+            return;
+        }
+        gpu::sync_threads();
+        stage(p, shared.words(), shared, own, false, |at, ok| {
+            global::load_b32_fresh(word(p.second, at as u64), ok)
+        });
+        send(p, shared, |i, to| {
+            let own = copy::load_shared_b32(shared.words() + i * 4);
+            if to < p.capacity && pairs {
+                global::store_b32(p.out_first + to as u64 * 8, own);
+            } else if to < p.capacity {
+                global::store_b32(word(p.out_second, to as u64), own);
+            }
+        });
+    }
+}
+
+/// Words of this thread's keys to their places in the tile; the first time places are made of digits and ranks. Every
+/// thread must call it.
+#[inline(always)]
+fn stage(
+    p: &EntriesParams,
+    array: u32,
+    shared: Shared,
+    counters: u32,
+    places: bool,
+    load: impl Fn(u32, bool) -> u32,
+) {
+    let mut done = 0;
+    while done < 16 {
+        let mut words = [0u32; 8];
+        unroll!(i < 8, {
+            let at = first_key() + (done + i as u32) * 32;
+            words[i] = load(at, at < p.count);
+        });
+        unroll!(i < 8, {
+            let at = first_key() + (done + i as u32) * 32;
+            let mut place = copy::load_shared_b32(shared.place(done + i as u32));
+            if places {
+                let first = copy::load_shared_b32(counters + (place >> 16) * 4);
+                place = first + (place & 0xffff);
+                copy::store_shared_b32(shared.place(done + i as u32), place);
+            }
+            if at < p.count {
+                copy::store_shared_b32(array + place * 4, words[i]);
+            }
+        });
+        done += 8;
+    }
+    gpu::sync_threads();
+}
+
+/// Calls `store` with the places in the tile, in order, and those in the output.
+#[inline(always)]
+fn send(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
+    let keys = (p.count - gpu::block_x() * SORT_TILE).min(SORT_TILE);
+    let mut first = gpu::thread();
+    while first < keys {
+        unroll!(u < 4, {
+            let i = first + u as u32 * CONVERT_THREADS;
+            if i < keys {
+                let key = copy::load_shared_b32(shared.keys() + i * 4);
+                let distance = copy::load_shared_b32(shared.distance(digit(p, key)));
+                store(i, i.wrapping_add(distance));
+            }
+        });
+        first += 4 * CONVERT_THREADS;
     }
 }
 
@@ -167,64 +291,41 @@ fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
     before + behind
 }
 
-/// Turns each warp's count of a digit into the place of its first key: behind the smaller digits, those of the tiles
-/// in front and those of the warps in front.
+/// Turns each warp's count of a digit into the place in the tile of its first key, behind the smaller digits and those of
+/// the warps in front; and finds how far the places of a digit are from those in the output.
 #[inline(always)]
-fn bases(p: &EntriesParams, counters: u32, digits: u32) {
-    let mut first = 0;
-    let mut sum = 0;
-    while first < digits {
+fn bases(p: &EntriesParams, shared: Shared) {
+    let (mut first, mut sum, mut in_tile) = (0, 0, 0);
+    while first < shared.digits {
         let digit = first + gpu::thread();
-        let inside = digit < digits;
+        let inside = digit < shared.digits;
         let total = global::load_b32_fresh(word(p.totals, digit as u64), inside);
-        let (before, all) = scan(total);
         let at = digit as u64 * p.tiles as u64 + gpu::block_x() as u64;
-        let mut place = sum + before + global::load_b32_fresh(word(p.counts, at), inside);
+        let in_front = global::load_b32_fresh(word(p.counts, at), inside);
+        let mut own = 0;
+        unroll!(w < 8, {
+            let count = shared.counters(w as u32) + digit * 4;
+            own += if inside {
+                copy::load_shared_b32(count)
+            } else {
+                0
+            };
+        });
+        let (before, all) = scan(total);
+        let (place, of_tile) = scan(own);
         if inside {
+            let mut place = in_tile + place;
+            let to = sum + before + in_front;
+            copy::store_shared_b32(shared.distance(digit), to.wrapping_sub(place));
             unroll!(w < 8, {
-                let at = counters + (w as u32 * digits + digit) * 4;
+                let at = shared.counters(w as u32) + digit * 4;
                 let count = copy::load_shared_b32(at);
                 copy::store_shared_b32(at, place);
                 place += count;
             });
         }
         sum += all;
+        in_tile += of_tile;
         first += CONVERT_THREADS;
     }
-}
-
-/// Four keys of a lane, 32 apart, to their places.
-#[inline(always)]
-fn deliver(p: &EntriesParams, counters: u32, places: u32, base: u32) {
-    let mut to = [0u32; 4];
-    let mut first = [0u32; 4];
-    let mut second = [0u32; 4];
-    unroll!(i < 4, {
-        let at = base + i as u32 * 32;
-        let place = copy::load_shared_b32(places + i as u32 * 128);
-        to[i] = copy::load_shared_b32(counters + (place >> 16) * 4) + (place & 0xffff);
-        let (ok, given) = (at < p.count, p.flags & SORT_FIRST == 0);
-        first[i] = global::load_b32_fresh(word(p.first, at as u64), ok && given);
-        first[i] = if given { first[i] } else { at };
-        let carried = p.flags & SORT_SECOND != 0;
-        second[i] = global::load_b32_fresh(word(p.second, at as u64), ok && carried);
-    });
-    unroll!(i < 4, {
-        let at = base + i as u32 * 32;
-        let place = to[i] as u64;
-        if at < p.count && p.flags & SORT_KEYS != 0 {
-            global::store_b32(word(p.out_keys, place), key(p, at, true));
-        }
-        // What is padding comes last, and has no place.
-        if at < p.count && to[i] < p.capacity {
-            if p.flags & SORT_PAIRS != 0 {
-                global::store_v2(p.out_first + place * 8, [second[i], first[i]]);
-            } else {
-                global::store_b32(word(p.out_first, place), first[i]);
-                if p.flags & SORT_SECOND != 0 {
-                    global::store_b32(word(p.out_second, place), second[i]);
-                }
-            }
-        }
-    });
 }

@@ -1,6 +1,6 @@
 //! Running sums over thread blocks in one pass: each leaves its own sum and looks back at those in front of it until one
-//! has left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). Numbers are taken in the
-//! order of arrival, so those in front are under way. Sums carry the number of the run: nothing is cleared between runs.
+//! has left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start
+//! thread blocks in the order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry the number of the run: nothing is cleared between runs.
 
 use super::{ALL_LANES, EntriesParams, TURNS_HEAD, copy, global, gpu, lane, warp, word};
 
@@ -16,27 +16,23 @@ const ALL: u32 = 2;
 /// Own sum alone.
 const OWN: u32 = 1;
 
-/// Takes the next number. Every thread must call it, with as many thread blocks as `p.tiles`.
+/// The place of this thread block, and the run. Thread blocks start in the order of their numbers.
 #[inline(always)]
 pub(super) fn take(p: &EntriesParams) -> Turn {
-    if gpu::thread() == 0 {
-        // In front of the arrival: whoever comes last has everybody behind it, and may count the run.
-        let run = global::load_b32_fresh(p.turns + 4, true);
-        let tile = global::atomic_add(p.turns, 1);
-        if tile + 1 == p.tiles {
-            global::store_b32(p.turns, 0);
-            global::store_b32(p.turns + 4, run + 1);
-        }
-        copy::store_shared_b32(copy::arena(), tile);
-        copy::store_shared_b32(copy::arena() + 4, run);
+    Turn {
+        tile: gpu::block_x(),
+        run: global::load_b32_fresh(p.turns + 4, true),
     }
-    gpu::sync_threads();
-    let turn = Turn {
-        tile: copy::load_shared_b32(copy::arena()),
-        run: copy::load_shared_b32(copy::arena() + 4),
-    };
-    gpu::sync_threads();
-    turn
+}
+
+/// Counts this thread block in, once it has looked back; the last of all counts the run. Every thread must call it.
+#[inline(always)]
+fn leave(p: &EntriesParams, turn: Turn) {
+    // Every thread of every thread block has read the number of the run by now.
+    if gpu::thread() == 0 && global::atomic_add(p.turns, 1) + 1 == p.tiles {
+        global::store_b32(p.turns, 0);
+        global::store_b32(p.turns + 4, turn.run + 1);
+    }
 }
 
 /// Sum of what the thread blocks in front gave as `own`. Every thread must call it.
@@ -63,6 +59,7 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     gpu::sync_threads();
     let sum = copy::load_shared_b32(copy::arena());
     gpu::sync_threads();
+    leave(p, turn);
     sum
 }
 
