@@ -7,6 +7,7 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod scatter;
 mod sddmm;
 mod softmax;
 mod wgmma;
@@ -16,6 +17,7 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use scatter::*;
 pub use sddmm::*;
 pub use softmax::*;
 pub use wgmma::*;
@@ -95,6 +97,8 @@ pub enum Operation {
     Convert,
     /// Softmax of the entries of each row, or its gradient.
     Softmax,
+    /// Values to their places in another form of their matrix.
+    Scatter,
 }
 
 /// How a kernel walks the sparse operand.

@@ -28,6 +28,7 @@ mod nm;
 mod prune;
 mod ptx;
 mod sampled;
+mod scatter;
 mod sddmm;
 mod softmax;
 mod spmm;
