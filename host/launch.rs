@@ -10,6 +10,7 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod scatter;
 mod sddmm;
 mod softmax;
 mod turns;
@@ -41,6 +42,7 @@ pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
+pub(crate) use scatter::Scatter;
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
 

@@ -9,6 +9,7 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod scatter;
 mod sddmm;
 mod softmax;
 mod wgmma;
@@ -20,6 +21,7 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use scatter::*;
 pub use sddmm::*;
 pub use softmax::*;
 pub use wgmma::*;
@@ -101,6 +103,8 @@ pub enum Operation {
     Entries,
     /// Softmax of the entries of each row, or its gradient.
     Softmax,
+    /// Values to their places in another form of their matrix.
+    Scatter,
 }
 
 /// How a kernel walks the sparse operand.

@@ -10,6 +10,7 @@ mod dense;
 mod driver;
 mod entries;
 mod files;
+mod kept;
 mod large;
 mod levels;
 mod linear;
