@@ -7,8 +7,8 @@ use super::{LAUNCH_US, Machine, Work};
 
 /// Bytes of L2, and of device memory, that one value read through a permutation costs inside a product, per column tile.
 const APART: [f64; 2] = [72.0, 100.0];
-/// The same in a pass of its own, which has many more under way.
-const AHEAD: [f64; 2] = [40.0, 32.0];
+/// The same in a pass of its own.
+const AHEAD: [f64; 2] = [52.0, 45.0];
 
 /// What the transpose costs beside A as it is, microseconds: values read through the
 /// permutation, in every column tile or once ahead of it.
