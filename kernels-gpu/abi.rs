@@ -8,6 +8,7 @@ mod nm;
 mod prune;
 mod sampled;
 mod sddmm;
+mod sddmm_tiles;
 mod softmax;
 mod wgmma;
 pub use convert::*;
@@ -17,6 +18,7 @@ pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
 pub use sddmm::*;
+pub use sddmm_tiles::*;
 pub use softmax::*;
 pub use wgmma::*;
 

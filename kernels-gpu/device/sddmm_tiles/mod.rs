@@ -1,0 +1,266 @@
+//! SDDMM at single entries on Hopper's Tensor Cores: tiles that hold entries are computed densely, and the entries picked
+//! out of them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and split
+//! into copying and multiplying warps are those of the `wgmma` family.
+
+mod out;
+
+use super::gpu;
+use super::ptx::wgmma::{self, Acc};
+use super::ptx::{barrier, bulk, copy, global, warp};
+use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY, WgmmaElem};
+use crate::abi::*;
+use crate::frag;
+
+/// The body, generic over the element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
+    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &SddmmTilesParams, at: u64);
+}
+
+/// No stage is waiting to be freed.
+const NONE: u32 = u32::MAX;
+
+/// Index of this thread block's tile of a round.
+#[inline(always)]
+fn index(round: u32) -> u64 {
+    (round * gpu::grid_x() + gpu::block_x()) as u64
+}
+
+/// Address of this thread block's tile of a round.
+#[inline(always)]
+fn pane(p: &SddmmTilesParams, round: u32) -> u64 {
+    p.panes + index(round) * size_of::<Pane>() as u64
+}
+
+/// What a warp that multiplies knows of a tile: loaded a tile ahead, so that only the picks wait for it.
+#[derive(Clone, Copy)]
+struct Own {
+    row: u32,
+    live: u32,
+    picks: Picks,
+    /// Lane i: of row i of this warp's rows.
+    base: u32,
+}
+
+impl Own {
+    #[inline(always)]
+    fn load(p: &SddmmTilesParams, round: u32) -> Own {
+        let there = round < p.rounds;
+        let warp = gpu::thread_again() / 32;
+        let lane = gpu::thread_again() % PICK_ROWS as u32;
+        let group = index(round) * PICK_GROUPS as u64 + warp as u64;
+        let [row, live] = global::load_v2(pane(p, round), there);
+        let [start, words] = global::load_v2(p.groups + group * 8, there);
+        let base = p.bases + (group * PICK_ROWS as u64 + lane as u64) * 4;
+        Own {
+            row: if there { row } else { NO_STRIP },
+            live,
+            picks: Picks { start, words },
+            base: global::load_b32(base, there),
+        }
+    }
+}
+
+impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
+    /// Barrier that says: the stage has arrived.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + slot * 8
+    }
+
+    /// Barrier that says: the stage may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + Self::STAGES as u32 * 8
+    }
+
+    /// First byte of the stage: X's halves, then Y's chunks of 64 columns.
+    #[inline(always)]
+    fn stage(slot: u32) -> u32 {
+        copy::arena() + slot * Self::STAGE as u32
+    }
+
+    /// X of one half for a step of 16 along k.
+    #[inline(always)]
+    fn x(slab: u32, step: usize) -> u64 {
+        Self::operand(slab, step, ORDER & A_COLUMNS == 0)
+    }
+
+    /// Y for a step of 16 along k.
+    #[inline(always)]
+    fn y(panel: u32, step: usize) -> u64 {
+        Self::operand(panel, step, ORDER & B_COLUMNS != 0)
+    }
+
+    /// Slabs of 64 rows of 128 bytes, along k or across it.
+    #[inline(always)]
+    fn operand(slab: u32, step: usize, along_k: bool) -> u64 {
+        let row = PANEL_BYTES as u32;
+        if along_k {
+            frag::descriptor(slab + step as u32 * 32, row, 16)
+        } else {
+            frag::descriptor(slab + step as u32 * 16 * row, row, SLAB as u32)
+        }
+    }
+
+    /// The next stage of the ring and its parity.
+    #[inline(always)]
+    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
+        if slot + 1 == Self::STAGES as u32 {
+            (0, parity ^ 1)
+        } else {
+            (slot + 1, parity)
+        }
+    }
+
+    /// One copy a thread and stage: a half of X or a chunk of Y, always to the same place, 64 further along k each time.
+    #[inline(always)]
+    fn produce(p: &SddmmTilesParams, at: u64) {
+        let thread = gpu::thread() % COPIERS;
+        // Neighbouring copies in different warps: those that the lanes of a warp start go out one after the other.
+        let i = thread % 32 * 4 + thread / 32;
+        let chunk = i.wrapping_sub(2);
+        let (map, along_k) = if i < 2 {
+            (at, ORDER & A_COLUMNS == 0)
+        } else {
+            (at + 128, ORDER & B_COLUMNS != 0)
+        };
+        let load = |round: u32| {
+            let there = round < p.rounds;
+            let [row, live] = global::load_v2(pane(p, round), there);
+            let mine = there && chunk < CHUNKS as u32;
+            let column = global::load_b32(pane(p, round) + 16 + chunk as u64 * 4, mine);
+            (if there { row } else { NO_STRIP }, live, column)
+        };
+        // A ring that starts empty: the first wait for a free stage passes.
+        let mut ring = (0, 1);
+        let mut round = 0;
+        let mut later = load(0);
+        while later.0 != NO_STRIP {
+            let (row, live, column) = later;
+            let chunks = live >> 8;
+            let (there, start) = if i < 2 {
+                (live >> i & 1 != 0, row + i * HALF as u32)
+            } else {
+                (chunk < chunks, column)
+            };
+            let bytes = ((live & 1) + (live >> 1 & 1) + chunks) * SLAB as u32;
+            round += 1;
+            later = load(round);
+            let mut stage = 0;
+            while stage < p.stages {
+                let (slot, k) = (ring.0, stage * 64);
+                barrier::wait(Self::empty(slot), ring.1);
+                let full = Self::full(slot);
+                if thread == 0 {
+                    barrier::arrive_expect(full, bytes);
+                } else if thread % 32 == 0 {
+                    barrier::arrive(full);
+                }
+                if there {
+                    let (x, y) = if along_k { (k, start) } else { (start, k) };
+                    bulk::load(Self::stage(slot) + i * SLAB as u32, map, x, y, full);
+                }
+                stage += 1;
+                ring = Self::next(ring);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn consume<E: WgmmaElem>(p: &SddmmTilesParams) {
+        let half = gpu::thread() / 128;
+        let mut later = Own::load(p, 0);
+        let mut round = 0;
+        let mut ring = (0, 0);
+        while later.row != NO_STRIP {
+            let now = later;
+            // They arrive while the tile is multiplied.
+            let first = Self::picks(p, now.picks, 0);
+            round += 1;
+            later = Own::load(p, round);
+            // The same for all lanes, and the shuffle tells ptxas so (C7519).
+            let live = warp::shuffle::<32>(now.live >> half & 1, 0, u32::MAX);
+            let mut acc = Acc::<CHUNKS>::zero();
+            let mut held = NONE;
+            let mut s = 0;
+            while s < p.stages {
+                let (slot, parity) = ring;
+                barrier::wait(Self::full(slot), parity);
+                if live == 0 {
+                    Self::free(slot);
+                } else {
+                    acc.fence();
+                    Self::multiply::<E>(&mut acc, slot, half);
+                    wgmma::commit();
+                    acc.wait::<1>();
+                    Self::free(held);
+                    held = slot;
+                }
+                ring = Self::next(ring);
+                s += 1;
+            }
+            acc.wait::<0>();
+            Self::free(held);
+            if live != 0 {
+                Self::leave::<E>(p, now, first, &mut acc);
+            }
+        }
+    }
+
+    /// The `wgmma`s of one stage. Chunks that the tile has not are what the stage held before: columns that nobody picks.
+    #[inline(always)]
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32) {
+        let stage = Self::stage(slot);
+        let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        unroll!(step < STEPS, {
+            let (x, y) = (Self::x(slab, step), Self::y(panel, step));
+            match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
+                (false, false) => E::mma::<CHUNKS, 0, 1>(acc, x, y),
+                (true, false) => E::mma::<CHUNKS, 1, 1>(acc, x, y),
+                (false, true) => E::mma::<CHUNKS, 0, 0>(acc, x, y),
+                (true, true) => E::mma::<CHUNKS, 1, 0>(acc, x, y),
+            }
+        });
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        if slot == NONE {
+            return;
+        }
+        let lane = gpu::thread_again() % 32;
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if lane == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+}
+
+impl<const CHUNKS: usize, const ORDER: u32> Body for PickTile<CHUNKS, ORDER> {
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &SddmmTilesParams, at: u64) {
+        if gpu::thread() == 0 {
+            let mut slot = 0;
+            while slot < Self::STAGES as u32 {
+                barrier::init(Self::full(slot), COPIERS / 32);
+                barrier::init(Self::empty(slot), CONSUMERS);
+                slot += 1;
+            }
+            barrier::init_fence();
+            bulk::prefetch_map(at);
+            bulk::prefetch_map(at + 128);
+        }
+        gpu::sync_threads();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            Self::produce(p, at);
+        } else {
+            barrier::registers_up::<MANY>();
+            Self::consume::<E>(p);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Accumulators of a tile on their way out: scaled, laid into shared memory, and the entries picked from there. Every warp
+//! has its own 16 rows, so nothing waits for another warp.
+
+use super::Own;
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{copy, global, matrix, warp};
+use crate::device::wgmma::WgmmaElem;
+use crate::frag;
+
+/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+const ROWS: [usize; 2] = [0, 2];
+/// Words of picks that a lane loads at once.
+const BATCH: usize = 4;
+
+impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
+    /// Words `at..` of a list, 32 lanes side by side; zeros, which pick nothing, past its end.
+    #[inline(always)]
+    pub(super) fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
+        let own = at + gpu::thread_again() % 32;
+        let from = p.picks + (list.start as u64 + own as u64) * 4;
+        let mut words = [0; BATCH];
+        unroll!(u < BATCH, {
+            let there = own + u as u32 * 32 < list.words;
+            words[u] = global::load_b32(from + u as u64 * 128, there);
+        });
+        words
+    }
+
+    /// This warp's 16 rows of finished sums.
+    #[inline(always)]
+    fn slab() -> u32 {
+        let warp = gpu::thread_again() / 32;
+        copy::arena() + Self::OUT as u32 + warp * (PICK_ROWS * Self::ROW_BYTES) as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn leave<E: WgmmaElem>(
+        p: &SddmmTilesParams,
+        own: Own,
+        first: [u32; BATCH],
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        if own.picks.words == 0 {
+            return;
+        }
+        let alpha = E::scalar(p.alpha);
+        if alpha != 1.0 {
+            unroll!(c < CHUNKS, {
+                unroll!(j < 8, {
+                    unroll!(i < 4, { acc.0[c][4 * j + i] *= alpha });
+                });
+            });
+        }
+        if warp::again(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
+            Self::send::<E>(p, own, first, acc);
+        } else {
+            // What is multiplied or added is not rounded before; in 4 bytes half of the columns have room.
+            Self::update::<E>(p, own, 0, acc);
+            Self::update::<E>(p, own, 1, acc);
+        }
+    }
+
+    /// Rounds, and stores pairs of neighbouring values.
+    #[inline(always)]
+    fn send<E: WgmmaElem>(
+        p: &SddmmTilesParams,
+        own: Own,
+        first: [u32; BATCH],
+        acc: &Acc<CHUNKS>,
+    ) {
+        let lane = gpu::thread_again() % 32;
+        let slab = Self::slab();
+        let (r, piece) = frag::ldmatrix_x4(lane);
+        warp::sync_lanes(u32::MAX);
+        unroll!(c < CHUNKS, {
+            unroll!(j < 4, {
+                let mut words = [0u32; 4];
+                unroll!(w < 4, {
+                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
+                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+                });
+                let piece = (c * 8 + 2 * j) as u32 + piece;
+                let at = frag::swizzle(r, piece, Self::ROW_BYTES as u32);
+                matrix::stmatrix_x4(slab + at, words);
+            });
+        });
+        warp::sync_lanes(u32::MAX);
+        let mut next = first;
+        let mut at = 0;
+        while at < own.picks.words {
+            let words = next;
+            let after = at + (BATCH * 32) as u32;
+            next = Self::picks(p, own.picks, after);
+            unroll!(u < BATCH, {
+                Self::send_pair(p, slab, own.base, words[u], at + u as u32 * 32 + lane);
+            });
+            at = after;
+        }
+    }
+
+    /// Where the values of word `at` of a list go: the slot of its first half.
+    #[inline(always)]
+    fn slot(base: u32, word: u32, at: u32) -> u32 {
+        let row = (word & (PICKED - 1)) / Self::COLUMNS;
+        warp::shuffle::<32>(base, row, u32::MAX).wrapping_add(2 * at)
+    }
+
+    #[inline(always)]
+    fn send_pair(p: &SddmmTilesParams, slab: u32, base: u32, word: u32, at: u32) {
+        const BOTH: u32 = PICKED << 16 | PICKED;
+        let to = p.values + Self::slot(base, word, at) as u64 * 2;
+        let place = |half: u32| (word >> (16 * half) & (PICKED - 1)) * 2;
+        let low = copy::load_shared_b16(slab + place(0));
+        let high = copy::load_shared_b16(slab + place(1));
+        if word & BOTH == BOTH && p.flags & FLAG_VECTORS != 0 {
+            global::store_b32(to, low | high << 16);
+        } else {
+            if word & PICKED != 0 {
+                global::store_b16(to, low);
+            }
+            if word >> 16 & PICKED != 0 {
+                global::store_b16(to + 2, high);
+            }
+        }
+    }
+
+    /// Half `pass` of the columns in f32, multiplied by the mask or added to what is there.
+    #[inline(always)]
+    fn update<E: WgmmaElem>(p: &SddmmTilesParams, own: Own, pass: u32, acc: &Acc<CHUNKS>) {
+        let lane = gpu::thread_again() % 32;
+        let slab = Self::slab();
+        let first = pass * (CHUNKS * 4) as u32;
+        warp::sync_lanes(u32::MAX);
+        unroll!(c < CHUNKS, {
+            unroll!(j < 8, {
+                let atom = ((c * 8 + j) as u32).wrapping_sub(first);
+                if atom < (CHUNKS * 4) as u32 {
+                    unroll!(r < 2, {
+                        let row = lane / 4 + r as u32 * 8;
+                        let piece = atom * 2 + lane % 4 / 2;
+                        let at = frag::swizzle(row, piece, Self::ROW_BYTES as u32) + lane % 2 * 8;
+                        let k = 4 * j + ROWS[r];
+                        let pair = [acc.0[c][k], acc.0[c][k + 1]].map(f32::to_bits);
+                        copy::store_shared_v2(slab + at, pair);
+                    });
+                }
+            });
+        });
+        warp::sync_lanes(u32::MAX);
+        let mut at = 0;
+        while at < own.picks.words {
+            let from = p.picks + (own.picks.start as u64 + (at + lane) as u64) * 4;
+            let word = global::load_b32(from, at + lane < own.picks.words);
+            let slot = Self::slot(own.base, word, at + lane);
+            unroll!(h < 2, {
+                let pick = word >> (16 * h) & 0xffff;
+                let (row, column) = picked(pick, Self::COLUMNS);
+                let column = column.wrapping_sub(pass * Self::COLUMNS / 2);
+                if pick & PICKED != 0 && column < Self::COLUMNS / 2 {
+                    let piece = frag::swizzle(row, column / 4, Self::ROW_BYTES as u32);
+                    let x = copy::load_shared_b32(slab + piece + column % 4 * 4);
+                    Self::finish::<E>(p, slot as u64 + h as u64, f32::from_bits(x));
+                }
+            });
+            at += 32;
+        }
+    }
+
+    /// Multiplies a sum by the mask, adds what is there, and stores it.
+    #[inline(always)]
+    fn finish<E: WgmmaElem>(p: &SddmmTilesParams, slot: u64, sum: f32) {
+        let offset = slot * 2;
+        let mut value = sum;
+        if p.flags & FLAG_MASK_VALUES != 0 {
+            value = E::mul(value, E::get(&E::load_own::<1>(p.mask + offset, true), 0));
+        }
+        if p.flags & FLAG_ACCUMULATE != 0 {
+            value = E::add(value, E::get(&E::load_own::<1>(p.values + offset, true), 0));
+        }
+        E::store::<1>(p.values + offset, &[value]);
+    }
+}
