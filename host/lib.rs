@@ -35,6 +35,7 @@ pub mod indirect;
 mod launch;
 pub mod module;
 pub mod ops;
+mod panes;
 pub mod plan;
 pub mod registry;
 mod strips;

@@ -198,6 +198,8 @@ macro_rules! for_each_kernel {
                 sddmm_tiles_bf16_n64: Csr, Bf16, PickTile<1, BOTH_ROWS>;
                 sddmm_tiles_bf16_n256t: Csr, Bf16, PickTile<4, BOTH_COLUMNS>;
                 sddmm_tiles_bf16_n64t: Csr, Bf16, PickTile<1, BOTH_COLUMNS>;
+                sddmm_tiles_tf32_n128: Csr, Tf32, PickTile<2, BOTH_ROWS, 4>;
+                sddmm_tiles_tf32_n64: Csr, Tf32, PickTile<1, BOTH_ROWS, 4>;
             }
             nm "nm" NmParams sm_90a Product {
                 nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;

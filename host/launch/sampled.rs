@@ -10,6 +10,7 @@ use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
 use super::sddmm::Sddmm;
+use super::sddmm_tiles::SddmmTiles;
 use super::turns::Turns;
 use super::{aligned, config, small, within};
 use crate::device::Device;
@@ -63,6 +64,8 @@ pub(crate) enum SampledLaunch {
     Windows(Box<Sampler>),
     /// Family `sddmm`.
     Entries(Box<Sddmm>),
+    /// Family `sddmm_tiles`.
+    Tiles(Box<SddmmTiles>),
 }
 
 impl SampledLaunch {
@@ -73,13 +76,20 @@ impl SampledLaunch {
         mode: Mode,
         places: Places<'_>,
     ) -> Result<Self> {
-        Ok(if row.family == "sddmm" {
-            let pattern = (places.runs, places.columns);
-            let launch = Sddmm::new(device, row, extents, mode, pattern)?;
-            SampledLaunch::Entries(Box::new(launch))
-        } else {
-            let launch = Sampler::new(device, row, extents, mode, places)?;
-            SampledLaunch::Windows(Box::new(launch))
+        let pattern = (places.runs, places.columns);
+        Ok(match row.family {
+            "sddmm" => {
+                let launch = Sddmm::new(device, row, extents, mode, pattern)?;
+                SampledLaunch::Entries(Box::new(launch))
+            }
+            "sddmm_tiles" => {
+                let launch = SddmmTiles::new(device, row, extents, mode, pattern)?;
+                SampledLaunch::Tiles(Box::new(launch))
+            }
+            _ => {
+                let launch = Sampler::new(device, row, extents, mode, places)?;
+                SampledLaunch::Windows(Box::new(launch))
+            }
         })
     }
 
@@ -87,6 +97,7 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.row,
             SampledLaunch::Entries(launch) => launch.row(),
+            SampledLaunch::Tiles(launch) => launch.row(),
         }
     }
 
@@ -95,6 +106,7 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.fits(runs, columns),
             SampledLaunch::Entries(launch) => launch.fits(runs, columns),
+            SampledLaunch::Tiles(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -103,6 +115,7 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.bytes(),
             SampledLaunch::Entries(launch) => launch.bytes(),
+            SampledLaunch::Tiles(launch) => launch.bytes(),
         }
     }
 
@@ -111,6 +124,7 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.describe(),
             SampledLaunch::Entries(launch) => launch.describe(),
+            SampledLaunch::Tiles(launch) => launch.describe(),
         }
     }
 
@@ -124,6 +138,7 @@ impl SampledLaunch {
             match self {
                 SampledLaunch::Windows(launch) => launch.run(raw, stream),
                 SampledLaunch::Entries(launch) => launch.run(raw, stream),
+                SampledLaunch::Tiles(launch) => launch.run(raw, stream),
             }
         }
     }

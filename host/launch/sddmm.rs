@@ -44,7 +44,14 @@ impl Sddmm {
         let function = device
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
-        let list = pieces(runs, sample_limit(row, runs.total, device.machine()));
+        let limit = sample_limit(row, runs.total, device.machine());
+        let tile: usize = std::env::var("EINSPARSE_SDDMM_TILE").map_or(0, |t| t.parse().unwrap());
+        let width = (tile << 10) / (extents.k * row.dtype.bytes()).max(1);
+        let list = if width > 0 {
+            crate::worklist::pieces_by_tile(runs, columns, width, limit)
+        } else {
+            pieces(runs, limit)
+        };
         let item_count = within("work items", list.len(), MAX_GRID_X)?;
         Ok(Sddmm {
             row,

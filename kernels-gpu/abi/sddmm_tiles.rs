@@ -4,9 +4,9 @@
 use super::{Dtype, HALF, MapWords, PANEL_BYTES, SLAB, STEPS, STRIP, Tile};
 
 /// Tile of the `sddmm_tiles` family: 128 rows of the output against up to `CHUNKS` chunks of 64 gathered columns. `ORDER`
-/// says how X and Y lie in memory. 16-bit elements: a stage is 64 deep.
+/// says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is 128 bytes deep.
 #[derive(Clone, Copy, Debug)]
-pub struct PickTile<const CHUNKS: usize, const ORDER: u32>;
+pub struct PickTile<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2>;
 
 /// Rows of a tile whose picks are one list: those of a warp.
 pub const PICK_ROWS: usize = 16;
@@ -19,15 +19,18 @@ pub const CHUNK: usize = HALF;
 /// Bit of a pick that is an entry; without it, the half word fills up a pair.
 pub const PICKED: u32 = 0x8000;
 
-impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
+    /// Elements along k of a stage.
+    pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Bytes of a row of finished sums in shared memory.
-    pub const ROW_BYTES: usize = CHUNKS * PANEL_BYTES;
+    pub const ROW_BYTES: usize = CHUNKS * CHUNK * BYTES;
     /// Bytes of a stage: two halves of X, the chunks of Y.
     pub const STAGE: usize = (2 + CHUNKS) * SLAB;
     /// Stages in flight.
-    pub const STAGES: usize = match CHUNKS {
-        4 => 3,
-        2 => 6,
+    pub const STAGES: usize = match (CHUNKS, BYTES) {
+        (4, _) => 3,
+        (2, 2) => 6,
+        (2, _) => 5,
         _ => 8,
     };
     /// Offset of the finished sums, `HALF` rows of each warpgroup.
@@ -36,7 +39,9 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
     pub const BARRIERS: usize = Self::OUT + 2 * HALF * Self::ROW_BYTES;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32> Tile for PickTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
+    for PickTile<CHUNKS, ORDER, BYTES>
+{
     const THREADS: u32 = 384;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = (CHUNK * CHUNKS) as u32;
@@ -55,17 +60,17 @@ impl<const CHUNKS: usize, const ORDER: u32> Tile for PickTile<CHUNKS, ORDER> {
 }
 
 /// The half word of an entry in row `row` of a list's rows and column `column` of its tile of `columns` columns: its place
-/// among finished sums, rows of 2-byte elements whose 16-byte pieces are swizzled as in
-/// [`swizzle`](crate::frag::swizzle).
-pub const fn pick(row: u32, column: u32, columns: u32) -> u32 {
-    PICKED | row * columns + ((column / 8) ^ (row & 7)) * 8 + column % 8
+/// among finished sums of `bytes` bytes, whose pieces of 16 bytes are swizzled as in [`swizzle`](crate::frag::swizzle).
+pub const fn pick(row: u32, column: u32, columns: u32, bytes: u32) -> u32 {
+    let piece = 16 / bytes;
+    PICKED | (row * columns + ((column / piece) ^ (row & 7)) * piece + column % piece)
 }
 
 /// Row and column of a pick.
-pub const fn picked(pick: u32, columns: u32) -> (u32, u32) {
-    let place = pick & (PICKED - 1);
+pub const fn picked(pick: u32, columns: u32, bytes: u32) -> (u32, u32) {
+    let (place, piece) = (pick & (PICKED - 1), 16 / bytes);
     let (row, at) = (place / columns, place % columns);
-    (row, ((at / 8) ^ (row & 7)) * 8 + at % 8)
+    (row, ((at / piece) ^ (row & 7)) * piece + at % piece)
 }
 
 /// One tile of the output.

@@ -4,10 +4,11 @@
 
 mod out;
 
+use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, copy, global, warp};
-use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY, WgmmaElem};
+use super::ptx::{barrier, bulk, copy, global, matrix, warp};
+use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY};
 use crate::abi::*;
 use crate::frag;
 
@@ -15,7 +16,34 @@ use crate::frag;
 pub trait Body: Tile {
     /// # Safety
     /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &SddmmTilesParams, at: u64);
+    unsafe fn run<W: WalkInfo, E: TileElem>(p: &SddmmTilesParams, at: u64);
+}
+
+/// An element type that tiles are multiplied in.
+pub trait TileElem: Elem<Acc = f32> {
+    /// `D += A B`, 32 bytes deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k; 16-bit types only.
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
+}
+
+impl TileElem for F16 {
+    #[inline(always)]
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        acc.mma_f16::<TA, TB>(a, b)
+    }
+}
+
+impl TileElem for Bf16 {
+    #[inline(always)]
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        acc.mma_bf16::<TA, TB>(a, b)
+    }
+}
+
+impl TileElem for Tf32 {
+    #[inline(always)]
+    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
+        acc.mma_tf32(a, b, true)
+    }
 }
 
 /// No stage is waiting to be freed.
@@ -62,7 +90,7 @@ impl Own {
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
     /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -114,7 +142,8 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
         }
     }
 
-    /// One copy a thread and stage: a half of X or a chunk of Y, always to the same place, 64 further along k each time.
+    /// One copy a thread and stage: a half of X or a chunk of Y, always to the same place, a stage further along k each
+    /// time.
     #[inline(always)]
     fn produce(p: &SddmmTilesParams, at: u64) {
         let thread = gpu::thread() % COPIERS;
@@ -150,7 +179,7 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
             later = load(round);
             let mut stage = 0;
             while stage < p.stages {
-                let (slot, k) = (ring.0, stage * 64);
+                let (slot, k) = (ring.0, stage * Self::DEPTH as u32);
                 barrier::wait(Self::empty(slot), ring.1);
                 let full = Self::full(slot);
                 if thread == 0 {
@@ -169,7 +198,7 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
     }
 
     #[inline(always)]
-    fn consume<E: WgmmaElem>(p: &SddmmTilesParams) {
+    fn consume<E: TileElem>(p: &SddmmTilesParams) {
         let half = gpu::thread() / 128;
         let mut later = Own::load(p, 0);
         let mut round = 0;
@@ -188,6 +217,9 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
             while s < p.stages {
                 let (slot, parity) = ring;
                 barrier::wait(Self::full(slot), parity);
+                if BYTES == 4 {
+                    Self::round(slot);
+                }
                 if live == 0 {
                     Self::free(slot);
                 } else {
@@ -209,18 +241,32 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
         }
     }
 
+    /// Rounds a stage to TF32 where it lies, both warpgroups together: `wgmma` would cut the bits off.
+    #[inline(always)]
+    fn round(slot: u32) {
+        let place = Self::stage(slot) + gpu::thread_again() * 16;
+        let mut i = 0;
+        while i < (Self::STAGE / (CONSUMERS as usize * 512)) as u32 {
+            let at = place + i * CONSUMERS * 512;
+            let four = copy::load_shared_v4(at).map(matrix::round_tf32);
+            copy::store_shared_v4(at, four);
+            i += 1;
+        }
+        barrier::fence_copies();
+        barrier::sync_named(1, CONSUMERS * 32);
+    }
+
     /// The `wgmma`s of one stage. Chunks that the tile has not are what the stage held before: columns that nobody picks.
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32) {
+    fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32) {
         let stage = Self::stage(slot);
         let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
         unroll!(step < STEPS, {
             let (x, y) = (Self::x(slab, step), Self::y(panel, step));
-            match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
-                (false, false) => E::mma::<CHUNKS, 0, 1>(acc, x, y),
-                (true, false) => E::mma::<CHUNKS, 1, 1>(acc, x, y),
-                (false, true) => E::mma::<CHUNKS, 0, 0>(acc, x, y),
-                (true, true) => E::mma::<CHUNKS, 1, 0>(acc, x, y),
+            if ORDER == BOTH_ROWS {
+                E::mma::<CHUNKS, 0, 0>(acc, x, y)
+            } else {
+                E::mma::<CHUNKS, 1, 1>(acc, x, y)
             }
         });
     }
@@ -240,9 +286,11 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32> Body for PickTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Body
+    for PickTile<CHUNKS, ORDER, BYTES>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &SddmmTilesParams, at: u64) {
+    unsafe fn run<W: WalkInfo, E: TileElem>(p: &SddmmTilesParams, at: u64) {
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {

@@ -1,12 +1,11 @@
 //! Accumulators of a tile on their way out: scaled, laid into shared memory, and the entries picked from there. Every warp
 //! has its own 16 rows, so nothing waits for another warp.
 
-use super::Own;
+use super::{Own, TileElem};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, global, matrix, warp};
-use crate::device::wgmma::WgmmaElem;
 use crate::frag;
 
 /// First accumulator of the pair that lies in row 0 or 8 of an atom.
@@ -14,7 +13,12 @@ const ROWS: [usize; 2] = [0, 2];
 /// Words of picks that a lane loads at once.
 const BATCH: usize = 4;
 
-impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
+    /// Passes in which sums of 4 bytes find room in shared memory.
+    const PASSES: u32 = 4 / BYTES as u32;
+    /// Columns of a pass.
+    const WIDTH: u32 = Self::COLUMNS / Self::PASSES;
+
     /// Words `at..` of a list, 32 lanes side by side; zeros, which pick nothing, past its end.
     #[inline(always)]
     pub(super) fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
@@ -36,7 +40,7 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
     }
 
     #[inline(always)]
-    pub(super) fn leave<E: WgmmaElem>(
+    pub(super) fn leave<E: TileElem>(
         p: &SddmmTilesParams,
         own: Own,
         first: [u32; BATCH],
@@ -53,23 +57,20 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
                 });
             });
         }
-        if warp::again(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
+        if BYTES == 2 && warp::again(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
             Self::send::<E>(p, own, first, acc);
         } else {
-            // What is multiplied or added is not rounded before; in 4 bytes half of the columns have room.
-            Self::update::<E>(p, own, 0, acc);
-            Self::update::<E>(p, own, 1, acc);
+            // What is multiplied or added is not rounded before.
+            Self::update::<E>(p, own, first, 0, acc);
+            if Self::PASSES > 1 {
+                Self::update::<E>(p, own, first, 1, acc);
+            }
         }
     }
 
     /// Rounds, and stores pairs of neighbouring values.
     #[inline(always)]
-    fn send<E: WgmmaElem>(
-        p: &SddmmTilesParams,
-        own: Own,
-        first: [u32; BATCH],
-        acc: &Acc<CHUNKS>,
-    ) {
+    fn send<E: TileElem>(p: &SddmmTilesParams, own: Own, first: [u32; BATCH], acc: &Acc<CHUNKS>) {
         let lane = gpu::thread_again() % 32;
         let slab = Self::slab();
         let (r, piece) = frag::ldmatrix_x4(lane);
@@ -111,7 +112,7 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
     #[inline(always)]
     fn send_pair(p: &SddmmTilesParams, slab: u32, base: u32, word: u32, at: u32) {
         const BOTH: u32 = PICKED << 16 | PICKED;
-        let to = p.values + Self::slot(base, word, at) as u64 * 2;
+        let to = p.values + Self::slot(base, word, at) as u64 * BYTES as u64;
         let place = |half: u32| (word >> (16 * half) & (PICKED - 1)) * 2;
         let low = copy::load_shared_b16(slab + place(0));
         let high = copy::load_shared_b16(slab + place(1));
@@ -127,17 +128,22 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
         }
     }
 
-    /// Half `pass` of the columns in f32, multiplied by the mask or added to what is there.
+    /// The columns of a pass in f32, multiplied by the mask or added to what is there.
     #[inline(always)]
-    fn update<E: WgmmaElem>(p: &SddmmTilesParams, own: Own, pass: u32, acc: &Acc<CHUNKS>) {
+    fn update<E: TileElem>(
+        p: &SddmmTilesParams,
+        own: Own,
+        first: [u32; BATCH],
+        pass: u32,
+        acc: &Acc<CHUNKS>,
+    ) {
         let lane = gpu::thread_again() % 32;
         let slab = Self::slab();
-        let first = pass * (CHUNKS * 4) as u32;
         warp::sync_lanes(u32::MAX);
         unroll!(c < CHUNKS, {
             unroll!(j < 8, {
-                let atom = ((c * 8 + j) as u32).wrapping_sub(first);
-                if atom < (CHUNKS * 4) as u32 {
+                let atom = ((c * 8 + j) as u32).wrapping_sub(pass * Self::WIDTH / 8);
+                if atom < Self::WIDTH / 8 {
                     unroll!(r < 2, {
                         let row = lane / 4 + r as u32 * 8;
                         let piece = atom * 2 + lane % 4 / 2;
@@ -150,29 +156,44 @@ impl<const CHUNKS: usize, const ORDER: u32> PickTile<CHUNKS, ORDER> {
             });
         });
         warp::sync_lanes(u32::MAX);
+        let mut next = first;
         let mut at = 0;
         while at < own.picks.words {
-            let from = p.picks + (own.picks.start as u64 + (at + lane) as u64) * 4;
-            let word = global::load_b32(from, at + lane < own.picks.words);
-            let slot = Self::slot(own.base, word, at + lane);
-            unroll!(h < 2, {
-                let pick = word >> (16 * h) & 0xffff;
-                let (row, column) = picked(pick, Self::COLUMNS);
-                let column = column.wrapping_sub(pass * Self::COLUMNS / 2);
-                if pick & PICKED != 0 && column < Self::COLUMNS / 2 {
-                    let piece = frag::swizzle(row, column / 4, Self::ROW_BYTES as u32);
-                    let x = copy::load_shared_b32(slab + piece + column % 4 * 4);
-                    Self::finish::<E>(p, slot as u64 + h as u64, f32::from_bits(x));
-                }
+            let words = next;
+            let after = at + (BATCH * 32) as u32;
+            next = Self::picks(p, own.picks, after);
+            unroll!(u < BATCH, {
+                let slot = Self::slot(own.base, words[u], at + u as u32 * 32 + lane);
+                Self::update_pair::<E>(p, (slab, pass), slot, words[u]);
             });
-            at += 32;
+            at = after;
         }
+    }
+
+    /// The two picks of a word, as far as they lie in this pass.
+    #[inline(always)]
+    fn update_pair<E: TileElem>(
+        p: &SddmmTilesParams,
+        (slab, pass): (u32, u32),
+        slot: u32,
+        word: u32,
+    ) {
+        unroll!(h < 2, {
+            let pick = word >> (16 * h) & 0xffff;
+            let (row, column) = picked(pick, Self::COLUMNS, BYTES as u32);
+            let column = column.wrapping_sub(pass * Self::WIDTH);
+            if pick & PICKED != 0 && column < Self::WIDTH {
+                let piece = frag::swizzle(row, column / 4, Self::ROW_BYTES as u32);
+                let x = copy::load_shared_b32(slab + piece + column % 4 * 4);
+                Self::finish::<E>(p, slot as u64 + h as u64, f32::from_bits(x));
+            }
+        });
     }
 
     /// Multiplies a sum by the mask, adds what is there, and stores it.
     #[inline(always)]
-    fn finish<E: WgmmaElem>(p: &SddmmTilesParams, slot: u64, sum: f32) {
-        let offset = slot * 2;
+    fn finish<E: TileElem>(p: &SddmmTilesParams, slot: u64, sum: f32) {
+        let offset = slot * BYTES as u64;
         let mut value = sum;
         if p.flags & FLAG_MASK_VALUES != 0 {
             value = E::mul(value, E::get(&E::load_own::<1>(p.mask + offset, true), 0));
