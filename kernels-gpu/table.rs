@@ -187,6 +187,12 @@ macro_rules! for_each_kernel {
                 sddmm_csr_bf16_k256: Csr, Bf16, Dots<32, 8, 1, 8, 5>;
                 sddmm_csr_bf16_any32: Csr, Bf16, Dots<8, 1, 4, 4, 5>;
             }
+            sddmm_staged "sddmm_staged" SddmmStagedParams sm_90a Sampled {
+                sddmm_staged_f32_k64: Csr, F32, StagedDots<8, 2, 4>;
+                sddmm_staged_f32_k128: Csr, F32, StagedDots<16, 2, 4>;
+                sddmm_staged_f32_k256: Csr, F32, StagedDots<32, 2, 4>;
+                sddmm_staged_f32_k512: Csr, F32, StagedDots<32, 4, 4>;
+            }
             sddmm_tiles "sddmm_tiles" SddmmTilesParams sm_90a Sampled {
                 sddmm_tiles_f16_n256: Csr, F16, PickTile<4, BOTH_ROWS>;
                 sddmm_tiles_f16_n128: Csr, F16, PickTile<2, BOTH_ROWS>;

@@ -29,6 +29,7 @@ mod prune;
 mod ptx;
 mod sampled;
 mod sddmm;
+mod sddmm_staged;
 mod sddmm_tiles;
 mod softmax;
 mod spmm;
