@@ -9,6 +9,7 @@ mod panel;
 mod prune;
 mod sampled;
 mod sddmm;
+mod sddmm_staged;
 mod sddmm_tiles;
 mod softmax;
 mod turns;

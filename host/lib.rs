@@ -38,6 +38,7 @@ pub mod ops;
 mod panes;
 pub mod plan;
 pub mod registry;
+mod shelves;
 mod strips;
 pub mod tensor;
 mod windows;

@@ -43,6 +43,13 @@ struct Draft {
     picks: Vec<u32>,
 }
 
+/// Words that the picks of a tile begin at a multiple of: 16 bytes, as the copy engine wants.
+const PICK_ALIGN: usize = 4;
+/// How often an entry-heavy tile may be cut: the longest list is at most this much above its fair share.
+const SHARES: f64 = 2.0;
+/// Entries of a tile that is never cut.
+const LEAST_ENTRIES: f64 = 4096.0;
+
 /// Number of chunks of 64 columns of 128 rows that hold an entry.
 pub(crate) fn chunks(runs: &Runs, columns: &[u32]) -> u64 {
     (0..runs.rows.len().div_ceil(STRIP))
@@ -57,8 +64,8 @@ fn entries(runs: &Runs, row: usize) -> std::ops::Range<usize> {
     start as usize..start as usize + len as usize
 }
 
-/// Chunks that hold an entry of these 128 rows, ascending.
-fn held(runs: &Runs, columns: &[u32], strip: usize) -> Vec<u32> {
+/// Chunks that hold entries of these 128 rows, ascending, and how many.
+fn held(runs: &Runs, columns: &[u32], strip: usize) -> Vec<(u32, u32)> {
     let rows = strip * STRIP..(strip + 1) * STRIP;
     let last = rows.clone().filter_map(|row| {
         let own = entries(runs, row);
@@ -67,21 +74,33 @@ fn held(runs: &Runs, columns: &[u32], strip: usize) -> Vec<u32> {
     let Some(last) = last.max() else {
         return Vec::new();
     };
-    let mut bits = vec![0u64; last as usize / CHUNK / 64 + 1];
+    let mut counts = vec![0u32; last as usize / CHUNK + 1];
     for row in rows {
         for &column in &columns[entries(runs, row)] {
-            let chunk = column as usize / CHUNK;
-            bits[chunk / 64] |= 1 << (chunk % 64);
+            counts[column as usize / CHUNK] += 1;
         }
     }
-    let set = |(i, mut word): (usize, u64)| {
-        std::iter::from_fn(move || {
-            let bit = (word != 0).then(|| word.trailing_zeros());
-            word &= word.wrapping_sub(1);
-            bit.map(|bit| i as u32 * 64 + bit)
-        })
-    };
-    bits.into_iter().enumerate().flat_map(set).collect()
+    let chunks = (0..).zip(counts);
+    chunks.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Chunks in tiles of at most `across`, which hold at most `limit` entries where they are several.
+fn tiles(held: &[(u32, u32)], across: usize, limit: u32) -> Vec<Vec<u32>> {
+    let mut tiles: Vec<Vec<u32>> = Vec::new();
+    let mut entries = 0u32;
+    for &(chunk, count) in held {
+        match tiles.last_mut() {
+            Some(tile) if tile.len() < across && entries + count <= limit => {
+                tile.push(chunk);
+                entries += count;
+            }
+            _ => {
+                tiles.push(vec![chunk]);
+                entries = count;
+            }
+        }
+    }
+    tiles
 }
 
 impl Panes {
@@ -96,13 +115,25 @@ impl Panes {
         multiprocessors: usize,
     ) -> Result<Panes> {
         let across = row.columns as usize / CHUNK;
+        let stages = k.div_ceil(PANEL_BYTES / row.dtype.bytes());
+        let limit = {
+            // Full rows in a few tiles would keep their multiprocessors long after the others.
+            let whole = chunks(runs, columns).div_ceil(across as u64) as f64;
+            let each = tile_clocks(row, stages, runs.total as f64 / whole.max(1.0));
+            let fair = each * whole / multiprocessors.max(1) as f64;
+            let room = tile_clocks(row, stages, 1e6) - tile_clocks(row, stages, 0.0);
+            (fair / SHARES / room * 1e6).max(LEAST_ENTRIES) as u32
+        };
         let drafts: Vec<Draft> = (0..runs.rows.len().div_ceil(STRIP))
             .into_par_iter()
             .flat_map_iter(|strip| {
-                drafts((runs, columns), strip, (across, row.dtype.bytes() as u32))
+                drafts(
+                    (runs, columns),
+                    strip,
+                    (across, limit, row.dtype.bytes() as u32),
+                )
             })
             .collect();
-        let stages = k.div_ceil(PANEL_BYTES / row.dtype.bytes());
         let clocks = |i: &u32| {
             let draft = &drafts[*i as usize];
             tile_clocks(row, stages, 2.0 * draft.picks.len() as f64) as u64
@@ -126,14 +157,22 @@ impl Panes {
                 list.bases.extend([0; STRIP]);
                 continue;
             };
-            list.panes.push(draft.pane);
+            let picks = Picks {
+                start: start as u32,
+                words: draft.picks.len() as u32,
+            };
+            list.panes.push(Pane {
+                picks,
+                ..draft.pane
+            });
             list.groups.extend(draft.groups.map(|own| Picks {
                 start: (start + own.start as usize) as u32,
                 ..own
             }));
             list.bases.extend(draft.bases);
             list.picks.extend(&draft.picks);
-            start += draft.picks.len();
+            start = (start + draft.picks.len()).next_multiple_of(PICK_ALIGN);
+            list.picks.resize(start, 0);
         }
         if start > u32::MAX as usize {
             return Err(Error::Overflow {
@@ -150,7 +189,7 @@ impl Panes {
 fn drafts(
     (runs, columns): (&Runs, &[u32]),
     strip: usize,
-    (across, bytes): (usize, u32),
+    (across, limit, bytes): (usize, u32, u32),
 ) -> Vec<Draft> {
     let held = held(runs, columns, strip);
     let mut left: [_; STRIP] = std::array::from_fn(|i| entries(runs, strip * STRIP + i));
@@ -190,7 +229,8 @@ fn drafts(
         }
         draft
     };
-    held.chunks(across).map(draft).collect()
+    let tiles = tiles(&held, across, limit);
+    tiles.iter().map(|chunks| draft(chunks)).collect()
 }
 
 impl Draft {

@@ -1,6 +1,8 @@
 //! What products at the places of a pattern (SDDMM) cost.
 
-use einsparse_kernels::abi::{CHUNK, Dtype, PANEL_BYTES, SAMPLES, SLAB, STRIP, WalkKind};
+use einsparse_kernels::abi::{
+    CHUNK, Dtype, PANEL_BYTES, SAMPLES, SLAB, STAGED_BYTES, STRIP, WalkKind,
+};
 use einsparse_kernels::table::Row;
 
 use super::{BURST_US, Cost, ISSUE_SHARE, ITEM_US, LAUNCH_US, LINES_PER_CLOCK, Machine, START_US};
@@ -42,6 +44,7 @@ impl Samples {
 pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     let parts = match row.walk {
         WalkKind::Block => windows(row, work, machine),
+        _ if row.family == "sddmm_staged" => staged(row, work, machine),
         _ if row.family == "sddmm_tiles" => tiles(row, work, machine),
         _ => gathers(row, work, machine),
     };
@@ -69,12 +72,12 @@ const CHUNK_CLOCKS: f64 = 256.0;
 /// For each slab of 64 rows of X or Y that a stage brings through L2.
 const SLAB_CLOCKS: f64 = 182.0;
 /// Of a tile beside its stages, and for each chunk of it: sums out of the registers.
-const TILE_CLOCKS: f64 = 600.0;
-const OUT_CLOCKS: f64 = 150.0;
+const TILE_CLOCKS: f64 = 500.0;
+const OUT_CLOCKS: f64 = 250.0;
 /// For each slab, rounding it to TF32 where it lies.
 const ROUND_CLOCKS: f64 = 128.0;
 /// For each entry that is picked.
-const PICK_CLOCKS: f64 = 0.2;
+const PICK_CLOCKS: f64 = 0.3;
 /// Clocks of a microsecond.
 const CLOCKS_PER_US: f64 = 1755.0;
 
@@ -104,6 +107,26 @@ fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let gather_us = slabs / machine.l2 * 1e6;
     let compute_us = turns * tile_clocks(row, stages, entries) / speed;
     [gather_us / 2.0, compute_us, START_US]
+}
+
+/// Clocks for an entry beside its row of Y out of shared memory: its share of a reduction.
+const ENTRY_CLOCKS: f64 = 1.5;
+/// Entries that a run of a row in the columns of one thread block wastes: up to a whole reduction.
+const RUN_WASTE: f64 = 6.0;
+
+/// Rows of Y out of shared memory, once they are there.
+fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
+    let row_bytes = (work.k * row.dtype.bytes()).max(1) as f64;
+    let sms = f64::from(machine.multiprocessors);
+    let speed = machine.l2 / Machine::H200.l2 * CLOCKS_PER_US;
+    let width = (STAGED_BYTES as f64 / row_bytes).floor().min(work.n as f64);
+    let ranges = (work.n as f64 / width.max(1.0)).ceil();
+    let runs = (work.m as f64 * ranges).min(work.entries as f64);
+    let entries = work.entries as f64 + RUN_WASTE * runs;
+    let compute_us = entries * (row_bytes / 128.0 + ENTRY_CLOCKS) / sms / speed;
+    let copies_us = (ranges / sms).ceil() * width * row_bytes / (machine.l2 / sms) * 1e6;
+    let x_us = runs * row_bytes / machine.l2 * 1e6;
+    [x_us, compute_us + copies_us, START_US]
 }
 
 /// Rows of Y gathered for every entry, as in the gathers of SpMM.

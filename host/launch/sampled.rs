@@ -10,6 +10,7 @@ use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
 use super::sddmm::Sddmm;
+use super::sddmm_staged::SddmmStaged;
 use super::sddmm_tiles::SddmmTiles;
 use super::turns::Turns;
 use super::{aligned, config, small, within};
@@ -64,6 +65,8 @@ pub(crate) enum SampledLaunch {
     Windows(Box<Sampler>),
     /// Family `sddmm`.
     Entries(Box<Sddmm>),
+    /// Family `sddmm_staged`.
+    Staged(Box<SddmmStaged>),
     /// Family `sddmm_tiles`.
     Tiles(Box<SddmmTiles>),
 }
@@ -82,6 +85,10 @@ impl SampledLaunch {
                 let launch = Sddmm::new(device, row, extents, mode, pattern)?;
                 SampledLaunch::Entries(Box::new(launch))
             }
+            "sddmm_staged" => {
+                let launch = SddmmStaged::new(device, row, extents, mode, pattern)?;
+                SampledLaunch::Staged(Box::new(launch))
+            }
             "sddmm_tiles" => {
                 let launch = SddmmTiles::new(device, row, extents, mode, pattern)?;
                 SampledLaunch::Tiles(Box::new(launch))
@@ -97,6 +104,7 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.row,
             SampledLaunch::Entries(launch) => launch.row(),
+            SampledLaunch::Staged(launch) => launch.row(),
             SampledLaunch::Tiles(launch) => launch.row(),
         }
     }
@@ -106,6 +114,7 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.fits(runs, columns),
             SampledLaunch::Entries(launch) => launch.fits(runs, columns),
+            SampledLaunch::Staged(launch) => launch.fits(runs, columns),
             SampledLaunch::Tiles(launch) => launch.fits(runs, columns),
         }
     }
@@ -115,6 +124,7 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.bytes(),
             SampledLaunch::Entries(launch) => launch.bytes(),
+            SampledLaunch::Staged(launch) => launch.bytes(),
             SampledLaunch::Tiles(launch) => launch.bytes(),
         }
     }
@@ -124,6 +134,7 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.describe(),
             SampledLaunch::Entries(launch) => launch.describe(),
+            SampledLaunch::Staged(launch) => launch.describe(),
             SampledLaunch::Tiles(launch) => launch.describe(),
         }
     }
@@ -138,6 +149,7 @@ impl SampledLaunch {
             match self {
                 SampledLaunch::Windows(launch) => launch.run(raw, stream),
                 SampledLaunch::Entries(launch) => launch.run(raw, stream),
+                SampledLaunch::Staged(launch) => launch.run(raw, stream),
                 SampledLaunch::Tiles(launch) => launch.run(raw, stream),
             }
         }

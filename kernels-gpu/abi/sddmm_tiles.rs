@@ -81,13 +81,13 @@ pub struct Pane {
     pub row: u32,
     /// Bit `half`: these 64 rows hold an entry. From bit 8 on the number of chunks.
     pub live: u32,
-    /// Zero.
-    pub reserved: [u32; 2],
+    /// The picks of all its lists.
+    pub picks: Picks,
     /// First column of each chunk.
     pub columns: [u32; MOST_CHUNKS],
 }
 
-/// The picks of 16 rows of a tile: words `start..start + words`, two picks each.
+/// Picks, of a tile or of 16 rows of it: words `start..start + words`, two picks each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Picks {
@@ -114,7 +114,7 @@ pub struct SddmmTilesParams {
     /// the order of `groups`. Always even.
     pub bases: u64,
     /// Pairs of [`pick`]s: a row's run begins with a new pair, at the half that its value slot has in an aligned pair of
-    /// values.
+    /// values. Those of a tile begin at a multiple of four words.
     pub picks: u64,
     /// The values of S.
     pub values: u64,

@@ -17,7 +17,7 @@ const LENS: [usize; 16] = [0, 1, 2, 7, 8, 9, 0, 15, 16, 17, 23, 64, 65, 3, 690, 
 const GAP: usize = 8;
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    let families = ["sddmm", "sddmm_tiles"];
+    let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
     kernels()
         .iter()
         .filter(move |row| families.contains(&row.family))
@@ -186,6 +186,10 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
 /// Around one and two steps along k, in whole vectors.
 fn lengths(row: &Row) -> Vec<usize> {
     let (step, v) = (row.columns as usize, row.vector as usize);
+    if row.family == "sddmm_staged" {
+        // One step at the most.
+        return vec![step / 4 + v, step / 2, step - v, step];
+    }
     vec![0, v, step - v, step, step + v, 2 * step + 3 * v]
 }
 
@@ -269,7 +273,7 @@ fn formats_in_row_order_are_sampled() {
 }
 
 fn random<T: Scalar>(context: &Context, row: &Row) {
-    let k = 2 * row.columns as usize + row.vector as usize;
+    let k = *lengths(row).last().unwrap();
     let mut rng = Rng(9);
     let case = Case::<T>::new(&LENS, k, || rng.unit());
     let [x, y] = factors(context, &case, Some(row));
@@ -318,7 +322,7 @@ fn sampled_entries_are_within_their_bound_and_repeat_bit_by_bit() {
 
 /// A NaN in a row of Y reaches the entries of that column, an Inf in X those of that row, and nothing else.
 fn planted<T: Scalar>(context: &Context, row: &Row) {
-    let k = row.columns as usize + row.vector as usize;
+    let k = lengths(row)[1..].iter().rev().nth(1).copied().unwrap();
     let mut case = Case::<T>::integers(&LENS, k);
     let exact: Vec<f64> = case.places().iter().map(|&p| case.sum(p).0).collect();
     let (bad_row, bad_column) = (9, case.places()[40].1);

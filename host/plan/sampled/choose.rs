@@ -67,7 +67,7 @@ impl Sampling<'_> {
             return Some("rounds to TF32, and the plan asks for full precision".into());
         }
         if row.arch == "sm_90a" && machine.wgmma == 0.0 {
-            return Some("is made of wgmma, which compute capability 9.0 has".into());
+            return Some("is for compute capability 9.0 only".into());
         }
         if let Some(reason) = refuses(row.walk, &self.format) {
             return Some(reason);
@@ -82,7 +82,15 @@ impl Sampling<'_> {
             };
             return Some(format!("reads {order}"));
         }
-        if row.arch == "sm_90a" {
+        if row.family == "sddmm_staged" {
+            let (most, k) = (row.columns as usize, self.work.k);
+            if k > most || k <= most / 4 {
+                return Some(format!(
+                    "is for up to {most} terms, and more than {}",
+                    most / 4
+                ));
+            }
+        } else if row.arch == "sm_90a" {
             return self.refusal_of_copies(row, options);
         }
         let (vector, alignment) = (row.vector, self.alignment);

@@ -71,6 +71,16 @@ struct Own {
     base: u32,
 }
 
+/// What a thread that copies knows of a tile.
+#[derive(Clone, Copy)]
+struct Copies {
+    row: u32,
+    live: u32,
+    picks: Picks,
+    /// Of this thread's chunk.
+    column: u32,
+}
+
 impl Own {
     #[inline(always)]
     fn load(p: &SddmmTilesParams, round: u32) -> Own {
@@ -132,6 +142,23 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         }
     }
 
+    /// Makes the barriers and fetches the tensor maps.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() != 0 {
+            return;
+        }
+        bulk::prefetch_map(at);
+        bulk::prefetch_map(at + 128);
+        let mut slot = 0;
+        while slot < Self::STAGES as u32 {
+            barrier::init(Self::full(slot), COPIERS / 32);
+            barrier::init(Self::empty(slot), CONSUMERS);
+            slot += 1;
+        }
+        barrier::init_fence();
+    }
+
     /// The next stage of the ring and its parity.
     #[inline(always)]
     fn next((slot, parity): (u32, u32)) -> (u32, u32) {
@@ -142,32 +169,53 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         }
     }
 
+    /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out one
+    /// after the other.
+    #[inline(always)]
+    fn copy() -> u32 {
+        let thread = gpu::thread_again() % COPIERS;
+        thread % 32 * 4 + thread / 32
+    }
+
+    #[inline(always)]
+    fn copies(p: &SddmmTilesParams, round: u32) -> Copies {
+        let there = round < p.rounds;
+        let chunk = Self::copy().wrapping_sub(2);
+        let [row, live, start, words] = global::load_v4(pane(p, round), there);
+        let column = pane(p, round) + 16 + chunk as u64 * 4;
+        Copies {
+            row: if there { row } else { NO_STRIP },
+            live,
+            picks: Picks { start, words },
+            column: global::load_b32(column, there && chunk < CHUNKS as u32),
+        }
+    }
+
     /// One copy a thread and stage: a half of X or a chunk of Y, always to the same place, a stage further along k each
     /// time.
     #[inline(always)]
-    fn produce(p: &SddmmTilesParams, at: u64) {
+    fn produce(p: &SddmmTilesParams, at: u64, first: Copies) {
         let thread = gpu::thread() % COPIERS;
-        // Neighbouring copies in different warps: those that the lanes of a warp start go out one after the other.
-        let i = thread % 32 * 4 + thread / 32;
+        let i = Self::copy();
         let chunk = i.wrapping_sub(2);
         let (map, along_k) = if i < 2 {
             (at, ORDER & A_COLUMNS == 0)
         } else {
             (at + 128, ORDER & B_COLUMNS != 0)
         };
-        let load = |round: u32| {
-            let there = round < p.rounds;
-            let [row, live] = global::load_v2(pane(p, round), there);
-            let mine = there && chunk < CHUNKS as u32;
-            let column = global::load_b32(pane(p, round) + 16 + chunk as u64 * 4, mine);
-            (if there { row } else { NO_STRIP }, live, column)
-        };
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = (0, 1);
         let mut round = 0;
-        let mut later = load(0);
-        while later.0 != NO_STRIP {
-            let (row, live, column) = later;
+        let mut later = first;
+        while later.row != NO_STRIP {
+            let Copies {
+                row, live, column, ..
+            } = later;
+            // The lists are long where rows are full, and HBM is far.
+            if thread == 127 && later.picks.words > 0 {
+                let from = p.picks + later.picks.start as u64 * 4;
+                bulk::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
+            }
             let chunks = live >> 8;
             let (there, start) = if i < 2 {
                 (live >> i & 1 != 0, row + i * HALF as u32)
@@ -176,7 +224,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             };
             let bytes = ((live & 1) + (live >> 1 & 1) + chunks) * SLAB as u32;
             round += 1;
-            later = load(round);
+            later = Self::copies(p, round);
             let mut stage = 0;
             while stage < p.stages {
                 let (slot, k) = (ring.0, stage * Self::DEPTH as u32);
@@ -198,19 +246,26 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     }
 
     #[inline(always)]
-    fn consume<E: TileElem>(p: &SddmmTilesParams) {
+    fn consume<E: TileElem>(p: &SddmmTilesParams, first: Own) {
         let half = gpu::thread() / 128;
-        let mut later = Own::load(p, 0);
+        let mut later = first;
         let mut round = 0;
         let mut ring = (0, 0);
         while later.row != NO_STRIP {
             let now = later;
             // They arrive while the tile is multiplied.
-            let first = Self::picks(p, now.picks, 0);
+            let first = Self::first(p, now.picks);
             round += 1;
             later = Own::load(p, round);
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
-            let live = warp::shuffle::<32>(now.live >> half & 1, 0, u32::MAX);
+            let all = warp::shuffle::<32>(now.live, 0, u32::MAX);
+            let (live, chunks) = (all >> half & 1, all >> 8);
+            // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In a ring
+            // that holds less than a tile, the one ahead would wait for stages that the other has not read.
+            let apart = BYTES == 2 && round == 1 && p.stages <= Self::STAGES as u32;
+            if apart && half == 1 {
+                barrier::sync_named(1, CONSUMERS * 32);
+            }
             let mut acc = Acc::<CHUNKS>::zero();
             let mut held = NONE;
             let mut s = 0;
@@ -224,7 +279,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                     Self::free(slot);
                 } else {
                     acc.fence();
-                    Self::multiply::<E>(&mut acc, slot, half);
+                    Self::multiply::<E>(&mut acc, (slot, half), chunks);
                     wgmma::commit();
                     acc.wait::<1>();
                     Self::free(held);
@@ -235,6 +290,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             }
             acc.wait::<0>();
             Self::free(held);
+            if apart && half == 0 {
+                barrier::arrive_named(1, CONSUMERS * 32);
+            }
             if live != 0 {
                 Self::leave::<E>(p, now, first, &mut acc);
             }
@@ -256,17 +314,33 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         barrier::sync_named(1, CONSUMERS * 32);
     }
 
-    /// The `wgmma`s of one stage. Chunks that the tile has not are what the stage held before: columns that nobody picks.
+    /// The `wgmma`s of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and some
+    /// takes more registers than there are (C7511).
     #[inline(always)]
-    fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32) {
+    fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, half): (u32, u32), chunks: u32) {
         let stage = Self::stage(slot);
         let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
+        if CHUNKS < 4 {
+            return Self::steps::<E, CHUNKS>(acc, slab, panel);
+        }
+        unroll!(pair < 2, {
+            if 2 * pair as u32 < chunks {
+                let at = (2 * pair) & (CHUNKS - 1);
+                let mut two = Acc([acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]]);
+                Self::steps::<E, 2>(&mut two, slab, panel + (2 * pair * SLAB) as u32);
+                [acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]] = two.0;
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32) {
         unroll!(step < STEPS, {
             let (x, y) = (Self::x(slab, step), Self::y(panel, step));
             if ORDER == BOTH_ROWS {
-                E::mma::<CHUNKS, 0, 0>(acc, x, y)
+                E::mma::<C, 0, 0>(acc, x, y)
             } else {
-                E::mma::<CHUNKS, 1, 1>(acc, x, y)
+                E::mma::<C, 1, 1>(acc, x, y)
             }
         });
     }
@@ -291,24 +365,18 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Body
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: TileElem>(p: &SddmmTilesParams, at: u64) {
-        if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), COPIERS / 32);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
-        }
-        gpu::sync_threads();
+        // What comes first is on its way while the barriers are made.
         if gpu::thread() >= CONSUMERS * 32 {
+            let first = Self::copies(p, 0);
+            gpu::sync_threads();
             barrier::registers_down::<FEW>();
-            Self::produce(p, at);
+            Self::produce(p, at, first);
         } else {
+            let first = Own::load(p, 0);
+            Self::set_up(at);
+            gpu::sync_threads();
             barrier::registers_up::<MANY>();
-            Self::consume::<E>(p);
+            Self::consume::<E>(p, first);
         }
     }
 }

@@ -10,8 +10,12 @@ use crate::frag;
 
 /// First accumulator of the pair that lies in row 0 or 8 of an atom.
 const ROWS: [usize; 2] = [0, 2];
-/// Words of picks that a lane loads at once.
+/// Words of picks that a lane goes through at once.
 const BATCH: usize = 4;
+/// Those of a warp.
+const STEP: u32 = BATCH as u32 * 32;
+/// The first two batches of a list: the second is on its way while the first is used.
+pub(super) type First = [[u32; BATCH]; 2];
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
     /// Passes in which sums of 4 bytes find room in shared memory.
@@ -21,7 +25,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     /// Words `at..` of a list, 32 lanes side by side; zeros, which pick nothing, past its end.
     #[inline(always)]
-    pub(super) fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
+    fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
         let own = at + gpu::thread_again() % 32;
         let from = p.picks + (list.start as u64 + own as u64) * 4;
         let mut words = [0; BATCH];
@@ -30,6 +34,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             words[u] = global::load_b32(from + u as u64 * 128, there);
         });
         words
+    }
+
+    /// What a warp loads of its list while the tile is multiplied.
+    #[inline(always)]
+    pub(super) fn first(p: &SddmmTilesParams, list: Picks) -> First {
+        [Self::picks(p, list, 0), Self::picks(p, list, STEP)]
     }
 
     /// This warp's 16 rows of finished sums.
@@ -43,7 +53,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     pub(super) fn leave<E: TileElem>(
         p: &SddmmTilesParams,
         own: Own,
-        first: [u32; BATCH],
+        first: First,
         acc: &mut Acc<CHUNKS>,
     ) {
         if own.picks.words == 0 {
@@ -89,16 +99,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             });
         });
         warp::sync_lanes(u32::MAX);
-        let mut next = first;
+        let [mut words, mut next] = first;
         let mut at = 0;
         while at < own.picks.words {
-            let words = next;
-            let after = at + (BATCH * 32) as u32;
-            next = Self::picks(p, own.picks, after);
-            unroll!(u < BATCH, {
-                Self::send_pair(p, slab, own.base, words[u], at + u as u32 * 32 + lane);
-            });
-            at = after;
+            let later = Self::picks(p, own.picks, at + 2 * STEP);
+            Self::send_pairs(p, slab, own.base, words, at + lane);
+            [words, next] = [next, later];
+            at += STEP;
         }
     }
 
@@ -109,23 +116,27 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         warp::shuffle::<32>(base, row, u32::MAX).wrapping_add(2 * at)
     }
 
+    /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a branch.
     #[inline(always)]
-    fn send_pair(p: &SddmmTilesParams, slab: u32, base: u32, word: u32, at: u32) {
+    fn send_pairs(p: &SddmmTilesParams, slab: u32, base: u32, words: [u32; BATCH], at: u32) {
         const BOTH: u32 = PICKED << 16 | PICKED;
-        let to = p.values + Self::slot(base, word, at) as u64 * BYTES as u64;
-        let place = |half: u32| (word >> (16 * half) & (PICKED - 1)) * 2;
-        let low = copy::load_shared_b16(slab + place(0));
-        let high = copy::load_shared_b16(slab + place(1));
-        if word & BOTH == BOTH && p.flags & FLAG_VECTORS != 0 {
-            global::store_b32(to, low | high << 16);
-        } else {
-            if word & PICKED != 0 {
-                global::store_b16(to, low);
-            }
-            if word >> 16 & PICKED != 0 {
-                global::store_b16(to + 2, high);
-            }
-        }
+        let whole = p.flags & FLAG_VECTORS != 0;
+        let (mut slots, mut values) = ([0; BATCH], [[0; 2]; BATCH]);
+        unroll!(u < BATCH, {
+            slots[u] = Self::slot(base, words[u], at + u as u32 * 32);
+            unroll!(h < 2, {
+                let place = words[u] >> (16 * h) & (PICKED - 1);
+                values[u][h] = copy::load_shared_b16(slab + place * 2);
+            });
+        });
+        unroll!(u < BATCH, {
+            let to = p.values + slots[u] as u64 * BYTES as u64;
+            let ([low, high], word) = (values[u], words[u]);
+            let pair = whole && word & BOTH == BOTH;
+            global::store_b32_if(to, low | high << 16, pair);
+            global::store_b16_if(to, low, !pair && word & PICKED != 0);
+            global::store_b16_if(to + 2, high, !pair && word >> 16 & PICKED != 0);
+        });
     }
 
     /// The columns of a pass in f32, multiplied by the mask or added to what is there.
@@ -133,7 +144,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     fn update<E: TileElem>(
         p: &SddmmTilesParams,
         own: Own,
-        first: [u32; BATCH],
+        first: First,
         pass: u32,
         acc: &Acc<CHUNKS>,
     ) {
@@ -156,17 +167,16 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             });
         });
         warp::sync_lanes(u32::MAX);
-        let mut next = first;
+        let [mut words, mut next] = first;
         let mut at = 0;
         while at < own.picks.words {
-            let words = next;
-            let after = at + (BATCH * 32) as u32;
-            next = Self::picks(p, own.picks, after);
+            let later = Self::picks(p, own.picks, at + 2 * STEP);
             unroll!(u < BATCH, {
                 let slot = Self::slot(own.base, words[u], at + u as u32 * 32 + lane);
                 Self::update_pair::<E>(p, (slab, pass), slot, words[u]);
             });
-            at = after;
+            [words, next] = [next, later];
+            at += STEP;
         }
     }
 
