@@ -193,7 +193,7 @@ fn drafts(
 ) -> Vec<Draft> {
     let held = held(runs, columns, strip);
     let mut left: [_; STRIP] = std::array::from_fn(|i| entries(runs, strip * STRIP + i));
-    let draft = |chunks: &[u32]| {
+    let mut draft = |chunks: &[u32]| {
         let mut pane = Pane {
             row: (strip * STRIP) as u32,
             live: (chunks.len() as u32) << 8,

@@ -324,7 +324,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             return Self::steps::<E, CHUNKS>(acc, slab, panel);
         }
         unroll!(pair < 2, {
-            if 2 * pair as u32 < chunks {
+            if chunks > 2 * pair as u32 {
                 let at = (2 * pair) & (CHUNKS - 1);
                 let mut two = Acc([acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]]);
                 Self::steps::<E, 2>(&mut two, slab, panel + (2 * pair * SLAB) as u32);

@@ -80,7 +80,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
 
     /// Rounds, and stores pairs of neighbouring values.
     #[inline(always)]
-    fn send<E: TileElem>(p: &SddmmTilesParams, own: Own, first: [u32; BATCH], acc: &Acc<CHUNKS>) {
+    fn send<E: TileElem>(p: &SddmmTilesParams, own: Own, first: First, acc: &Acc<CHUNKS>) {
         let lane = gpu::thread_again() % 32;
         let slab = Self::slab();
         let (r, piece) = frag::ldmatrix_x4(lane);
