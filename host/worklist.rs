@@ -200,38 +200,6 @@ pub fn pieces(runs: &Runs, limit: u32) -> Vec<Item> {
     classes.iter().rev().flatten().copied().collect()
 }
 
-/// [`pieces`] within tiles of `width` columns, tile after tile: rows of Y of one tile, which all multiprocessors gather at
-/// the same time, stay in their L1.
-pub fn pieces_by_tile(runs: &Runs, columns: &[u32], width: usize, limit: u32) -> Vec<Item> {
-    let limit = limit.max(1);
-    let mut left: Vec<u32> = runs.rows.iter().map(|&(start, _)| start).collect();
-    let mut items = Vec::new();
-    let mut done = 0;
-    let mut end = 0usize;
-    while done < runs.total {
-        end += width.max(1);
-        let mut classes: [Vec<Item>; 33] = std::array::from_fn(|_| Vec::new());
-        for (row, (left, &(start, len))) in left.iter_mut().zip(&runs.rows).enumerate() {
-            let own = &columns[*left as usize..(start + len) as usize];
-            let mut own = own.partition_point(|&column| (column as usize) < end) as u32;
-            done += u64::from(own);
-            while own > 0 {
-                let item = Item {
-                    row: row as u32,
-                    start: *left,
-                    len: limit.min(own),
-                    slot: WHOLE_ROW,
-                };
-                classes[class(item.len)].push(item);
-                *left += item.len;
-                own -= item.len;
-            }
-        }
-        items.extend(classes.iter().rev().flatten().copied());
-    }
-    items
-}
-
 /// Length class: 0, then powers of two. Within a class rows keep their order and so their locality.
 fn class(len: u32) -> usize {
     (32 - len.leading_zeros()) as usize

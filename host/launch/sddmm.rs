@@ -36,15 +36,8 @@ impl Sddmm {
         mode: Mode,
         pattern: (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
-        let (runs, columns) = pattern;
-        let limit = sample_limit(row, runs.total, device.machine());
-        let tile: usize = std::env::var("EINSPARSE_SDDMM_TILE").map_or(0, |t| t.parse().unwrap());
-        let width = (tile << 10) / (extents.k * row.dtype.bytes()).max(1);
-        let list = if width > 0 {
-            crate::worklist::pieces_by_tile(runs, columns, width, limit)
-        } else {
-            pieces(runs, limit)
-        };
+        let runs = pattern.0;
+        let list = pieces(runs, sample_limit(row, runs.total, device.machine()));
         Self::of_items(device, row, extents, mode, pattern, &list)
     }
 
