@@ -13,6 +13,7 @@ mod levels;
 mod narrow;
 mod nm_narrow;
 mod ours;
+mod papers;
 mod peers {
     pub mod cublas;
     pub mod cublaslt;

@@ -167,6 +167,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
             quick,
         ));
     }
+    crate::papers::workloads(&mut all);
     for (name, source, quick) in GENERATED_GRAPHS {
         all.push(spmm(
             (*name).to_owned(),

@@ -8,6 +8,7 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod scatter;
 mod sddmm;
 mod sddmm_staged;
 mod sddmm_tiles;
@@ -38,6 +39,7 @@ pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
+pub(crate) use scatter::Scatter;
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
 

@@ -90,11 +90,14 @@ fn items(runs: &Runs, columns: &[u32], column: usize, width: usize) -> Vec<Item>
         let own = &columns[start as usize..(start + len) as usize];
         let from = own.partition_point(|&c| (c as usize) < column) as u32;
         let end = own.partition_point(|&c| (c as usize) < column + width) as u32;
-        for at in (from..end).step_by(MOST_RUN as usize) {
+        // Pieces of one length, whole reductions each.
+        let pieces = (end - from).div_ceil(MOST_RUN).max(1);
+        let piece = (end - from).div_ceil(pieces).next_multiple_of(8).max(8);
+        for at in (from..end).step_by(piece as usize) {
             items.push(Item {
                 row: row as u32,
                 start: start + at,
-                len: MOST_RUN.min(end - at),
+                len: piece.min(end - at),
                 slot: WHOLE_ROW,
             });
         }

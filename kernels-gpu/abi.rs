@@ -7,6 +7,7 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod scatter;
 mod sddmm;
 mod sddmm_staged;
 mod sddmm_tiles;
@@ -18,6 +19,7 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use scatter::*;
 pub use sddmm::*;
 pub use sddmm_staged::*;
 pub use sddmm_tiles::*;
@@ -99,6 +101,8 @@ pub enum Operation {
     Convert,
     /// Softmax of the entries of each row, or its gradient.
     Softmax,
+    /// Values to their places in another form of their matrix.
+    Scatter,
 }
 
 /// How a kernel walks the sparse operand.

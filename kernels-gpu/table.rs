@@ -262,6 +262,11 @@ macro_rules! for_each_kernel {
                 convert_fill_csr_32: Direct, F32, FillCsr;
                 convert_fill_csr_64: Direct, F64, FillCsr;
             }
+            scatter "scatter" ScatterParams sm_80 Scatter {
+                scatter_16: Direct, F16, Four;
+                scatter_32: Direct, F32, Four;
+                scatter_64: Direct, F64, Four;
+            }
             narrow "narrow" WgmmaParams sm_90a Narrow {
                 narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
                 narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;

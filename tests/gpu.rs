@@ -8,6 +8,7 @@ mod convert;
 mod dense;
 mod driver;
 mod files;
+mod kept;
 mod large;
 mod levels;
 mod linear;

@@ -67,15 +67,15 @@ fn windows(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     [compute_us * copies / 2.0, compute_us, ITEM_US]
 }
 
-/// Clocks of a multiprocessor for a stage of a dense tile, for each of its chunks of 64 columns: `wgmma`.
-const CHUNK_CLOCKS: f64 = 256.0;
+/// Clocks of a multiprocessor for a stage of a dense tile, for each of its chunks of 64 columns: 256 of `wgmma`, and waits.
+const CHUNK_CLOCKS: f64 = 350.0;
 /// For each slab of 64 rows of X or Y that a stage brings through L2.
 const SLAB_CLOCKS: f64 = 182.0;
 /// Of a tile beside its stages, and for each chunk of it: sums out of the registers.
-const TILE_CLOCKS: f64 = 500.0;
+const TILE_CLOCKS: f64 = 900.0;
 const OUT_CLOCKS: f64 = 250.0;
 /// For each slab, rounding it to TF32 where it lies.
-const ROUND_CLOCKS: f64 = 128.0;
+const ROUND_CLOCKS: f64 = 190.0;
 /// For each entry that is picked.
 const PICK_CLOCKS: f64 = 0.3;
 /// Clocks of a microsecond.
@@ -90,7 +90,8 @@ pub(crate) fn tile_clocks(row: &Row, stages: usize, entries: f64) -> f64 {
         0.0
     };
     let stage = (CHUNK_CLOCKS * chunks).max(SLAB_CLOCKS * (2.0 + chunks)) + round * (2.0 + chunks);
-    stages as f64 * stage + TILE_CLOCKS + OUT_CLOCKS * chunks + entries * PICK_CLOCKS
+    let out = OUT_CLOCKS * chunks * row.dtype.bytes() as f64 / 2.0;
+    stages as f64 * stage + TILE_CLOCKS + out + entries * PICK_CLOCKS
 }
 
 /// Dense tiles one after the other on every multiprocessor.
@@ -110,7 +111,7 @@ fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
 }
 
 /// Clocks for an entry beside its row of Y out of shared memory: its share of a reduction.
-const ENTRY_CLOCKS: f64 = 1.5;
+const ENTRY_CLOCKS: f64 = 2.5;
 /// Entries that a run of a row in the columns of one thread block wastes: up to a whole reduction.
 const RUN_WASTE: f64 = 6.0;
 

@@ -39,6 +39,7 @@ impl Sampling<'_> {
                     name: row.name,
                     cost: predict_samples(row, &self.work, machine),
                     zeros: row.zeros,
+                    kept: None,
                 }),
             }
         }

@@ -262,7 +262,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             let (live, chunks) = (all >> half & 1, all >> 8);
             // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In a ring
             // that holds less than a tile, the one ahead would wait for stages that the other has not read.
-            let apart = BYTES == 2 && round == 1 && p.stages <= Self::STAGES as u32;
+            let apart = BYTES == 2 && round == 1 && p.rounds > 1 && p.stages <= Self::STAGES as u32;
             if apart && half == 1 {
                 barrier::sync_named(1, CONSUMERS * 32);
             }

@@ -29,7 +29,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         let own = at + gpu::thread_again() % 32;
         let from = p.picks + (list.start as u64 + own as u64) * 4;
         let mut words = [0; BATCH];
-        unroll!(u < BATCH, {
+        unroll!(u < BATCH, most 4, {
             let there = own + u as u32 * 32 < list.words;
             words[u] = global::load_b32(from + u as u64 * 128, there);
         });
@@ -61,7 +61,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         }
         let alpha = E::scalar(p.alpha);
         if alpha != 1.0 {
-            unroll!(c < CHUNKS, {
+            unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
                     unroll!(i < 4, { acc.0[c][4 * j + i] *= alpha });
                 });
@@ -85,7 +85,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         let slab = Self::slab();
         let (r, piece) = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             unroll!(j < 4, {
                 let mut words = [0u32; 4];
                 unroll!(w < 4, {
@@ -122,14 +122,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         const BOTH: u32 = PICKED << 16 | PICKED;
         let whole = p.flags & FLAG_VECTORS != 0;
         let (mut slots, mut values) = ([0; BATCH], [[0; 2]; BATCH]);
-        unroll!(u < BATCH, {
+        unroll!(u < BATCH, most 4, {
             slots[u] = Self::slot(base, words[u], at + u as u32 * 32);
             unroll!(h < 2, {
                 let place = words[u] >> (16 * h) & (PICKED - 1);
                 values[u][h] = copy::load_shared_b16(slab + place * 2);
             });
         });
-        unroll!(u < BATCH, {
+        unroll!(u < BATCH, most 4, {
             let to = p.values + slots[u] as u64 * BYTES as u64;
             let ([low, high], word) = (values[u], words[u]);
             let pair = whole && word & BOTH == BOTH;
@@ -151,7 +151,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         let lane = gpu::thread_again() % 32;
         let slab = Self::slab();
         warp::sync_lanes(u32::MAX);
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 let atom = ((c * 8 + j) as u32).wrapping_sub(pass * Self::WIDTH / 8);
                 if atom < Self::WIDTH / 8 {
@@ -171,7 +171,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         let mut at = 0;
         while at < own.picks.words {
             let later = Self::picks(p, own.picks, at + 2 * STEP);
-            unroll!(u < BATCH, {
+            unroll!(u < BATCH, most 4, {
                 let slot = Self::slot(own.base, words[u], at + u as u32 * 32 + lane);
                 Self::update_pair::<E>(p, (slab, pass), slot, words[u]);
             });
