@@ -78,6 +78,10 @@ const OUT_CLOCKS: f64 = 250.0;
 const ROUND_CLOCKS: f64 = 190.0;
 /// For each entry that is picked.
 const PICK_CLOCKS: f64 = 0.3;
+/// What the first tile takes more than a persistent thread block's start: its picks come after its place in the list.
+const TILES_START_US: f64 = 0.5;
+/// And each of its stages.
+const STAGE_START_US: f64 = 0.15;
 /// Clocks of a microsecond.
 const CLOCKS_PER_US: f64 = 1755.0;
 
@@ -107,13 +111,14 @@ fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let slabs = tiles * stages as f64 * (2 + across) as f64 * SLAB as f64;
     let gather_us = slabs / machine.l2 * 1e6;
     let compute_us = turns * tile_clocks(row, stages, entries) / speed;
-    [gather_us / 2.0, compute_us, START_US]
+    let start_us = START_US + TILES_START_US + stages as f64 * STAGE_START_US;
+    [gather_us / 2.0, compute_us, start_us]
 }
 
 /// Clocks for an entry beside its row of Y out of shared memory: its share of a reduction.
-const ENTRY_CLOCKS: f64 = 2.5;
+const ENTRY_CLOCKS: f64 = 2.8;
 /// Entries that a run of a row in the columns of one thread block wastes: up to a whole reduction.
-const RUN_WASTE: f64 = 6.0;
+const RUN_WASTE: f64 = 7.0;
 
 /// Rows of Y out of shared memory, once they are there.
 fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
