@@ -238,8 +238,9 @@ impl<T: Scalar> Bench<'_, T> {
         let ([m, k], n) = (self.extents, b.shape()[1]);
         let (out, _) = self.dtype.roundoff();
         let rows: Vec<usize> = (0..m).step_by(CHECKED).collect();
+        let dense = self.dense.values();
         rows.par_iter().try_for_each(|&row| {
-            let line = &self.dense.values()[row * k..][..k];
+            let line = &dense[row * k..][..k];
             for column in 0..n {
                 let terms = line.iter().zip(b.values()[column..].iter().step_by(n));
                 let (mut sum, mut size) = (0.0, 0.0);

@@ -23,8 +23,8 @@ pub(crate) const ALIGN: usize = 8;
 /// by column (of tiles), the last panel may have fewer rows of tiles.
 ///
 /// - Words: 136 u32 of every tile. Word `32 s + l` (`s` < 4, `l` < 32) holds the bits of lane `l` in rows
-///   `16 s .. 16 s + 16`: bit `8 t + i` is row `16 s + l / 4 + 8 (i / 2 % 2)`, column `16 t + 2 (l % 4) + i % 2 +
-///   8 (i / 4)` of the tile. The 8 words behind hold 16 numbers of 16 bits, low half first: the number of the tile's
+///   `16 s .. 16 s + 16`: bit `8 (i % 4) + 2 t + i / 4` (`t` < 4, `i` < 8) is row `16 s + l / 4 + 8 (i / 2 % 2)`, column
+///   `16 t + 2 (l % 4) + i % 2 + 8 (i / 4)` of the tile. The 8 words behind hold 16 numbers of 16 bits, low half first: the number of the tile's
 ///   values in front of those of square `(s, t)`, at `4 s + t`.
 /// - Starts: u32 for every tile and one more: where its values start, in units of 8 slots.
 /// - Values: of each tile in ascending `(s, t, l, i)`, padded to a multiple of 8 slots, which nothing reads.
@@ -87,15 +87,25 @@ pub(crate) fn bit_of(row: usize, col: usize) -> (usize, usize) {
     let (r, c) = (row % 16, col % 16);
     let lane = r % 8 * 4 + c % 8 / 2;
     let i = c / 8 * 4 + r / 8 * 2 + c % 2;
-    (row / 16 * 32 + lane, col / 16 * 8 + i)
+    (row / 16 * 32 + lane, 8 * (i % 4) + 2 * (col / 16) + i / 4)
 }
 
 /// Row and column of a tile that a bit of a word stands for: the inverse of [`bit_of`].
 pub(crate) fn place_of(word: usize, bit: usize) -> (usize, usize) {
-    let (slab, lane, square, i) = (word / 32, word % 32, bit / 8, bit % 8);
+    let (slab, lane, square, i) = (word / 32, word % 32, bit % 8 / 2, bit % 2 * 4 + bit / 8);
     let row = 16 * slab + lane / 4 + 8 * (i / 2 % 2);
     let col = 16 * square + 2 * (lane % 4) + i % 2 + 8 * (i / 4);
     (row, col)
+}
+
+/// A lane's bits of a square.
+pub(crate) fn of_square(word: u32, square: usize) -> u32 {
+    word >> (2 * square) & 0x0303_0303
+}
+
+/// The bit of [`of_square`] that stands for place `i`.
+pub(crate) const fn bit_in_square(i: usize) -> u32 {
+    1 << (8 * (i % 4) + i / 4)
 }
 
 /// The values of a tile in front of those of each square of 16 x 16, and of all of them, from its bits.
@@ -103,7 +113,7 @@ pub(crate) fn square_offsets(bits: &[u32]) -> [u32; 17] {
     let mut offsets = [0; 17];
     for slab in 0..4 {
         for square in 0..4 {
-            let count = |word: &u32| (word >> (8 * square) & 0xff).count_ones();
+            let count = |&word: &u32| of_square(word, square).count_ones();
             let here: u32 = bits[32 * slab..32 * slab + 32].iter().map(count).sum();
             let at = 4 * slab + square;
             offsets[at + 1] = offsets[at] + here;
@@ -118,13 +128,15 @@ pub(crate) fn for_each_bit(bits: &[u32], mut visit: impl FnMut(usize, usize, usi
     for slab in 0..4 {
         for square in 0..4 {
             for lane in 0..32 {
-                let word = 32 * slab + lane;
-                let mut left = bits[word] >> (8 * square) & 0xff;
-                while left != 0 {
-                    let (row, col) = place_of(word, 8 * square + left.trailing_zeros() as usize);
+                let here = of_square(bits[32 * slab + lane], square);
+                if here == 0 {
+                    continue;
+                }
+                for i in (0..8).filter(|&i| here & bit_in_square(i) != 0) {
+                    let row = 16 * slab + lane / 4 + 8 * (i / 2 % 2);
+                    let col = 16 * square + 2 * (lane % 4) + i % 2 + 8 * (i / 4);
                     visit(row, col, rank);
                     rank += 1;
-                    left &= left - 1;
                 }
             }
         }
@@ -258,9 +270,9 @@ impl BitmapPattern {
             for across in 0..grid.across {
                 let bits = self.bits(grid.tile(down, across));
                 for (word, &bits) in bits.iter().enumerate() {
-                    // Of every 4 bits the lower two belong to the upper of a lane's two rows.
+                    // The lower half of a word belongs to the upper of a lane's two rows.
                     let row = word / 32 * 16 + word % 32 / 4;
-                    for (row, mask) in [(row, 0x3333_3333), (row + 8, 0xcccc_cccc)] {
+                    for (row, mask) in [(row, 0xffff), (row + 8, 0xffff_0000)] {
                         if let Some(count) = counts.get_mut(row) {
                             *count += (bits & mask).count_ones();
                         }

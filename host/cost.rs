@@ -380,6 +380,12 @@ fn predict_bitmap(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let resident = f64::from(machine.multiprocessors * row.min_blocks);
     let parts = (resident / (strips * tiles)).max(1.0);
     let carry = parts * f64::from(row.columns) * 0.01;
+    // What A would take as a bitmap, whatever it is stored in now.
+    let words = (work.m.div_ceil(64) * work.k.div_ceil(64) * 137) as u64;
+    let work = &Work {
+        index_slots: words,
+        ..*work
+    };
     sum(
         work,
         machine,

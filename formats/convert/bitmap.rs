@@ -5,7 +5,8 @@ use rayon::prelude::*;
 use super::matrix;
 use super::tasks::prefix_sum;
 use crate::bitmap::{
-    ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_of, checked_grid, for_each_bit, square_offsets, units,
+    ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_in_square, bit_of, checked_grid, for_each_bit,
+    of_square, square_offsets, units,
 };
 use crate::{
     Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, FormatError, Pattern, Sparse, check,
@@ -13,6 +14,17 @@ use crate::{
 
 /// Rows of a panel.
 const ROWS: usize = PANEL * TILE;
+
+/// The bits of a square in front of that of each place.
+const BEFORE: [u32; 8] = {
+    let mut masks = [0; 8];
+    let mut i = 1;
+    while i < 8 {
+        masks[i] = masks[i - 1] | bit_in_square(i - 1);
+        i += 1;
+    }
+    masks
+};
 
 /// Cuts a slice into those of the panels; `len` is that of a panel's part.
 fn cut_panels<T>(mut slice: &mut [T], panels: usize, len: impl Fn(usize) -> usize) -> Vec<&mut [T]> {
@@ -65,8 +77,7 @@ fn lane_offsets(tile: &[u32]) -> [u16; 4 * BITS] {
         for square in 0..4 {
             for lane in 0..32 {
                 offsets[(slab * 4 + square) * 32 + lane] = before;
-                let bits = tile[slab * 32 + lane] >> (8 * square) & 0xff;
-                before += bits.count_ones() as u16;
+                before += of_square(tile[slab * 32 + lane], square).count_ones() as u16;
             }
         }
     }
@@ -101,6 +112,7 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
         let height = grid.height(panel);
         let words = &words[first(panel) * WORDS..];
         let from = start(first(panel));
+        let base = first(panel);
         // A row of tiles at a time: its offsets are all the scratch there is.
         for down in 0..height {
             let tiles = (0..grid.across).map(|across| across * height + down);
@@ -113,11 +125,11 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
                     let col = p.columns()[e] as usize;
                     let tile = col / TILE * height + down;
                     let (word, bit) = bit_of(row % TILE, col % TILE);
-                    let square = word / 32 * 4 + bit / 8;
-                    let before = words[tile * WORDS + word] & ((1 << bit) - 1);
-                    let rank = offsets[col / TILE][square * 32 + word % 32] as usize
-                        + (before >> (bit / 8 * 8)).count_ones() as usize;
-                    values[start(first(panel) + tile) - from + rank] = csr.values()[e];
+                    let (square, i) = (bit % 8 / 2, bit % 2 * 4 + bit / 8);
+                    let here = of_square(words[tile * WORDS + word], square);
+                    let first = offsets[col / TILE][(word / 32 * 4 + square) * 32 + word % 32];
+                    let rank = first as usize + (here & BEFORE[i]).count_ones() as usize;
+                    values[start(base + tile) - from + rank] = csr.values()[e];
                 }
             }
         }

@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// Stages that are worth a thread block: below, its start costs more than it takes off the others.
 const LEAST: usize = 4;
 
+/// Bytes behind a stage's values that lanes without a value read in vain.
+const SLACK: usize = 16;
+
 /// A kernel chosen for one pattern.
 #[derive(Debug)]
 pub(crate) struct Bitmaps {
@@ -206,7 +209,7 @@ impl Bitmaps {
         let tiles = (columns, n.div_ceil(columns));
         let schedule = Schedule::new(&bands, &entries, across, tiles, most);
         let longest = longest(&bands, across, &starts);
-        let slot_bytes = (groups * BIT_BYTES + longest).next_multiple_of(128);
+        let slot_bytes = (groups * BIT_BYTES + longest + SLACK).next_multiple_of(128);
         let b_bytes = BIT_TILE * columns * 2;
         let stages = (row.shared_bytes as usize - BIT_HEAD) / (slot_bytes + b_bytes);
         let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
@@ -324,8 +327,6 @@ impl Bitmaps {
             flags,
             stages: self.stages,
             slot_bytes: self.slot_bytes,
-            one: 1,
-            reserved: 0,
         })
     }
 }

@@ -127,11 +127,7 @@ pub struct BitmapParams {
     pub stages: u32,
     /// Bytes of A that a stage has room for.
     pub slot_bytes: u32,
-    /// One, which the compiler does not know.
-    pub one: u32,
-    /// Zero.
-    pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<BitPiece>() == 48);
-const _: () = assert!(size_of::<BitmapParams>() == 256);
+const _: () = assert!(size_of::<BitmapParams>() == 248);

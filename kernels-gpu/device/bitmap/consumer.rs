@@ -19,27 +19,38 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let [mut index, end] = p.list();
         while index < end {
             let piece = p.piece(index);
-            let there = group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
+            index += 1;
+            if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
+                Self::pass(p, &mut ring, piece.stages);
+                continue;
+            }
             let mut acc = Thin::<N>::zero();
             let mut stage = 0;
             while stage < piece.stages {
                 barrier::wait(Self::full(ring.slot), ring.parity);
-                if there {
-                    let a = Self::fragments(p, ring.slot, group);
-                    acc.fence();
-                    Self::multiply::<E>(&mut acc, ring.slot, a);
-                    wgmma::commit();
-                    // The fragments' registers are read until then; other warpgroups expand meanwhile.
-                    acc.wait::<0>();
-                }
+                let a = Self::fragments(p, ring.slot, group);
+                acc.fence();
+                Self::multiply::<E>(&mut acc, ring.slot, a);
+                wgmma::commit();
+                // The fragments' registers are read until then; other warpgroups expand meanwhile.
+                acc.wait::<0>();
                 Self::free(ring.slot);
                 ring.advance(p.stages);
                 stage += 1;
             }
-            if there {
-                Self::leave::<E>(p, piece, group, &mut acc);
-            }
-            index += 1;
+            Self::leave::<E>(p, piece, group, &mut acc);
+        }
+    }
+
+    /// Stages without rows for this warpgroup.
+    #[inline(always)]
+    fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
+        let mut stage = 0;
+        while stage < stages {
+            barrier::wait(Self::full(ring.slot), ring.parity);
+            Self::free(ring.slot);
+            ring.advance(p.stages);
+            stage += 1;
         }
     }
 
@@ -52,25 +63,26 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let squares = bits::load_shared_v2(words + 512 + warp * 8);
         let values = copy::load_shared_b32(Self::offsets(slot) + group * 4);
         let before = bits_in_front(own);
-        let mut a = [[0; 4]; SQUARES];
         // A byte of `before` and a half of `squares` each.
         let at = |t: u32, square: u32| {
             values + ((before >> (8 * t) & 0xff) + (square & 0xffff)) * 2
         };
-        a[0] = bits::expand::<0>(own, at(0, squares[0]), p.one);
-        a[1] = bits::expand::<1>(own, at(1, squares[0] >> 16), p.one);
-        a[2] = bits::expand::<2>(own, at(2, squares[1]), p.one);
-        a[3] = bits::expand::<3>(own, at(3, squares[1] >> 16), p.one);
-        a
+        [
+            bits::expand(own, at(0, squares[0])),
+            bits::expand(own >> 2, at(1, squares[0] >> 16)),
+            bits::expand(own >> 4, at(2, squares[1])),
+            bits::expand(own >> 6, at(3, squares[1] >> 16)),
+        ]
     }
 
     /// The `wgmma`s of a stage.
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
         let row = (N * 2) as u32;
+        let b = frag::descriptor(Self::b(slot), row, 16);
         unroll!(t < SQUARES, {
-            let b = frag::descriptor(Self::b(slot) + t as u32 * 16 * row, row, 16);
-            E::mma_thin::<N>(acc, a[t], b);
+            // 16 rows further, in units of 16 bytes: the address stands in the lowest bits.
+            E::mma_thin::<N>(acc, a[t], b + (t as u32 * row) as u64);
         });
     }
 
@@ -85,12 +97,15 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     }
 }
 
-/// In each byte: how many bits of this byte are set in the lanes in front. At most 248, so no byte overflows, whatever the
-/// sums up to and with the last lane do: what they carry is taken away again.
+/// In byte t: how many bits of square t are set in the lanes in front. At most 248, so no byte overflows, whatever the sums up to
+/// and with the last lane do: what they carry is taken away again.
 #[inline(always)]
 fn bits_in_front(own: u32) -> u32 {
+    // In the two bits of each byte and square, then in four: even squares, odd squares.
     let pairs = own - (own >> 1 & 0x5555_5555);
-    let fours = (pairs & 0x3333_3333) + (pairs >> 2 & 0x3333_3333);
-    let counts = (fours + (fours >> 4)) & 0x0f0f_0f0f;
+    let even = (pairs & 0x3333_3333).wrapping_mul(0x0101_0101) >> 24;
+    let odd = (pairs >> 2 & 0x3333_3333).wrapping_mul(0x0101_0101) >> 24;
+    let both = even | odd << 8;
+    let counts = both & 0x0f0f | (both & 0xf0f0) << 12;
     bits::scan(counts).wrapping_sub(counts)
 }

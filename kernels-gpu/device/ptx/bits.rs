@@ -2,35 +2,75 @@
 
 use super::ptx;
 
-/// A lane's fragment of a square of 16 x 16: for each bit of `bits` from `8 * SQUARE` on, in order, the next 16-bit value at
-/// shared `from` where it is set, else zero. Two halves make a register, low half first. `one` is 1.
+/// The sum of `c` and of the products of the bytes of `a` and `b`.
 #[inline(always)]
-pub fn expand<const SQUARE: u32>(bits: u32, from: u32, one: u32) -> [u32; 4] {
-    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
-    let bits = bits >> (8 * SQUARE);
-    // Additions as multiplications by a `one` that ptxas does not know: the integer pipe is what limits all this, and
-    // those go to another one.
+fn dot(a: u32, b: u32, c: u32) -> u32 {
+    let mut d = 0u32;
     ptx!(
-        "{{ .reg .pred p<8>; .reg .b32 t<8>; .reg .b32 h<4>; .reg .b32 q;",
-        "mov.b32 q, {q}; mov.b32 {a}, 0; mov.b32 {b}, 0; mov.b32 {c}, 0; mov.b32 {d}, 0;",
-        "and.b32 t0, {w}, 1; setp.ne.u32 p0, t0, 0; and.b32 t1, {w}, 2; setp.ne.u32 p1, t1, 0;",
-        "and.b32 t2, {w}, 4; setp.ne.u32 p2, t2, 0; and.b32 t3, {w}, 8; setp.ne.u32 p3, t3, 0;",
-        "and.b32 t4, {w}, 16; setp.ne.u32 p4, t4, 0; and.b32 t5, {w}, 32; setp.ne.u32 p5, t5, 0;",
-        "and.b32 t6, {w}, 64; setp.ne.u32 p6, t6, 0; and.b32 t7, {w}, 128; setp.ne.u32 p7, t7, 0;",
-        "@p0 ld.shared.u16 {a}, [q]; @p0 mad.lo.u32 q, {one}, 2, q;",
-        "@p1 ld.shared.u16 h0, [q]; @p1 mad.lo.u32 q, {one}, 2, q;",
-        "@p2 ld.shared.u16 {b}, [q]; @p2 mad.lo.u32 q, {one}, 2, q;",
-        "@p3 ld.shared.u16 h1, [q]; @p3 mad.lo.u32 q, {one}, 2, q;",
-        "@p4 ld.shared.u16 {c}, [q]; @p4 mad.lo.u32 q, {one}, 2, q;",
-        "@p5 ld.shared.u16 h2, [q]; @p5 mad.lo.u32 q, {one}, 2, q;",
-        "@p6 ld.shared.u16 {d}, [q]; @p6 mad.lo.u32 q, {one}, 2, q;",
-        "@p7 ld.shared.u16 h3, [q];",
-        "@p1 prmt.b32 {a}, {a}, h0, 0x5410; @p3 prmt.b32 {b}, {b}, h1, 0x5410;",
-        "@p5 prmt.b32 {c}, {c}, h2, 0x5410; @p7 prmt.b32 {d}, {d}, h3, 0x5410; }}",
-        a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-        w = in(reg32) bits, q = in(reg32) from, one = in(reg32) one,
-        options(nostack)
+        "dp4a.u32.u32 {d}, {a}, {b}, {c};",
+        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
+        options(pure, nomem, nostack)
     );
+    d
+}
+
+/// `a * b + c`.
+#[inline(always)]
+fn mad(a: u32, b: u32, c: u32) -> u32 {
+    let mut d = 0u32;
+    ptx!(
+        "mad.lo.u32 {d}, {a}, {b}, {c};",
+        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
+        options(pure, nomem, nostack)
+    );
+    d
+}
+
+/// The four bytes of the eight of `a` (0 to 3) and `b` (4 to 7) that the four digits of `pick` name.
+#[inline(always)]
+fn permute(a: u32, b: u32, pick: u32) -> u32 {
+    let mut d = 0u32;
+    ptx!(
+        "prmt.b32 {d}, {a}, {b}, {pick};",
+        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, pick = in(reg32) pick,
+        options(pure, nomem, nostack)
+    );
+    d
+}
+
+/// Loads 2 bytes from shared memory into the low half; the high half is zero.
+#[inline(always)]
+fn load_shared_b16(from: u32) -> u32 {
+    let mut a = 0u32;
+    ptx!("ld.shared.u16 {a}, [{from}];", a = inout(reg32) a, from = in(reg32) from, options(nostack));
+    a
+}
+
+/// Bytes 2 3 6 7 of two 16-bit values side by side, both times: zeros.
+const ZEROS: u32 = 0x7632_7632;
+
+/// A lane's fragment of a square of 16 x 16. Bit `8 i + h` of `bits` (`i` < 4, `h` < 2; others do not matter) says whether half
+/// `i % 2` of register `2 h + i / 2` is there; what is there lies at shared `from` in ascending `4 h + i`, the rest is zero.
+///
+/// Everything is loaded, also in vain, from where the next value lies: the number of bits in front, summed up by dot products. A
+/// value comes with zeros above it, and so a permutation by bits picks value or zero. Few steps of this go to the integer pipe, which
+/// has half the rate of the others.
+#[inline(always)]
+pub fn expand(bits: u32, from: u32) -> [u32; 4] {
+    let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);
+    let middle = dot(low, 0x0202_0202, from);
+    let pairs = |first: u32, bits: u32, one: u32, pick: u32| {
+        let v = [
+            load_shared_b16(first),
+            load_shared_b16(dot(bits, one, first)),
+            load_shared_b16(dot(bits, one * 0x101, first)),
+            load_shared_b16(dot(bits, one * 0x1_0101, first)),
+        ];
+        [permute(v[0], v[1], pick), permute(v[2], v[3], pick >> 16)]
+    };
+    // From bytes 2 3 to 0 1, and from 6 7 to 4 5, where the bit is set.
+    let [a, b] = pairs(from, low, 2, mad(low, 0u32.wrapping_sub(0x22), ZEROS));
+    let [c, d] = pairs(middle, high, 1, mad(high, 0u32.wrapping_sub(0x11), ZEROS));
     [a, b, c, d]
 }
 
