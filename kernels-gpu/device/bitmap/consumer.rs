@@ -10,12 +10,28 @@ use crate::frag;
 /// Squares of 16 columns in a tile, one `wgmma` each.
 const SQUARES: usize = 4;
 
+/// Where this lane finds its own of a stage.
+#[derive(Clone, Copy)]
+struct Own {
+    word: u32,
+    squares: u32,
+    values: u32,
+    weights: bits::Weights,
+}
+
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     #[inline(always)]
     pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
         // The same for all lanes, which ptxas has to see.
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let mut ring = Ring { slot: 0, parity: 0 };
+        let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
+        let own = Own {
+            word: warp::again(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
+            squares: warp::again(group * BIT_BYTES as u32 + 512 + warp * 8),
+            values: warp::again(group * 4),
+            weights: bits::Weights::new(),
+        };
         let [mut index, end] = p.list();
         while index < end {
             let piece = p.piece(index);
@@ -28,7 +44,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             let mut stage = 0;
             while stage < piece.stages {
                 barrier::wait(Self::full(ring.slot), ring.parity);
-                let a = Self::fragments(p, ring.slot, group);
+                let a = Self::fragments(p, ring.slot, own);
                 acc.fence();
                 Self::multiply::<E>(&mut acc, ring.slot, a);
                 wgmma::commit();
@@ -56,22 +72,22 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
 
     /// The fragments of this warp's slab.
     #[inline(always)]
-    fn fragments(p: &BitmapParams, slot: u32, group: u32) -> [[u32; 4]; SQUARES] {
-        let (warp, lane) = (gpu::thread_again() / 32 % 4, gpu::thread_again() % 32);
-        let words = Self::a(p, slot) + group * BIT_BYTES as u32;
-        let own = copy::load_shared_b32(words + (warp * 32 + lane) * 4);
-        let squares = bits::load_shared_v2(words + 512 + warp * 8);
-        let values = copy::load_shared_b32(Self::offsets(slot) + group * 4);
+    fn fragments(p: &BitmapParams, slot: u32, at: Own) -> [[u32; 4]; SQUARES] {
+        let stage = Self::a(p, slot);
+        let own = copy::load_shared_b32(stage + at.word);
+        let squares = bits::load_shared_v2(stage + at.squares);
+        let values = copy::load_shared_b32(Self::offsets(slot) + at.values);
+        let w = at.weights;
         let before = bits_in_front(own);
         // A byte of `before` and a half of `squares` each.
         let at = |t: u32, square: u32| {
             values + ((before >> (8 * t) & 0xff) + (square & 0xffff)) * 2
         };
         [
-            bits::expand(own, at(0, squares[0])),
-            bits::expand(own >> 2, at(1, squares[0] >> 16)),
-            bits::expand(own >> 4, at(2, squares[1])),
-            bits::expand(own >> 6, at(3, squares[1] >> 16)),
+            bits::expand(w, own, at(0, squares[0])),
+            bits::expand(w, own >> 2, at(1, squares[0] >> 16)),
+            bits::expand(w, own >> 4, at(2, squares[1])),
+            bits::expand(w, own >> 6, at(3, squares[1] >> 16)),
         ]
     }
 
@@ -79,10 +95,12 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
         let row = (N * 2) as u32;
-        let b = frag::descriptor(Self::b(slot), row, 16);
+        let b = frag::descriptor(0, row, 16);
+        // The address, in units of 16 bytes, stands in the lowest bits: 16 rows are as many units as a row has bytes.
+        let at = b as u32 | Self::b(slot) >> 4;
         unroll!(t < SQUARES, {
-            // 16 rows further, in units of 16 bytes: the address stands in the lowest bits.
-            E::mma_thin::<N>(acc, a[t], b + (t as u32 * row) as u64);
+            let low = (at + t as u32 * row) as u64;
+            E::mma_thin::<N>(acc, a[t], b & 0xffff_ffff_0000_0000 | low);
         });
     }
 

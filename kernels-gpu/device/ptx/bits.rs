@@ -46,6 +46,31 @@ fn load_shared_b16(from: u32) -> u32 {
     a
 }
 
+/// Factors that a loop holds in registers: as constants they would be fetched into uniform ones every time.
+#[derive(Clone, Copy)]
+pub struct Weights {
+    /// Low bits weigh 2 bytes each: one, two, three, four of them.
+    low: [u32; 4],
+    /// High bits are twos themselves: one, two, three of them.
+    high: [u32; 3],
+    /// From zeros to values, for low and for high bits.
+    pick: [u32; 2],
+}
+
+impl Weights {
+    /// Once, in front of the loop.
+    #[inline(always)]
+    pub fn new() -> Weights {
+        let again = super::warp::again;
+        Weights {
+            low: [0x2, 0x202, 0x2_0202, 0x202_0202].map(again),
+            high: [0x1, 0x101, 0x1_0101].map(again),
+            // Of each set bit's bytes 3 2 to 1 0, 7 6 to 5 4.
+            pick: [0u32.wrapping_sub(0x22), 0u32.wrapping_sub(0x11)].map(again),
+        }
+    }
+}
+
 /// Bytes 2 3 6 7 of two 16-bit values side by side, both times: zeros.
 const ZEROS: u32 = 0x7632_7632;
 
@@ -56,21 +81,21 @@ const ZEROS: u32 = 0x7632_7632;
 /// value comes with zeros above it, and so a permutation by bits picks value or zero. Few steps of this go to the integer pipe, which
 /// has half the rate of the others.
 #[inline(always)]
-pub fn expand(bits: u32, from: u32) -> [u32; 4] {
+pub fn expand(w: Weights, bits: u32, from: u32) -> [u32; 4] {
     let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);
-    let middle = dot(low, 0x0202_0202, from);
-    let pairs = |first: u32, bits: u32, one: u32, pick: u32| {
+    let middle = dot(low, w.low[3], from);
+    let pairs = |first: u32, bits: u32, weights: [u32; 3], pick: u32| {
         let v = [
             load_shared_b16(first),
-            load_shared_b16(dot(bits, one, first)),
-            load_shared_b16(dot(bits, one * 0x101, first)),
-            load_shared_b16(dot(bits, one * 0x1_0101, first)),
+            load_shared_b16(dot(bits, weights[0], first)),
+            load_shared_b16(dot(bits, weights[1], first)),
+            load_shared_b16(dot(bits, weights[2], first)),
         ];
         [permute(v[0], v[1], pick), permute(v[2], v[3], pick >> 16)]
     };
-    // From bytes 2 3 to 0 1, and from 6 7 to 4 5, where the bit is set.
-    let [a, b] = pairs(from, low, 2, mad(low, 0u32.wrapping_sub(0x22), ZEROS));
-    let [c, d] = pairs(middle, high, 1, mad(high, 0u32.wrapping_sub(0x11), ZEROS));
+    let [one, two, three, _] = w.low;
+    let [a, b] = pairs(from, low, [one, two, three], mad(low, w.pick[0], ZEROS));
+    let [c, d] = pairs(middle, high, w.high, mad(high, w.pick[1], ZEROS));
     [a, b, c, d]
 }
 
