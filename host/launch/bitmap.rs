@@ -37,10 +37,10 @@ pub(crate) struct Bitmaps {
     fingerprint: u64,
     starts: DeviceMemory,
     pieces: DeviceMemory,
-    lists: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
     schedule: Schedule,
+    rounds: u32,
     stages: u32,
     slot_bytes: u32,
 }
@@ -48,9 +48,10 @@ pub(crate) struct Bitmaps {
 /// Which thread block takes what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Schedule {
+    /// In the order of the stages.
     pieces: Vec<BitPiece>,
     /// First piece of each thread block, and one more.
-    lists: Vec<u32>,
+    lists: Vec<usize>,
     strips: usize,
     /// Strips that are cut, and the slots of all their pieces.
     cut: u32,
@@ -99,7 +100,7 @@ impl Schedule {
         };
         let bound = |block: usize| units * block / blocks.max(1);
         for block in 0..blocks {
-            schedule.lists.push(schedule.pieces.len() as u32);
+            schedule.lists.push(schedule.pieces.len());
             let (mut at, end) = (bound(block), bound(block + 1));
             while at < end {
                 let (strip, place) = (at / depth, at % depth);
@@ -120,7 +121,7 @@ impl Schedule {
                 at += stages;
             }
         }
-        schedule.lists.push(schedule.pieces.len() as u32);
+        schedule.lists.push(schedule.pieces.len());
         schedule.number_parts();
         schedule
     }
@@ -141,6 +142,19 @@ impl Schedule {
             self.slots += count;
             self.cut += 1;
         }
+    }
+
+    /// The pieces by rounds; what a thread block has less than others is empty.
+    fn rounds(&self) -> Vec<BitPiece> {
+        let blocks = self.blocks() as usize;
+        let rounds = self.lists.windows(2).map(|w| w[1] - w[0]).max();
+        let mut all = vec![BitPiece::default(); rounds.unwrap_or(0) * blocks];
+        for (block, list) in self.lists.windows(2).enumerate() {
+            for (round, piece) in self.pieces[list[0]..list[1]].iter().enumerate() {
+                all[round * blocks + block] = *piece;
+            }
+        }
+        all
     }
 
     fn blocks(&self) -> u32 {
@@ -212,6 +226,7 @@ impl Bitmaps {
         let slot_bytes = (groups * BIT_BYTES + longest + SLACK).next_multiple_of(128);
         let b_bytes = BIT_TILE * columns * 2;
         let stages = (row.shared_bytes as usize - BIT_HEAD) / (slot_bytes + b_bytes);
+        let rounds = schedule.rounds();
         let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
         Ok(Bitmaps {
             turns: Turns::new()?,
@@ -222,10 +237,10 @@ impl Bitmaps {
             runs: Arc::clone(runs),
             fingerprint: fingerprint(words),
             starts: device.upload(&starts)?,
-            pieces: device.upload(as_words(&schedule.pieces))?,
-            lists: device.upload(&schedule.lists)?,
+            pieces: device.upload(as_words(&rounds))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
             counters: device.zeros(schedule.cut as usize * groups * 16)?,
+            rounds: (rounds.len() / schedule.blocks().max(1) as usize) as u32,
             schedule,
             stages: stages.min(BIT_STAGES) as u32,
             slot_bytes: slot_bytes as u32,
@@ -244,7 +259,7 @@ impl Bitmaps {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let lists = self.starts.bytes() + self.pieces.bytes() + self.lists.bytes();
+        let lists = self.starts.bytes() + self.pieces.bytes();
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
@@ -312,7 +327,6 @@ impl Bitmaps {
             values: raw.values,
             starts: self.starts.address(),
             pieces: self.pieces.address(),
-            lists: self.lists.address(),
             b: raw.b,
             c: raw.c,
             bias: raw.bias,
@@ -327,6 +341,8 @@ impl Bitmaps {
             flags,
             stages: self.stages,
             slot_bytes: self.slot_bytes,
+            rounds: self.rounds,
+            reserved: 0,
         })
     }
 }

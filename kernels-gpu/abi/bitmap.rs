@@ -95,10 +95,9 @@ pub struct BitmapParams {
     pub values: u64,
     /// Where the values of each tile start, in units of 8.
     pub starts: u64,
-    /// [`BitPiece`]s by thread blocks.
+    /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those that
+    /// are none.
     pub pieces: u64,
-    /// First piece of each thread block, and one more.
-    pub lists: u64,
     /// B, row-major.
     pub b: u64,
     /// C, row-major.
@@ -127,6 +126,10 @@ pub struct BitmapParams {
     pub stages: u32,
     /// Bytes of A that a stage has room for.
     pub slot_bytes: u32,
+    /// Rounds of the work list.
+    pub rounds: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<BitPiece>() == 48);

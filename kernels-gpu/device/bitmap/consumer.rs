@@ -32,10 +32,13 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             values: warp::again(group * 4),
             weights: bits::Weights::new(),
         };
-        let [mut index, end] = p.list();
-        while index < end {
-            let piece = p.piece(index);
-            index += 1;
+        let mut round = 0;
+        loop {
+            let piece = p.piece(round);
+            if piece.height == 0 {
+                return;
+            }
+            round += 1;
             if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
                 Self::pass(p, &mut ring, piece.stages);
                 continue;

@@ -58,13 +58,15 @@ impl Ring {
 }
 
 impl BitmapParams {
-    /// A piece of the list.
+    /// This thread block's piece of a round; none past the last round.
     #[inline(always)]
-    fn piece(&self, index: u32) -> BitPiece {
+    fn piece(&self, round: u32) -> BitPiece {
+        let there = round < self.rounds;
+        let index = round * gpu::grid_x() + gpu::block_x();
         let at = self.pieces + index as u64 * size_of::<BitPiece>() as u64;
-        let [row, column, tile, step] = global::load_v4(at, true);
-        let [place, stages, height, entries] = global::load_v4(at + 16, true);
-        let [first, parts, counter, reserved] = global::load_v4(at + 32, true);
+        let [row, column, tile, step] = global::load_v4(at, there);
+        let [place, stages, height, entries] = global::load_v4(at + 16, there);
+        let [first, parts, counter, reserved] = global::load_v4(at + 32, there);
         BitPiece {
             row,
             column,
@@ -79,13 +81,6 @@ impl BitmapParams {
             counter,
             reserved,
         }
-    }
-
-    /// First piece of this thread block, and the first of the next.
-    #[inline(always)]
-    fn list(&self) -> [u32; 2] {
-        let at = self.lists + gpu::block_x() as u64 * 4;
-        [global::load_b32(at, true), global::load_b32(at + 4, true)]
     }
 }
 

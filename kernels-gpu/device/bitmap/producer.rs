@@ -17,9 +17,12 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     pub(super) fn produce(p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring { slot: 0, parity: 1 };
-        let [mut index, end] = p.list();
-        while index < end {
-            let piece = p.piece(index);
+        let mut later = p.piece(0);
+        let mut round = 0;
+        while later.height != 0 {
+            let piece = later;
+            round += 1;
+            later = p.piece(round);
             let mut next = starts::<GROUPS>(p, piece, 0);
             let mut stage = 0;
             while stage < piece.stages {
@@ -41,7 +44,6 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 }
                 stage += AHEAD;
             }
-            index += 1;
         }
     }
 
