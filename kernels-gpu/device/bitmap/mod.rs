@@ -84,7 +84,7 @@ impl BitmapParams {
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> BitTile<GROUPS, N, ALIGNED, WAY> {
     /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -137,8 +137,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Body
-    for BitTile<GROUPS, N, ALIGNED>
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> Body
+    for BitTile<GROUPS, N, ALIGNED, WAY>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
