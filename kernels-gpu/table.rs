@@ -200,6 +200,9 @@ macro_rules! for_each_kernel {
                 bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
                 bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
                 bitmap_f16_256x16_p: Bits, F16, BitTile<4, 16, true, 1>;
+                bitmap_f16_256x16_2: Bits, F16, BitTile<4, 16, true, 2>;
+                bitmap_f16_256x32_2: Bits, F16, BitTile<4, 32, true, 2>;
+                bitmap_f16_256x64_2: Bits, F16, BitTile<4, 64, true, 2>;
                 bitmap_f16_64x32: Bits, F16, BitTile<1, 32, true>;
                 bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
                 bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;

@@ -27,6 +27,8 @@ struct Own {
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> BitTile<GROUPS, N, ALIGNED, WAY> {
+    const PAIRS: bool = WAY == 2;
+
     #[inline(always)]
     pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
         // The same for all lanes, which ptxas has to see.
@@ -52,12 +54,41 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> B
             }
             let mut acc = Thin::<N>::zero();
             let mut stage = 0;
+            // The same for all lanes, which ptxas has to see.
+            let stages = warp::shuffle::<32>(piece.stages, 0, u32::MAX);
             let mut front = Front::default();
-            if piece.stages != 0 {
-                barrier::wait(Self::full(ring.slot), ring.parity);
-                front = Self::look(p, ring.slot, own);
+            let mut second = Front::default();
+            let mut ahead = ring;
+            if stages != 0 {
+                front = Self::arrived(p, &mut ahead, own);
             }
-            while stage < piece.stages {
+            if Self::PAIRS && stages > 1 {
+                second = Self::arrived(p, &mut ahead, own);
+            }
+            while Self::PAIRS && stage + 1 < stages {
+                let a = Self::fragments(front, own.weights);
+                let b = Self::fragments(second, own.weights);
+                let first = ring.slot;
+                ring.advance(p.stages);
+                acc.fence();
+                Self::multiply::<E>(&mut acc, first, a);
+                Self::multiply::<E>(&mut acc, ring.slot, b);
+                wgmma::commit();
+                stage += 2;
+                // What is long until the first value is known goes on beside the multiplication.
+                if stage < stages {
+                    front = Self::arrived(p, &mut ahead, own);
+                }
+                if stage + 1 < stages {
+                    second = Self::arrived(p, &mut ahead, own);
+                }
+                // The fragments' registers are read until then.
+                acc.wait::<0>();
+                Self::free(first);
+                Self::free(ring.slot);
+                ring.advance(p.stages);
+            }
+            while stage < stages {
                 let a = Self::fragments(front, own.weights);
                 acc.fence();
                 Self::multiply::<E>(&mut acc, ring.slot, a);
@@ -65,10 +96,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> B
                 let slot = ring.slot;
                 ring.advance(p.stages);
                 stage += 1;
-                // What is long until the first value is known goes on beside the multiplication.
-                if stage < piece.stages {
-                    barrier::wait(Self::full(ring.slot), ring.parity);
-                    front = Self::look(p, ring.slot, own);
+                if stage < stages {
+                    front = Self::arrived(p, &mut ahead, own);
                 }
                 // The fragments' registers are read until then.
                 acc.wait::<0>();
@@ -88,6 +117,15 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> B
             ring.advance(p.stages);
             stage += 1;
         }
+    }
+
+    /// Waits for a stage and looks at it.
+    #[inline(always)]
+    fn arrived(p: &BitmapParams, ring: &mut Ring, at: Own) -> Front {
+        barrier::wait(Self::full(ring.slot), ring.parity);
+        let front = Self::look(p, ring.slot, at);
+        ring.advance(p.stages);
+        front
     }
 
     /// This lane's bits of a stage, and where its values of each square start.
@@ -118,7 +156,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> B
         let mut a = [[0; 4]; SQUARES];
         unroll!(t < 4, {
             let bits = front.bits >> (2 * t);
-            a[t] = if WAY == 0 {
+            a[t] = if WAY != 1 {
                 bits::expand(w, bits, front.from[t])
             } else {
                 bits::expand_predicated(w, bits, front.from[t])
