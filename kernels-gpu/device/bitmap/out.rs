@@ -56,7 +56,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> B
             let four = [0, 1, 2, 3].map(|i| acc.0[4 * j + i].to_bits());
             global::store_v4(mine + j as u64 * 512, four);
         });
-        global::fence_gpu();
+        // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU behind it.
         warp::sync_lanes(u32::MAX);
         let arrivals = p.counters + (piece.counter * (GROUPS * 4) as u32 + warp) as u64 * 4;
         let mut before = 0;
@@ -69,7 +69,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> B
         if warp::shuffle::<32>(before, 0, u32::MAX) + 1 != count {
             return false;
         }
-        global::fence_gpu();
+        warp::sync_lanes(u32::MAX);
         *acc = Thin::zero();
         let mut from = 0;
         while from < count {
