@@ -2,6 +2,7 @@
 //! blocks likewise. The only place that launches a kernel.
 
 mod batched;
+mod bitmap;
 mod convert;
 mod entries;
 mod gather;
@@ -12,6 +13,8 @@ mod prune;
 mod sampled;
 mod scatter;
 mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
 mod softmax;
 mod turns;
 
@@ -30,6 +33,7 @@ use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
 use batched::Batched;
+use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
@@ -145,6 +149,8 @@ pub(crate) enum Launch {
     Batched(Box<Batched>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
+    /// Family `bitmap`.
+    Bitmaps(Box<Bitmaps>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
 }
@@ -176,6 +182,15 @@ impl Launch {
             (family, matrix) if is_turned(family, &form) => Ok(Launch::Batched(Box::new(
                 Batched::new(device, row, form, extents, matrix)?,
             ))),
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Bitmap => {
+                Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
+                    device,
+                    row,
+                    form,
+                    extents,
+                    (runs, columns),
+                )?)))
+            }
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
@@ -193,6 +208,7 @@ impl Launch {
             Launch::Batched(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
+            Launch::Bitmaps(launch) => launch.row(),
         }
     }
 
@@ -203,6 +219,7 @@ impl Launch {
             Launch::Batched(launch) => launch.fits(runs, columns),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
+            Launch::Bitmaps(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -227,6 +244,7 @@ impl Launch {
             Launch::Batched(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
+            Launch::Bitmaps(launch) => launch.bytes(),
         }
     }
 
@@ -237,6 +255,7 @@ impl Launch {
             Launch::Batched(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
+            Launch::Bitmaps(launch) => launch.describe(),
         }
     }
 
@@ -252,6 +271,7 @@ impl Launch {
                 Launch::Batched(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
+                Launch::Bitmaps(launch) => launch.run(raw, stream),
             }
         }
     }

@@ -2,6 +2,7 @@
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
 mod batched;
+mod bitmap;
 mod convert;
 mod entries;
 mod levels;
@@ -11,9 +12,12 @@ mod prune;
 mod sampled;
 mod scatter;
 mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
 mod softmax;
 mod wgmma;
 pub use batched::*;
+pub use bitmap::*;
 pub use convert::*;
 pub use entries::*;
 pub use levels::*;
@@ -23,6 +27,8 @@ pub use prune::*;
 pub use sampled::*;
 pub use scatter::*;
 pub use sddmm::*;
+pub use sddmm_staged::*;
+pub use sddmm_tiles::*;
 pub use softmax::*;
 pub use wgmma::*;
 
@@ -120,6 +126,8 @@ pub enum WalkKind {
     Nm,
     /// Entries of a row as pairs of column and position, values read through the position: a transposed pattern.
     Permuted,
+    /// Bits and values by tiles of 64 x 64: bitmap.
+    Bitmap,
     /// No sparse operand.
     Direct,
 }
@@ -180,6 +188,8 @@ markers! {
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Permuted`].
     Permuted: WalkInfo { WALK: WalkKind = WalkKind::Permuted, ZEROS: Zeros = Zeros::Strict }
+    /// See [`WalkKind::Bitmap`].
+    Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

@@ -4,6 +4,7 @@
 
 mod batched;
 mod batches;
+mod bitmap;
 mod cases;
 mod convert;
 mod dense;

@@ -27,6 +27,8 @@ macro_rules! unroll {
 // A family is a compilation of its own: it should not check the bodies of all the others.
 #[cfg(any(family = "batched", not(target_arch = "nvptx64")))]
 mod batched;
+#[cfg(any(family = "bitmap", not(target_arch = "nvptx64")))]
+mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
 #[cfg(any(family = "convert", family = "entries", not(target_arch = "nvptx64")))]
@@ -49,8 +51,16 @@ mod ptx;
 mod sampled;
 #[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]
 mod scatter;
-#[cfg(any(family = "sddmm", not(target_arch = "nvptx64")))]
+#[cfg(any(
+    family = "sddmm",
+    family = "sddmm_staged",
+    not(target_arch = "nvptx64")
+))]
 mod sddmm;
+#[cfg(any(family = "sddmm_staged", not(target_arch = "nvptx64")))]
+mod sddmm_staged;
+#[cfg(any(family = "sddmm_tiles", not(target_arch = "nvptx64")))]
+mod sddmm_tiles;
 #[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
 mod softmax;
 #[cfg(any(family = "spmm", family = "batched", not(target_arch = "nvptx64")))]
@@ -61,6 +71,7 @@ mod walk;
     family = "wgmma",
     family = "narrow",
     family = "sampled",
+    family = "sddmm_tiles",
     family = "nm",
     family = "nm_narrow",
     family = "levels",
