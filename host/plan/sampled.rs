@@ -86,7 +86,8 @@ fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<
 impl Context {
     /// Plans an expression whose output is sparse: `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]`, computed where `out` has
     /// places. P is a sparse factor with the same pattern and may be missing, the axes of X and Y may be swapped, scalar
-    /// factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in every type with X and Y `[m,k]`, `[n,k]`; blocks of
+    /// factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in every type with X and Y `[m,k]`, `[n,k]`, on
+    /// Hopper in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
     /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
     ///
     /// # Errors
