@@ -1,6 +1,7 @@
 //! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched. Conversions to
 //! blocks likewise. The only place that launches a kernel.
 
+mod bitmap;
 mod convert;
 mod gather;
 mod maps;
@@ -29,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
+use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
@@ -136,6 +138,8 @@ pub(crate) enum Launch {
     Gather(Box<Gather>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
+    /// Family `bitmap`.
+    Bitmaps(Box<Bitmaps>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
 }
@@ -164,6 +168,15 @@ impl Launch {
                     out,
                 )?)))
             }
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Bitmap => {
+                Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
+                    device,
+                    row,
+                    form,
+                    extents,
+                    (runs, columns),
+                )?)))
+            }
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
@@ -180,6 +193,7 @@ impl Launch {
             Launch::Gather(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
+            Launch::Bitmaps(launch) => launch.row(),
         }
     }
 
@@ -189,6 +203,7 @@ impl Launch {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
+            Launch::Bitmaps(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -212,6 +227,7 @@ impl Launch {
             Launch::Gather(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
+            Launch::Bitmaps(launch) => launch.bytes(),
         }
     }
 
@@ -221,6 +237,7 @@ impl Launch {
             Launch::Gather(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
+            Launch::Bitmaps(launch) => launch.describe(),
         }
     }
 
@@ -235,6 +252,7 @@ impl Launch {
                 Launch::Gather(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
+                Launch::Bitmaps(launch) => launch.run(raw, stream),
             }
         }
     }

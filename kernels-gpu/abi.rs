@@ -1,6 +1,7 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod bitmap;
 mod convert;
 mod levels;
 mod narrow;
@@ -13,6 +14,7 @@ mod sddmm_staged;
 mod sddmm_tiles;
 mod softmax;
 mod wgmma;
+pub use bitmap::*;
 pub use convert::*;
 pub use levels::*;
 pub use narrow::*;
@@ -116,6 +118,8 @@ pub enum WalkKind {
     Block,
     /// Two of every four neighbours in a row, with their positions: N:M.
     Nm,
+    /// Bits and values by tiles of 64 x 64: bitmap.
+    Bitmap,
     /// No sparse operand.
     Direct,
 }
@@ -174,6 +178,8 @@ markers! {
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Nm`].
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Bitmap`].
+    Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }
