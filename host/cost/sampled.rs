@@ -132,7 +132,9 @@ fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let entries = work.entries as f64 + RUN_WASTE * runs;
     let share = f64::from(row.threads / row.items) / 32.0;
     let clocks = row_bytes / 128.0 + ENTRY_CLOCKS + REDUCE_CLOCKS * share;
-    let compute_us = entries * clocks / sms / speed;
+    // A thread block more is another copy of the rows, which few entries do not pay (`shelves.rs`).
+    let blocks = (entries / (8.0 * width).max(1.0)).clamp(1.0, sms);
+    let compute_us = entries * clocks / blocks / speed;
     let copies_us = (ranges / sms).ceil() * width * row_bytes / (machine.l2 / sms) * 1e6;
     let x_us = runs * row_bytes / machine.l2 * 1e6;
     [x_us, compute_us + copies_us, START_US]
