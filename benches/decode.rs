@@ -186,7 +186,9 @@ impl<T: Scalar> Bench<'_, T> {
             [("A", (&self.on_gpu).into()), ("B", (&b).into())];
         let planned = |options: &Options| {
             let expression = "C[m,n] = A[m,k] * B[k,n]";
-            self.context.plan(expression, &operands, options).map_err(text)
+            self.context
+                .plan(expression, &operands, options)
+                .map_err(text)
         };
         let mut c = self.context.zeros(&[self.extents[0], n]).map_err(text)?;
         let chosen = planned(&Options::default())?;

@@ -1,8 +1,8 @@
 //! A sparse tensor whose format is known only at run time.
 
 use crate::{
-    Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo, IndexArray, Nm,
-    Pattern,
+    Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo,
+    IndexArray, Nm, Pattern,
 };
 
 /// A sparse tensor in any of the formats.

@@ -405,7 +405,10 @@ mod tests {
             }
         }
         assert_eq!(all.last(), Some(&17));
-        assert_eq!([grid.tile(0, 1), grid.tile(4, 0), grid.tile(4, 1)], [4, 12, 14]);
+        assert_eq!(
+            [grid.tile(0, 1), grid.tile(4, 0), grid.tile(4, 1)],
+            [4, 12, 14]
+        );
     }
 
     #[test]

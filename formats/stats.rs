@@ -250,7 +250,10 @@ fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
                 counts[col as usize / bitmap::TILE] += 1;
             }
         }
-        counts.into_iter().map(|n| bitmap::units(n) as u128).sum::<u128>()
+        counts
+            .into_iter()
+            .map(|n| bitmap::units(n) as u128)
+            .sum::<u128>()
     });
     Ok((grid.tiles() as u128, units.sum()))
 }

@@ -28,8 +28,8 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
-use gather::Gather;
 use bitmap::Bitmaps;
+use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
 

@@ -27,7 +27,11 @@ const BEFORE: [u32; 8] = {
 };
 
 /// Cuts a slice into those of the panels; `len` is that of a panel's part.
-fn cut_panels<T>(mut slice: &mut [T], panels: usize, len: impl Fn(usize) -> usize) -> Vec<&mut [T]> {
+fn cut_panels<T>(
+    mut slice: &mut [T],
+    panels: usize,
+    len: impl Fn(usize) -> usize,
+) -> Vec<&mut [T]> {
     (0..panels)
         .map(|panel| {
             let (part, rest) = std::mem::take(&mut slice).split_at_mut(len(panel));
@@ -171,12 +175,15 @@ pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, Format
     let mut values: Vec<T> = check::zeroed("values", slots)?;
     let at = |tile: usize| starts[tile] as usize * ALIGN;
     let parts = cut_panels(&mut values, grid.tiles(), |tile| at(tile + 1) - at(tile));
-    parts.into_par_iter().enumerate().for_each(|(tile, values)| {
-        let (first, _) = corner(tile);
-        for_each_bit(&words[tile * WORDS..][..BITS], |row, col, rank| {
-            values[rank] = dense.values()[first + row * cols + col];
+    parts
+        .into_par_iter()
+        .enumerate()
+        .for_each(|(tile, values)| {
+            let (first, _) = corner(tile);
+            for_each_bit(&words[tile * WORDS..][..BITS], |row, col, rank| {
+                values[rank] = dense.values()[first + row * cols + col];
+            });
         });
-    });
     // SAFETY: bits stand for elements, which are inside; offsets and starts were counted from them.
     let pattern = unsafe { BitmapPattern::new_unchecked(rows, cols, words, starts) };
     Sparse::new(pattern, values)

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    AnySparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format, GroupCoo,
-    Nm, nm,
+    AnySparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format,
+    GroupCoo, Nm, nm,
 };
 
 impl<T: Element> AnySparse<T> {

@@ -87,13 +87,21 @@ fn bands(m: usize, k: usize, groups: usize) -> Vec<Band> {
 
 impl Schedule {
     /// Deals the stages of all strips, one after the other, evenly to at most `most` thread blocks.
-    fn new(bands: &[Band], entries: &[u64], across: usize, tiles: (usize, usize), most: usize) -> Schedule {
+    fn new(
+        bands: &[Band],
+        entries: &[u64],
+        across: usize,
+        tiles: (usize, usize),
+        most: usize,
+    ) -> Schedule {
         let (columns, count) = tiles;
         let strips = bands.len() * count;
         // A strip without columns of A is written all the same.
         let depth = across.max(1);
         let units = strips * depth;
-        let blocks = units.div_ceil(LEAST).clamp(usize::from(units > 0), most.max(1));
+        let blocks = units
+            .div_ceil(LEAST)
+            .clamp(usize::from(units > 0), most.max(1));
         let mut schedule = Schedule {
             strips,
             ..Schedule::default()
@@ -185,7 +193,11 @@ fn starts(words: &[u32]) -> Vec<u32> {
 /// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A.
 fn fingerprint(words: &[u32]) -> u64 {
     const CHUNK: usize = 1 << 14;
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let mix = |hash: u64, word: u64| {
+        (hash ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+    };
     let hashes: Vec<u64> = words
         .par_chunks(CHUNK)
         .map(|chunk| chunk.iter().fold(0x1234_5678, |h, &w| mix(h, w.into())))
@@ -253,9 +265,8 @@ impl Bitmaps {
 
     pub(super) fn fits(&self, runs: &Arc<Runs>, words: Option<&[u32]>) -> bool {
         Arc::ptr_eq(&self.runs, runs)
-            || words.is_some_and(|words| {
-                *self.runs == **runs && fingerprint(words) == self.fingerprint
-            })
+            || words
+                .is_some_and(|words| *self.runs == **runs && fingerprint(words) == self.fingerprint)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -371,7 +382,9 @@ mod tests {
 
     #[test]
     fn every_stage_of_every_strip_comes_once() {
-        for (m, k, groups, count, most) in [(1000, 700, 4, 1, 132), (64, 6400, 1, 2, 7), (1, 1, 2, 3, 9)] {
+        for (m, k, groups, count, most) in
+            [(1000, 700, 4, 1, 132), (64, 6400, 1, 2, 7), (1, 1, 2, 3, 9)]
+        {
             let bands = bands(m, k, groups);
             let across = k.div_ceil(BIT_TILE);
             let entries = vec![1; bands.len()];

@@ -74,7 +74,9 @@ struct Pattern<'a> {
 
 fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
     match (s.runs(), crate::tensor::columns_of(s.pattern())) {
-        (Some(runs), Some(columns)) if !matches!(s.format(), Format::Nm { .. } | Format::Bitmap) => {
+        (Some(runs), Some(columns))
+            if !matches!(s.format(), Format::Nm { .. } | Format::Bitmap) =>
+        {
             Ok(Pattern { runs, columns })
         }
         _ => Err(Error::Operand {

@@ -23,7 +23,9 @@ pub const BIT_HEAD: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32 = 0>;
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> BitTile<GROUPS, N, ALIGNED, WAY> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
+    BitTile<GROUPS, N, ALIGNED, WAY>
+{
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BIT_TILE * N * 2;
 }

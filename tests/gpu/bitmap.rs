@@ -222,10 +222,16 @@ fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
     plan.run(&operands, &mut c, &stream).unwrap();
     stream.synchronize().unwrap();
     let x = Expression::all()[0];
-    assert_matrix(&"doubled", &c.to_storage().unwrap(), (shape[0], n, n), |r, j| {
-        f16::from_f64(2.0 * problem.expected(&x, r, j).to_f64())
-    });
+    assert_matrix(
+        &"doubled",
+        &c.to_storage().unwrap(),
+        (shape[0], n, n),
+        |r, j| f16::from_f64(2.0 * problem.expected(&x, r, j).to_f64()),
+    );
     let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&wrong).into()), ("B", (&b).into())];
-    let error = plan.run(&operands, &mut c, &stream).unwrap_err().to_string();
+    let error = plan
+        .run(&operands, &mut c, &stream)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("has not the pattern"), "{error}");
 }

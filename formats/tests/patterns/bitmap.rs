@@ -1,8 +1,8 @@
 //! Bitmap tiles: what is stored where, invariants and their errors, conversions over several tiles and panels, how many bits.
 
 use einsparse_formats::{
-    AnySparse, Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Format, FormatError, Pattern, convert,
-    f16, generate, stats,
+    AnySparse, Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Format, FormatError, Pattern,
+    convert, f16, generate, stats,
 };
 
 /// Words of a tile.
@@ -39,7 +39,10 @@ fn conversions_over_tiles_and_panels() {
         let bitmap = convert::csr_to_bitmap(&csr).unwrap();
         let p = bitmap.pattern();
         let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
-        assert_eq!(&BitmapPattern::new(rows, cols, words, starts).unwrap(), &**p);
+        assert_eq!(
+            &BitmapPattern::new(rows, cols, words, starts).unwrap(),
+            &**p
+        );
         assert_eq!(p.nnz(), csr.nnz());
         assert_eq!(convert::bitmap_to_csr(&bitmap).unwrap(), csr);
         let dense = AnySparse::from(csr.clone()).to_dense().unwrap();
@@ -49,7 +52,10 @@ fn conversions_over_tiles_and_panels() {
         assert_eq!(any.entries(), AnySparse::from(csr.clone()).entries());
         let counted = stats::slots(csr.pattern(), Format::Bitmap).unwrap();
         let index: usize = any.arrays().iter().map(|array| array.data.len()).sum();
-        assert_eq!((counted.index, counted.values), (index as u128, any.slots() as u128));
+        assert_eq!(
+            (counted.index, counted.values),
+            (index as u128, any.slots() as u128)
+        );
         assert_eq!(counted.values - counted.padding, csr.nnz() as u128);
     }
 }
@@ -66,13 +72,27 @@ fn a_lane_holds_a_fragment() {
     let bitmap = convert::dense_to_bitmap(&dense).unwrap();
     let words = bitmap.pattern().words();
     // Places 0 (0, 0), 3 (8, 1), 4 (0, 8); then 1 (1, 3), 6 (9, 10); place 1 of lane 1 in the second square (0, 19).
-    let bits = |places: &[u32]| places.iter().map(|i| 1 << (8 * (i % 4) + i / 4)).sum::<u32>();
-    assert_eq!((words[0], words[5], words[1]), (bits(&[0, 3, 4]), bits(&[1, 6]), bits(&[1]) << 2));
+    let bits = |places: &[u32]| {
+        places
+            .iter()
+            .map(|i| 1 << (8 * (i % 4) + i / 4))
+            .sum::<u32>()
+    };
+    assert_eq!(
+        (words[0], words[5], words[1]),
+        (bits(&[0, 3, 4]), bits(&[1, 6]), bits(&[1]) << 2)
+    );
     // Row 17 is row 1 of the second slab.
     assert_eq!(words[32 + 5], 1);
-    assert_eq!(bitmap.values()[..8], [1.0, 4.0, 2.0, 3.0, 5.0, 7.0, 6.0, 0.0]);
+    assert_eq!(
+        bitmap.values()[..8],
+        [1.0, 4.0, 2.0, 3.0, 5.0, 7.0, 6.0, 0.0]
+    );
     // Five values in front of square (0, 1), six in front of (0, 2) and of all up to (1, 0), seven behind.
-    assert_eq!(words[128..132], [5 << 16, 6 | 6 << 16, 6 | 7 << 16, 7 | 7 << 16]);
+    assert_eq!(
+        words[128..132],
+        [5 << 16, 6 | 6 << 16, 6 | 7 << 16, 7 | 7 << 16]
+    );
     assert_eq!(bitmap.pattern().starts(), [0, 1]);
 }
 
@@ -100,7 +120,10 @@ fn what_is_wrong_is_named() {
         found,
         expected,
     };
-    assert_eq!(new(&|w, _| w.truncate(5)), Err(length("words", 5, 2 * WORDS)));
+    assert_eq!(
+        new(&|w, _| w.truncate(5)),
+        Err(length("words", 5, 2 * WORDS))
+    );
     assert_eq!(new(&|_, s| s.push(9)), Err(length("starts", 4, 3)));
     assert_eq!(new(&|_, s| s[0] = 1), Err(invalid("starts", 0, 1, 1)));
     let behind = u64::from(p.starts()[2]);
@@ -118,7 +141,11 @@ fn what_is_wrong_is_named() {
     let free = p.words()[..128].iter().position(|w| w & 1 == 0).unwrap();
     assert!(matches!(
         new(&|w, _| w[free] |= 1),
-        Err(FormatError::InvalidIndex { array: "words", position: 128.., .. })
+        Err(FormatError::InvalidIndex {
+            array: "words",
+            position: 128..,
+            ..
+        })
     ));
     let error = BitmapPattern::new(1 << 31, 1 << 10, vec![], vec![]).unwrap_err();
     assert!(matches!(error, FormatError::Overflow { what: "words", .. }));

@@ -2,9 +2,9 @@
 
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
-    AnySparse, BitmapPattern, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern, CscPattern, Csr,
-    CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern, Pattern, convert,
-    f16, reference,
+    AnySparse, BitmapPattern, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern,
+    CscPattern, Csr, CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern,
+    Pattern, convert, f16, reference,
 };
 use proptest::prelude::*;
 

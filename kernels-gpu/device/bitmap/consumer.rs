@@ -26,7 +26,9 @@ struct Own {
     weights: bits::Weights,
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> BitTile<GROUPS, N, ALIGNED, WAY> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
+    BitTile<GROUPS, N, ALIGNED, WAY>
+{
     const PAIRS: bool = WAY == 2;
 
     #[inline(always)]

@@ -84,7 +84,9 @@ impl BitmapParams {
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> BitTile<GROUPS, N, ALIGNED, WAY> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
+    BitTile<GROUPS, N, ALIGNED, WAY>
+{
     /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -112,10 +114,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> B
     /// A of a stage: the words of the tiles, then their values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
-        copy::arena()
-            + BIT_HEAD as u32
-            + p.stages * Self::B_BYTES as u32
-            + slot * p.slot_bytes
+        copy::arena() + BIT_HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
     }
 
     /// Makes the barriers and fetches the tensor map.

@@ -12,7 +12,9 @@ const AHEAD: u32 = 32;
 /// Five at the most.
 type Starts = [u32; 8];
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> BitTile<GROUPS, N, ALIGNED, WAY> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
+    BitTile<GROUPS, N, ALIGNED, WAY>
+{
     #[inline(always)]
     pub(super) fn produce(p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.
@@ -66,13 +68,20 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> B
         let at_words = Self::a(p, slot);
         let at_values = at_words + (GROUPS * BIT_BYTES) as u32;
         let mut offsets = [0; 8];
-        unroll!(j < GROUPS, { offsets[j] = at_values + (own[j] - own[0]) * 16 });
+        unroll!(j < GROUPS, {
+            offsets[j] = at_values + (own[j] - own[0]) * 16
+        });
         let [a, b, c, d, ..] = offsets;
         copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
         let full = Self::full(slot);
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
         barrier::arrive_expect(full, words + values + b);
-        bulk::load_line(at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
+        bulk::load_line(
+            at_words,
+            p.words + tile as u64 * BIT_BYTES as u64,
+            words,
+            full,
+        );
         if values != 0 {
             bulk::load_line(at_values, p.values + own[0] as u64 * 16, values, full);
         }
