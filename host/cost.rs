@@ -9,6 +9,7 @@ use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, Walk
 use einsparse_kernels::table::Row;
 
 use crate::registry::has_strips;
+pub(crate) use sampled::tile_clocks;
 pub use sampled::{Samples, predict_samples, sample_limit};
 
 /// Ceilings of a GPU that the predictions use.

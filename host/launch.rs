@@ -11,6 +11,8 @@ mod prune;
 mod sampled;
 mod scatter;
 mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
 mod softmax;
 mod turns;
 

@@ -10,6 +10,8 @@ mod prune;
 mod sampled;
 mod scatter;
 mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
 mod softmax;
 mod wgmma;
 pub use bitmap::*;
@@ -21,6 +23,8 @@ pub use prune::*;
 pub use sampled::*;
 pub use scatter::*;
 pub use sddmm::*;
+pub use sddmm_staged::*;
+pub use sddmm_tiles::*;
 pub use softmax::*;
 pub use wgmma::*;
 
