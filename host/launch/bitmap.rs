@@ -405,6 +405,22 @@ mod tests {
         }
     }
 
+    /// The format's order of bits is that of the fragments which lanes hold.
+    #[test]
+    fn bits_stand_where_fragments_want_them() {
+        use einsparse_formats::{Csr, CsrPattern, convert};
+        for lane in 0..32 {
+            for place in 0..8 {
+                let (row, col) = einsparse_kernels::frag::a_k16(lane, place / 2, place % 2);
+                let offsets = (0..=64).map(|r| u32::from(r > 16 + row)).collect();
+                let pattern = CsrPattern::new(64, 64, offsets, vec![32 + col]).unwrap();
+                let a = convert::csr_to_bitmap(&Csr::new(pattern, vec![1.0f32]).unwrap()).unwrap();
+                let word = a.pattern().words()[32 + lane as usize];
+                assert_eq!(word, 1 << (8 * (place % 4) + 2 * 2 + place / 4));
+            }
+        }
+    }
+
     #[test]
     fn bands_reach_every_row_of_tiles_once() {
         let all = bands(64 * 7, 64 * 3, 2);
