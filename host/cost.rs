@@ -3,6 +3,8 @@
 
 mod sampled;
 
+mod bitmap;
+
 use std::fmt;
 
 use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, WalkKind};
@@ -172,7 +174,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
-        WalkKind::Bitmap => predict_bitmap(row, work, machine),
+        WalkKind::Bitmap => bitmap::predict(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
@@ -361,42 +363,6 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
         row.dtype,
         [gather_us, turns * tile_us, START_US].map(|us| us * items),
     )
-}
-
-/// Clocks of a scheduler to expand a square of 16 x 16 of an empty A, and of a full one: values that lie further apart meet in the banks
-/// of shared memory.
-const SQUARE_CLOCKS: (f64, f64) = (72.0, 142.0);
-/// List, starts, first copies, and the carry of a strip of 16 columns that is cut.
-const BITMAP_START_US: f64 = 6.0;
-/// What a further part of a strip costs its last one to add, a column.
-const BITMAP_PART_US: f64 = 0.015;
-
-/// Positions are expanded one like the other, however many hold a value; B comes through L2 for every strip.
-fn predict_bitmap(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    let (m, k) = (work.m as f64, work.k as f64);
-    let tiles = (work.n as f64 / f64::from(row.columns)).ceil().max(1.0);
-    let strips = (m / f64::from(row.block.0)).ceil();
-    let b = strips * k * tiles * f64::from(row.columns) * row.dtype.bytes() as f64;
-    let gather_us = b / machine.l2 * 1e6;
-    let squares = (m / 16.0).ceil() * (k / 16.0).ceil() * tiles;
-    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
-    // Rows of B element by element are a warp's work of its own.
-    let slow = if row.vector == 1 { 6.0 } else { 1.0 };
-    let density = (work.entries as f64 / (m * k).max(1.0)).min(1.0);
-    let (empty, full) = SQUARE_CLOCKS;
-    let clocks = empty + (full - empty) * density;
-    let expand = slow * squares * clocks / machine.issue;
-    let resident = f64::from(machine.multiprocessors * row.min_blocks);
-    let parts = (resident / (strips * tiles)).max(1.0);
-    let carry_us = BITMAP_START_US + parts * f64::from(row.columns) * BITMAP_PART_US;
-    // What A would take as a bitmap, whatever it is stored in now.
-    let words = (work.m.div_ceil(64) * work.k.div_ceil(64) * 137) as u64;
-    let work = &Work {
-        index_slots: words,
-        ..*work
-    };
-    let compute_us = expand.max(arithmetic) * 1e6 + carry_us;
-    sum(work, machine, row.dtype, [gather_us, compute_us, 0.0])
 }
 
 /// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident item, at least what
