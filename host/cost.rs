@@ -7,6 +7,7 @@ use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, Walk
 use einsparse_kernels::table::Row;
 
 use crate::registry::has_strips;
+use crate::worklist::Runs;
 
 /// Ceilings of a GPU that the predictions use.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -375,4 +376,23 @@ pub fn row_limit(row: &Row, total: u64, rows: usize, n: usize, machine: &Machine
         }
     };
     (2 * mean).clamp(least, most).min(u64::from(u32::MAX)) as u32
+}
+
+/// Entries of the longest row in a bundle: pieces and their sums are then of one length on the hubs of R-MAT.
+pub const BUNDLED_ROW: u32 = 192;
+
+/// Weight of a bundle of short rows, in entries, or `None` where each row is an item of its own: rows are many and short.
+/// Bundles are a quarter of what a resident segment of lanes does in all, so that all end together.
+pub fn bundle_weight(row: &Row, runs: &Runs, n: usize, machine: &Machine) -> Option<u32> {
+    if row.walk == WalkKind::Block || row.parts > 1 {
+        return None;
+    }
+    let rows = runs.rows.len() as u64;
+    let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
+    let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);
+    if runs.total > 64 * rows || rows * tiles < 2 * resident {
+        return None;
+    }
+    let share = (runs.total + 6 * rows) * tiles / (4 * resident);
+    Some((share as u32).clamp(24, 96))
 }

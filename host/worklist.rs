@@ -3,7 +3,7 @@
 //! (row swizzle, Sputnik, arXiv 2006.10901, section 5.1.3).
 
 use einsparse_formats::{AnySparse, Element, PAD};
-use einsparse_kernels::abi::{Item, Slot, WHOLE_ROW};
+use einsparse_kernels::abi::{BUNDLE, Item, Slot, WHOLE_ROW};
 use rayon::prelude::*;
 
 /// Where the entries (blocks) of each row (block row) lie: first slot and count.
@@ -177,6 +177,94 @@ impl WorkList {
             counters,
         }
     }
+}
+
+/// What a row costs beside its entries, in entries: its first burst is seldom full, and it has a result to store.
+const ROW_ENTRIES: u32 = 6;
+/// Rows that one task looks at.
+const ROWS_AT_ONCE: usize = 1 << 12;
+
+impl WorkList {
+    /// Pieces of rows longer than `limit`, then the others in bundles of neighbours that weigh about `weight` entries: short
+    /// rows start where the last one ended, and neighbours share rows of B.
+    pub fn bundled(runs: &Runs, limit: u32, weight: u32) -> Self {
+        let long = |len: u32| len > limit;
+        let bundles: Vec<Vec<Item>> = runs
+            .rows
+            .par_chunks(ROWS_AT_ONCE)
+            .enumerate()
+            .map(|(chunk, rows)| bundles((chunk * ROWS_AT_ONCE) as u32, rows, limit, weight))
+            .collect();
+        let mut list = WorkList {
+            items: Vec::new(),
+            slots: Vec::new(),
+            counters: 0,
+        };
+        if runs.longest > limit {
+            for (row, &(start, len)) in runs.rows.iter().enumerate() {
+                if long(len) {
+                    list.cut(row as u32, start, len, limit);
+                }
+            }
+        }
+        list.items.reserve(bundles.iter().map(Vec::len).sum());
+        for chunk in &bundles {
+            list.items.extend_from_slice(chunk);
+        }
+        list
+    }
+
+    /// Adds the equal pieces of a row.
+    fn cut(&mut self, row: u32, start: u32, len: u32, limit: u32) {
+        let piece = len.div_ceil(len.div_ceil(limit)).next_multiple_of(8);
+        let (first, count) = (self.slots.len() as u32, len.div_ceil(piece));
+        for i in 0..count {
+            let at = i * piece;
+            self.items.push(Item {
+                row,
+                start: start + at,
+                len: piece.min(len - at),
+                slot: first + i,
+            });
+            self.slots.push(Slot {
+                counter: self.counters,
+                first,
+                count,
+                reserved: 0,
+            });
+        }
+        self.counters += 1;
+    }
+}
+
+/// Bundles of the rows that are not cut, `first` the number of the first.
+fn bundles(first: u32, rows: &[(u32, u32)], limit: u32, weight: u32) -> Vec<Item> {
+    let mut items: Vec<Item> = Vec::new();
+    // Weight of the open bundle; what is full is closed.
+    let mut open = weight;
+    for (row, &(_, len)) in (first..).zip(rows) {
+        if len > limit {
+            open = weight;
+            continue;
+        }
+        let own = len + ROW_ENTRIES;
+        match items.last_mut() {
+            Some(last) if open + own / 2 < weight => {
+                last.len += 1;
+                open += own;
+            }
+            _ => {
+                items.push(Item {
+                    row,
+                    start: 0,
+                    len: 1,
+                    slot: BUNDLE,
+                });
+                open = own;
+            }
+        }
+    }
+    items
 }
 
 /// Length class: 0, then powers of two. Within a class rows keep their order and so their locality.

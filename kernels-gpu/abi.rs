@@ -206,7 +206,8 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
     Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
 {
     const THREADS: u32 = 128;
-    const MIN_BLOCKS: u32 = 5;
+    // What is in flight, and the sums: 64 and 16 registers of a lane fit 128, not the 102 of five thread blocks.
+    const MIN_BLOCKS: u32 = if UNROLL * REP > 8 { 4 } else { 5 };
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = Self::THREADS / (LANES * SPLIT);
     const PARTS: u32 = SPLIT;
@@ -299,6 +300,9 @@ pub const FLAG_GATE: u32 = 128;
 /// A work item's `slot` when the item is the whole row.
 pub const WHOLE_ROW: u32 = u32::MAX;
 
+/// A work item's `slot` when the item is a bundle: `len` whole rows from `row` on, whose entries [`SpmmParams::spans`] says.
+pub const BUNDLE: u32 = u32::MAX - 1;
+
 /// One piece of work: entries `start..start + len` of one row (blocks of one block row).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,7 +313,7 @@ pub struct Item {
     pub start: u32,
     /// Entries (blocks); 0 writes an empty row.
     pub len: u32,
-    /// Index of the partial sum this item leaves, or [`WHOLE_ROW`].
+    /// Index of the partial sum this item leaves, [`WHOLE_ROW`] or [`BUNDLE`].
     pub slot: u32,
 }
 
@@ -350,6 +354,8 @@ pub struct SpmmParams {
     pub partial: u64,
     /// Arrival counters of split rows x column tiles, all zero between launches.
     pub counters: u64,
+    /// First entry and number of entries of every row, where items are bundles.
+    pub spans: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
     /// Number of items.
@@ -372,4 +378,4 @@ pub struct SpmmParams {
 
 const _: () = assert!(size_of::<Item>() == 16);
 const _: () = assert!(size_of::<Slot>() == 16);
-const _: () = assert!(size_of::<SpmmParams>() == 112);
+const _: () = assert!(size_of::<SpmmParams>() == 120);

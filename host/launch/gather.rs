@@ -7,9 +7,9 @@ use einsparse_kernels::table::Row;
 
 use super::turns::Turns;
 use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, config, refused, small, within};
-use crate::cost::row_limit;
+use crate::cost::{BUNDLED_ROW, bundle_weight, row_limit};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::{Runs, WorkList};
@@ -29,6 +29,8 @@ pub(crate) struct Gather {
     slots: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
+    spans: DeviceMemory,
+    overlaps: bool,
     item_count: u32,
     cut_rows: u32,
     grid: [u32; 3],
@@ -53,7 +55,13 @@ impl Gather {
             extents.n,
             device.machine(),
         );
-        let list = WorkList::new(runs, limit);
+        let bundle = bundle_weight(row, runs, extents.n, device.machine());
+        let list = match bundle {
+            Some(weight) => WorkList::bundled(runs, BUNDLED_ROW, weight),
+            None => WorkList::new(runs, limit),
+        };
+        let spans: &[(u32, u32)] = if bundle.is_some() { &runs.rows } else { &[] };
+        let spans: Vec<[u32; 2]> = spans.iter().map(|&(start, len)| [start, len]).collect();
         let tiles = extents.n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
@@ -72,6 +80,8 @@ impl Gather {
             slots: device.upload(Slot::words(&list.slots))?,
             partial: DeviceMemory::alloc(device.context(), partial_bytes)?,
             counters: device.zeros(list.counters as usize * tiles * 4)?,
+            spans: device.upload(&spans)?,
+            overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
             item_count,
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
@@ -92,7 +102,7 @@ impl Gather {
 
     /// Device bytes beside the operands.
     pub(super) fn bytes(&self) -> usize {
-        self.items.bytes() + self.slots.bytes() + self.partial.bytes() + self.counters.bytes()
+        self.items.bytes() + self.slots.bytes() + self.partial.bytes() + self.counters.bytes() + self.spans.bytes()
     }
 
     /// What `explain` says of the geometry.
@@ -116,7 +126,10 @@ impl Gather {
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let params = self.params(raw)?;
         self.function.context().set_current()?;
-        let config = config(self.row, self.grid);
+        let config = LaunchConfig {
+            overlap_previous: self.overlaps,
+            ..config(self.row, self.grid)
+        };
         self.turns.queue(self.cut_rows > 0, stream, || {
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
             // owned by self, whose memory the driver frees only after the work.
@@ -138,6 +151,7 @@ impl Gather {
             bias: raw.bias,
             partial: self.partial.address(),
             counters: self.counters.address(),
+            spans: self.spans.address(),
             alpha: raw.alpha,
             item_count: self.item_count,
             n: small("columns of B", n)?,
