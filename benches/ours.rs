@@ -335,9 +335,7 @@ impl Engine for Einsparse {
             }
             Err(reason) => println!("einsparse on {}: {reason}", case.problem.workload),
         }
-        all.retain(|name| {
-            name == "auto" || self.chosen.is_empty() || self.chosen.contains(name)
-        });
+        all.retain(|name| name == "auto" || self.chosen.is_empty() || self.chosen.contains(name));
         all
     }
 

@@ -155,8 +155,12 @@ impl Launch {
                     out,
                 )?)))
             }
-            (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
-                device, row, form, extents, runs,
+            (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, spans),
             )?))),
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,

@@ -30,6 +30,29 @@ impl Runs {
         }
     }
 
+    /// First slot and count of every row, as kernels read them.
+    pub fn spans(&self) -> Vec<[u32; 2]> {
+        self.rows
+            .par_iter()
+            .map(|&(start, len)| [start, len])
+            .collect()
+    }
+
+    /// The least of `limit`, its double and so on at which rows that are longer fall into at most `slots` pieces.
+    pub fn limit_within(&self, mut limit: u32, slots: usize) -> u32 {
+        let pieces = |limit: u32| {
+            let of = |&(_, len): &(u32, u32)| match len > limit {
+                true => len.div_ceil(limit) as usize,
+                false => 0,
+            };
+            self.rows.par_iter().map(of).sum::<usize>()
+        };
+        while limit < self.longest && pieces(limit) > slots {
+            limit = limit.saturating_mul(2);
+        }
+        limit
+    }
+
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
     /// on another axis than 0, tensors of another order than 2).
     pub fn of<T: Element>(matrix: &AnySparse<T>) -> Option<Runs> {
@@ -188,28 +211,22 @@ impl WorkList {
     /// Pieces of rows longer than `limit`, then the others in bundles of neighbours that weigh about `weight` entries: short
     /// rows start where the last one ended, and neighbours share rows of B.
     pub fn bundled(runs: &Runs, limit: u32, weight: u32) -> Self {
-        let long = |len: u32| len > limit;
-        let bundles: Vec<Vec<Item>> = runs
+        let chunks: Vec<(Vec<(u32, u32, u32)>, Vec<Item>)> = runs
             .rows
             .par_chunks(ROWS_AT_ONCE)
             .enumerate()
             .map(|(chunk, rows)| bundles((chunk * ROWS_AT_ONCE) as u32, rows, limit, weight))
             .collect();
         let mut list = WorkList {
-            items: Vec::new(),
+            items: Vec::with_capacity(chunks.iter().map(|(_, items)| items.len()).sum()),
             slots: Vec::new(),
             counters: 0,
         };
-        if runs.longest > limit {
-            for (row, &(start, len)) in runs.rows.iter().enumerate() {
-                if long(len) {
-                    list.cut(row as u32, start, len, limit);
-                }
-            }
+        for &(row, start, len) in chunks.iter().flat_map(|(long, _)| long) {
+            list.cut(row, start, len, limit);
         }
-        list.items.reserve(bundles.iter().map(Vec::len).sum());
-        for chunk in &bundles {
-            list.items.extend_from_slice(chunk);
+        for (_, items) in &chunks {
+            list.items.extend_from_slice(items);
         }
         list
     }
@@ -237,13 +254,19 @@ impl WorkList {
     }
 }
 
-/// Bundles of the rows that are not cut, `first` the number of the first.
-fn bundles(first: u32, rows: &[(u32, u32)], limit: u32, weight: u32) -> Vec<Item> {
-    let mut items: Vec<Item> = Vec::new();
+/// Rows longer than `limit` (number, start, length), and bundles of the others; `first` is the number of the first.
+fn bundles(
+    first: u32,
+    rows: &[(u32, u32)],
+    limit: u32,
+    weight: u32,
+) -> (Vec<(u32, u32, u32)>, Vec<Item>) {
+    let (mut long, mut items) = (Vec::new(), Vec::<Item>::new());
     // Weight of the open bundle; what is full is closed.
     let mut open = weight;
-    for (row, &(_, len)) in (first..).zip(rows) {
+    for (row, &(start, len)) in (first..).zip(rows) {
         if len > limit {
+            long.push((row, start, len));
             open = weight;
             continue;
         }
@@ -264,7 +287,7 @@ fn bundles(first: u32, rows: &[(u32, u32)], limit: u32, weight: u32) -> Vec<Item
             }
         }
     }
-    items
+    (long, items)
 }
 
 /// Length class: 0, then powers of two. Within a class rows keep their order and so their locality.
@@ -312,6 +335,43 @@ mod tests {
                     .is_sorted_by_key(|i| std::cmp::Reverse(class(i.len)))
             );
         }
+    }
+
+    #[test]
+    fn bundles_hold_every_short_row_once_and_pieces_the_others() {
+        let lens: Vec<u32> = (0..10_000)
+            .map(|r| if r % 997 == 3 { 400 } else { r * 37 % 23 })
+            .collect();
+        let runs = runs(&lens);
+        for (limit, weight) in [(24, 32), (192, 96), (1000, 24)] {
+            let list = WorkList::bundled(&runs, limit, weight);
+            let mut seen = vec![0u32; lens.len()];
+            let mut entries = 0;
+            for item in &list.items {
+                if item.slot == BUNDLE {
+                    let rows = item.row as usize..(item.row + item.len) as usize;
+                    let inside = &lens[rows.clone()];
+                    assert!(inside.iter().all(|&len| len <= limit), "{item:?}");
+                    let all: u32 = inside.iter().map(|len| len + ROW_ENTRIES).sum();
+                    let last = inside.last().unwrap() + ROW_ENTRIES;
+                    assert!(item.len == 1 || all - last + last / 2 < weight, "{item:?}");
+                    entries += inside.iter().sum::<u32>();
+                    rows.for_each(|row| seen[row] += 1);
+                } else {
+                    let slot = list.slots[item.slot as usize];
+                    seen[item.row as usize] += u32::from(item.slot == slot.first);
+                    entries += item.len;
+                }
+            }
+            assert!(
+                seen.iter().all(|&s| s == 1),
+                "limit {limit}, weight {weight}"
+            );
+            assert_eq!(u64::from(entries), runs.total);
+        }
+        assert_eq!(runs.limit_within(24, 10_000), 24);
+        assert_eq!(runs.limit_within(24, 30), 384);
+        assert_eq!(runs.limit_within(24, 0), 768);
     }
 
     #[test]

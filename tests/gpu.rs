@@ -3,6 +3,7 @@
 //! run on the CPU executor does so too, which tests the expectations.
 
 mod batched;
+mod bundles;
 mod cases;
 mod convert;
 mod dense;

@@ -29,9 +29,12 @@ pub(crate) struct Gather {
     slots: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
-    spans: DeviceMemory,
+    /// Where each row's entries lie, and the bytes of it that the plan itself holds.
+    spans: Option<Arc<DeviceMemory>>,
+    own_spans: usize,
     overlaps: bool,
     item_count: u32,
+    bundles: u32,
     cut_rows: u32,
     grid: [u32; 3],
     partial_columns: u32,
@@ -43,7 +46,7 @@ impl Gather {
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
-        runs: &Arc<Runs>,
+        (runs, spans): (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
     ) -> Result<Self> {
         let function = device
             .modules()
@@ -55,13 +58,22 @@ impl Gather {
             extents.n,
             device.machine(),
         );
-        let bundle = bundle_weight(row, runs, extents.n, device.machine());
-        let list = match bundle {
-            Some(weight) => WorkList::bundled(runs, BUNDLED_ROW, weight),
+        let weight = bundle_weight(row, runs, extents.n, device.machine());
+        let list = match weight {
+            Some(weight) => {
+                let columns = extents.n.next_multiple_of(row.columns as usize);
+                let limit = runs.limit_within(BUNDLED_ROW, partial_slots(columns, row));
+                WorkList::bundled(runs, limit, weight)
+            }
             None => WorkList::new(runs, limit),
         };
-        let spans: &[(u32, u32)] = if bundle.is_some() { &runs.rows } else { &[] };
-        let spans: Vec<[u32; 2]> = spans.iter().map(|&(start, len)| [start, len]).collect();
+        let own_spans = match (weight, spans) {
+            (Some(_), None) => Some(Arc::new(device.upload(&runs.spans())?)),
+            _ => None,
+        };
+        let spans = own_spans
+            .clone()
+            .or_else(|| spans.filter(|_| weight.is_some()).cloned());
         let tiles = extents.n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
@@ -80,9 +92,15 @@ impl Gather {
             slots: device.upload(Slot::words(&list.slots))?,
             partial: DeviceMemory::alloc(device.context(), partial_bytes)?,
             counters: device.zeros(list.counters as usize * tiles * 4)?,
-            spans: device.upload(&spans)?,
+            own_spans: own_spans.map_or(0, |spans| spans.bytes()),
+            spans,
             overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
             item_count,
+            bundles: match weight {
+                // The others are pieces, each with a slot.
+                Some(_) => item_count - list.slots.len() as u32,
+                None => 0,
+            },
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns,
@@ -102,14 +120,19 @@ impl Gather {
 
     /// Device bytes beside the operands.
     pub(super) fn bytes(&self) -> usize {
-        self.items.bytes() + self.slots.bytes() + self.partial.bytes() + self.counters.bytes() + self.spans.bytes()
+        self.items.bytes()
+            + self.slots.bytes()
+            + self.partial.bytes()
+            + self.counters.bytes()
+            + self.own_spans
     }
 
     /// What `explain` says of the geometry.
     pub(super) fn describe(&self) -> String {
         format!(
-            "{} items, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.item_count,
+            self.bundles,
             self.cut_rows,
             self.grid[0],
             self.grid[1],
@@ -151,7 +174,7 @@ impl Gather {
             bias: raw.bias,
             partial: self.partial.address(),
             counters: self.counters.address(),
-            spans: self.spans.address(),
+            spans: self.spans.as_ref().map_or(0, |spans| spans.address()),
             alpha: raw.alpha,
             item_count: self.item_count,
             n: small("columns of B", n)?,
@@ -186,6 +209,14 @@ impl Gather {
         }
         Ok(flags)
     }
+}
+
+/// Partial sums of cut rows may take this much.
+const PARTIAL_BYTES: usize = 12 << 20;
+
+/// How many partial sums of so many columns that is.
+fn partial_slots(columns: usize, row: &Row) -> usize {
+    PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1)
 }
 
 /// Items and slots as the driver module copies them.
