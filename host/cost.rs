@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, WalkKind};
+use einsparse_kernels::abi::{
+    BUNDLED_THREADS, Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, WalkKind,
+};
 use einsparse_kernels::table::Row;
 
 use crate::registry::has_strips;
@@ -384,7 +386,7 @@ pub const BUNDLED_ROW: u32 = 192;
 /// Weight of a bundle of short rows, in entries, or `None` where each row is an item of its own: rows are many and short.
 /// Bundles are a quarter of what a resident segment of lanes does in all, so that all end together.
 pub fn bundle_weight(row: &Row, runs: &Runs, n: usize, machine: &Machine) -> Option<u32> {
-    if row.walk == WalkKind::Block || row.parts > 1 {
+    if row.walk == WalkKind::Block || row.parts > 1 || row.threads != BUNDLED_THREADS {
         return None;
     }
     let rows = runs.rows.len() as u64;

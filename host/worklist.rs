@@ -208,27 +208,35 @@ const ROW_ENTRIES: u32 = 6;
 const ROWS_AT_ONCE: usize = 1 << 12;
 
 impl WorkList {
-    /// Pieces of rows longer than `limit`, then the others in bundles of neighbours that weigh about `weight` entries: short
-    /// rows start where the last one ended, and neighbours share rows of B.
+    /// Pieces of rows longer than `limit`, rows that weigh more than `weight` entries by length class, and the others in bundles of
+    /// neighbours that weigh about as much: short rows start where the last one ended, and neighbours share rows of B.
     pub fn bundled(runs: &Runs, limit: u32, weight: u32) -> Self {
-        let chunks: Vec<(Vec<(u32, u32, u32)>, Vec<Item>)> = runs
+        let chunks: Vec<Bundles> = runs
             .rows
             .par_chunks(ROWS_AT_ONCE)
             .enumerate()
-            .map(|(chunk, rows)| bundles((chunk * ROWS_AT_ONCE) as u32, rows, limit, weight))
+            .map(|(chunk, rows)| Bundles::of((chunk * ROWS_AT_ONCE) as u32, rows, limit, weight))
             .collect();
         let mut list = WorkList {
-            items: Vec::with_capacity(chunks.iter().map(|(_, items)| items.len()).sum()),
+            items: Vec::new(),
             slots: Vec::new(),
             counters: 0,
         };
-        for &(row, start, len) in chunks.iter().flat_map(|(long, _)| long) {
+        for &(row, start, len) in chunks.iter().flat_map(|chunk| &chunk.cut) {
             list.cut(row, start, len, limit);
         }
-        for (_, items) in &chunks {
-            list.items.extend_from_slice(items);
+        let mut single: Vec<Item> = chunks.iter().flat_map(|c| &c.single).copied().collect();
+        single.sort_by_key(|item| std::cmp::Reverse(class(item.len)));
+        list.items.append(&mut single);
+        for chunk in &chunks {
+            list.items.extend_from_slice(&chunk.bundles);
         }
         list
+    }
+
+    /// How many items are bundles; they come last.
+    pub fn bundles(&self) -> usize {
+        self.items.len() - self.items.partition_point(|item| item.slot != BUNDLE)
     }
 
     /// Adds the equal pieces of a row.
@@ -254,40 +262,60 @@ impl WorkList {
     }
 }
 
-/// Rows longer than `limit` (number, start, length), and bundles of the others; `first` is the number of the first.
-fn bundles(
-    first: u32,
-    rows: &[(u32, u32)],
-    limit: u32,
-    weight: u32,
-) -> (Vec<(u32, u32, u32)>, Vec<Item>) {
-    let (mut long, mut items) = (Vec::new(), Vec::<Item>::new());
-    // Weight of the open bundle; what is full is closed.
-    let mut open = weight;
-    for (row, &(start, len)) in (first..).zip(rows) {
-        if len > limit {
-            long.push((row, start, len));
-            open = weight;
-            continue;
-        }
-        let own = len + ROW_ENTRIES;
-        match items.last_mut() {
-            Some(last) if open + own / 2 < weight => {
-                last.len += 1;
-                open += own;
+/// What some neighbouring rows fall into.
+struct Bundles {
+    /// Rows longer than the limit: number, start, length.
+    cut: Vec<(u32, u32, u32)>,
+    /// Rows that are items of their own.
+    single: Vec<Item>,
+    bundles: Vec<Item>,
+}
+
+impl Bundles {
+    /// `first` is the number of the first row.
+    fn of(first: u32, rows: &[(u32, u32)], limit: u32, weight: u32) -> Self {
+        let mut all = Bundles {
+            cut: Vec::new(),
+            single: Vec::new(),
+            bundles: Vec::new(),
+        };
+        // Weight of the open bundle; what is full is closed.
+        let mut open = weight;
+        for (row, &(start, len)) in (first..).zip(rows) {
+            let own = len.saturating_add(ROW_ENTRIES);
+            if own > weight {
+                open = weight;
+                if len > limit {
+                    all.cut.push((row, start, len));
+                } else {
+                    let slot = WHOLE_ROW;
+                    all.single.push(Item {
+                        row,
+                        start,
+                        len,
+                        slot,
+                    });
+                }
+                continue;
             }
-            _ => {
-                items.push(Item {
-                    row,
-                    start: 0,
-                    len: 1,
-                    slot: BUNDLE,
-                });
-                open = own;
+            match all.bundles.last_mut() {
+                Some(last) if open + own / 2 < weight => {
+                    last.len += 1;
+                    open += own;
+                }
+                _ => {
+                    all.bundles.push(Item {
+                        row,
+                        start: 0,
+                        len: 1,
+                        slot: BUNDLE,
+                    });
+                    open = own;
+                }
             }
         }
+        all
     }
-    (long, items)
 }
 
 /// Length class: 0, then powers of two. Within a class rows keep their order and so their locality.
@@ -343,7 +371,7 @@ mod tests {
             .map(|r| if r % 997 == 3 { 400 } else { r * 37 % 23 })
             .collect();
         let runs = runs(&lens);
-        for (limit, weight) in [(24, 32), (192, 96), (1000, 24)] {
+        for (limit, weight) in [(26, 32), (192, 96), (1000, 24)] {
             let list = WorkList::bundled(&runs, limit, weight);
             let mut seen = vec![0u32; lens.len()];
             let mut entries = 0;
@@ -357,6 +385,13 @@ mod tests {
                     assert!(item.len == 1 || all - last + last / 2 < weight, "{item:?}");
                     entries += inside.iter().sum::<u32>();
                     rows.for_each(|row| seen[row] += 1);
+                } else if item.slot == WHOLE_ROW {
+                    assert!(
+                        item.len + ROW_ENTRIES > weight && item.len <= limit,
+                        "{item:?}"
+                    );
+                    seen[item.row as usize] += 1;
+                    entries += item.len;
                 } else {
                     let slot = list.slots[item.slot as usize];
                     seen[item.row as usize] += u32::from(item.slot == slot.first);

@@ -191,8 +191,12 @@ pub trait Tile {
     fn vector(dtype: Dtype) -> u32;
 }
 
+/// Thread blocks of this size take bundles of rows; the larger ones are for long rows.
+pub const BUNDLED_THREADS: u32 = 128;
+
 /// Sub-warp tile of the SpMM family: `SPLIT` segments of `LANES` lanes share one work item; a lane owns
-/// `REP` vectors of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight.
+/// `REP` vectors of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep neighbouring rows and
+/// their columns of B on one multiprocessor.
 #[derive(Clone, Copy, Debug)]
 pub struct SubWarp<
     const LANES: u32,
@@ -200,16 +204,27 @@ pub struct SubWarp<
     const REP: usize,
     const UNROLL: usize,
     const SPLIT: u32,
+    const THREADS: u32 = 128,
 >;
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32>
-    Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
+impl<
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const SPLIT: u32,
+    const THREADS: u32,
+> Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
-    const THREADS: u32 = 128;
-    // What is in flight, and the sums: 64 and 16 registers of a lane fit 128, not the 102 of five thread blocks.
-    const MIN_BLOCKS: u32 = if UNROLL * REP > 8 { 4 } else { 5 };
+    const THREADS: u32 = THREADS;
+    // 168, 128, 102 registers.
+    const MIN_BLOCKS: u32 = match (UNROLL * REP > 8, SPLIT == 1 && THREADS == BUNDLED_THREADS) {
+        (true, true) => 384,
+        (true, false) => 512,
+        (false, _) => 640,
+    } / THREADS;
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
-    const ITEMS: u32 = Self::THREADS / (LANES * SPLIT);
+    const ITEMS: u32 = THREADS / (LANES * SPLIT);
     const PARTS: u32 = SPLIT;
     const BURST: u32 = UNROLL as u32;
     const BLOCK: (u32, u32) = (1, 1);
@@ -217,7 +232,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
         if SPLIT == 1 {
             0
         } else {
-            Self::THREADS * (VEC * REP * dtype.acc_bytes()) as u32
+            THREADS * (VEC * REP * dtype.acc_bytes()) as u32
         }
     }
     fn vector(_: Dtype) -> u32 {

@@ -96,11 +96,7 @@ impl Gather {
             spans,
             overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
             item_count,
-            bundles: match weight {
-                // The others are pieces, each with a slot.
-                Some(_) => item_count - list.slots.len() as u32,
-                None => 0,
-            },
+            bundles: list.bundles() as u32,
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns,

@@ -111,6 +111,7 @@ impl Panels {
                 columns,
                 block,
                 stored,
+                ..
             } => (
                 Source::Blocks(runs, columns, block, form.order.transposed),
                 stored_blocks(block, stored),

@@ -20,8 +20,14 @@ pub trait Body: Tile {
 /// Accumulators of one lane.
 type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32>
-    Body for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
+impl<
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const SPLIT: u32,
+    const THREADS: u32,
+> Body for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
     #[inline(always)]
     unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams, _at: u64) {
@@ -37,13 +43,13 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
         // The plan's own lists are read while the kernel ahead ends, operands only after it.
         let [row, start, len, slot] = global::load_v4_stream(p.items + index as u64 * 16, inside);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
-        if SPLIT == 1 && slot == BUNDLE {
+        if SPLIT == 1 && THREADS == BUNDLED_THREADS && slot == BUNDLE {
             return bundle::<W, E, LANES, VEC, REP, UNROLL>(p, row, len, column);
         }
         grid::wait_for_previous();
         let mut acc = gather::<W, E, LANES, VEC, REP, UNROLL, SPLIT>(p, start, len, part, column);
         if SPLIT > 1 {
-            join::<E, LANES, VEC, REP, SPLIT>(part, &mut acc);
+            join::<E, LANES, VEC, REP, SPLIT, THREADS>(part, &mut acc);
             if part > 0 || !inside {
                 return;
             }
@@ -79,7 +85,7 @@ fn gather<
     while at < run.end {
         let batch = next;
         next = run.fetch::<E, UNROLL>(p, at + UNROLL as u32 * SPLIT);
-        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, run, at, column, &mut acc);
+        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, run.mask(at), column, &mut acc);
         at += UNROLL as u32 * SPLIT;
     }
     acc
@@ -89,7 +95,7 @@ fn gather<
 #[derive(Clone, Copy)]
 struct Run {
     /// Aligned place in front of the first entry; places below count from here.
-    base: u64,
+    base: u32,
     /// First entry.
     lead: u32,
     /// Behind the last entry.
@@ -101,7 +107,7 @@ impl Run {
     fn new<W: Walk>(start: u32, len: u32) -> Run {
         let lead = W::lead(start);
         Run {
-            base: start as u64 - lead as u64,
+            base: start - lead,
             lead,
             end: lead + len,
         }
@@ -111,8 +117,19 @@ impl Run {
     #[inline(always)]
     fn fetch<E: Elem, const UNROLL: usize>(&self, p: &SpmmParams, at: u32) -> Batch {
         let second = UNROLL > 4 && at + 4 < self.end;
-        let from = self.base + at as u64;
+        // What lies behind the end is not loaded, so that a place past 2^32 does not matter.
+        let from = self.base.wrapping_add(at);
         Batch::load::<E>(p.columns, p.values, from, at < self.end, second)
+    }
+
+    /// Bit u: whether entry u of the burst at `at` is one of the row's.
+    #[inline(always)]
+    fn mask(&self, at: u32) -> u32 {
+        if self.end <= at {
+            return 0;
+        }
+        let behind = (self.end - at).min(31);
+        (u32::MAX << self.lead.saturating_sub(at)) & !(u32::MAX << behind)
     }
 }
 
@@ -141,10 +158,9 @@ fn bundle<
     let mut at = 0;
     let mut next = run.fetch::<E, UNROLL>(p, 0);
     loop {
-        let (batch, own, from) = (next, run, at);
+        let (batch, mask, entries) = (next, run.mask(at), len);
         at += UNROLL as u32;
-        let done = at >= own.end;
-        let entries = len;
+        let done = at >= run.end;
         if done {
             // Nothing is ahead of the last row: its span is empty, and nothing is fetched.
             len = ahead[1];
@@ -153,7 +169,7 @@ fn bundle<
             at = 0;
         }
         next = run.fetch::<E, UNROLL>(p, at);
-        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, own, from, column, &mut acc);
+        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, mask, column, &mut acc);
         if done {
             store::<E, LANES, VEC, REP>(p, row, entries, column, &acc);
             left -= 1;
@@ -168,36 +184,48 @@ fn bundle<
     }
 }
 
-/// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first multiplication.
+/// Adds value x row of B for the entries of one burst that `mask` names, in entry order.
 #[inline(always)]
 fn burst<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>(
     p: &SpmmParams,
     batch: &Batch,
-    run: Run,
-    at: u32,
+    mask: u32,
     column: u32,
     acc: &mut Acc<E, VEC, REP>,
 ) {
     let b = p.b + column as u64 * E::BYTES as u64;
     let mut raw = [[[0u32; 4]; REP]; UNROLL];
-    let mut value = [E::ZERO; UNROLL];
-    unroll!(u < UNROLL, {
-        let (col, v) = batch.entry::<E>(u);
-        let exists = at + (u as u32) >= run.lead && at + (u as u32) < run.end;
-        value[u] = if exists { v } else { E::ZERO };
-        let from = b + col as u64 * p.ldb_bytes as u64;
-        unroll!(r < REP, {
-            let shift = r as u32 * LANES * VEC as u32;
-            let ok = exists && column + shift < p.n;
-            raw[u][r] = E::load_own::<VEC>(from + (shift * E::BYTES) as u64, ok);
-        });
+    let mut inside = [0u32; REP];
+    unroll!(r < REP, {
+        let shift = r as u32 * LANES * VEC as u32;
+        inside[r] = if column + shift < p.n { mask } else { 0 };
     });
-    unroll!(u < UNROLL, {
-        unroll!(r < REP, {
-            unroll!(i < VEC, {
-                acc[r][i] = E::fma(value[u], E::get(&raw[u][r], i), acc[r][i]);
+    // Eight vectors are under way: more cost registers, and with them rows.
+    let group = (8 / REP).min(UNROLL);
+    unroll!(first < UNROLL, {
+        if first % group == 0 {
+            unroll!(u < UNROLL, {
+                if u / group == first / group {
+                    let (col, _) = batch.entry::<E>(u);
+                    let from = global::row_address(b, col, p.ldb_bytes);
+                    unroll!(r < REP, {
+                        let shift = r as u32 * LANES * VEC as u32 * E::BYTES;
+                        raw[u][r] = E::load_where::<VEC>(from + shift as u64, inside[r] & 1 << u);
+                    });
+                }
             });
-        });
+            unroll!(u < UNROLL, {
+                if u / group == first / group {
+                    let (_, value) = batch.entry::<E>(u);
+                    unroll!(r < REP, {
+                        unroll!(i < VEC, {
+                            let b = E::get(&raw[u][r], i);
+                            acc[r][i] = E::fma_where(value, b, acc[r][i], mask & 1 << u);
+                        });
+                    });
+                }
+            });
+        }
     });
 }
 
@@ -233,7 +261,14 @@ fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
 
 /// Adds the parts of an item in part 0, in order, through shared memory.
 #[inline(always)]
-fn join<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const SPLIT: u32>(
+fn join<
+    E: Elem,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const SPLIT: u32,
+    const THREADS: u32,
+>(
     part: u32,
     acc: &mut Acc<E, VEC, REP>,
 ) {
@@ -242,7 +277,7 @@ fn join<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const SPL
         let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT)
             + part * LANES
             + gpu::thread() % LANES;
-        copy::arena() + (i * SubWarp::<LANES, VEC, REP, 1, SPLIT>::THREADS + t) * E::ACC_BYTES
+        copy::arena() + (i * THREADS + t) * E::ACC_BYTES
     };
     if part > 0 {
         unroll!(r < REP, {
@@ -299,7 +334,8 @@ fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     warp::sync_lanes(members);
     global::fence_gpu();
     *acc = [[E::ZERO; VEC]; REP];
-    // Several slots are under way, as one alone takes a way through L2; they are added in their order.
+    // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their order.
+    let together = (16 / (VEC * REP)).clamp(1, 4);
     let mut s = first;
     while s < first + count {
         unroll!(r < REP, {
@@ -307,12 +343,18 @@ fn carry<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
                 let mut parts = [E::ZERO; 4];
                 unroll!(j < 4, {
                     let slot = s + j as u32;
-                    parts[j] = E::load_acc(at(slot, r, i), slot < first + count);
+                    if j < together {
+                        parts[j] = E::load_acc(at(slot, r, i), slot < first + count);
+                    }
                 });
-                unroll!(j < 4, { acc[r][i] = E::add(acc[r][i], parts[j]) });
+                unroll!(j < 4, {
+                    if j < together {
+                        acc[r][i] = E::add(acc[r][i], parts[j]);
+                    }
+                });
             });
         });
-        s += 4;
+        s += together as u32;
     }
     if lane == 0 {
         global::store_b32(arrivals, 0);

@@ -26,7 +26,7 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
     let stream = context.stream().unwrap();
     let of_type = products().filter(|row| {
         let walks = matches!(row.walk, WalkKind::Csr | WalkKind::GroupCoo);
-        row.dtype == dtype && walks && row.parts == 1
+        row.dtype == dtype && walks && row.parts == 1 && row.threads == 128
     });
     for (turn, row) in of_type.enumerate() {
         if small() && turn > 0 {
