@@ -217,12 +217,8 @@ impl<
 > Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
     const THREADS: u32 = THREADS;
-    // 168, 128, 102 registers.
-    const MIN_BLOCKS: u32 = match (UNROLL * REP > 8, SPLIT == 1 && THREADS == BUNDLED_THREADS) {
-        (true, true) => 384,
-        (true, false) => 512,
-        (false, _) => 640,
-    } / THREADS;
+    // 128 or 102 registers.
+    const MIN_BLOCKS: u32 = if UNROLL * REP > 8 { 512 } else { 640 } / THREADS;
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = THREADS / (LANES * SPLIT);
     const PARTS: u32 = SPLIT;

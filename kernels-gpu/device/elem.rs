@@ -28,8 +28,6 @@ pub trait Elem: ElemInfo {
     fn scalar(x: f64) -> Self::Acc;
     /// a * b + c
     fn fma(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc;
-    /// a * b + c where `bits` is not 0, c elsewhere, whatever a and b are.
-    fn fma_where(a: Self::Acc, b: Self::Acc, c: Self::Acc, bits: u32) -> Self::Acc;
     /// a * b, rounded whatever becomes of it.
     fn mul(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// a + b
@@ -54,21 +52,6 @@ pub trait Elem: ElemInfo {
             }
             4 => [global::load_b32(addr, ok), 0, 0, 0],
             _ => [global::load_b16(addr, ok), 0, 0, 0],
-        }
-    }
-
-    /// `V` elements where `bits` is not 0, anything elsewhere: what must not count is left out of the sum. Seen is what the
-    /// kernel ahead wrote.
-    #[inline(always)]
-    fn load_where<const V: usize>(addr: u64, bits: u32) -> Raw {
-        match V as u32 * Self::BYTES {
-            16 => global::load_v4_where(addr, bits),
-            8 => {
-                let [a, b] = global::load_v2_where(addr, bits);
-                [a, b, 0, 0]
-            }
-            4 => [global::load_b32_where(addr, bits), 0, 0, 0],
-            _ => [global::load_b16_where(addr, bits), 0, 0, 0],
         }
     }
 
@@ -179,10 +162,6 @@ macro_rules! f32_accumulator {
         #[inline(always)]
         fn fma(a: f32, b: f32, c: f32) -> f32 {
             matrix::fma_f32(a, b, c)
-        }
-        #[inline(always)]
-        fn fma_where(a: f32, b: f32, c: f32, bits: u32) -> f32 {
-            matrix::fma_f32_where(a, b, c, bits)
         }
         #[inline(always)]
         fn mul(a: f32, b: f32) -> f32 {
@@ -306,10 +285,6 @@ impl Elem for F64 {
     #[inline(always)]
     fn fma(a: f64, b: f64, c: f64) -> f64 {
         matrix::fma_f64(a, b, c)
-    }
-    #[inline(always)]
-    fn fma_where(a: f64, b: f64, c: f64, bits: u32) -> f64 {
-        matrix::fma_f64_where(a, b, c, bits)
     }
     #[inline(always)]
     fn mul(a: f64, b: f64) -> f64 {

@@ -85,7 +85,7 @@ fn gather<
     while at < run.end {
         let batch = next;
         next = run.fetch::<E, UNROLL>(p, at + UNROLL as u32 * SPLIT);
-        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, run.mask(at), column, &mut acc);
+        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, run, at, column, &mut acc);
         at += UNROLL as u32 * SPLIT;
     }
     acc
@@ -95,7 +95,7 @@ fn gather<
 #[derive(Clone, Copy)]
 struct Run {
     /// Aligned place in front of the first entry; places below count from here.
-    base: u32,
+    base: u64,
     /// First entry.
     lead: u32,
     /// Behind the last entry.
@@ -107,7 +107,7 @@ impl Run {
     fn new<W: Walk>(start: u32, len: u32) -> Run {
         let lead = W::lead(start);
         Run {
-            base: start - lead,
+            base: start as u64 - lead as u64,
             lead,
             end: lead + len,
         }
@@ -117,19 +117,8 @@ impl Run {
     #[inline(always)]
     fn fetch<E: Elem, const UNROLL: usize>(&self, p: &SpmmParams, at: u32) -> Batch {
         let second = UNROLL > 4 && at + 4 < self.end;
-        // What lies behind the end is not loaded, so that a place past 2^32 does not matter.
-        let from = self.base.wrapping_add(at);
+        let from = self.base + at as u64;
         Batch::load::<E>(p.columns, p.values, from, at < self.end, second)
-    }
-
-    /// Bit u: whether entry u of the burst at `at` is one of the row's.
-    #[inline(always)]
-    fn mask(&self, at: u32) -> u32 {
-        if self.end <= at {
-            return 0;
-        }
-        let behind = (self.end - at).min(31);
-        (u32::MAX << self.lead.saturating_sub(at)) & !(u32::MAX << behind)
     }
 }
 
@@ -158,9 +147,9 @@ fn bundle<
     let mut at = 0;
     let mut next = run.fetch::<E, UNROLL>(p, 0);
     loop {
-        let (batch, mask, entries) = (next, run.mask(at), len);
+        let (batch, own, from, entries) = (next, run, at, len);
         at += UNROLL as u32;
-        let done = at >= run.end;
+        let done = at >= own.end;
         if done {
             // Nothing is ahead of the last row: its span is empty, and nothing is fetched.
             len = ahead[1];
@@ -169,7 +158,7 @@ fn bundle<
             at = 0;
         }
         next = run.fetch::<E, UNROLL>(p, at);
-        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, mask, column, &mut acc);
+        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, own, from, column, &mut acc);
         if done {
             store::<E, LANES, VEC, REP>(p, row, entries, column, &acc);
             left -= 1;
@@ -184,48 +173,36 @@ fn bundle<
     }
 }
 
-/// Adds value x row of B for the entries of one burst that `mask` names, in entry order.
+/// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first multiplication.
 #[inline(always)]
 fn burst<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>(
     p: &SpmmParams,
     batch: &Batch,
-    mask: u32,
+    run: Run,
+    at: u32,
     column: u32,
     acc: &mut Acc<E, VEC, REP>,
 ) {
     let b = p.b + column as u64 * E::BYTES as u64;
     let mut raw = [[[0u32; 4]; REP]; UNROLL];
-    let mut inside = [0u32; REP];
-    unroll!(r < REP, {
-        let shift = r as u32 * LANES * VEC as u32;
-        inside[r] = if column + shift < p.n { mask } else { 0 };
+    let mut value = [E::ZERO; UNROLL];
+    unroll!(u < UNROLL, {
+        let (col, v) = batch.entry::<E>(u);
+        let exists = at + (u as u32) >= run.lead && at + (u as u32) < run.end;
+        value[u] = if exists { v } else { E::ZERO };
+        let from = b + col as u64 * p.ldb_bytes as u64;
+        unroll!(r < REP, {
+            let shift = r as u32 * LANES * VEC as u32;
+            let ok = exists && column + shift < p.n;
+            raw[u][r] = E::load_own::<VEC>(from + (shift * E::BYTES) as u64, ok);
+        });
     });
-    // Eight vectors are under way: more cost registers, and with them rows.
-    let group = (8 / REP).min(UNROLL);
-    unroll!(first < UNROLL, {
-        if first % group == 0 {
-            unroll!(u < UNROLL, {
-                if u / group == first / group {
-                    let (col, _) = batch.entry::<E>(u);
-                    let from = global::row_address(b, col, p.ldb_bytes);
-                    unroll!(r < REP, {
-                        let shift = r as u32 * LANES * VEC as u32 * E::BYTES;
-                        raw[u][r] = E::load_where::<VEC>(from + shift as u64, inside[r] & 1 << u);
-                    });
-                }
+    unroll!(u < UNROLL, {
+        unroll!(r < REP, {
+            unroll!(i < VEC, {
+                acc[r][i] = E::fma(value[u], E::get(&raw[u][r], i), acc[r][i]);
             });
-            unroll!(u < UNROLL, {
-                if u / group == first / group {
-                    let (_, value) = batch.entry::<E>(u);
-                    unroll!(r < REP, {
-                        unroll!(i < VEC, {
-                            let b = E::get(&raw[u][r], i);
-                            acc[r][i] = E::fma_where(value, b, acc[r][i], mask & 1 << u);
-                        });
-                    });
-                }
-            });
-        }
+        });
     });
 }
 

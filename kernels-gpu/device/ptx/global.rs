@@ -92,67 +92,6 @@ load_four! {
     load_v4_fresh = "ld.global.cg.v4.u32" (nostack);
 }
 
-macro_rules! load_where {
-    ($($(#[$doc:meta])* $name:ident = $op:literal;)+) => {$(
-        $(#[$doc])*
-        #[inline(always)]
-        pub fn $name(addr: u64, bits: u32) -> u32 {
-            let mut a = 0u32;
-            ptx!(
-                concat!("{{ .reg .pred p; setp.ne.u32 p, {bits}, 0; @p ", $op, " {a}, [{addr}]; }}"),
-                a = out(reg32) a, addr = in(reg64) addr, bits = in(reg32) bits,
-                options(nostack)
-            );
-            a
-        }
-    )+};
-}
-
-// Where `bits` is 0 nothing is loaded and the result is whatever the registers held: no instruction clears them first.
-load_where! {
-    /// 4 bytes where `bits` is not 0.
-    load_b32_where = "ld.global.u32";
-    /// 2 bytes where `bits` is not 0.
-    load_b16_where = "ld.global.u16";
-}
-
-/// 8 bytes where `bits` is not 0.
-#[inline(always)]
-pub fn load_v2_where(addr: u64, bits: u32) -> [u32; 2] {
-    let (mut a, mut b) = (0u32, 0u32);
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {bits}, 0; @p ld.global.v2.u32 {{{a}, {b}}}, [{addr}]; }}",
-        a = out(reg32) a, b = out(reg32) b, addr = in(reg64) addr, bits = in(reg32) bits,
-        options(nostack)
-    );
-    [a, b]
-}
-
-/// 16 bytes where `bits` is not 0.
-#[inline(always)]
-pub fn load_v4_where(addr: u64, bits: u32) -> [u32; 4] {
-    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {bits}, 0; @p ld.global.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}]; }}",
-        a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-        addr = in(reg64) addr, bits = in(reg32) bits,
-        options(nostack)
-    );
-    [a, b, c, d]
-}
-
-/// base + index * stride, 64 bits wide, in one instruction.
-#[inline(always)]
-pub fn row_address(base: u64, index: u32, stride: u32) -> u64 {
-    let mut a = base;
-    ptx!(
-        "mad.wide.u32 {a}, {i}, {s}, {b};",
-        a = inout(reg64) a, i = in(reg32) index, s = in(reg32) stride, b = in(reg64) base,
-        options(pure, nomem, nostack)
-    );
-    a
-}
-
 /// Stores 16 bytes. `addr`: 16-byte aligned.
 #[inline(always)]
 pub fn store_v4(addr: u64, v: [u32; 4]) {

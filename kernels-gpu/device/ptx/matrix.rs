@@ -127,30 +127,6 @@ pub fn bf16x2_from_f32(lo: f32, hi: f32) -> u32 {
     y
 }
 
-/// a * b + c where `bits` is not 0, else c.
-#[inline(always)]
-pub fn fma_f32_where(a: f32, b: f32, c: f32, bits: u32) -> f32 {
-    let mut d = c;
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {bits}, 0; @p fma.rn.f32 {d}, {a}, {b}, {d}; }}",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, bits = in(reg32) bits,
-        options(pure, nomem, nostack)
-    );
-    d
-}
-
-/// a * b + c where `bits` is not 0, else c.
-#[inline(always)]
-pub fn fma_f64_where(a: f64, b: f64, c: f64, bits: u32) -> f64 {
-    let mut d = c;
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {bits}, 0; @p fma.rn.f64 {d}, {a}, {b}, {d}; }}",
-        d = inout(reg64) d, a = in(reg64) a, b = in(reg64) b, bits = in(reg32) bits,
-        options(pure, nomem, nostack)
-    );
-    d
-}
-
 /// `a * b + c`, rounded once.
 #[inline(always)]
 pub fn fma_f32(a: f32, b: f32, c: f32) -> f32 {

@@ -26,15 +26,13 @@ impl Batch {
     /// Loads entries `at..at + 4` where `first`, `at + 4..at + 8` where `second`; the others are zero. `at` is a
     /// multiple of four.
     #[inline(always)]
-    pub fn load<E: Elem>(columns: u64, values: u64, at: u32, first: bool, second: bool) -> Batch {
-        let column = global::row_address(columns, at, 4);
-        let value = global::row_address(values, at, E::BYTES);
-        let [v0, v1] = quad::<E>(value, first);
-        let [v2, v3] = quad::<E>(value + 4 * E::BYTES as u64, second);
+    pub fn load<E: Elem>(columns: u64, values: u64, at: u64, first: bool, second: bool) -> Batch {
+        let [v0, v1] = quad::<E>(values, at, first);
+        let [v2, v3] = quad::<E>(values, at + 4, second);
         Batch {
             columns: [
-                global::load_v4_once(column, first),
-                global::load_v4_once(column + 16, second),
+                global::load_v4_once(columns + at * 4, first),
+                global::load_v4_once(columns + at * 4 + 16, second),
             ],
             values: [v0, v1, v2, v3],
         }
@@ -54,7 +52,8 @@ impl Batch {
 
 /// Values of four entries.
 #[inline(always)]
-fn quad<E: Elem>(from: u64, ok: bool) -> [Raw; 2] {
+fn quad<E: Elem>(values: u64, at: u64, ok: bool) -> [Raw; 2] {
+    let from = values + at * E::BYTES as u64;
     match E::BYTES {
         8 => [
             global::load_v4_once(from, ok),
