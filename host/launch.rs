@@ -1,6 +1,7 @@
 //! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched. Conversions to
 //! blocks likewise. The only place that launches a kernel.
 
+mod bitmap;
 mod convert;
 mod gather;
 mod maps;
@@ -8,6 +9,11 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod scatter;
+mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
+mod softmax;
 mod turns;
 
 use std::sync::Arc;
@@ -24,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
+use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
@@ -32,7 +39,11 @@ pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
-pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
+pub use sampled::RawSampled;
+pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
+pub(crate) use scatter::Scatter;
+pub use softmax::RawSoftmax;
+pub(crate) use softmax::SoftmaxLaunch;
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,6 +138,8 @@ pub(crate) enum Launch {
     Gather(Box<Gather>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
+    /// Family `bitmap`.
+    Bitmaps(Box<Bitmaps>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
 }
@@ -155,6 +168,15 @@ impl Launch {
                     out,
                 )?)))
             }
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Bitmap => {
+                Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
+                    device,
+                    row,
+                    form,
+                    extents,
+                    (runs, columns),
+                )?)))
+            }
             (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device,
                 row,
@@ -175,6 +197,7 @@ impl Launch {
             Launch::Gather(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
+            Launch::Bitmaps(launch) => launch.row(),
         }
     }
 
@@ -184,6 +207,7 @@ impl Launch {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
+            Launch::Bitmaps(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -207,6 +231,7 @@ impl Launch {
             Launch::Gather(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
+            Launch::Bitmaps(launch) => launch.bytes(),
         }
     }
 
@@ -216,6 +241,7 @@ impl Launch {
             Launch::Gather(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
+            Launch::Bitmaps(launch) => launch.describe(),
         }
     }
 
@@ -230,6 +256,7 @@ impl Launch {
                 Launch::Gather(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
+                Launch::Bitmaps(launch) => launch.run(raw, stream),
             }
         }
     }

@@ -35,8 +35,10 @@ pub mod indirect;
 mod launch;
 pub mod module;
 pub mod ops;
+mod panes;
 pub mod plan;
 pub mod registry;
+mod shelves;
 mod strips;
 pub mod tensor;
 mod windows;
@@ -46,8 +48,10 @@ pub use context::Context;
 pub use convert::{BlockChoice, BlockConverter, RawBlocks};
 pub use device::{Device, Stream};
 pub use error::{Error, Refusal, Result};
-pub use launch::RawSpmm;
-pub use plan::{Choice, Determinism, Options, Plan, Precision, SampledPlan, ZerosRule};
+pub use launch::{RawSampled, RawSoftmax, RawSpmm};
+pub use plan::{
+    Choice, Determinism, KeptForm, Options, Plan, Precision, SampledPlan, ValuesRule, ZerosRule,
+};
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};
 

@@ -1,19 +1,31 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod bitmap;
 mod convert;
 mod levels;
 mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod scatter;
+mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
+mod softmax;
 mod wgmma;
+pub use bitmap::*;
 pub use convert::*;
 pub use levels::*;
 pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use scatter::*;
+pub use sddmm::*;
+pub use sddmm_staged::*;
+pub use sddmm_tiles::*;
+pub use softmax::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -89,6 +101,10 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// Softmax of the entries of each row, or its gradient.
+    Softmax,
+    /// Values to their places in another form of their matrix.
+    Scatter,
 }
 
 /// How a kernel walks the sparse operand.
@@ -102,6 +118,8 @@ pub enum WalkKind {
     Block,
     /// Two of every four neighbours in a row, with their positions: N:M.
     Nm,
+    /// Bits and values by tiles of 64 x 64: bitmap.
+    Bitmap,
     /// No sparse operand.
     Direct,
 }
@@ -160,6 +178,8 @@ markers! {
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Nm`].
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Bitmap`].
+    Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

@@ -185,6 +185,46 @@ macro_rules! for_each_kernel {
                 sampled_bf16_16: Block, Bf16, Sampled<16, BOTH_ROWS>;
                 sampled_bf16_16t: Block, Bf16, Sampled<16, BOTH_COLUMNS>;
             }
+            sddmm "sddmm" SddmmParams sm_80 Sampled {
+                sddmm_csr_f32_k32: Csr, F32, Dots<8, 4, 1, 8, 5>;
+                sddmm_csr_f32_k64: Csr, F32, Dots<8, 4, 2, 8, 4>;
+                sddmm_csr_f32_k64_f4: Csr, F32, Dots<8, 4, 2, 4, 5>;
+                sddmm_csr_f32_k128: Csr, F32, Dots<16, 4, 2, 8, 4>;
+                sddmm_csr_f32_k256: Csr, F32, Dots<32, 4, 2, 8, 4>;
+                sddmm_csr_f32_any32: Csr, F32, Dots<8, 1, 4, 4, 5>;
+                sddmm_csr_f64_k16: Csr, F64, Dots<8, 2, 1, 8, 4>;
+                sddmm_csr_f64_k64: Csr, F64, Dots<16, 2, 2, 4, 4>;
+                sddmm_csr_f64_k128: Csr, F64, Dots<32, 2, 2, 4, 4>;
+                sddmm_csr_f64_any32: Csr, F64, Dots<8, 1, 4, 4, 3>;
+                sddmm_csr_f16_k64: Csr, F16, Dots<8, 8, 1, 8, 5>;
+                sddmm_csr_f16_k128: Csr, F16, Dots<16, 8, 1, 8, 5>;
+                sddmm_csr_f16_k256: Csr, F16, Dots<32, 8, 1, 8, 5>;
+                sddmm_csr_f16_any32: Csr, F16, Dots<8, 1, 4, 4, 5>;
+                sddmm_csr_bf16_k64: Csr, Bf16, Dots<8, 8, 1, 8, 5>;
+                sddmm_csr_bf16_k128: Csr, Bf16, Dots<16, 8, 1, 8, 5>;
+                sddmm_csr_bf16_k256: Csr, Bf16, Dots<32, 8, 1, 8, 5>;
+                sddmm_csr_bf16_any32: Csr, Bf16, Dots<8, 1, 4, 4, 5>;
+            }
+            sddmm_staged "sddmm_staged" SddmmStagedParams sm_90a Sampled {
+                sddmm_staged_f32_k64: Csr, F32, StagedDots<8, 2, 4>;
+                sddmm_staged_f32_k128: Csr, F32, StagedDots<16, 2, 4>;
+                sddmm_staged_f32_k256: Csr, F32, StagedDots<32, 2, 4>;
+                sddmm_staged_f32_k512: Csr, F32, StagedDots<32, 4, 4>;
+            }
+            sddmm_tiles "sddmm_tiles" SddmmTilesParams sm_90a Sampled {
+                sddmm_tiles_f16_n256: Csr, F16, PickTile<4, BOTH_ROWS>;
+                sddmm_tiles_f16_n128: Csr, F16, PickTile<2, BOTH_ROWS>;
+                sddmm_tiles_f16_n64: Csr, F16, PickTile<1, BOTH_ROWS>;
+                sddmm_tiles_f16_n256t: Csr, F16, PickTile<4, BOTH_COLUMNS>;
+                sddmm_tiles_f16_n64t: Csr, F16, PickTile<1, BOTH_COLUMNS>;
+                sddmm_tiles_bf16_n256: Csr, Bf16, PickTile<4, BOTH_ROWS>;
+                sddmm_tiles_bf16_n128: Csr, Bf16, PickTile<2, BOTH_ROWS>;
+                sddmm_tiles_bf16_n64: Csr, Bf16, PickTile<1, BOTH_ROWS>;
+                sddmm_tiles_bf16_n256t: Csr, Bf16, PickTile<4, BOTH_COLUMNS>;
+                sddmm_tiles_bf16_n64t: Csr, Bf16, PickTile<1, BOTH_COLUMNS>;
+                sddmm_tiles_tf32_n128: Csr, Tf32, PickTile<2, BOTH_ROWS, 4>;
+                sddmm_tiles_tf32_n64: Csr, Tf32, PickTile<1, BOTH_ROWS, 4>;
+            }
             nm "nm" NmParams sm_90a Product {
                 nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
                 nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
@@ -193,10 +233,44 @@ macro_rules! for_each_kernel {
                 nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
             }
+            bitmap "bitmap" BitmapParams sm_90a Product {
+                bitmap_f16_64x16: Bits, F16, BitTile<1, 16, true>;
+                bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
+                bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
+                bitmap_f16_256x16_p: Bits, F16, BitTile<4, 16, true, 1>;
+                bitmap_f16_256x16_2: Bits, F16, BitTile<4, 16, true, 2>;
+                bitmap_f16_256x32_2: Bits, F16, BitTile<4, 32, true, 2>;
+                bitmap_f16_256x64_2: Bits, F16, BitTile<4, 64, true, 2>;
+                bitmap_f16_64x32: Bits, F16, BitTile<1, 32, true>;
+                bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
+                bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;
+                bitmap_f16_64x64: Bits, F16, BitTile<1, 64, true>;
+                bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
+                bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
+                bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
+                bitmap_bf16_64x16: Bits, Bf16, BitTile<1, 16, true>;
+                bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
+                bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
+                bitmap_bf16_64x32: Bits, Bf16, BitTile<1, 32, true>;
+                bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;
+                bitmap_bf16_256x32: Bits, Bf16, BitTile<4, 32, true>;
+                bitmap_bf16_64x64: Bits, Bf16, BitTile<1, 64, true>;
+                bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
+                bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
+                bitmap_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false>;
+            }
             prune "prune" PruneParams sm_80 Compression {
                 prune_f16: Direct, F16, Word32;
                 prune_bf16: Direct, Bf16, Word32;
                 prune_int8: Direct, Int8, Word32;
+            }
+            softmax "softmax" SoftmaxParams sm_80 Softmax {
+                softmax_f32: Csr, F32, SoftmaxRows<4, 8, 4, false>;
+                softmax_f16: Csr, F16, SoftmaxRows<8, 4, 2, false>;
+                softmax_bf16: Csr, Bf16, SoftmaxRows<8, 4, 2, false>;
+                softmax_gradient_f32: Csr, F32, SoftmaxRows<4, 8, 4, true>;
+                softmax_gradient_f16: Csr, F16, SoftmaxRows<8, 4, 2, true>;
+                softmax_gradient_bf16: Csr, Bf16, SoftmaxRows<8, 4, 2, true>;
             }
             levels "levels" LevelsParams sm_90a Teaching {
                 level_0_loop: Direct, F16, Level<0>;
@@ -231,6 +305,11 @@ macro_rules! for_each_kernel {
                 convert_fill_csr_16: Direct, F16, FillCsr;
                 convert_fill_csr_32: Direct, F32, FillCsr;
                 convert_fill_csr_64: Direct, F64, FillCsr;
+            }
+            scatter "scatter" ScatterParams sm_80 Scatter {
+                scatter_16: Direct, F16, Four;
+                scatter_32: Direct, F32, Four;
+                scatter_64: Direct, F64, Four;
             }
             narrow "narrow" WgmmaParams sm_90a Narrow {
                 narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;

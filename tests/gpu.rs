@@ -3,12 +3,14 @@
 //! run on the CPU executor does so too, which tests the expectations.
 
 mod batched;
+mod bitmap;
 mod bundles;
 mod cases;
 mod convert;
 mod dense;
 mod driver;
 mod files;
+mod kept;
 mod large;
 mod levels;
 mod linear;
@@ -21,4 +23,6 @@ mod places;
 mod rows;
 mod runs;
 mod sampled;
+mod sddmm;
+mod softmax;
 mod zeros;

@@ -216,7 +216,7 @@ fn partial_slots(columns: usize, row: &Row) -> usize {
 }
 
 /// Items and slots as the driver module copies them.
-trait Words {
+pub(super) trait Words {
     /// The same memory as rows of four words.
     fn words(list: &[Self]) -> &[[u32; 4]]
     where
