@@ -85,7 +85,12 @@ fn gather_rate(row: &Row, work: &Work, machine: &Machine) -> f64 {
 fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     let rows = work.m.max(1) as u64;
     let items = resident(row, machine) as f64;
-    if is_bundled(row, work.entries, rows, tiles as u64, machine) {
+    if is_bundled(
+        row,
+        [work.entries, work.longest, rows],
+        tiles as u64,
+        machine,
+    ) {
         let share = (work.entries + ROW_ENTRIES * rows) as f64 * tiles / items;
         return share / f64::from(row.burst) * BURST_US;
     }
@@ -107,10 +112,16 @@ fn resident(row: &Row, machine: &Machine) -> u64 {
     u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1)
 }
 
-/// Whether neighbouring rows are bundled: rows are many and short.
-fn is_bundled(row: &Row, entries: u64, rows: u64, tiles: u64, machine: &Machine) -> bool {
+/// Whether neighbouring rows are bundled: rows are many and short. Even rows of 16-bit elements are faster one by one.
+fn is_bundled(
+    row: &Row,
+    [entries, longest, rows]: [u64; 3],
+    tiles: u64,
+    machine: &Machine,
+) -> bool {
     let takes = row.walk != WalkKind::Block && row.parts == 1 && row.threads == BUNDLED_THREADS;
-    takes && entries <= 64 * rows && rows * tiles >= 2 * resident(row, machine)
+    let even = row.dtype.bytes() == 2 && longest * rows <= 4 * entries;
+    takes && !even && entries <= 64 * rows && rows * tiles >= 2 * resident(row, machine)
 }
 
 /// Entries of the longest row in a bundle: pieces and their sums are then of one length on the hubs of R-MAT.
@@ -121,7 +132,12 @@ pub const BUNDLED_ROW: u32 = 192;
 pub fn bundle_weight(row: &Row, runs: &Runs, n: usize, machine: &Machine) -> Option<u32> {
     let rows = runs.rows.len() as u64;
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
-    if !is_bundled(row, runs.total, rows, tiles, machine) {
+    if !is_bundled(
+        row,
+        [runs.total, u64::from(runs.longest), rows],
+        tiles,
+        machine,
+    ) {
         return None;
     }
     let share = (runs.total + ROW_ENTRIES * rows) * tiles / (4 * resident(row, machine));
