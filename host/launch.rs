@@ -177,8 +177,12 @@ impl Launch {
                     (runs, columns),
                 )?)))
             }
-            (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
-                device, row, form, extents, runs,
+            (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, spans),
             )?))),
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,
