@@ -1,6 +1,7 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod attention;
 mod convert;
 mod levels;
 mod narrow;
@@ -8,6 +9,7 @@ mod nm;
 mod prune;
 mod sampled;
 mod wgmma;
+pub use attention::*;
 pub use convert::*;
 pub use levels::*;
 pub use narrow::*;
@@ -89,6 +91,8 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// Softmax of a product at the entries of a mask, times another matrix.
+    Attention,
 }
 
 /// How a kernel walks the sparse operand.

@@ -16,6 +16,7 @@ macro_rules! unroll {
     }};
 }
 
+mod attention;
 mod block;
 mod convert;
 mod elem;

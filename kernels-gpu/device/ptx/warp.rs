@@ -16,6 +16,18 @@ pub fn shuffle<const LANES: u32>(value: u32, source: u32, members: u32) -> u32 {
     out
 }
 
+/// The value of the lane whose number differs in the bits of `distance`. Every lane of the warp must call it together.
+#[inline(always)]
+pub fn exchange(value: u32, distance: u32) -> u32 {
+    let mut out = value;
+    ptx!(
+        "shfl.sync.bfly.b32 {out}, {v}, {distance}, 31, 0xffffffff;",
+        out = inout(reg32) out, v = in(reg32) value, distance = in(reg32) distance,
+        options(nostack)
+    );
+    out
+}
+
 /// Waits for the lanes in `members` and makes their writes visible to each other.
 #[inline(always)]
 pub fn sync_lanes(members: u32) {
