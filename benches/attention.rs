@@ -107,10 +107,8 @@ fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>, Opt
             Ok((AnySparse::from(csr), None))
         }
         Entries::Blocks(density) => {
-            let coo = generate::blocks(extent, extent, (64, 64), density, SEED).map_err(text)?;
-            let values = vec![T::ONE; coo.block_rows().len() * 64 * 64];
-            let blocks = einsparse::formats::BlockCoo::new(coo, values).map_err(text)?;
-            Ok((AnySparse::from(blocks), None))
+            let pattern = generate::blocks(extent, extent, (64, 64), density, SEED);
+            Ok((blocks(pattern.map_err(text)?)?, None))
         }
         Entries::Causal => {
             let side = extent / 64;
@@ -234,12 +232,6 @@ fn keys_of<T: Scalar>(pattern: &AnySparse<T>, causal: Option<i64>) -> Result<Vec
                 for &column in &columns[offsets[row] as usize..offsets[row + 1] as usize] {
                     block(row as u32, column);
                 }
-            }
-        }
-        AnySparse::BlockCoo(coo) => {
-            let places = coo.pattern().block_rows().iter();
-            for (&row, &column) in places.zip(coo.pattern().block_cols()) {
-                block(row, column);
             }
         }
         other => return Err(format!("no keys of {}", other.format())),

@@ -431,12 +431,13 @@ fn a_captured_run_repeats_itself() {
     let wanted = out.to_dense().unwrap();
     out.write(&Dense::from_fn(vec![2, 300, 128], |_| bf16::NAN).unwrap())
         .unwrap();
-    let graph = Graph::capture(stream.raw(), || {
+    let graph = Graph::capture(stream.raw(), |_| {
         attention.run([&q, &k, &v], &mut out, None, &stream)
-    })
-    .unwrap();
+    });
+    let mut graph = graph.unwrap().instantiate().unwrap();
     for _ in 0..3 {
-        graph.launch(stream.raw()).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.launch(stream.raw()).unwrap() };
     }
     stream.synchronize().unwrap();
     assert_eq!(
