@@ -48,7 +48,11 @@ fn compare<T: Scalar>(ctx: &Context, extent: usize, dim: usize) -> Result<()> {
     let attention = SparseAttention::new(ctx, &[&on_device], &options)?;
     let mut out = ctx.zeros::<T>(&shape)?;
     let mut log_sum = ctx.zeros::<f32>(&[heads, extent])?;
-    let operands = [ctx.upload_dense(&q)?, ctx.upload_dense(&k)?, ctx.upload_dense(&v)?];
+    let operands = [
+        ctx.upload_dense(&q)?,
+        ctx.upload_dense(&k)?,
+        ctx.upload_dense(&v)?,
+    ];
     let [dq, dk, dv] = &operands;
     let stream = ctx.stream()?;
     attention.run([dq, dk, dv], &mut out, Some(&mut log_sum), &stream)?;
@@ -74,12 +78,19 @@ fn check<T: Scalar>(pattern: &CsrPattern, [q, k, v]: [&Dense<T>; 3], out: &Dense
     for (head, query) in (0..heads).flat_map(|h| (h..extent).step_by(37).map(move |q| (h, q))) {
         let row = |dense: &Dense<T>, row: usize| -> Vec<f64> {
             let at = (head * extent + row) * dim;
-            dense.values()[at..at + dim].iter().map(|x| x.to_f64()).collect()
+            dense.values()[at..at + dim]
+                .iter()
+                .map(|x| x.to_f64())
+                .collect()
         };
         let keys = &pattern.columns()[pattern.row(query)];
         let own = row(q, query);
         let score = |&key: &u32| {
-            let dot: f64 = own.iter().zip(row(k, key as usize)).map(|(q, k)| q * k).sum();
+            let dot: f64 = own
+                .iter()
+                .zip(row(k, key as usize))
+                .map(|(q, k)| q * k)
+                .sum();
             dot / (dim as f64).sqrt()
         };
         let scores: Vec<f64> = keys.iter().map(score).collect();

@@ -96,7 +96,7 @@ impl Queries {
     }
 }
 
-/// Bytes that a warpgroup leaves of a part: its accumulators, then largest score and sum of two rows of each thread.
+/// Bytes that a warpgroup leaves of a part: its accumulators, then base and sum of two rows of each thread.
 pub const fn attention_partial(chunks: usize) -> usize {
     (chunks * 8 + 1) * 128 * 16
 }

@@ -464,7 +464,7 @@ fn what_does_not_fit_is_refused() {
         (
             &[&mask][..],
             with(|o| o.scale = Some(0.0)),
-            "scale: is 0, not above 0",
+            "is 0, not above 0",
         ),
         (&[&mask], with(|o| o.scale = Some(f64::NAN)), "is NaN"),
         (

@@ -15,11 +15,11 @@ const TURN: u32 = 3;
 /// Probabilities of 64 queries and 128 keys, as the left operand of the eight products with 16 values each.
 pub(super) type Weights = [[u32; 4]; 8];
 
-/// Largest score and sum of exponentials of the two rows of which a thread holds a quarter.
+/// Base and sum of exponentials of the two rows of which a thread holds a quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Before scaling; -Inf without entries.
-    pub max: [f32; 2],
+    /// Score that exponentials are relative to, before scaling: at most [`SLACK`] below the largest. -Inf without entries.
+    pub base: [f32; 2],
     /// Of this thread's own columns.
     pub sum: [f32; 2],
 }
@@ -33,15 +33,22 @@ struct Entries {
     bits: [u32; 2],
 }
 
-/// The entries of tile number `tile`; none where `there` is false.
+/// Entries of the tiles to come: the number of a mask is loaded two steps ahead, its bits one.
+struct Ahead {
+    next: Entries,
+    mask: u32,
+}
+
+/// What tile number `tile` is to the half; nothing where `there` is false.
 #[inline(always)]
-fn entries(p: &AttentionParams, tile: u32, half: u32, there: bool) -> Entries {
+fn mask_of(p: &AttentionParams, tile: u32, half: u32, there: bool) -> u32 {
     let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + half as u64 * 4;
-    let mask = if there {
-        global::load_b32(at, true)
-    } else {
-        MASK_NONE
-    };
+    let mask = global::load_b32(at, there);
+    if there { mask } else { MASK_NONE }
+}
+
+#[inline(always)]
+fn entries_of(p: &AttentionParams, mask: u32) -> Entries {
     let own = gpu::thread_again() % 128;
     let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64 * 8;
     Entries {
@@ -80,7 +87,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
             later = queries(p, round);
             let mut out = Acc::<CHUNKS>::zero();
             let mut rows = Rows {
-                max: [f32::NEG_INFINITY; 2],
+                base: [f32::NEG_INFINITY; 2],
                 sum: [0.0; 2],
             };
             if now.tiles > 0 {
@@ -103,10 +110,13 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
         out: &mut Acc<CHUNKS>,
         rows: &mut Rows,
     ) -> Place {
-        let mut later = entries(p, now.tile, half, true);
+        let mut ahead = Ahead {
+            next: entries_of(p, mask_of(p, now.tile, half, true)),
+            mask: mask_of(p, now.tile + 1, half, now.tiles > 1),
+        };
         let mut j = 0;
         while j <= now.tiles {
-            let (mut this, mut mask) = Self::step(p, now, half, j, &mut later);
+            let (mut this, mut mask) = Self::step(p, now, half, j, &mut ahead);
             let mut keys = Self::take(&mut ring, j < now.tiles);
             let values = Self::take(&mut ring, j > 0);
             Self::give(values, j > 0);
@@ -127,12 +137,12 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
             if mask != MASK_ALL {
                 hide(&mut scores, this.bits);
             }
-            rescale(out, softmax(&mut scores, rows, p.scale));
+            Self::shrink(out, softmax(&mut scores, rows, p.scale));
             let mut weights = pack::<E>(&scores);
             // The tile's values wait to be weighed, behind the scores of the next tile.
             loop {
                 j += 1;
-                (this, mask) = Self::step(p, now, half, j, &mut later);
+                (this, mask) = Self::step(p, now, half, j, &mut ahead);
                 keys = Self::take(&mut ring, j < now.tiles);
                 let values = Self::take(&mut ring, true);
                 Self::turn(half);
@@ -166,7 +176,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
                 out.wait::<0>();
                 keep(&mut weights);
                 Self::give(values, true);
-                rescale(out, shrink);
+                Self::shrink(out, shrink);
                 weights = pack::<E>(&scores);
             }
         }
@@ -180,10 +190,11 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
         now: Queries,
         half: u32,
         j: u32,
-        later: &mut Entries,
+        ahead: &mut Ahead,
     ) -> (Entries, u32) {
-        let this = *later;
-        *later = entries(p, now.tile + j + 1, half, j + 1 < now.tiles);
+        let this = ahead.next;
+        ahead.next = entries_of(p, ahead.mask);
+        ahead.mask = mask_of(p, now.tile + j + 2, half, j + 2 < now.tiles);
         // The same for all lanes, and the shuffle tells ptxas so (C7519).
         (this, warp::shuffle::<32>(this.mask, 0, u32::MAX))
     }
@@ -222,6 +233,14 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
         }
     }
 
+    /// Multiplies what is summed where the base of a row of this warp has moved.
+    #[inline(always)]
+    fn shrink(out: &mut Acc<CHUNKS>, by: [f32; 2]) {
+        if warp::ballot(by[0] != 1.0 || by[1] != 1.0) != 0 {
+            rescale(out, by);
+        }
+    }
+
     /// Waits for this warpgroup's turn to issue products.
     #[inline(always)]
     fn turn(half: u32) {
@@ -242,17 +261,13 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
     #[inline(always)]
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, half: u32) {
         let queries = copy::arena() + half * (CHUNKS * SLAB) as u32;
-        let keys = Self::slot(slot);
+        let queries = frag::descriptor(queries, PANEL_BYTES as u32, 16);
+        let keys = frag::descriptor(Self::slot(slot), PANEL_BYTES as u32, 16);
         unroll!(c < CHUNKS, {
             unroll!(step < STEPS, {
-                let along = step as u32 * 32;
-                let a = queries + (c * SLAB) as u32 + along;
-                let b = keys + (c * 2 * SLAB) as u32 + along;
-                E::mma::<2, 0, 0>(
-                    scores,
-                    frag::descriptor(a, PANEL_BYTES as u32, 16),
-                    frag::descriptor(b, PANEL_BYTES as u32, 16),
-                );
+                let a = onward(queries, c * SLAB + step * 32);
+                let b = onward(keys, c * 2 * SLAB + step * 32);
+                E::mma::<2, 0, 0>(scores, a, b);
             });
         });
     }
@@ -260,15 +275,19 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
     /// Adds the values of a slot, by their weights.
     #[inline(always)]
     fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights) {
-        let values = Self::slot(slot);
+        let values = frag::descriptor(Self::slot(slot), PANEL_BYTES as u32, SLAB as u32);
         unroll!(step < 8, {
-            let at = values
-                + (step / STEPS * CHUNKS * SLAB) as u32
-                + (step % STEPS * 16 * PANEL_BYTES) as u32;
-            let b = frag::descriptor(at, PANEL_BYTES as u32, SLAB as u32);
-            E::mma_registers::<CHUNKS, 1>(out, weights[step], b);
+            let at = step / STEPS * CHUNKS * SLAB + step % STEPS * 16 * PANEL_BYTES;
+            E::mma_registers::<CHUNKS, 1>(out, weights[step], onward(values, at));
         });
     }
+}
+
+/// The descriptor of what lies `bytes` further on: the address is its lowest field, and shared memory fits into it.
+#[inline(always)]
+fn onward(descriptor: u64, bytes: usize) -> u64 {
+    let low = descriptor as u32 + (bytes / 16) as u32;
+    descriptor & 0xffff_ffff_0000_0000 | low as u64
 }
 
 /// Every accumulator of a row `r` of the two.
@@ -308,35 +327,62 @@ fn quad_max(x: f32) -> f32 {
     x.max(other(x, 2))
 }
 
-/// Scores to exponentials, relative to the largest score so far, which `rows` keeps with their sums. What earlier sums are
-/// to be multiplied by.
+/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea of
+/// FlashAttention-4). f32 and f16 hold it, and less is lost below than with the largest score as the base.
+const SLACK: f32 = 8.0;
+
+/// Scores to exponentials, relative to a base that `rows` keeps with their sums. What earlier sums are to be multiplied by.
 #[inline(always)]
 fn softmax(scores: &mut Acc<2>, rows: &mut Rows, scale: f32) -> [f32; 2] {
-    let mut max = rows.max;
-    each!(scores, 2, |r, x| {
-        max[r] = max[r].max(*x);
+    // Two chains for each row: one would be as long as what it is to be hidden behind.
+    let mut max = [[f32::NEG_INFINITY; 2]; 2];
+    let mut sum = [[0f32; 2]; 2];
+    unroll!(atom < 8, {
+        unroll!(i < 4, {
+            unroll!(c < 2, {
+                max[c][i / 2] = max[c][i / 2].max(scores.0[c][4 * atom + i]);
+            });
+        });
     });
-    let mut shrink = [0f32; 2];
-    // Minus the largest score, scaled; zero while there is none, so that -Inf gives no weight.
+    let mut shrink = [1f32; 2];
+    // Minus the base, scaled; zero while there is none, so that -Inf gives no weight.
     let mut shift = [0f32; 2];
     unroll!(r < 2, {
-        let largest = quad_max(max[r]);
-        shift[r] = if largest == f32::NEG_INFINITY {
-            0.0
-        } else {
-            -largest * scale
-        };
-        shrink[r] = matrix::exp2_flushed(matrix::fma_f32(rows.max[r], scale, shift[r]));
-        rows.max[r] = largest;
-        rows.sum[r] *= shrink[r];
+        let largest = quad_max(max[0][r].max(max[1][r]));
+        let old = rows.base[r];
+        // False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
+        let grown = (largest - old) * scale > SLACK;
+        let base = if grown { largest } else { old };
+        shift[r] = shift_of(base, scale);
+        if grown {
+            shrink[r] = matrix::exp2_flushed(matrix::fma_f32(old, scale, shift[r]));
+        }
+        rows.base[r] = base;
     });
     each!(scores, 2, |r, x| {
         *x = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[r]));
     });
-    each!(scores, 2, |r, x| {
-        rows.sum[r] += *x;
+    unroll!(atom < 8, {
+        unroll!(i < 4, {
+            unroll!(c < 2, {
+                sum[c][i / 2] += scores.0[c][4 * atom + i];
+            });
+        });
+    });
+    unroll!(r < 2, {
+        rows.sum[r] = matrix::fma_f32(rows.sum[r], shrink[r], sum[0][r] + sum[1][r]);
     });
     shrink
+}
+
+/// Minus a base, scaled; zero for none.
+#[inline(always)]
+pub(super) fn shift_of(base: f32, scale: f32) -> f32 {
+    if base == f32::NEG_INFINITY {
+        0.0
+    } else {
+        -base * scale
+    }
 }
 
 /// Multiplies what is summed by a factor for each row.

@@ -5,7 +5,7 @@ use super::super::epilogue::Output;
 use super::super::ptx::wgmma::Acc;
 use super::super::ptx::{barrier, copy, global, matrix, warp};
 use super::super::wgmma::WgmmaElem;
-use super::consumer::{Rows, rescale};
+use super::consumer::{Rows, rescale, shift_of};
 use super::gpu;
 use crate::abi::*;
 use crate::frag;
@@ -60,7 +60,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
                 global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
             });
         });
-        let own = [rows.max[0], rows.max[1], rows.sum[0], rows.sum[1]];
+        let own = [rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]];
         global::store_v4(row_place(now.part()), own.map(f32::to_bits));
         global::fence_gpu();
         barrier::sync_named(1 + half, 128);
@@ -80,7 +80,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
         global::fence_gpu();
         *out = Acc::zero();
         *rows = Rows {
-            max: [f32::NEG_INFINITY; 2],
+            base: [f32::NEG_INFINITY; 2],
             sum: [0.0; 2],
         };
         let mut part = 0;
@@ -135,7 +135,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
                 let largest = if rows.sum[r] == 0.0 {
                     0.0
                 } else {
-                    rows.max[r] * p.scale
+                    rows.base[r] * p.scale
                 };
                 let log = (largest + matrix::log2(rows.sum[r])) * LN_2;
                 if row < p.m {
@@ -159,20 +159,16 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
     }
 }
 
-/// Joins the largest scores and sums of another part. What the sums so far and those of the part are to be multiplied by.
+/// Joins the bases and sums of another part. What the sums so far and those of the part are to be multiplied by.
 #[inline(always)]
 fn merge(rows: &mut Rows, own: [f32; 4], scale: f32) -> ([f32; 2], [f32; 2]) {
     let (mut old, mut more) = ([0f32; 2], [0f32; 2]);
     unroll!(r < 2, {
-        let largest = rows.max[r].max(own[r]);
-        let shift = if largest == f32::NEG_INFINITY {
-            0.0
-        } else {
-            -largest * scale
-        };
-        old[r] = matrix::exp2_flushed(matrix::fma_f32(rows.max[r], scale, shift));
+        let largest = rows.base[r].max(own[r]);
+        let shift = shift_of(largest, scale);
+        old[r] = matrix::exp2_flushed(matrix::fma_f32(rows.base[r], scale, shift));
         more[r] = matrix::exp2_flushed(matrix::fma_f32(own[r], scale, shift));
-        rows.max[r] = largest;
+        rows.base[r] = largest;
         rows.sum[r] = matrix::fma_f32(own[2 + r], more[r], rows.sum[r] * old[r]);
     });
     (old, more)
