@@ -7,13 +7,13 @@
 use crate::device::{Gpu, Result};
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
+use crate::softmax;
 use crate::timing::{Effort, measure};
-use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, CsrPattern, FormatError, bf16, f16};
+use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, bf16, f16};
 use einsparse::formats::{Dense, generate};
 use einsparse::ops::{AttentionOptions, SparseAttention};
 use einsparse::registry::{Operation, Scalar, kernels};
 use einsparse::{Context, Stream, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::fmt::Display;
 use std::time::Instant;
 
@@ -71,29 +71,7 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
     }
 }
 
-/// The last `band` keys up to the query, and of those in front each with probability `share`.
-fn band(extent: usize, band: usize, share: f64) -> std::result::Result<CsrPattern, FormatError> {
-    let mut rng = StdRng::seed_from_u64(SEED);
-    let (mut offsets, mut columns) = (vec![0], Vec::new());
-    for row in 0..extent {
-        let start = (row + 1).saturating_sub(band);
-        // Gaps between entries are geometric.
-        let mut gap = || match share > 0.0 {
-            true => (rng.random::<f64>().ln() / (1.0 - share).ln()) as usize,
-            false => extent,
-        };
-        let mut column = gap();
-        while column < start {
-            columns.push(column as u32);
-            column = column.saturating_add(gap()).saturating_add(1);
-        }
-        columns.extend(start as u32..=row as u32);
-        offsets.push(columns.len() as u32);
-    }
-    CsrPattern::new(extent, extent, offsets, columns)
-}
-
-/// The mask, whether only what is up to the diagonal counts, and the keys of a query.
+/// The mask, and what is hidden above the diagonal.
 fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>, Option<i64>)> {
     let blocks = |pattern: BsrPattern| {
         let values = vec![T::ONE; pattern.columns().len() * 64 * 64];
@@ -101,7 +79,7 @@ fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>, Opt
     };
     match entries {
         Entries::Band(share) => {
-            let pattern = band(extent, BAND, share).map_err(text)?;
+            let pattern = softmax::attention(extent, BAND, share).map_err(text)?;
             let values = vec![T::ONE; pattern.columns().len()];
             let csr = Csr::new(pattern, values).map_err(text)?;
             Ok((AnySparse::from(csr), None))

@@ -287,3 +287,176 @@ fn cost(queries: &Queries) -> u64 {
     let part = if queries.count() > 1 { PART_TILES } else { 0 };
     u64::from(queries.tiles) + QUERIES_TILES + part
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use einsparse_kernels::frag;
+
+    use super::*;
+
+    /// Rows with these columns.
+    fn runs(rows: &[Vec<u32>]) -> (Runs, Vec<u32>) {
+        let mut start = 0;
+        let mut all = Vec::new();
+        for row in rows {
+            all.push((start, row.len() as u32));
+            start += row.len() as u32;
+        }
+        let runs = Runs {
+            rows: all,
+            total: u64::from(start),
+            longest: rows.iter().map(|r| r.len() as u32).max().unwrap_or(0),
+        };
+        (runs, rows.concat())
+    }
+
+    /// Some columns of `n` in each of `m` rows; some rows have none, and some all.
+    fn pattern(m: u32, n: u32) -> Vec<Vec<u32>> {
+        let keep = |row: u32, column: u32| match row % 7 {
+            0 => false,
+            1 => true,
+            _ => (row * 31 + column * 17).is_multiple_of(11),
+        };
+        (0..m)
+            .map(|row| (0..n).filter(|&c| keep(row, c)).collect())
+            .collect()
+    }
+
+    /// What a mask's bits say, read as the kernel does.
+    fn entries(tiles: &Tiles, n: usize) -> BTreeSet<(usize, usize)> {
+        let mut found = BTreeSet::new();
+        for strip in 0..tiles.firsts.len() - 1 {
+            for t in tiles.firsts[strip]..tiles.firsts[strip + 1] {
+                let tile = tiles.tiles[t as usize];
+                for (half, thread, piece, bit) in (0..2).flat_map(|h| {
+                    (0..128usize).flat_map(move |t| {
+                        (0..2usize).flat_map(move |p| (0..32u32).map(move |b| (h, t, p, b)))
+                    })
+                }) {
+                    let there = match tile.masks[half] {
+                        MASK_NONE => false,
+                        MASK_ALL => true,
+                        own => {
+                            let word = own as usize * WORDS + thread * 2 + piece;
+                            tiles.masks[word] >> bit & 1 != 0
+                        }
+                    };
+                    if there {
+                        let (row, column) = frag::accumulator(thread as u32 % 32, bit % 4);
+                        let query = strip * STRIP + half * HALF + thread / 32 * 16 + row as usize;
+                        let key = tile.keys[piece] + bit / 4 * 8 + column;
+                        assert!((key as usize) < n, "key {key} of {n}");
+                        assert!(found.insert((query, key as usize)), "{query} {key} twice");
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn masks_say_which_entries_are_there() {
+        for (m, n, causal, length) in [
+            (1, 1, None, 9),
+            (130, 200, None, 200),
+            (300, 129, Some(-2), 129),
+            (64, 700, Some(500), 333),
+        ] {
+            let rows = pattern(m, n);
+            let (runs, columns) = runs(&rows);
+            let mask = Mask {
+                runs: &runs,
+                columns: &columns,
+                block: (1, 1),
+                shape: [m as usize, n as usize],
+                causal,
+                length,
+            };
+            let tiles = Tiles::new(mask).unwrap();
+            let wanted: BTreeSet<_> = (0..m as usize)
+                .flat_map(|row| rows[row].iter().map(move |&c| (row, c as usize)))
+                .filter(|&(row, c)| c < length && causal.is_none_or(|o| c as i64 <= row as i64 + o))
+                .collect();
+            assert_eq!(entries(&tiles, n as usize), wanted);
+        }
+    }
+
+    #[test]
+    fn full_tiles_need_no_mask() {
+        let (runs, columns) = runs(&vec![(0..2).collect(); 2]);
+        let mask = Mask {
+            runs: &runs,
+            columns: &columns,
+            block: (64, 64),
+            shape: [128, 128],
+            causal: None,
+            length: 128,
+        };
+        let tiles = Tiles::new(mask).unwrap();
+        assert_eq!(tiles.tiles[0].masks, [MASK_ALL; 2]);
+        assert!(tiles.masks.is_empty() && tiles.tiles.len() == 1);
+    }
+
+    /// Every tile of every head's queries is dealt once, whatever is cut; parts follow each other.
+    #[test]
+    fn every_tile_is_dealt_once() {
+        let of = |counts: &[u32]| {
+            let mut firsts = vec![0];
+            counts
+                .iter()
+                .for_each(|c| firsts.push(firsts[firsts.len() - 1] + c));
+            Tiles {
+                tiles: vec![KeyTile::default(); firsts[counts.len()] as usize],
+                masks: vec![0; WORDS],
+                firsts,
+            }
+        };
+        for (counts, heads, key_heads, blocks) in [
+            (vec![], 2, 1, 3),
+            (vec![0, 5, 0], 4, 2, 2),
+            ((1..=96).collect::<Vec<u32>>(), 1, 1, 132),
+            ((1..=96).collect(), 8, 8, 132),
+            (vec![400, 3, 1], 2, 1, 132),
+        ] {
+            let tiles = [of(&counts), of(&[7, 7, 7])];
+            let mut masks = vec![0; heads];
+            if heads == 4 {
+                masks[3] = 1;
+            }
+            let work = Work::new(&tiles, &masks, key_heads, blocks).unwrap();
+            let mut met: BTreeMap<(u32, u32), Vec<Queries>> = BTreeMap::new();
+            for queries in work.queries.iter().filter(|q| q.row != NO_STRIP) {
+                let key = (queries.head, queries.row / STRIP as u32);
+                met.entry(key).or_default().push(*queries);
+            }
+            let mut slots = BTreeSet::new();
+            for (head, &mask) in masks.iter().enumerate() {
+                for (strip, span) in tiles[mask].firsts.windows(2).enumerate() {
+                    let mut parts = met.remove(&(head as u32, strip as u32)).unwrap();
+                    parts.sort_by_key(Queries::part);
+                    let mut at = span[0]
+                        + if mask == 1 {
+                            tiles[0].tiles.len() as u32
+                        } else {
+                            0
+                        };
+                    let count: u32 = parts.iter().map(|q| q.tiles).sum();
+                    assert_eq!(
+                        (count, parts.len()),
+                        (span[1] - span[0], parts[0].count() as usize)
+                    );
+                    for (i, part) in parts.iter().enumerate() {
+                        assert_eq!((part.part(), part.tile), (i as u32, at));
+                        assert_eq!(part.key_head as usize, head / (heads / key_heads));
+                        assert!(part.count() == 1 || slots.insert(part.first + part.part()));
+                        at += part.tiles;
+                    }
+                }
+            }
+            assert!(met.is_empty());
+            assert_eq!(slots.len() as u32, work.slots);
+        }
+    }
+}

@@ -8,6 +8,9 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod scatter;
+mod sddmm;
+mod softmax;
 mod wgmma;
 pub use attention::*;
 pub use convert::*;
@@ -16,6 +19,9 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use scatter::*;
+pub use sddmm::*;
+pub use softmax::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -91,6 +97,10 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// Softmax of the entries of each row, or its gradient.
+    Softmax,
+    /// Values to their places in another form of their matrix.
+    Scatter,
     /// Softmax of a product at the entries of a mask, times another matrix.
     Attention,
 }

@@ -263,8 +263,8 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
         let queries = copy::arena() + half * (CHUNKS * SLAB) as u32;
         let queries = frag::descriptor(queries, PANEL_BYTES as u32, 16);
         let keys = frag::descriptor(Self::slot(slot), PANEL_BYTES as u32, 16);
-        unroll!(c < CHUNKS, {
-            unroll!(step < STEPS, {
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(step < STEPS, most 4, {
                 let a = onward(queries, c * SLAB + step * 32);
                 let b = onward(keys, c * 2 * SLAB + step * 32);
                 E::mma::<2, 0, 0>(scores, a, b);
@@ -293,7 +293,7 @@ fn onward(descriptor: u64, bytes: usize) -> u64 {
 /// Every accumulator of a row `r` of the two.
 macro_rules! each {
     ($acc:ident, $chunks:expr, |$r:ident, $x:ident| $body:block) => {
-        unroll!(c < $chunks, {
+        unroll!(c < $chunks, most 4, {
             unroll!(atom < 8, {
                 unroll!(i < 4, {
                     let $r: usize = i / 2;

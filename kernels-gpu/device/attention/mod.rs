@@ -117,7 +117,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
             queries_parity ^= 1;
             barrier::arrive_expect(full, Self::BYTES as u32);
             unroll!(half < 2, {
-                unroll!(c < CHUNKS, {
+                unroll!(c < CHUNKS, most 4, {
                     let to = copy::arena() + ((half * CHUNKS + c) * SLAB) as u32;
                     let row = now.row + (half * HALF) as u32;
                     bulk::load_3d(to, at, [c as u32 * 64, row, now.head], full);
@@ -159,7 +159,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
         barrier::wait(Self::empty(slot), parity);
         barrier::arrive_expect(full, Self::BYTES as u32);
         unroll!(piece < 2, {
-            unroll!(c < CHUNKS, {
+            unroll!(c < CHUNKS, most 4, {
                 let to = Self::slot(slot) + (place(piece, c) * SLAB) as u32;
                 bulk::load_3d(to, map, [c as u32 * 64, keys[piece], head], full);
             });

@@ -54,7 +54,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
         };
         let row_place = |part: u32| place(part) + (CHUNKS * 8 * 128 * 16) as u64;
         let mine = place(now.part());
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 let four = [0, 1, 2, 3].map(|i| out.0[c][4 * j + i].to_bits());
                 global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
@@ -88,7 +88,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
             let own = global::load_v4_fresh(row_place(part), true).map(f32::from_bits);
             let (old, more) = merge(rows, own, p.scale);
             rescale(out, old);
-            unroll!(c < CHUNKS, {
+            unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
                     let from = place(part) + ((c * 8 + j) * 128 * 16) as u64;
                     let four = global::load_v4_fresh(from, true);
@@ -113,7 +113,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
         rows: Rows,
     ) {
         let inverse = rows.sum.map(matrix::reciprocal);
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             unroll!(atom < 8, {
                 unroll!(i < 4, {
                     let x = &mut out.0[c][4 * atom + i];
