@@ -17,12 +17,11 @@ pub const MASK_ALL: u32 = u32::MAX - 1;
 /// Most tiles that a mask can index.
 pub const MASK_LIMIT: u32 = u32::MAX - 2;
 
-/// Tile of the family: heads of `CHUNKS` x 64 elements. `TURNS`: the warpgroups take turns in issuing their products, so
-/// that one computes exponentials while the other multiplies.
+/// Tile of the family: heads of `CHUNKS` x 64 elements.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention<const CHUNKS: usize, const TURNS: bool>;
+pub struct Attention<const CHUNKS: usize>;
 
-impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
+impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Bytes of 128 queries, or of 128 keys or values.
     pub const BYTES: usize = 2 * CHUNKS * SLAB;
     /// Tiles of keys or values in flight.
@@ -35,7 +34,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
     pub const BARRIERS: usize = Self::OUT + 2 * SLAB;
 }
 
-impl<const CHUNKS: usize, const TURNS: bool> Tile for Attention<CHUNKS, TURNS> {
+impl<const CHUNKS: usize> Tile for Attention<CHUNKS> {
     const THREADS: u32 = 384;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 64 * CHUNKS as u32;

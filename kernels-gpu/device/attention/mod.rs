@@ -4,6 +4,7 @@
 
 mod consumer;
 mod out;
+mod softmax;
 
 use super::gpu;
 use super::ptx::{barrier, bulk, copy, global, warp};
@@ -45,7 +46,7 @@ fn queries(p: &AttentionParams, round: u32) -> Queries {
     }
 }
 
-impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
+impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Barrier that says: the slot's tile has arrived. Behind the last slot: the queries have.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -167,7 +168,7 @@ impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
     }
 }
 
-impl<const CHUNKS: usize, const TURNS: bool> Body for Attention<CHUNKS, TURNS> {
+impl<const CHUNKS: usize> Body for Attention<CHUNKS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &AttentionParams, at: u64) {
         if gpu::thread() == 0 {

@@ -5,8 +5,8 @@ use super::super::epilogue::Output;
 use super::super::ptx::wgmma::Acc;
 use super::super::ptx::{barrier, copy, global, matrix, warp};
 use super::super::wgmma::WgmmaElem;
-use super::consumer::{Rows, rescale, shift_of};
 use super::gpu;
+use super::softmax::{Rows, rescale, shift_of};
 use crate::abi::*;
 use crate::frag;
 
@@ -21,7 +21,7 @@ fn quad_sum(x: f32) -> f32 {
     x + other(x, 2)
 }
 
-impl<const CHUNKS: usize, const TURNS: bool> Attention<CHUNKS, TURNS> {
+impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// What becomes of the sums of a part.
     #[inline(always)]
     pub(super) fn leave<E: WgmmaElem>(
