@@ -49,9 +49,10 @@ type Largest = [[f32; 2]; 2];
 #[inline(always)]
 fn hide(scores: &mut Acc<2>, bits: [u32; 2]) -> Largest {
     let mut max = [[f32::NEG_INFINITY; 2]; 2];
-    unroll!(atom < 8, {
-        unroll!(i < 4, {
-            unroll!(c < 2, {
+    // Bits in order: ptxas then moves seven at once to predicates.
+    unroll!(c < 2, {
+        unroll!(atom < 8, {
+            unroll!(i < 4, {
                 let x = &mut scores.0[c][4 * atom + i];
                 if bits[c] >> (4 * atom + i) & 1 == 0 {
                     *x = f32::NEG_INFINITY;
