@@ -1,6 +1,7 @@
 //! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched. Conversions to
 //! blocks likewise. The only place that launches a kernel.
 
+mod attention;
 mod bitmap;
 mod convert;
 mod gather;
@@ -35,6 +36,8 @@ use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
 
+pub(crate) use attention::{AttentionExtents, AttentionLaunch};
+pub use attention::{RawAttention, RawHeads};
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;

@@ -37,6 +37,7 @@ pub mod module;
 pub mod ops;
 mod panes;
 pub mod plan;
+mod queries;
 pub mod registry;
 mod shelves;
 mod strips;
@@ -48,7 +49,7 @@ pub use context::Context;
 pub use convert::{BlockChoice, BlockConverter, RawBlocks};
 pub use device::{Device, Stream};
 pub use error::{Error, Refusal, Result};
-pub use launch::{RawSampled, RawSoftmax, RawSpmm};
+pub use launch::{RawAttention, RawHeads, RawSampled, RawSoftmax, RawSpmm};
 pub use plan::{
     Choice, Determinism, KeptForm, Options, Plan, Precision, SampledPlan, ValuesRule, ZerosRule,
 };

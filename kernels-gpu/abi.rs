@@ -1,6 +1,7 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod attention;
 mod bitmap;
 mod convert;
 mod levels;
@@ -14,6 +15,7 @@ mod sddmm_staged;
 mod sddmm_tiles;
 mod softmax;
 mod wgmma;
+pub use attention::*;
 pub use bitmap::*;
 pub use convert::*;
 pub use levels::*;
@@ -105,6 +107,8 @@ pub enum Operation {
     Softmax,
     /// Values to their places in another form of their matrix.
     Scatter,
+    /// Softmax of a product at the entries of a mask, times another matrix.
+    Attention,
 }
 
 /// How a kernel walks the sparse operand.

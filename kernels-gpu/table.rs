@@ -312,6 +312,12 @@ macro_rules! for_each_kernel {
                 narrow_int8_64x64_n256: Block, Int8, Panel<64, 64, 4, B_COLUMNS, 1>;
                 narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
             }
+            attention "attention" AttentionParams sm_90a Attention {
+                attention_f16_d64: Block, F16, Attention<1>;
+                attention_f16_d128: Block, F16, Attention<2>;
+                attention_bf16_d64: Block, Bf16, Attention<1>;
+                attention_bf16_d128: Block, Bf16, Attention<2>;
+            }
             nm_narrow "nm_narrow" NmParams sm_90a Narrow {
                 nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
                 nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;

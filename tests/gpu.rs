@@ -2,6 +2,7 @@
 //! the rule of zeros; determinism, graphs, raw addresses; real matrices. Skipped loudly without a GPU; what can
 //! run on the CPU executor does so too, which tests the expectations.
 
+mod attention;
 mod batched;
 mod bitmap;
 mod bundles;

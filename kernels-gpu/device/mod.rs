@@ -25,6 +25,8 @@ macro_rules! unroll {
 }
 
 // A family is a compilation of its own: it should not check the bodies of all the others.
+#[cfg(any(family = "attention", not(target_arch = "nvptx64")))]
+mod attention;
 #[cfg(any(family = "bitmap", not(target_arch = "nvptx64")))]
 mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
@@ -64,6 +66,7 @@ mod spmm;
 mod tile;
 mod walk;
 #[cfg(any(
+    family = "attention",
     family = "wgmma",
     family = "narrow",
     family = "sampled",

@@ -195,6 +195,14 @@ pub fn max_or_nan(a: f32, b: f32) -> f32 {
     y
 }
 
+/// 2 to the power of `x`, to 2 ulp; results below 2^-126 are zero.
+#[inline(always)]
+pub fn exp2_flushed(x: f32) -> f32 {
+    let mut y = 0f32;
+    ptx!("ex2.approx.ftz.f32 {y}, {x};", y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack));
+    y
+}
+
 /// 1 / `x`, to 1 ulp.
 #[inline(always)]
 pub fn reciprocal(x: f32) -> f32 {
