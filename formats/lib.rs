@@ -46,6 +46,7 @@ pub mod proptest;
 pub mod reference;
 pub mod reorder;
 pub mod stats;
+pub mod vectors;
 
 pub use any::AnySparse;
 pub use block_coo::{BlockCoo, BlockCooPattern};

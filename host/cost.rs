@@ -87,6 +87,8 @@ pub struct Work {
     pub index_slots: u64,
     /// Entries (blocks) of the longest row.
     pub longest: u64,
+    /// Steps of sixteen columns of eight rows, and those of the longest eight rows; 0 where A is made of blocks.
+    pub steps: (u64, u64),
     /// Extents of a block; (1, 1) for single entries.
     pub block: (usize, usize),
     /// How many B and C there are for one A.
@@ -168,6 +170,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
+        WalkKind::Vector => predict_vectors(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
@@ -322,6 +325,39 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
         machine,
         row.dtype,
         [gather_us, turns.max(1.0) * strip_us, START_US],
+    )
+}
+
+/// Lines that a step looks up for A: its record, and values in eight rows.
+const STEP_LINES: f64 = 12.0;
+/// Lines that an L1 looks up per clock for rows of B, most of which it holds.
+const VECTOR_LINES: f64 = 0.7;
+/// One step of a window from record to multiplication, and what a window costs beside its steps.
+const VECTOR_STEP_US: f64 = 0.35;
+const WINDOW_US: f64 = 1.4;
+
+/// Steps of a window one after the other; a line of B for each vector and 128 bytes of columns.
+fn predict_vectors(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let (steps, longest) = (work.steps.0 as f64, work.steps.1 as f64);
+    let element = row.dtype.bytes() as f64;
+    let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
+    let slabs = f64::from(row.columns) * element / 128.0;
+    let lines = steps * tiles * (16.0 * slabs + STEP_LINES);
+    let lines_us = lines / (machine.issue / 4.0 * VECTOR_LINES) * 1e6;
+    let bytes = 16.0 * steps * (work.n as f64 * element / 32.0).ceil() * 32.0;
+    let bytes_us = bytes / gather_rate(work, machine, row.dtype) * 1e6;
+    let (parts, windows) = (f64::from(row.parts), (work.m as f64 / 8.0).ceil());
+    let join = if row.parts > 1 { JOIN_US } else { 0.0 };
+    let chain = |steps: f64| WINDOW_US + join + (steps / parts).ceil() * VECTOR_STEP_US;
+    let resident = f64::from(machine.multiprocessors * row.min_blocks * row.items);
+    let waves = windows * tiles / resident;
+    let mean = chain(steps / windows.max(1.0));
+    let latency_us = chain(longest).max(waves * mean);
+    sum(
+        work,
+        machine,
+        row.dtype,
+        [bytes_us.hypot(lines_us), 0.0, latency_us],
     )
 }
 

@@ -9,6 +9,7 @@ mod panel;
 mod prune;
 mod sampled;
 mod turns;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use crate::worklist::Runs;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
+use vectors::VectorProduct;
 
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
@@ -129,6 +131,8 @@ pub(crate) enum Launch {
     Panels(Box<Panels>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
+    /// Family `vectors`.
+    Vectors(Box<VectorProduct>),
 }
 
 impl Launch {
@@ -155,6 +159,11 @@ impl Launch {
                     out,
                 )?)))
             }
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Vector => {
+                let a = (runs, columns);
+                let product = VectorProduct::new(device, row, form, extents, a)?;
+                Ok(Launch::Vectors(Box::new(product)))
+            }
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
@@ -171,6 +180,7 @@ impl Launch {
             Launch::Gather(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
+            Launch::Vectors(launch) => launch.row(),
         }
     }
 
@@ -180,6 +190,7 @@ impl Launch {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
+            Launch::Vectors(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -203,6 +214,7 @@ impl Launch {
             Launch::Gather(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
+            Launch::Vectors(launch) => launch.bytes(),
         }
     }
 
@@ -212,6 +224,7 @@ impl Launch {
             Launch::Gather(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
+            Launch::Vectors(launch) => launch.describe(),
         }
     }
 
@@ -226,6 +239,7 @@ impl Launch {
                 Launch::Gather(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
+                Launch::Vectors(launch) => launch.run(raw, stream),
             }
         }
     }

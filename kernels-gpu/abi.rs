@@ -7,6 +7,7 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod vectors;
 mod wgmma;
 pub use convert::*;
 pub use levels::*;
@@ -14,6 +15,7 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use vectors::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -102,6 +104,8 @@ pub enum WalkKind {
     Block,
     /// Two of every four neighbours in a row, with their positions: N:M.
     Nm,
+    /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
+    Vector,
     /// No sparse operand.
     Direct,
 }
@@ -111,7 +115,7 @@ pub enum WalkKind {
 pub enum Zeros {
     /// Never multiplied: a NaN in B reaches only rows of C that own an entry there.
     Strict,
-    /// Zeros inside a stored block are multiplied like any value.
+    /// Zeros inside a stored block, or beside an entry in a column of eight rows, are multiplied like any value.
     Dense,
 }
 
@@ -160,6 +164,8 @@ markers! {
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Nm`].
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Vector`].
+    Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

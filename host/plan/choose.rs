@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnySparse, Format};
 use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, Zeros};
 use einsparse_kernels::table::{Row, kernels};
@@ -254,7 +255,14 @@ fn problem<T: Scalar>(
     );
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
+    let steps = match crate::strips::block_columns(host) {
+        Some(columns) if block == (1, 1) && !matches!(host, AnySparse::Nm(_)) => {
+            sampled_steps(&runs.rows, columns)
+        }
+        _ => (0, 0),
+    };
     let work = Work {
+        steps,
         m,
         k,
         n,
@@ -347,6 +355,7 @@ fn dense_problem<T: Scalar>(
         leading(operands, &form.dense, b_width),
     );
     let work = Work {
+        steps: (0, 0),
         m,
         k,
         n,

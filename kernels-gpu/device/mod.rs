@@ -30,6 +30,7 @@ mod ptx;
 mod sampled;
 mod spmm;
 mod tile;
+mod vectors;
 mod walk;
 mod wgmma;
 

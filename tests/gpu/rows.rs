@@ -18,7 +18,7 @@ pub fn takes_any(row: &Row) -> bool {
 pub fn formats(row: &Row) -> Vec<String> {
     let b = format!("{}x{}", row.block.0, row.block.1);
     match row.walk {
-        WalkKind::Csr => [
+        WalkKind::Csr | WalkKind::Vector => [
             "csr",
             "coo",
             "ell",

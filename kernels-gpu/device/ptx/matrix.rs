@@ -127,6 +127,22 @@ pub fn bf16x2_from_f32(lo: f32, hi: f32) -> u32 {
     y
 }
 
+/// The lower halves of two words, the first one's low.
+#[inline(always)]
+pub fn low_halves(a: u32, b: u32) -> u32 {
+    let mut y = 0u32;
+    ptx!("prmt.b32 {y}, {a}, {b}, 0x5410;", y = inout(reg32) y, a = in(reg32) a, b = in(reg32) b, options(pure, nomem, nostack));
+    y
+}
+
+/// The upper halves of two words, the first one's low.
+#[inline(always)]
+pub fn high_halves(a: u32, b: u32) -> u32 {
+    let mut y = 0u32;
+    ptx!("prmt.b32 {y}, {a}, {b}, 0x7632;", y = inout(reg32) y, a = in(reg32) a, b = in(reg32) b, options(pure, nomem, nostack));
+    y
+}
+
 /// `a * b + c`, rounded once.
 #[inline(always)]
 pub fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
