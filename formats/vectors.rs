@@ -167,7 +167,12 @@ impl Piece {
         // What each row has used up.
         let mut used = [0u32; WINDOW];
         for (r, &(start, len)) in rows.iter().enumerate() {
-            let of_row = &columns[start as usize..][..len as usize];
+            // An empty row may lie anywhere.
+            let of_row = if len > 0 {
+                &columns[start as usize..][..len as usize]
+            } else {
+                &[]
+            };
             entries.extend(of_row.iter().map(|&c| u64::from(c) << 3 | r as u64));
             window.filled |= u8::from(len > 0) << r;
             used[r] = start.saturating_sub(base);
@@ -240,8 +245,9 @@ fn span(rows: &[(u32, u32)]) -> (u32, usize) {
 const SAMPLE: usize = 512;
 
 fn steps_of(rows: &[(u32, u32)], columns: &[u32]) -> u64 {
-    let of_row = |&(start, len): &(u32, u32)| &columns[start as usize..][..len as usize];
-    let mut all: Vec<u32> = rows.iter().flat_map(of_row).copied().collect();
+    let of_row = |&&(start, len): &&(u32, u32)| &columns[start as usize..][..len as usize];
+    let filled = rows.iter().filter(|(_, len)| *len > 0);
+    let mut all: Vec<u32> = filled.flat_map(|row| of_row(&row)).copied().collect();
     all.sort_unstable();
     all.dedup();
     all.len().div_ceil(STEP) as u64

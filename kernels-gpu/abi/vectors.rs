@@ -18,6 +18,11 @@ pub const fn record_bytes(wide: bool) -> usize {
     STEP_VECTORS * if wide { 4 } else { 2 } + WINDOW * 4
 }
 
+/// Stages of a warp's ring: one is multiplied while rows of B for the others arrive.
+pub const VECTOR_STAGES: usize = 3;
+/// Bytes of a slab in a stage: a row for each vector.
+pub const STAGE_SLAB: usize = STEP_VECTORS * SLAB_BYTES;
+
 /// Tile of the family: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn, against
 /// `SLABS` x 128 bytes of columns; elements have `BYTES` bytes.
 #[derive(Clone, Copy, Debug)]
@@ -26,25 +31,25 @@ pub struct Vectors<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, con
 impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
     Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
-    /// Accumulators of a lane.
-    pub const ACCUMULATORS: usize = WINDOW * SLABS * SLAB_BYTES / BYTES / 32;
-    /// Columns of C that one lane keeps together: 16 bytes.
-    pub const VECTOR: usize = 16 / BYTES;
+    /// Columns of a slab.
+    pub const SLAB_COLUMNS: usize = SLAB_BYTES / BYTES;
+    /// Bytes of a warp's ring. In the end it holds the warp's sums in f32, which are no more.
+    pub const RING: usize = VECTOR_STAGES * SLABS * STAGE_SLAB;
 }
 
 impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize> Tile
     for Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
     const THREADS: u32 = 32 * WINDOWS * PARTS;
-    /// 16 warps with 128 registers a thread, or 8 with more.
-    const MIN_BLOCKS: u32 = if SLABS == 1 { 16 } else { 8 } / (WINDOWS * PARTS);
+    /// 24 warps of one slab, 16 of two: as many as their rings fit.
+    const MIN_BLOCKS: u32 = if SLABS == 1 { 24 } else { 16 } / (WINDOWS * PARTS);
     const COLUMNS: u32 = (SLABS * SLAB_BYTES / BYTES) as u32;
     const ITEMS: u32 = WINDOWS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = STEP_VECTORS as u32;
     const BLOCK: (u32, u32) = (WINDOW as u32, 1);
     fn shared_bytes(_: Dtype) -> u32 {
-        (PARTS - 1) * WINDOWS * 32 * Self::ACCUMULATORS as u32 * 4
+        Self::THREADS / 32 * Self::RING as u32
     }
     /// B and C move by 16 bytes.
     fn vector(dtype: Dtype) -> u32 {

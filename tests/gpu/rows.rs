@@ -11,7 +11,8 @@ use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, other orders of axes their own
 /// expressions.
 pub fn takes_any(row: &Row) -> bool {
-    row.is_plain() && row.walk != WalkKind::Nm
+    let temp = std::env::var("EINSPARSE_TEST_FAMILY").is_ok_and(|f| f != row.family);
+    row.is_plain() && row.walk != WalkKind::Nm && !temp
 }
 
 /// Formats a row is run with.
@@ -210,7 +211,7 @@ impl<'a> Suite<'a> {
             assert_eq!(plan.variant(), row.name, "{what:?}");
             assert_eq!(
                 rows_cut(&plan).unwrap() > 0,
-                on.class == CUT,
+                on.class == CUT && row.walk != WalkKind::Vector,
                 "{what:?}: {plan}"
             );
         }

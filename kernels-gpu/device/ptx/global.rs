@@ -88,20 +88,6 @@ load_four! {
     load_v4_fresh = "ld.global.cg.v4.u32" (nostack);
 }
 
-/// 16 bytes of memory that nothing writes while the kernel runs; where `ok` is false `into` stays as it is, which saves
-/// the zeros of [`load_v4`].
-#[inline(always)]
-pub fn load_v4_into(into: &mut [u32; 4], addr: u64, ok: bool) {
-    let [mut a, mut b, mut c, mut d] = *into;
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}]; }}",
-        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
-        addr = in(reg64) addr, ok = in(reg32) ok as u32,
-        options(pure, readonly, nostack)
-    );
-    *into = [a, b, c, d];
-}
-
 /// Stores 16 bytes. `addr`: 16-byte aligned.
 #[inline(always)]
 pub fn store_v4(addr: u64, v: [u32; 4]) {

@@ -127,19 +127,15 @@ pub fn bf16x2_from_f32(lo: f32, hi: f32) -> u32 {
     y
 }
 
-/// The lower halves of two words, the first one's low.
+/// Four of the eight bytes of two words, `a`'s first: those that the digits of `which` name, lowest first.
 #[inline(always)]
-pub fn low_halves(a: u32, b: u32) -> u32 {
+pub fn bytes(a: u32, b: u32, which: u32) -> u32 {
     let mut y = 0u32;
-    ptx!("prmt.b32 {y}, {a}, {b}, 0x5410;", y = inout(reg32) y, a = in(reg32) a, b = in(reg32) b, options(pure, nomem, nostack));
-    y
-}
-
-/// The upper halves of two words, the first one's low.
-#[inline(always)]
-pub fn high_halves(a: u32, b: u32) -> u32 {
-    let mut y = 0u32;
-    ptx!("prmt.b32 {y}, {a}, {b}, 0x7632;", y = inout(reg32) y, a = in(reg32) a, b = in(reg32) b, options(pure, nomem, nostack));
+    ptx!(
+        "prmt.b32 {y}, {a}, {b}, {which};",
+        y = inout(reg32) y, a = in(reg32) a, b = in(reg32) b, which = in(reg32) which,
+        options(pure, nomem, nostack)
+    );
     y
 }
 
