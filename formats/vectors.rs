@@ -130,6 +130,61 @@ impl VectorPattern {
     }
 }
 
+/// The vectors of eight rows, left to right: a merge of eight ascending lists.
+struct Merge<'a> {
+    columns: &'a [u32],
+    /// Place of each row's next entry, and behind its last.
+    next: [u32; WINDOW],
+    end: [u32; WINDOW],
+    /// Column of the next entry, above every column where there is none.
+    heads: [u64; WINDOW],
+}
+
+impl<'a> Merge<'a> {
+    fn new(rows: &[(u32, u32)], columns: &'a [u32]) -> Self {
+        let (mut next, mut end) = ([0; WINDOW], [0; WINDOW]);
+        for (r, &(start, len)) in rows.iter().enumerate() {
+            (next[r], end[r]) = (start, start + len);
+        }
+        let mut merge = Merge {
+            columns,
+            next,
+            end,
+            heads: [NONE; WINDOW],
+        };
+        (0..WINDOW).for_each(|r| merge.look(r));
+        merge
+    }
+
+    fn look(&mut self, r: usize) {
+        self.heads[r] = if self.next[r] < self.end[r] {
+            u64::from(self.columns[self.next[r] as usize])
+        } else {
+            NONE
+        };
+    }
+
+    /// The next column, the rows with an entry there as bits; and moves behind it.
+    fn vector(&mut self) -> Option<(u32, u8)> {
+        let column = self.heads.iter().fold(NONE, |a, &b| a.min(b));
+        if column == NONE {
+            return None;
+        }
+        let mut rows = 0;
+        for r in 0..WINDOW {
+            if self.heads[r] == column {
+                rows |= 1 << r;
+                self.next[r] += 1;
+                self.look(r);
+            }
+        }
+        Some((column as u32, rows))
+    }
+}
+
+/// No column: these are below 2^32.
+const NONE: u64 = u64::MAX;
+
 /// Some windows that lie one below the other.
 struct Piece {
     windows: Vec<VectorWindow>,
@@ -142,69 +197,42 @@ impl Piece {
             windows: Vec::with_capacity(rows.len().div_ceil(WINDOW)),
             steps: Vec::new(),
         };
-        let mut entries = Vec::new();
         for rows in rows.chunks(WINDOW) {
-            piece.window(rows, columns, &mut entries)?;
+            piece.window(rows, columns)?;
         }
         Ok(piece)
     }
 
-    /// Appends a window. `entries` is room for its entries: column and row in one number, which sorts them.
-    fn window(
-        &mut self,
-        rows: &[(u32, u32)],
-        columns: &[u32],
-        entries: &mut Vec<u64>,
-    ) -> Result<(), FormatError> {
+    /// Appends a window.
+    fn window(&mut self, rows: &[(u32, u32)], columns: &[u32]) -> Result<(), FormatError> {
         let (base, span) = span(rows);
         crate::check::at_most("values that eight rows span", span, SPAN)?;
         let mut window = VectorWindow {
             first: self.steps.len() as u32,
+            vectors: 0,
             base,
-            ..VectorWindow::default()
+            filled: 0,
         };
-        entries.clear();
-        // What each row has used up.
-        let mut used = [0u32; WINDOW];
-        for (r, &(start, len)) in rows.iter().enumerate() {
-            // An empty row may lie anywhere.
-            let of_row = if len > 0 {
-                &columns[start as usize..][..len as usize]
-            } else {
-                &[]
+        let mut merge = Merge::new(rows, columns);
+        loop {
+            // A row without entries left counts nothing: its bits are never set.
+            let before = merge.next.map(|next| next.wrapping_sub(base) << 16);
+            let Some(first) = merge.vector() else { break };
+            let mut step = VectorStep {
+                columns: [first.0; STEP],
+                rows: before,
             };
-            entries.extend(of_row.iter().map(|&c| u64::from(c) << 3 | r as u64));
-            window.filled |= u8::from(len > 0) << r;
-            used[r] = start.saturating_sub(base);
-        }
-        entries.sort_unstable();
-        let mut last = None;
-        for &entry in entries.iter() {
-            let (column, r) = ((entry >> 3) as u32, (entry & 7) as usize);
-            if last.replace(column) != Some(column) {
-                if (window.vectors as usize).is_multiple_of(STEP) {
-                    self.open(&rows[..], used);
-                }
+            let rest = (1..STEP).map_while(|v| Some((v, merge.vector()?)));
+            for (v, (column, rows)) in std::iter::once((0, first)).chain(rest) {
+                step.columns[v..].fill(column);
+                (0..WINDOW).for_each(|r| step.rows[r] |= u32::from(rows >> r & 1) << v);
+                window.filled |= rows;
                 window.vectors += 1;
             }
-            let v = (window.vectors as usize - 1) % STEP;
-            if let Some(step) = self.steps.last_mut() {
-                step.columns[v..].fill(column);
-                step.rows[r] |= 1 << v;
-            }
-            used[r] += 1;
+            self.steps.push(step);
         }
         self.windows.push(window);
         Ok(())
-    }
-
-    /// A step without entries yet. A row that has no more has nothing to count.
-    fn open(&mut self, rows: &[(u32, u32)], used: [u32; WINDOW]) {
-        let mut step = VectorStep::default();
-        for (r, &(_, len)) in rows.iter().enumerate() {
-            step.rows[r] = if len > 0 { (used[r] & 0xffff) << 16 } else { 0 };
-        }
-        self.steps.push(step);
     }
 }
 
@@ -245,10 +273,7 @@ fn span(rows: &[(u32, u32)]) -> (u32, usize) {
 const SAMPLE: usize = 512;
 
 fn steps_of(rows: &[(u32, u32)], columns: &[u32]) -> u64 {
-    let of_row = |&&(start, len): &&(u32, u32)| &columns[start as usize..][..len as usize];
-    let filled = rows.iter().filter(|(_, len)| *len > 0);
-    let mut all: Vec<u32> = filled.flat_map(|row| of_row(&row)).copied().collect();
-    all.sort_unstable();
-    all.dedup();
-    all.len().div_ceil(STEP) as u64
+    let mut merge = Merge::new(rows, columns);
+    let vectors = std::iter::from_fn(|| merge.vector()).count();
+    vectors.div_ceil(STEP) as u64
 }

@@ -47,7 +47,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
     const ITEMS: u32 = WINDOWS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = STEP_VECTORS as u32;
-    const BLOCK: (u32, u32) = (WINDOW as u32, 1);
+    const BLOCK: (u32, u32) = (1, 1);
     fn shared_bytes(_: Dtype) -> u32 {
         Self::THREADS / 32 * Self::RING as u32
     }
