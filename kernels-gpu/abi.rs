@@ -7,6 +7,9 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod scatter;
+mod sddmm;
+mod softmax;
 mod vectors;
 mod wgmma;
 pub use convert::*;
@@ -15,6 +18,9 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use scatter::*;
+pub use sddmm::*;
+pub use softmax::*;
 pub use vectors::*;
 pub use wgmma::*;
 
@@ -91,6 +97,10 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// Softmax of the entries of each row, or its gradient.
+    Softmax,
+    /// Values to their places in another form of their matrix.
+    Scatter,
 }
 
 /// How a kernel walks the sparse operand.
