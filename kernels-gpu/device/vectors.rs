@@ -214,7 +214,7 @@ impl Share {
     /// Starts the copies of a step into a stage, eight lanes to a row. Where there is no vector, or no column, come zeros: zero
     /// times infinity is none.
     #[inline(always)]
-    fn fetch<E: VectorElem, const SLABS: usize>(
+    fn fetch<E: VectorElem, const SLABS: usize, const NEAR: bool>(
         &self,
         p: &VectorsParams,
         step: u32,
@@ -236,7 +236,12 @@ impl Share {
                     } else {
                         p.b
                     };
-                    copy::copy_async_16(to + (s * STAGE_SLAB) as u32, from, bytes);
+                    let to = to + (s * STAGE_SLAB) as u32;
+                    if NEAR {
+                        copy::copy_async_16_near(to, from, bytes);
+                    } else {
+                        copy::copy_async_16(to, from, bytes);
+                    }
                 });
             });
         }
@@ -255,28 +260,45 @@ impl Share {
     }
 }
 
-impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
-    Vectors<WINDOWS, PARTS, SLABS, BYTES>
+impl<
+    const WINDOWS: u32,
+    const PARTS: u32,
+    const SLABS: usize,
+    const BYTES: usize,
+    const RING_STAGES: usize,
+    const NEAR: bool,
+> Vectors<WINDOWS, PARTS, SLABS, BYTES, RING_STAGES, NEAR>
 {
-    /// Every `PARTS`-th step of a window from `part`. Rows of B arrive two steps ahead, entries of A one.
+    /// Every `PARTS`-th step of a window from `part`. Rows of B arrive as many steps ahead as the ring has stages to spare, entries
+    /// of A one.
     #[inline(always)]
     fn sum<E: VectorElem>(p: &VectorsParams, share: &Share, part: u32) -> [Slab; SLABS] {
+        const { assert!(RING_STAGES == 2 || RING_STAGES == 3) };
         let mut acc = [[[0f32; 4]; 4]; SLABS];
         let each = const { (SLABS * STAGE_SLAB) as u32 };
-        let end = share.ring + Self::RING as u32;
+        let (end, deep) = (share.ring + Self::RING as u32, RING_STAGES == 3);
         let mut step = part;
         let first = share.record(p, step);
         let mut next = share.record(p, step + PARTS);
-        let mut ahead = share.record(p, step + 2 * PARTS);
-        share.fetch::<E, SLABS>(p, step, share.ring, first.columns);
+        let mut ahead = next;
+        share.fetch::<E, SLABS, NEAR>(p, step, share.ring, first.columns);
         let mut entries = share.entries::<E>(p, first.word);
-        share.fetch::<E, SLABS>(p, step + PARTS, share.ring + each, next.columns);
-        let (mut here, mut free) = (share.ring, share.ring + 2 * each);
+        let (mut here, mut free) = (share.ring, share.ring + each);
+        if deep {
+            ahead = share.record(p, step + 2 * PARTS);
+            share.fetch::<E, SLABS, NEAR>(p, step + PARTS, free, next.columns);
+            free += each;
+        }
         while step < share.steps {
-            share.fetch::<E, SLABS>(p, step + 2 * PARTS, free, ahead.columns);
-            let later = share.record(p, step + 3 * PARTS);
+            let reach = (RING_STAGES as u32 - 1) * PARTS;
+            share.fetch::<E, SLABS, NEAR>(p, step + reach, free, ahead.columns);
+            let later = share.record(p, step + reach + PARTS);
             let following = share.entries::<E>(p, next.word);
-            copy::copy_wait::<2>();
+            if deep {
+                copy::copy_wait::<2>();
+            } else {
+                copy::copy_wait::<1>();
+            }
             // What other lanes copied is there for all.
             warp::sync_lanes(u32::MAX);
             let operand = E::operand(entries.raw, entries.first, entries.there);
@@ -288,7 +310,8 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
                     operand,
                 );
             });
-            (next, ahead, entries) = (ahead, later, following);
+            next = if deep { ahead } else { later };
+            (ahead, entries) = (later, following);
             free = here;
             here = if here + each == end {
                 share.ring
@@ -373,8 +396,14 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
     }
 }
 
-impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize> Body
-    for Vectors<WINDOWS, PARTS, SLABS, BYTES>
+impl<
+    const WINDOWS: u32,
+    const PARTS: u32,
+    const SLABS: usize,
+    const BYTES: usize,
+    const RING_STAGES: usize,
+    const NEAR: bool,
+> Body for Vectors<WINDOWS, PARTS, SLABS, BYTES, RING_STAGES, NEAR>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: VectorElem>(p: &VectorsParams, _at: u64) {
