@@ -331,37 +331,33 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     )
 }
 
-/// Lines that a step looks up for A: its record, and values in eight rows.
-const STEP_LINES: f64 = 12.0;
-/// Lines that an L1 looks up per clock for rows of B, most of which it holds.
-const VECTOR_LINES: f64 = 0.7;
-/// One step of a window from record to multiplication, and what a window costs beside its steps.
-const VECTOR_STEP_US: f64 = 0.35;
-const WINDOW_US: f64 = 1.4;
+/// A window of the `vectors` family beside its steps: its head, first records, first rows of B, and its rows of C.
+const WINDOW_US: f64 = 1.6;
+/// One step when few warps work, and what it takes longer when all do.
+const VECTOR_STEP_US: f64 = 0.5;
+const CROWDED_STEP_US: f64 = 0.55;
 
-/// Steps of a window one after the other; a line of B for each vector and 128 bytes of columns.
+/// Warps take windows one after the other, and their steps; every vector's row of B comes from L2.
 fn predict_vectors(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (steps, longest) = (work.steps.0 as f64, work.steps.1 as f64);
     let element = row.dtype.bytes() as f64;
     let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
-    let slabs = f64::from(row.columns) * element / 128.0;
-    let lines = steps * tiles * (16.0 * slabs + STEP_LINES);
-    let lines_us = lines / (machine.issue / 4.0 * VECTOR_LINES) * 1e6;
-    let bytes = 16.0 * steps * (work.n as f64 * element / 32.0).ceil() * 32.0;
-    let bytes_us = bytes / gather_rate(work, machine, row.dtype) * 1e6;
     let (parts, windows) = (f64::from(row.parts), (work.m as f64 / 8.0).ceil());
-    let join = if row.parts > 1 { JOIN_US } else { 0.0 };
-    let chain = |steps: f64| WINDOW_US + join + (steps / parts).ceil() * VECTOR_STEP_US;
-    let resident = f64::from(machine.multiprocessors * row.min_blocks * row.items);
-    let waves = windows * tiles / resident;
-    let mean = chain(steps / windows.max(1.0));
-    let latency_us = chain(longest).max(waves * mean);
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [bytes_us.hypot(lines_us), 0.0, latency_us],
-    )
+    let b = (work.k * work.n) as f64 * element;
+    let hit = (0.6 * machine.l2_bytes as f64 / b.max(1.0)).min(1.0);
+    let bytes = 16.0 * steps * (work.n as f64 * element / 32.0).ceil() * 32.0;
+    // Where rows share columns, windows that run side by side do too, and a B that does not fit streams through L2 once.
+    let alone = (16.0 * steps / (work.entries as f64).max(1.0)).min(1.0);
+    let missing = (1.0 - hit) * (alone * bytes + (1.0 - alone) * b);
+    let gather_us = (bytes / machine.l2 + missing / machine.hbm) * 1e6;
+    let resident = f64::from(machine.multiprocessors * row.min_blocks * row.threads / 32);
+    let waves = windows * tiles * parts / resident;
+    let step_us = VECTOR_STEP_US + CROWDED_STEP_US * waves.min(1.0);
+    let uneven = if row.parts > 1 { 0.5 } else { 0.0 };
+    let mean_us = WINDOW_US + (steps / windows.max(1.0) / parts + uneven) * step_us;
+    let longest_us = WINDOW_US + (longest / parts).ceil() * step_us;
+    let latency_us = longest_us.max(waves * mean_us);
+    sum(work, machine, row.dtype, [gather_us, 0.0, latency_us])
 }
 
 /// Bytes a clock that shared memory takes and gives; sparse `wgmma` needs them all for B.
