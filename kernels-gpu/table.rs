@@ -102,16 +102,10 @@ macro_rules! for_each_kernel {
                 vectors_f16_n64_s8: Vector, F16, Vectors<1, 8, 1>;
                 vectors_f16_n128: Vector, F16, Vectors<4, 1, 2>;
                 vectors_f16_n128_s4: Vector, F16, Vectors<1, 4, 2>;
-                vectors_f16_n128_k2: Vector, F16, Vectors<4, 1, 2, 2, 2>;
-                vectors_f16_n128_k2n: Vector, F16, Vectors<4, 1, 2, 2, 2, true>;
-                vectors_f16_n64_k2n: Vector, F16, Vectors<4, 1, 1, 2, 2, true>;
-                vectors_f16_n128_s4k2n: Vector, F16, Vectors<1, 4, 2, 2, 2, true>;
-                vectors_f16_n128_s8: Vector, F16, Vectors<1, 8, 2>;
                 vectors_bf16_n64: Vector, Bf16, Vectors<4, 1, 1>;
                 vectors_bf16_n64_s8: Vector, Bf16, Vectors<1, 8, 1>;
                 vectors_bf16_n128: Vector, Bf16, Vectors<4, 1, 2>;
                 vectors_bf16_n128_s4: Vector, Bf16, Vectors<1, 4, 2>;
-                vectors_tf32_n32_s4: Vector, Tf32, Vectors<2, 4, 1, 4>;
                 vectors_tf32_n64: Vector, Tf32, Vectors<4, 1, 2, 4>;
                 vectors_tf32_n64_s4: Vector, Tf32, Vectors<1, 4, 2, 4>;
             }

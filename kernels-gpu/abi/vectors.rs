@@ -18,48 +18,31 @@ pub const fn record_bytes(wide: bool) -> usize {
     STEP_VECTORS * if wide { 4 } else { 2 } + WINDOW * 4
 }
 
+/// Stages of a warp's ring: one is multiplied while rows of B for the others arrive.
+pub const VECTOR_STAGES: usize = 3;
 /// Bytes of a slab in a stage: a row for each vector.
 pub const STAGE_SLAB: usize = STEP_VECTORS * SLAB_BYTES;
 
 /// Tile of the family: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn, against
 /// `SLABS` x 128 bytes of columns; elements have `BYTES` bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Vectors<
-    const WINDOWS: u32,
-    const PARTS: u32,
-    const SLABS: usize,
-    const BYTES: usize = 2,
-    const RING_STAGES: usize = 3,
-    const NEAR: bool = false,
->;
+pub struct Vectors<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize = 2>;
 
-impl<
-    const WINDOWS: u32,
-    const PARTS: u32,
-    const SLABS: usize,
-    const BYTES: usize,
-    const RING_STAGES: usize,
-    const NEAR: bool,
-> Vectors<WINDOWS, PARTS, SLABS, BYTES, RING_STAGES, NEAR>
+impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
+    Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
     /// Columns of a slab.
     pub const SLAB_COLUMNS: usize = SLAB_BYTES / BYTES;
     /// Bytes of a warp's ring. In the end it holds the warp's sums in f32, which are no more.
-    pub const RING: usize = RING_STAGES * SLABS * STAGE_SLAB;
+    pub const RING: usize = VECTOR_STAGES * SLABS * STAGE_SLAB;
 }
 
-impl<
-    const WINDOWS: u32,
-    const PARTS: u32,
-    const SLABS: usize,
-    const BYTES: usize,
-    const RING_STAGES: usize,
-    const NEAR: bool,
-> Tile for Vectors<WINDOWS, PARTS, SLABS, BYTES, RING_STAGES, NEAR>
+impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize> Tile
+    for Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
     const THREADS: u32 = 32 * WINDOWS * PARTS;
-    /// 24 warps, or 16 where rings of two slabs hold three stages.
-    const MIN_BLOCKS: u32 = if SLABS * RING_STAGES <= 4 { 24 } else { 16 } / (WINDOWS * PARTS);
+    /// 24 warps of one slab, 16 of two: as many as their rings fit.
+    const MIN_BLOCKS: u32 = if SLABS == 1 { 24 } else { 16 } / (WINDOWS * PARTS);
     const COLUMNS: u32 = (SLABS * SLAB_BYTES / BYTES) as u32;
     const ITEMS: u32 = WINDOWS;
     const PARTS: u32 = PARTS;

@@ -24,16 +24,6 @@ pub fn copy_async_16(to: u32, from: u64, bytes: u32) {
     );
 }
 
-/// As [`copy_async_16`], through L1: what other warps of the multiprocessor copy too is there already.
-#[inline(always)]
-pub fn copy_async_16_near(to: u32, from: u64, bytes: u32) {
-    ptx!(
-        "cp.async.ca.shared.global [{to}], [{from}], 16, {bytes};",
-        to = in(reg32) to, from = in(reg64) from, bytes = in(reg32) bytes,
-        options(nostack)
-    );
-}
-
 /// Closes a group of copies.
 #[inline(always)]
 pub fn copy_commit() {

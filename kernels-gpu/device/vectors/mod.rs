@@ -96,7 +96,7 @@ impl Share {
     /// Starts the copies of a step into a stage, eight lanes to a row. Where there is no vector, or no column, come zeros: zero
     /// times infinity is none.
     #[inline(always)]
-    fn fetch<E: VectorElem, const SLABS: usize, const NEAR: bool>(
+    fn fetch<E: VectorElem, const SLABS: usize>(
         &self,
         p: &VectorsParams,
         step: u32,
@@ -118,12 +118,7 @@ impl Share {
                     } else {
                         p.b
                     };
-                    let to = to + (s * STAGE_SLAB) as u32;
-                    if NEAR {
-                        copy::copy_async_16_near(to, from, bytes);
-                    } else {
-                        copy::copy_async_16(to, from, bytes);
-                    }
+                    copy::copy_async_16(to + (s * STAGE_SLAB) as u32, from, bytes);
                 });
             });
         }
@@ -142,45 +137,28 @@ impl Share {
     }
 }
 
-impl<
-    const WINDOWS: u32,
-    const PARTS: u32,
-    const SLABS: usize,
-    const BYTES: usize,
-    const RING_STAGES: usize,
-    const NEAR: bool,
-> Vectors<WINDOWS, PARTS, SLABS, BYTES, RING_STAGES, NEAR>
+impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
+    Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
-    /// Every `PARTS`-th step of a window from `part`. Rows of B arrive as many steps ahead as the ring has stages to spare, entries
-    /// of A one.
+    /// Every `PARTS`-th step of a window from `part`. Rows of B arrive two steps ahead, entries of A one.
     #[inline(always)]
     fn sum<E: VectorElem>(p: &VectorsParams, share: &Share, part: u32) -> [Slab; SLABS] {
-        const { assert!(RING_STAGES == 2 || RING_STAGES == 3) };
         let mut acc = [[[0f32; 4]; 4]; SLABS];
         let each = const { (SLABS * STAGE_SLAB) as u32 };
-        let (end, deep) = (share.ring + Self::RING as u32, RING_STAGES == 3);
+        let end = share.ring + Self::RING as u32;
         let mut step = part;
         let first = share.record(p, step);
         let mut next = share.record(p, step + PARTS);
-        let mut ahead = next;
-        share.fetch::<E, SLABS, NEAR>(p, step, share.ring, first.columns);
+        let mut ahead = share.record(p, step + 2 * PARTS);
+        share.fetch::<E, SLABS>(p, step, share.ring, first.columns);
         let mut entries = share.entries::<E>(p, first.word);
-        let (mut here, mut free) = (share.ring, share.ring + each);
-        if deep {
-            ahead = share.record(p, step + 2 * PARTS);
-            share.fetch::<E, SLABS, NEAR>(p, step + PARTS, free, next.columns);
-            free += each;
-        }
+        share.fetch::<E, SLABS>(p, step + PARTS, share.ring + each, next.columns);
+        let (mut here, mut free) = (share.ring, share.ring + 2 * each);
         while step < share.steps {
-            let reach = (RING_STAGES as u32 - 1) * PARTS;
-            share.fetch::<E, SLABS, NEAR>(p, step + reach, free, ahead.columns);
-            let later = share.record(p, step + reach + PARTS);
+            share.fetch::<E, SLABS>(p, step + 2 * PARTS, free, ahead.columns);
+            let later = share.record(p, step + 3 * PARTS);
             let following = share.entries::<E>(p, next.word);
-            if deep {
-                copy::copy_wait::<2>();
-            } else {
-                copy::copy_wait::<1>();
-            }
+            copy::copy_wait::<2>();
             // What other lanes copied is there for all.
             warp::sync_lanes(u32::MAX);
             let operand = E::operand(entries.raw, entries.first, entries.there);
@@ -192,8 +170,7 @@ impl<
                     operand,
                 );
             });
-            next = if deep { ahead } else { later };
-            (ahead, entries) = (later, following);
+            (next, ahead, entries) = (ahead, later, following);
             free = here;
             here = if here + each == end {
                 share.ring
@@ -278,14 +255,8 @@ impl<
     }
 }
 
-impl<
-    const WINDOWS: u32,
-    const PARTS: u32,
-    const SLABS: usize,
-    const BYTES: usize,
-    const RING_STAGES: usize,
-    const NEAR: bool,
-> Body for Vectors<WINDOWS, PARTS, SLABS, BYTES, RING_STAGES, NEAR>
+impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize> Body
+    for Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: VectorElem>(p: &VectorsParams, _at: u64) {
