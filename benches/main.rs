@@ -6,6 +6,7 @@
 mod case;
 mod check;
 mod conversions;
+mod decode;
 mod device;
 mod host_ops;
 mod layer;
@@ -40,7 +41,7 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, dense_to_blocks, csr_to_blocks, layer, levels, narrow,
-    /// nm_narrow, first_result, convert, read); all by default
+    /// nm_narrow, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -191,7 +192,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     ];
     let mut apart = apart.to_vec();
     apart.retain(|(op, _)| arguments.wants_apart(op));
-    if workloads.is_empty() && !first && apart.is_empty() {
+    let decode = arguments.wants_apart("decode");
+    if workloads.is_empty() && !first && apart.is_empty() && !decode {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -205,6 +207,16 @@ fn run(arguments: &Arguments) -> Result<bool> {
     println!("{} with driver {}", gpu.name, gpu.driver);
     if first {
         complete &= done("first_result", host_ops::first_result(&mut recorder));
+    }
+    if decode {
+        let chosen = decode::Selection {
+            filter: &arguments.filter,
+            columns: &arguments.columns,
+            dtypes: &arguments.dtype,
+            auto: arguments.auto,
+        };
+        let outcome = decode::run(gpu, arguments.effort(), &chosen, &mut recorder);
+        complete &= done("decode", outcome);
     }
     for (op, measure) in apart {
         complete &= done(op, measure(gpu, arguments.effort(), &mut recorder));

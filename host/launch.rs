@@ -1,6 +1,7 @@
 //! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched. Conversions to
 //! blocks likewise. The only place that launches a kernel.
 
+mod bitmap;
 mod convert;
 mod gather;
 mod maps;
@@ -10,6 +11,8 @@ mod prune;
 mod sampled;
 mod scatter;
 mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
 mod softmax;
 mod turns;
 mod vectors;
@@ -28,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
+use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
@@ -136,6 +140,8 @@ pub(crate) enum Launch {
     Gather(Box<Gather>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
+    /// Family `bitmap`.
+    Bitmaps(Box<Bitmaps>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
     /// Family `vectors`.
@@ -166,6 +172,15 @@ impl Launch {
                     out,
                 )?)))
             }
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Bitmap => {
+                Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
+                    device,
+                    row,
+                    form,
+                    extents,
+                    (runs, columns),
+                )?)))
+            }
             (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Vector => {
                 let a = (runs, columns);
                 let product = VectorProduct::new(device, row, form, extents, a)?;
@@ -187,6 +202,7 @@ impl Launch {
             Launch::Gather(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
+            Launch::Bitmaps(launch) => launch.row(),
             Launch::Vectors(launch) => launch.row(),
         }
     }
@@ -197,6 +213,7 @@ impl Launch {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
+            Launch::Bitmaps(launch) => launch.fits(runs, columns),
             Launch::Vectors(launch) => launch.fits(runs, columns),
         }
     }
@@ -221,6 +238,7 @@ impl Launch {
             Launch::Gather(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
+            Launch::Bitmaps(launch) => launch.bytes(),
             Launch::Vectors(launch) => launch.bytes(),
         }
     }
@@ -231,6 +249,7 @@ impl Launch {
             Launch::Gather(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
+            Launch::Bitmaps(launch) => launch.describe(),
             Launch::Vectors(launch) => launch.describe(),
         }
     }
@@ -246,6 +265,7 @@ impl Launch {
                 Launch::Gather(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
+                Launch::Bitmaps(launch) => launch.run(raw, stream),
                 Launch::Vectors(launch) => launch.run(raw, stream),
             }
         }

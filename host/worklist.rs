@@ -72,6 +72,13 @@ impl Runs {
                 let slots = a.pattern().row_slots() as u32;
                 (0..rows as u32).map(|row| (row * slots, slots)).collect()
             }
+            // Only how many there are: tiles are found by their starts.
+            AnySparse::Bitmap(a) => a
+                .pattern()
+                .row_counts()
+                .into_iter()
+                .map(|n| (0, n))
+                .collect(),
             AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
         };
         Some(Runs::new(runs))

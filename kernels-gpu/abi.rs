@@ -1,6 +1,7 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod bitmap;
 mod convert;
 mod levels;
 mod narrow;
@@ -9,9 +10,12 @@ mod prune;
 mod sampled;
 mod scatter;
 mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
 mod softmax;
 mod vectors;
 mod wgmma;
+pub use bitmap::*;
 pub use convert::*;
 pub use levels::*;
 pub use narrow::*;
@@ -20,6 +24,8 @@ pub use prune::*;
 pub use sampled::*;
 pub use scatter::*;
 pub use sddmm::*;
+pub use sddmm_staged::*;
+pub use sddmm_tiles::*;
 pub use softmax::*;
 pub use vectors::*;
 pub use wgmma::*;
@@ -114,6 +120,8 @@ pub enum WalkKind {
     Block,
     /// Two of every four neighbours in a row, with their positions: N:M.
     Nm,
+    /// Bits and values by tiles of 64 x 64: bitmap.
+    Bitmap,
     /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
     Vector,
     /// No sparse operand.
@@ -174,6 +182,8 @@ markers! {
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Nm`].
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Bitmap`].
+    Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Vector`].
     Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Direct`].

@@ -199,6 +199,26 @@ macro_rules! for_each_kernel {
                 sddmm_csr_bf16_k256: Csr, Bf16, Dots<32, 8, 1, 8, 5>;
                 sddmm_csr_bf16_any32: Csr, Bf16, Dots<8, 1, 4, 4, 5>;
             }
+            sddmm_staged "sddmm_staged" SddmmStagedParams sm_90a Sampled {
+                sddmm_staged_f32_k64: Csr, F32, StagedDots<8, 2, 4>;
+                sddmm_staged_f32_k128: Csr, F32, StagedDots<16, 2, 4>;
+                sddmm_staged_f32_k256: Csr, F32, StagedDots<32, 2, 4>;
+                sddmm_staged_f32_k512: Csr, F32, StagedDots<32, 4, 4>;
+            }
+            sddmm_tiles "sddmm_tiles" SddmmTilesParams sm_90a Sampled {
+                sddmm_tiles_f16_n256: Csr, F16, PickTile<4, BOTH_ROWS>;
+                sddmm_tiles_f16_n128: Csr, F16, PickTile<2, BOTH_ROWS>;
+                sddmm_tiles_f16_n64: Csr, F16, PickTile<1, BOTH_ROWS>;
+                sddmm_tiles_f16_n256t: Csr, F16, PickTile<4, BOTH_COLUMNS>;
+                sddmm_tiles_f16_n64t: Csr, F16, PickTile<1, BOTH_COLUMNS>;
+                sddmm_tiles_bf16_n256: Csr, Bf16, PickTile<4, BOTH_ROWS>;
+                sddmm_tiles_bf16_n128: Csr, Bf16, PickTile<2, BOTH_ROWS>;
+                sddmm_tiles_bf16_n64: Csr, Bf16, PickTile<1, BOTH_ROWS>;
+                sddmm_tiles_bf16_n256t: Csr, Bf16, PickTile<4, BOTH_COLUMNS>;
+                sddmm_tiles_bf16_n64t: Csr, Bf16, PickTile<1, BOTH_COLUMNS>;
+                sddmm_tiles_tf32_n128: Csr, Tf32, PickTile<2, BOTH_ROWS, 4>;
+                sddmm_tiles_tf32_n64: Csr, Tf32, PickTile<1, BOTH_ROWS, 4>;
+            }
             nm "nm" NmParams sm_90a Product {
                 nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
                 nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
@@ -206,6 +226,32 @@ macro_rules! for_each_kernel {
                 nm_bf16_256x192: Nm, Bf16, TwoOfFour<2, 3>;
                 nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
+            }
+            bitmap "bitmap" BitmapParams sm_90a Product {
+                bitmap_f16_64x16: Bits, F16, BitTile<1, 16, true>;
+                bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
+                bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
+                bitmap_f16_256x16_p: Bits, F16, BitTile<4, 16, true, 1>;
+                bitmap_f16_256x16_2: Bits, F16, BitTile<4, 16, true, 2>;
+                bitmap_f16_256x32_2: Bits, F16, BitTile<4, 32, true, 2>;
+                bitmap_f16_256x64_2: Bits, F16, BitTile<4, 64, true, 2>;
+                bitmap_f16_64x32: Bits, F16, BitTile<1, 32, true>;
+                bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
+                bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;
+                bitmap_f16_64x64: Bits, F16, BitTile<1, 64, true>;
+                bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
+                bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
+                bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
+                bitmap_bf16_64x16: Bits, Bf16, BitTile<1, 16, true>;
+                bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
+                bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
+                bitmap_bf16_64x32: Bits, Bf16, BitTile<1, 32, true>;
+                bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;
+                bitmap_bf16_256x32: Bits, Bf16, BitTile<4, 32, true>;
+                bitmap_bf16_64x64: Bits, Bf16, BitTile<1, 64, true>;
+                bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
+                bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
+                bitmap_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false>;
             }
             prune "prune" PruneParams sm_80 Compression {
                 prune_f16: Direct, F16, Word32;

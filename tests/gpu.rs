@@ -3,6 +3,7 @@
 //! run on the CPU executor does so too, which tests the expectations.
 
 mod batched;
+mod bitmap;
 mod cases;
 mod convert;
 mod dense;

@@ -57,7 +57,9 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
-        "wgmma" | "sampled" | "narrow" => hopper >= 4 && ampere + sparse == 0,
+        "wgmma" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" => {
+            hopper >= 4 && ampere + sparse == 0
+        }
         "block" | "vectors" => hopper + sparse == 0 && ampere > 0,
         // Loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {

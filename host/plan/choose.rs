@@ -337,6 +337,7 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
 /// Words that say where the entries (blocks) are: one each, for N:M one for 16.
 fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
     let each = match host {
+        AnySparse::Bitmap(a) => return a.pattern().words().len() as u64,
         AnySparse::Nm(_) => 16,
         _ => block.0 * block.1,
     };

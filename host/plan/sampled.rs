@@ -12,7 +12,7 @@ use einsparse_formats::Format;
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use super::choose::{alignment_of, known_variant, leading};
-use super::{Choice, Options};
+use super::{Choice, Options, Precision};
 use crate::context::Context;
 use crate::cost::Samples;
 use crate::device::Stream;
@@ -21,7 +21,8 @@ use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
 use crate::launch::{Places, RawSampled, SampledExtents, SampledLaunch};
-use crate::registry::{Scalar, block_of, find as row_of};
+use crate::panes::chunks;
+use crate::registry::{Dtype, Scalar, block_of, find as row_of};
 use crate::tensor::{Operand, SparseTensor};
 use crate::worklist::Runs;
 use choose::Sampling;
@@ -74,7 +75,9 @@ struct Pattern<'a> {
 
 fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
     match (s.runs(), crate::tensor::columns_of(s.pattern())) {
-        (Some(runs), Some(columns)) if !matches!(s.format(), Format::Nm { .. }) => {
+        (Some(runs), Some(columns))
+            if !matches!(s.format(), Format::Nm { .. } | Format::Bitmap) =>
+        {
             Ok(Pattern { runs, columns })
         }
         _ => Err(Error::Operand {
@@ -102,8 +105,8 @@ impl Context {
         self.plan_sampled_with(text, operands, out, &Options::default())
     }
 
-    /// [`Context::plan_sampled`] with a variant by name, or less alignment of X and Y than the operands have; the other
-    /// options change nothing here.
+    /// [`Context::plan_sampled`] with a variant by name, less alignment of X and Y than the operands have, or leave to
+    /// round f32 to TF32; the other options change nothing here.
     ///
     /// # Errors
     /// As [`Context::plan_sampled`]; [`Error::NoKernel`] where the variant does not exist or does not take the operands.
@@ -211,6 +214,13 @@ fn sampling<'f, T: Scalar>(
             k,
             entries: places.runs.total * (places.block.0 * places.block.1) as u64,
             index_slots: places.columns.len() as u64,
+            chunks: match T::DTYPE {
+                Dtype::F32 if options.precision == Precision::Full => 0,
+                Dtype::F32 | Dtype::F16 | Dtype::Bf16 if places.block == (1, 1) => {
+                    chunks(places.runs, places.columns)
+                }
+                _ => 0,
+            },
             passes,
         },
         distances: [ldx, ldy],

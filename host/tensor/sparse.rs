@@ -33,7 +33,11 @@ pub(crate) struct DeviceArrays {
 
 /// The column (block column) of every slot, for N:M the words of positions; formats of columns have none.
 pub(crate) fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
-    let of_axis_1 = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
+    let of_axis_1 = [
+        Role::Coordinate { axis: 1 },
+        Role::Positions { axis: 1 },
+        Role::Bits,
+    ];
     let arrays = tensor.arrays();
     let found = arrays.iter().find(|a| of_axis_1.contains(&a.role));
     found.map(|a| a.data)

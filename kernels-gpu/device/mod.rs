@@ -25,6 +25,8 @@ macro_rules! unroll {
 }
 
 // A family is a compilation of its own: it should not check the bodies of all the others.
+#[cfg(any(family = "bitmap", not(target_arch = "nvptx64")))]
+mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
 #[cfg(any(family = "convert", not(target_arch = "nvptx64")))]
@@ -45,8 +47,16 @@ mod ptx;
 mod sampled;
 #[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]
 mod scatter;
-#[cfg(any(family = "sddmm", not(target_arch = "nvptx64")))]
+#[cfg(any(
+    family = "sddmm",
+    family = "sddmm_staged",
+    not(target_arch = "nvptx64")
+))]
 mod sddmm;
+#[cfg(any(family = "sddmm_staged", not(target_arch = "nvptx64")))]
+mod sddmm_staged;
+#[cfg(any(family = "sddmm_tiles", not(target_arch = "nvptx64")))]
+mod sddmm_tiles;
 #[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
 mod softmax;
 #[cfg(any(family = "spmm", not(target_arch = "nvptx64")))]
@@ -59,6 +69,7 @@ mod walk;
     family = "wgmma",
     family = "narrow",
     family = "sampled",
+    family = "sddmm_tiles",
     family = "nm",
     family = "nm_narrow",
     family = "levels",

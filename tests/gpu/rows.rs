@@ -8,11 +8,10 @@ use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, sma
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream, Tensor};
 
-/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, other orders of axes their own
-/// expressions.
+/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones, other
+/// orders of axes their own expressions.
 pub fn takes_any(row: &Row) -> bool {
-    let temp = std::env::var("EINSPARSE_TEST_FAMILY").is_ok_and(|f| f != row.family);
-    row.is_plain() && row.walk != WalkKind::Nm && !temp
+    row.is_plain() && ![WalkKind::Nm, WalkKind::Bitmap].contains(&row.walk)
 }
 
 /// Formats a row is run with.
@@ -33,7 +32,7 @@ pub fn formats(row: &Row) -> Vec<String> {
         WalkKind::GroupCoo => ["groupcoo:4", "groupcoo:8", "groupcoo:16"]
             .map(String::from)
             .into(),
-        WalkKind::Direct | WalkKind::Nm => Vec::new(),
+        WalkKind::Direct | WalkKind::Nm | WalkKind::Bitmap => Vec::new(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
             [format!("bsr:{b}"), format!("blockcoo:{b}")]

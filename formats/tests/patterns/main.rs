@@ -1,6 +1,7 @@
 //! Patterns, conversions, statistics and bridges.
 
 mod advice;
+mod bitmap;
 mod bridges;
 mod conversions;
 mod dense;

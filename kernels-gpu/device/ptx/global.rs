@@ -120,6 +120,24 @@ pub fn store_b16(addr: u64, v: u32) {
     ptx!("st.global.u16 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) v, options(nostack));
 }
 
+/// [`store_b32`] where `ok`.
+#[inline(always)]
+pub fn store_b32_if(addr: u64, v: u32, ok: bool) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u32 [{addr}], {v}; }}",
+        addr = in(reg64) addr, v = in(reg32) v, ok = in(reg32) ok as u32, options(nostack)
+    );
+}
+
+/// [`store_b16`] where `ok`.
+#[inline(always)]
+pub fn store_b16_if(addr: u64, v: u32, ok: bool) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u16 [{addr}], {v}; }}",
+        addr = in(reg64) addr, v = in(reg32) v, ok = in(reg32) ok as u32, options(nostack)
+    );
+}
+
 /// Orders this thread's earlier writes before its later ones for the whole GPU, and likewise reads.
 #[inline(always)]
 pub fn fence_gpu() {
