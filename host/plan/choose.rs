@@ -19,7 +19,7 @@ use crate::einsum::{Activation, Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
-use crate::registry::{Scalar, block_of};
+use crate::registry::{Scalar, WalkKind, block_of, refuses};
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -282,10 +282,9 @@ fn problem<T: Scalar>(
     );
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
+    let by_entries = refuses(WalkKind::Vector, &host.format()).is_none();
     let steps = match crate::strips::block_columns(host) {
-        Some(columns) if block == (1, 1) && !matches!(host, AnySparse::Nm(_)) => {
-            sampled_steps(&runs.rows, columns)
-        }
+        Some(columns) if by_entries => sampled_steps(&runs.rows, columns),
         _ => (0, 0),
     };
     let work = Work {
