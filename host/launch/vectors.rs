@@ -71,7 +71,7 @@ fn records(steps: &[VectorStep], wide: bool) -> Vec<u32> {
         if wide {
             columns.copy_from_slice(&step.columns);
         } else {
-            let pairs = step.columns.chunks_exact(2);
+            let (pairs, _) = step.columns.as_chunks::<2>();
             for (word, pair) in columns.iter_mut().zip(pairs) {
                 *word = pair[0] | pair[1] << 16;
             }
