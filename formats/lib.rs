@@ -47,6 +47,7 @@ pub mod proptest;
 pub mod reference;
 pub mod reorder;
 pub mod stats;
+pub mod vectors;
 
 pub use any::AnySparse;
 pub use bitmap::{Bitmap, BitmapPattern};

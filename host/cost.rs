@@ -5,6 +5,7 @@ mod gather;
 mod sampled;
 
 mod bitmap;
+mod vectors;
 
 use std::fmt;
 
@@ -96,6 +97,8 @@ pub struct Work {
     pub index_slots: u64,
     /// Entries (blocks) of the longest row.
     pub longest: u64,
+    /// Steps of sixteen columns of eight rows, and those of the longest eight rows; 0 where A is made of blocks.
+    pub steps: (u64, u64),
     /// Extents of a block; (1, 1) for single entries.
     pub block: (usize, usize),
     /// How many B and C there are for one A.
@@ -173,6 +176,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Bitmap => bitmap::predict(row, work, machine),
+        WalkKind::Vector => vectors::predict(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }

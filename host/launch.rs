@@ -16,6 +16,7 @@ mod sddmm_staged;
 mod sddmm_tiles;
 mod softmax;
 mod turns;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
+use vectors::VectorProduct;
 
 pub(crate) use attention::{AttentionExtents, AttentionLaunch};
 pub use attention::{RawAttention, RawHeads};
@@ -145,6 +147,8 @@ pub(crate) enum Launch {
     Bitmaps(Box<Bitmaps>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
+    /// Family `vectors`.
+    Vectors(Box<VectorProduct>),
 }
 
 impl Launch {
@@ -180,6 +184,11 @@ impl Launch {
                     (runs, columns),
                 )?)))
             }
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Vector => {
+                let a = (runs, columns);
+                let product = VectorProduct::new(device, row, form, extents, a)?;
+                Ok(Launch::Vectors(Box::new(product)))
+            }
             (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device,
                 row,
@@ -201,6 +210,7 @@ impl Launch {
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
             Launch::Bitmaps(launch) => launch.row(),
+            Launch::Vectors(launch) => launch.row(),
         }
     }
 
@@ -211,6 +221,7 @@ impl Launch {
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
             Launch::Bitmaps(launch) => launch.fits(runs, columns),
+            Launch::Vectors(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -235,6 +246,7 @@ impl Launch {
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
             Launch::Bitmaps(launch) => launch.bytes(),
+            Launch::Vectors(launch) => launch.bytes(),
         }
     }
 
@@ -245,6 +257,7 @@ impl Launch {
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
             Launch::Bitmaps(launch) => launch.describe(),
+            Launch::Vectors(launch) => launch.describe(),
         }
     }
 
@@ -260,6 +273,7 @@ impl Launch {
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
                 Launch::Bitmaps(launch) => launch.run(raw, stream),
+                Launch::Vectors(launch) => launch.run(raw, stream),
             }
         }
     }

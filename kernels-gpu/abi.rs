@@ -14,6 +14,7 @@ mod sddmm;
 mod sddmm_staged;
 mod sddmm_tiles;
 mod softmax;
+mod vectors;
 mod wgmma;
 pub use attention::*;
 pub use bitmap::*;
@@ -28,6 +29,7 @@ pub use sddmm::*;
 pub use sddmm_staged::*;
 pub use sddmm_tiles::*;
 pub use softmax::*;
+pub use vectors::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -124,6 +126,8 @@ pub enum WalkKind {
     Nm,
     /// Bits and values by tiles of 64 x 64: bitmap.
     Bitmap,
+    /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
+    Vector,
     /// No sparse operand.
     Direct,
 }
@@ -133,7 +137,7 @@ pub enum WalkKind {
 pub enum Zeros {
     /// Never multiplied: a NaN in B reaches only rows of C that own an entry there.
     Strict,
-    /// Zeros inside a stored block are multiplied like any value.
+    /// Zeros inside a stored block, or beside an entry in a column of eight rows, are multiplied like any value.
     Dense,
 }
 
@@ -184,6 +188,8 @@ markers! {
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Bitmap`].
     Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Vector`].
+    Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

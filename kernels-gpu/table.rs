@@ -115,6 +115,18 @@ macro_rules! for_each_kernel {
                 block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
                 block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
             }
+            vectors "vectors" VectorsParams sm_80 Product {
+                vectors_f16_n64: Vector, F16, Vectors<4, 1, 1>;
+                vectors_f16_n64_s8: Vector, F16, Vectors<1, 8, 1>;
+                vectors_f16_n128: Vector, F16, Vectors<4, 1, 2>;
+                vectors_f16_n128_s4: Vector, F16, Vectors<1, 4, 2>;
+                vectors_bf16_n64: Vector, Bf16, Vectors<4, 1, 1>;
+                vectors_bf16_n64_s8: Vector, Bf16, Vectors<1, 8, 1>;
+                vectors_bf16_n128: Vector, Bf16, Vectors<4, 1, 2>;
+                vectors_bf16_n128_s4: Vector, Bf16, Vectors<1, 4, 2>;
+                vectors_tf32_n64: Vector, Tf32, Vectors<4, 1, 2, 4>;
+                vectors_tf32_n64_s4: Vector, Tf32, Vectors<1, 4, 2, 4>;
+            }
             wgmma "wgmma" WgmmaParams sm_90a Product {
                 wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
                 wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;

@@ -64,6 +64,8 @@ mod softmax;
 #[cfg(any(family = "spmm", not(target_arch = "nvptx64")))]
 mod spmm;
 mod tile;
+#[cfg(any(family = "vectors", not(target_arch = "nvptx64")))]
+mod vectors;
 mod walk;
 #[cfg(any(
     family = "attention",

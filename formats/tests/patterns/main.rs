@@ -11,3 +11,4 @@ mod reorder;
 mod round_trips;
 mod speed;
 mod statistics;
+mod vectors;
