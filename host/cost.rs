@@ -4,6 +4,8 @@
 mod gather;
 mod sampled;
 
+mod bitmap;
+
 use std::fmt;
 
 use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, WalkKind};
@@ -170,7 +172,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
-        WalkKind::Bitmap => predict_bitmap(row, work, machine),
+        WalkKind::Bitmap => bitmap::predict(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
@@ -305,45 +307,6 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
         machine,
         row.dtype,
         [gather_us, turns * tile_us, START_US].map(|us| us * items),
-    )
-}
-
-/// Clocks of a scheduler to expand a square of 16 x 16, whatever is in it.
-const SQUARE_CLOCKS: f64 = 60.0;
-/// Filling the ring of stages, and the carry of a strip that is cut.
-const BITMAP_START_US: f64 = 2.0;
-
-/// Positions are expanded at one rate, however many entries there are; B comes through L2 for every strip.
-fn predict_bitmap(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    let (m, k) = (work.m as f64, work.k as f64);
-    let tiles = (work.n as f64 / f64::from(row.columns)).ceil().max(1.0);
-    let strips = (m / f64::from(row.block.0)).ceil();
-    let b = strips * k * tiles * f64::from(row.columns) * row.dtype.bytes() as f64;
-    let gather_us = b / machine.l2 * 1e6;
-    let squares = (m / 16.0).ceil() * (k / 16.0).ceil() * tiles;
-    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
-    // Rows of B element by element are a warp's work of its own.
-    let slow = if row.vector == 1 { 8.0 } else { 1.0 };
-    let expand = slow * squares * SQUARE_CLOCKS / machine.issue;
-    // Sums of strips that several thread blocks share are written and read again.
-    let resident = f64::from(machine.multiprocessors * row.min_blocks);
-    let parts = (resident / (strips * tiles)).max(1.0);
-    let carry = parts * f64::from(row.columns) * 0.01;
-    // What A would take as a bitmap, whatever it is stored in now.
-    let words = (work.m.div_ceil(64) * work.k.div_ceil(64) * 137) as u64;
-    let work = &Work {
-        index_slots: words,
-        ..*work
-    };
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [
-            gather_us,
-            expand.max(arithmetic) * 1e6,
-            BITMAP_START_US + carry,
-        ],
     )
 }
 

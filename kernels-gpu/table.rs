@@ -234,27 +234,17 @@ macro_rules! for_each_kernel {
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
             }
             bitmap "bitmap" BitmapParams sm_90a Product {
-                bitmap_f16_64x16: Bits, F16, BitTile<1, 16, true>;
                 bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
                 bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
-                bitmap_f16_256x16_p: Bits, F16, BitTile<4, 16, true, 1>;
-                bitmap_f16_256x16_2: Bits, F16, BitTile<4, 16, true, 2>;
-                bitmap_f16_256x32_2: Bits, F16, BitTile<4, 32, true, 2>;
-                bitmap_f16_256x64_2: Bits, F16, BitTile<4, 64, true, 2>;
-                bitmap_f16_64x32: Bits, F16, BitTile<1, 32, true>;
                 bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
                 bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;
-                bitmap_f16_64x64: Bits, F16, BitTile<1, 64, true>;
                 bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
                 bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
                 bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
-                bitmap_bf16_64x16: Bits, Bf16, BitTile<1, 16, true>;
                 bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
                 bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
-                bitmap_bf16_64x32: Bits, Bf16, BitTile<1, 32, true>;
                 bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;
                 bitmap_bf16_256x32: Bits, Bf16, BitTile<4, 32, true>;
-                bitmap_bf16_64x64: Bits, Bf16, BitTile<1, 64, true>;
                 bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
                 bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
                 bitmap_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false>;
