@@ -65,6 +65,9 @@ pub struct Arguments {
     /// Of ours only what the plan takes, no forced variants
     #[arg(long)]
     pub auto: bool,
+    /// Of ours only these rows of the table beside what the plan takes, and no calibration: a comparison, not a record
+    #[arg(long, value_delimiter = ',')]
+    pub variant: Vec<String>,
     /// Show the selected workloads and stop
     #[arg(long)]
     list: bool,

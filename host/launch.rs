@@ -186,8 +186,12 @@ impl Launch {
                 let product = VectorProduct::new(device, row, form, extents, a)?;
                 Ok(Launch::Vectors(Box::new(product)))
             }
-            (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
-                device, row, form, extents, runs,
+            (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, spans),
             )?))),
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,

@@ -16,6 +16,14 @@ macro_rules! for_each_kernel {
                 spmm_csr_f32_n128_s2: Csr, F32, SubWarp<32, 4, 1, 8, 2>;
                 spmm_csr_f32_n128_s4: Csr, F32, SubWarp<32, 4, 1, 8, 4>;
                 spmm_csr_f32_n256_s4: Csr, F32, SubWarp<32, 4, 2, 4, 4>;
+                spmm_csr_f32_n128_l8: Csr, F32, SubWarp<8, 4, 4, 4, 1>;
+                spmm_csr_f32_n128_l8_s4: Csr, F32, SubWarp<8, 4, 4, 4, 4>;
+                spmm_csr_f32_n128_l16: Csr, F32, SubWarp<16, 4, 2, 4, 1>;
+                spmm_csr_f32_n32_s8: Csr, F32, SubWarp<8, 4, 1, 8, 8>;
+                spmm_csr_f32_n32_s16: Csr, F32, SubWarp<8, 4, 1, 8, 16>;
+                spmm_csr_f32_n64_s8: Csr, F32, SubWarp<16, 4, 1, 8, 8>;
+                spmm_csr_f32_n128_t512_s2: Csr, F32, SubWarp<8, 4, 4, 4, 2, 512>;
+                spmm_csr_f32_n128_t512_s8: Csr, F32, SubWarp<8, 4, 4, 4, 8, 512>;
                 spmm_csr_f32_any8: Csr, F32, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_f32_any128: Csr, F32, SubWarp<32, 1, 4, 4, 1>;
@@ -48,6 +56,11 @@ macro_rules! for_each_kernel {
                 spmm_csr_f16_n64_s4: Csr, F16, SubWarp<8, 8, 1, 8, 4>;
                 spmm_csr_f16_n128_s4: Csr, F16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_csr_f16_n256_s4: Csr, F16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_csr_f16_n128_l8: Csr, F16, SubWarp<8, 8, 2, 4, 1>;
+                spmm_csr_f16_n128_l8_s4: Csr, F16, SubWarp<8, 8, 2, 4, 4>;
+                spmm_csr_f16_n256_l16: Csr, F16, SubWarp<16, 8, 2, 4, 1>;
+                spmm_csr_f16_n64_s8: Csr, F16, SubWarp<8, 8, 1, 8, 8>;
+                spmm_csr_f16_n64_s16: Csr, F16, SubWarp<8, 8, 1, 8, 16>;
                 spmm_csr_f16_any8: Csr, F16, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_f16_any128: Csr, F16, SubWarp<32, 1, 4, 4, 1>;
@@ -66,6 +79,11 @@ macro_rules! for_each_kernel {
                 spmm_csr_bf16_n64_s4: Csr, Bf16, SubWarp<8, 8, 1, 8, 4>;
                 spmm_csr_bf16_n128_s4: Csr, Bf16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_csr_bf16_n256_s4: Csr, Bf16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_csr_bf16_n128_l8: Csr, Bf16, SubWarp<8, 8, 2, 4, 1>;
+                spmm_csr_bf16_n128_l8_s4: Csr, Bf16, SubWarp<8, 8, 2, 4, 4>;
+                spmm_csr_bf16_n256_l16: Csr, Bf16, SubWarp<16, 8, 2, 4, 1>;
+                spmm_csr_bf16_n64_s8: Csr, Bf16, SubWarp<8, 8, 1, 8, 8>;
+                spmm_csr_bf16_n64_s16: Csr, Bf16, SubWarp<8, 8, 1, 8, 16>;
                 spmm_csr_bf16_any8: Csr, Bf16, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_bf16_any128: Csr, Bf16, SubWarp<32, 1, 4, 4, 1>;
@@ -228,27 +246,17 @@ macro_rules! for_each_kernel {
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
             }
             bitmap "bitmap" BitmapParams sm_90a Product {
-                bitmap_f16_64x16: Bits, F16, BitTile<1, 16, true>;
                 bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
                 bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
-                bitmap_f16_256x16_p: Bits, F16, BitTile<4, 16, true, 1>;
-                bitmap_f16_256x16_2: Bits, F16, BitTile<4, 16, true, 2>;
-                bitmap_f16_256x32_2: Bits, F16, BitTile<4, 32, true, 2>;
-                bitmap_f16_256x64_2: Bits, F16, BitTile<4, 64, true, 2>;
-                bitmap_f16_64x32: Bits, F16, BitTile<1, 32, true>;
                 bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
                 bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;
-                bitmap_f16_64x64: Bits, F16, BitTile<1, 64, true>;
                 bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
                 bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
                 bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
-                bitmap_bf16_64x16: Bits, Bf16, BitTile<1, 16, true>;
                 bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
                 bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
-                bitmap_bf16_64x32: Bits, Bf16, BitTile<1, 32, true>;
                 bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;
                 bitmap_bf16_256x32: Bits, Bf16, BitTile<4, 32, true>;
-                bitmap_bf16_64x64: Bits, Bf16, BitTile<1, 64, true>;
                 bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
                 bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
                 bitmap_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false>;

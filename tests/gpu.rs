@@ -4,6 +4,7 @@
 
 mod batched;
 mod bitmap;
+mod bundles;
 mod cases;
 mod convert;
 mod dense;

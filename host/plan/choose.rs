@@ -203,6 +203,7 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
     let matrix = match find(operands, &form.sparse)? {
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
+            spans: a.spans(),
             columns: crate::strips::block_columns(a.pattern()).unwrap_or(&[]),
             block: stored_block(&problem),
             stored: problem.work.index_slots as usize,

@@ -12,9 +12,7 @@ const AHEAD: u32 = 32;
 /// Five at the most.
 type Starts = [u32; 8];
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
-    BitTile<GROUPS, N, ALIGNED, WAY>
-{
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     #[inline(always)]
     pub(super) fn produce(p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.

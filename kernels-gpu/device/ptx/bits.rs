@@ -99,34 +99,6 @@ pub fn expand(w: Weights, bits: u32, from: u32) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// [`expand`] by predicates.
-#[inline(always)]
-pub fn expand_predicated(w: Weights, bits: u32, from: u32) -> [u32; 4] {
-    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
-    ptx!(
-        "{{ .reg .pred p<8>; .reg .b32 t<8>; .reg .b32 h<4>; .reg .b32 q;",
-        "mov.b32 q, {q}; mov.b32 {a}, 0; mov.b32 {b}, 0; mov.b32 {c}, 0; mov.b32 {d}, 0;",
-        "and.b32 t0, {w}, 0x1; setp.ne.u32 p0, t0, 0; and.b32 t1, {w}, 0x100; setp.ne.u32 p1, t1, 0;",
-        "and.b32 t2, {w}, 0x10000; setp.ne.u32 p2, t2, 0; and.b32 t3, {w}, 0x1000000; setp.ne.u32 p3, t3, 0;",
-        "and.b32 t4, {w}, 0x2; setp.ne.u32 p4, t4, 0; and.b32 t5, {w}, 0x200; setp.ne.u32 p5, t5, 0;",
-        "and.b32 t6, {w}, 0x20000; setp.ne.u32 p6, t6, 0; and.b32 t7, {w}, 0x2000000; setp.ne.u32 p7, t7, 0;",
-        "@p0 ld.shared.u16 {a}, [q]; @p0 mad.lo.u32 q, {one}, 2, q;",
-        "@p1 ld.shared.u16 h0, [q]; @p1 mad.lo.u32 q, {one}, 2, q;",
-        "@p2 ld.shared.u16 {b}, [q]; @p2 mad.lo.u32 q, {one}, 2, q;",
-        "@p3 ld.shared.u16 h1, [q]; @p3 mad.lo.u32 q, {one}, 2, q;",
-        "@p4 ld.shared.u16 {c}, [q]; @p4 mad.lo.u32 q, {one}, 2, q;",
-        "@p5 ld.shared.u16 h2, [q]; @p5 mad.lo.u32 q, {one}, 2, q;",
-        "@p6 ld.shared.u16 {d}, [q]; @p6 mad.lo.u32 q, {one}, 2, q;",
-        "@p7 ld.shared.u16 h3, [q];",
-        "@p1 prmt.b32 {a}, {a}, h0, 0x5410; @p3 prmt.b32 {b}, {b}, h1, 0x5410;",
-        "@p5 prmt.b32 {c}, {c}, h2, 0x5410; @p7 prmt.b32 {d}, {d}, h3, 0x5410; }}",
-        a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-        w = in(reg32) bits, q = in(reg32) from, one = in(reg32) w.high[0],
-        options(nostack)
-    );
-    [a, b, c, d]
-}
-
 /// The inclusive sum of `value` over the lanes of a warp up to this one. Every lane must call it together.
 #[inline(always)]
 pub fn scan(value: u32) -> u32 {
