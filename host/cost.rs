@@ -1,10 +1,9 @@
 //! What a variant will cost on a machine: bytes over HBM, bytes gathered through L2, instructions,
 //! arithmetic. The numbers that tune live here and nowhere else.
 
+mod bitmap;
 mod gather;
 mod sampled;
-
-mod bitmap;
 mod vectors;
 
 use std::fmt;
