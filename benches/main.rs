@@ -7,6 +7,7 @@ mod attention;
 mod case;
 mod check;
 mod conversions;
+mod decode;
 mod device;
 mod host_ops;
 mod layer;
@@ -41,7 +42,7 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, levels,
-    /// narrow, nm_narrow, first_result, convert, read); all by default
+    /// narrow, nm_narrow, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -65,6 +66,9 @@ pub struct Arguments {
     /// Of ours only what the plan takes, no forced variants
     #[arg(long)]
     pub auto: bool,
+    /// Of ours only these rows of the table beside what the plan takes, and no calibration: a comparison, not a record
+    #[arg(long, value_delimiter = ',')]
+    pub variant: Vec<String>,
     /// Show the selected workloads and stop
     #[arg(long)]
     list: bool,
@@ -193,7 +197,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     ];
     let mut apart = apart.to_vec();
     apart.retain(|(op, _)| arguments.wants_apart(op));
-    if workloads.is_empty() && !first && apart.is_empty() {
+    let decode = arguments.wants_apart("decode");
+    if workloads.is_empty() && !first && apart.is_empty() && !decode {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -207,6 +212,16 @@ fn run(arguments: &Arguments) -> Result<bool> {
     println!("{} with driver {}", gpu.name, gpu.driver);
     if first {
         complete &= done("first_result", host_ops::first_result(&mut recorder));
+    }
+    if decode {
+        let chosen = decode::Selection {
+            filter: &arguments.filter,
+            columns: &arguments.columns,
+            dtypes: &arguments.dtype,
+            auto: arguments.auto,
+        };
+        let outcome = decode::run(gpu, arguments.effort(), &chosen, &mut recorder);
+        complete &= done("decode", outcome);
     }
     for (op, measure) in apart {
         complete &= done(op, measure(gpu, arguments.effort(), &mut recorder));

@@ -24,6 +24,8 @@ const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 pub struct Einsparse {
     context: Context,
     auto_only: bool,
+    /// Forced variants, where not all.
+    chosen: Vec<String>,
     /// Tensors of the current workload and element type, by format: patterns of millions of entries are not
     /// converted for each variant again.
     stored: RefCell<Vec<(String, Rc<dyn Any>)>>,
@@ -63,13 +65,14 @@ macro_rules! by_dtype {
 
 pub(crate) use by_dtype;
 
-/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out.
-pub fn open(auto_only: bool) -> Result<Einsparse> {
+/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out, `chosen` all but those, where there are any.
+pub fn open(auto_only: bool, chosen: Vec<String>) -> Result<Einsparse> {
     let context = Context::cuda(0).map_err(text)?;
     let stored = RefCell::default();
     Ok(Einsparse {
         context,
         auto_only,
+        chosen,
         stored,
     })
 }
@@ -348,6 +351,7 @@ impl Engine for Einsparse {
             }
             Err(reason) => println!("einsparse on {}: {reason}", case.problem.workload),
         }
+        all.retain(|name| name == "auto" || self.chosen.is_empty() || self.chosen.contains(name));
         all
     }
 

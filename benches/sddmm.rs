@@ -15,7 +15,8 @@ use crate::timing::{Times, measure};
 use einsparse::driver::RawStream;
 use einsparse::formats::{Csr, Dense, bf16, f16};
 use einsparse::registry::Scalar;
-use einsparse::{Context, Options, RawSampled, SparseTensor};
+use einsparse::{Context, Options, Precision, RawSampled, SparseTensor};
+use std::time::Instant;
 
 /// Name of the operation.
 pub const OP: &str = "sddmm";
@@ -43,14 +44,20 @@ pub fn workloads(all: &mut Vec<Workload>) {
         })
         .collect();
     let uniform = |density| Source::Uniform(4096, 4096, density);
-    let others: [(&str, Source, &'static [usize]); 4] = [
+    let others: [(&str, Source, &'static [usize]); 6] = [
         ("rmat17", Source::Rmat(17), &[64, 128]),
         ("uniform-4096x4096-d0.2", uniform(0.2), &[64, 256]),
+        ("uniform-4096x4096-d0.1", uniform(0.1), &[64, 256]),
         ("uniform-4096x4096-d0.05", uniform(0.05), &[64, 256]),
         (
             "attention-4096",
             Source::Attention(4096, 256, 0.05),
             &[64, 128],
+        ),
+        (
+            "attention-12288",
+            Source::Attention(12288, 256, 0.05),
+            &[128],
         ),
     ];
     own.extend(others.map(|(name, source, ns)| Workload {
@@ -87,6 +94,7 @@ struct Sweep<'a> {
     context: Context,
     cusparse: Option<CuSparseSddmm>,
     cublas: Option<CuBlas>,
+    cublas_tf32: Option<CuBlas>,
     recorder: &'a mut Recorder,
     tally: Tally,
 }
@@ -105,6 +113,7 @@ pub fn run(
         context: Context::cuda(0).map_err(text)?,
         cusparse: CuSparseSddmm::open(gpu).map_err(said).ok(),
         cublas: CuBlas::open(gpu, false).map_err(said).ok(),
+        cublas_tf32: CuBlas::open(gpu, true).map_err(said).ok(),
         recorder,
         tally: Tally::default(),
     };
@@ -172,13 +181,20 @@ impl Sweep<'_> {
         let mut next = 0;
         while next < names.len() {
             let options = Options {
+                precision: if case.dtype == Dtype::Tf32 {
+                    Precision::Tf32
+                } else {
+                    Precision::Full
+                },
                 variant: names[next].clone(),
                 ..Options::default()
             };
+            let start = Instant::now();
             let plan = self
                 .context
                 .plan_sampled_with(EXPRESSION, &operands, tensor, &options)
                 .map_err(text)?;
+            let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
             if next == 0 && !(self.arguments.auto || self.arguments.is_quick()) {
                 let all = plan.choice().candidates.iter();
                 names.extend(all.map(|c| Some(c.name.to_owned())));
@@ -201,6 +217,7 @@ impl Sweep<'_> {
             let row = Row {
                 engine: "einsparse".into(),
                 variant: names[next].clone().unwrap_or_else(|| "auto".into()),
+                prepare_ms: Some(prepare_ms),
                 prepared_bytes: Some(bytes),
                 zeros: "strict".into(),
                 note: taken.into(),
@@ -234,14 +251,24 @@ impl Sweep<'_> {
         }
         let (m, n, _) = case.problem.extents();
         let bytes = m * n * case.dtype.size();
-        if let Some(cublas) = self.cublas.take() {
-            if self.arguments.wants_engine("cublas") && bytes <= DENSE_LIMIT {
+        let tf32 = case.dtype == Dtype::Tf32;
+        let (library, name) = if tf32 {
+            (self.cublas_tf32.take(), "cublas-tf32")
+        } else {
+            (self.cublas.take(), "cublas")
+        };
+        if let Some(cublas) = library {
+            if self.arguments.wants_engine(name) && bytes <= DENSE_LIMIT {
                 let whole = Buffer::new(bytes)?;
                 let (extents, pointers) = ([m, case.k, n], [case.x.ptr, case.y.ptr, whole.ptr]);
                 let run = Box::new(|| cublas.gemm_by_rows(case.dtype, extents, pointers));
-                self.record(case, None, row("cublas", "dense"), run)?;
+                self.record(case, None, row(name, "dense"), run)?;
             }
-            self.cublas = Some(cublas);
+            if tf32 {
+                self.cublas_tf32 = Some(cublas);
+            } else {
+                self.cublas = Some(cublas);
+            }
         }
         Ok(())
     }
@@ -272,6 +299,7 @@ impl Sweep<'_> {
         self.recorder.add(Row {
             engine: row.engine,
             variant: row.variant,
+            prepare_ms: row.prepare_ms,
             prepared_bytes: row.prepared_bytes,
             zeros: row.zeros,
             note,

@@ -1,8 +1,8 @@
 //! A sparse tensor whose format is known only at run time.
 
 use crate::{
-    BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo, IndexArray, Nm,
-    Pattern,
+    Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo,
+    IndexArray, Nm, Pattern,
 };
 
 /// A sparse tensor in any of the formats.
@@ -26,6 +26,8 @@ pub enum AnySparse<T> {
     BlockGroupCoo(BlockGroupCoo<T>),
     /// Two of every four neighbours.
     Nm(Nm<T>),
+    /// Bits and values.
+    Bitmap(Bitmap<T>),
 }
 
 macro_rules! each {
@@ -40,6 +42,7 @@ macro_rules! each {
             AnySparse::BlockCoo($s) => $body,
             AnySparse::BlockGroupCoo($s) => $body,
             AnySparse::Nm($s) => $body,
+            AnySparse::Bitmap($s) => $body,
         }
     };
 }
@@ -72,7 +75,8 @@ variants!(
     GroupCoo,
     BlockCoo,
     BlockGroupCoo,
-    Nm
+    Nm,
+    Bitmap
 );
 
 impl<T: Element> AnySparse<T> {

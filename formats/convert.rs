@@ -1,6 +1,7 @@
 //! Conversions between the formats: free functions, in parallel, and thin `TryFrom` over them.
 //! Matrices go by way of CSR, tensors of other orders by way of COO. From CSR nothing is sorted.
 
+mod bitmap;
 mod block;
 mod choice;
 mod compressed;
@@ -13,6 +14,7 @@ mod nm;
 mod tasks;
 mod unblock;
 
+pub use bitmap::{bitmap_to_csr, csr_to_bitmap, dense_to_bitmap};
 pub use block::{csr_to_block_coo, csr_to_block_group_coo, csr_to_bsr};
 pub use choice::BlockChoice;
 pub use compressed::{

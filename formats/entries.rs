@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AnySparse, Element, Format, Nm, PAD, Role};
+use crate::{AnySparse, Bitmap, Element, Format, Nm, PAD, Role};
 
 /// Index to value, for what is stored; in lexicographic order.
 pub type Entries = BTreeMap<Vec<usize>, f64>;
@@ -12,6 +12,9 @@ impl<T: Element> AnySparse<T> {
     pub fn entries(&self) -> Entries {
         if let AnySparse::Nm(a) = self {
             return of_nm(a);
+        }
+        if let AnySparse::Bitmap(a) = self {
+            return of_bitmap(a);
         }
         let block = match self.format() {
             Format::Bsr { block }
@@ -38,8 +41,8 @@ impl<T: Element> AnySparse<T> {
                     Role::Offsets { axis } => {
                         index[axis] = data.partition_point(|&o| o as usize <= p) - 1;
                     }
-                    // Only N:M has them, see below.
-                    Role::Positions { .. } => {}
+                    // Only N:M and bitmaps have them, see below.
+                    Role::Positions { .. } | Role::Bits | Role::Starts => {}
                 }
             }
             if index.contains(&(PAD as usize)) {
@@ -56,6 +59,16 @@ impl<T: Element> AnySparse<T> {
         }
         found
     }
+}
+
+/// The slots of a bitmap matrix that a bit stands for.
+fn of_bitmap<T: Element>(a: &Bitmap<T>) -> Entries {
+    let [rows, columns] = a.pattern().coordinates();
+    let places = rows.iter().zip(&columns).zip(a.values());
+    places
+        .filter(|((row, _), _)| **row != PAD)
+        .map(|((&row, &column), value)| (vec![row as usize, column as usize], value.to_f64()))
+        .collect()
 }
 
 /// The slots of N:M that are no fill, each from its group's place and its own.

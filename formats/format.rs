@@ -41,6 +41,8 @@ pub enum Format {
         /// Blocks in a group.
         group: Option<usize>,
     },
+    /// A bit for each place, by tiles, and the values of the bits that are set.
+    Bitmap,
     /// At most `n` of every `m` neighbours of a row, at fixed places in memory. 2 of 4 is the one ratio that is stored.
     Nm {
         /// Stored slots of a group.
@@ -57,6 +59,7 @@ impl fmt::Display for Format {
             Format::Csr => f.write_str("csr"),
             Format::Csc => f.write_str("csc"),
             Format::Ell => f.write_str("ell"),
+            Format::Bitmap => f.write_str("bitmap"),
             Format::Bsr { block: (m, k) } => write!(f, "bsr:{m}x{k}"),
             Format::BlockCoo { block: (m, k) } => write!(f, "blockcoo:{m}x{k}"),
             Format::Nm { n, m } => write!(f, "nm:{n}:{m}"),
@@ -98,6 +101,7 @@ impl FromStr for Format {
             ["csr"] => Format::Csr,
             ["csc"] => Format::Csc,
             ["ell"] => Format::Ell,
+            ["bitmap"] => Format::Bitmap,
             ["bsr", b] => Format::Bsr {
                 block: block(text, b)?,
             },
@@ -139,7 +143,7 @@ impl FromStr for Format {
     }
 }
 
-const FORMS: &str = "not a format: coo, csr, csc, ell, bsr:RxC, blockcoo:RxC, \
+const FORMS: &str = "not a format: coo, csr, csc, ell, bitmap, bsr:RxC, blockcoo:RxC, \
     groupcoo[:G][@AXIS], blockgroupcoo:RxC[:G] or nm:2:4 wanted";
 
 fn refuse(text: &str, reason: &str) -> FormatError {

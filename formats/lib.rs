@@ -16,6 +16,7 @@
 
 pub mod advice;
 mod any;
+mod bitmap;
 mod block_coo;
 mod block_group_coo;
 mod bsr;
@@ -46,8 +47,10 @@ pub mod proptest;
 pub mod reference;
 pub mod reorder;
 pub mod stats;
+pub mod vectors;
 
 pub use any::AnySparse;
+pub use bitmap::{Bitmap, BitmapPattern};
 pub use block_coo::{BlockCoo, BlockCooPattern};
 pub use block_group_coo::{BlockGroupCoo, BlockGroupCooPattern};
 pub use bsr::{Bsr, BsrPattern};

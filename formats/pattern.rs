@@ -24,6 +24,10 @@ pub enum Role {
         /// The axis.
         axis: usize,
     },
+    /// A bit for each place, and offsets between them ([`BitmapPattern`](crate::BitmapPattern)).
+    Bits,
+    /// Where the values of each tile start ([`BitmapPattern`](crate::BitmapPattern)).
+    Starts,
     /// Places within groups of neighbours on an axis, packed into the bits of words ([`NmPattern`](crate::NmPattern)).
     /// Unpacked, `AK`.
     Positions {

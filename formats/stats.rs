@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use crate::bitmap;
 use crate::convert::{block_row_counts, check_groups};
 use crate::group_coo::check_axis;
 use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, check, nm};
@@ -212,6 +213,11 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
             };
             (format, index, blocks * area(block))
         }
+        Format::Bitmap => {
+            let (tiles, units) = bitmap_units(csr)?;
+            let index = tiles * (bitmap::WORDS as u128 + 1) + 1;
+            (format, index, units * bitmap::ALIGN as u128)
+        }
         Format::Nm { n, m } => {
             let words = words(csr, n, m)?;
             let word_slots = nm::WORD / nm::GROUP * nm::KEPT;
@@ -232,6 +238,24 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         values,
         padding: values - nnz,
     })
+}
+
+/// Tiles of a bitmap, and the units of slots that their entries take.
+fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
+    let grid = bitmap::checked_grid(csr.rows(), csr.cols())?;
+    let units = (0..grid.down).into_par_iter().map(|down| {
+        let mut counts = vec![0; grid.across];
+        for row in down * bitmap::TILE..((down + 1) * bitmap::TILE).min(csr.rows()) {
+            for &col in &csr.columns()[csr.row(row)] {
+                counts[col as usize / bitmap::TILE] += 1;
+            }
+        }
+        counts
+            .into_iter()
+            .map(|n| bitmap::units(n) as u128)
+            .sum::<u128>()
+    });
+    Ok((grid.tiles() as u128, units.sum()))
 }
 
 /// Words of positions in N:M, if its groups hold the entries.

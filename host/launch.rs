@@ -2,6 +2,7 @@
 //! blocks likewise. The only place that launches a kernel.
 
 mod attention;
+mod bitmap;
 mod convert;
 mod gather;
 mod maps;
@@ -11,8 +12,11 @@ mod prune;
 mod sampled;
 mod scatter;
 mod sddmm;
+mod sddmm_staged;
+mod sddmm_tiles;
 mod softmax;
 mod turns;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -28,9 +32,11 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
+use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
+use vectors::VectorProduct;
 
 pub(crate) use attention::{AttentionExtents, AttentionLaunch};
 pub use attention::{RawAttention, RawHeads};
@@ -137,8 +143,12 @@ pub(crate) enum Launch {
     Gather(Box<Gather>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
+    /// Family `bitmap`.
+    Bitmaps(Box<Bitmaps>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
+    /// Family `vectors`.
+    Vectors(Box<VectorProduct>),
 }
 
 impl Launch {
@@ -165,8 +175,26 @@ impl Launch {
                     out,
                 )?)))
             }
-            (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
-                device, row, form, extents, runs,
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Bitmap => {
+                Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
+                    device,
+                    row,
+                    form,
+                    extents,
+                    (runs, columns),
+                )?)))
+            }
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Vector => {
+                let a = (runs, columns);
+                let product = VectorProduct::new(device, row, form, extents, a)?;
+                Ok(Launch::Vectors(Box::new(product)))
+            }
+            (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, spans),
             )?))),
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,
@@ -181,6 +209,8 @@ impl Launch {
             Launch::Gather(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
+            Launch::Bitmaps(launch) => launch.row(),
+            Launch::Vectors(launch) => launch.row(),
         }
     }
 
@@ -190,6 +220,8 @@ impl Launch {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
+            Launch::Bitmaps(launch) => launch.fits(runs, columns),
+            Launch::Vectors(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -213,6 +245,8 @@ impl Launch {
             Launch::Gather(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
+            Launch::Bitmaps(launch) => launch.bytes(),
+            Launch::Vectors(launch) => launch.bytes(),
         }
     }
 
@@ -222,6 +256,8 @@ impl Launch {
             Launch::Gather(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
+            Launch::Bitmaps(launch) => launch.describe(),
+            Launch::Vectors(launch) => launch.describe(),
         }
     }
 
@@ -236,6 +272,8 @@ impl Launch {
                 Launch::Gather(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
+                Launch::Bitmaps(launch) => launch.run(raw, stream),
+                Launch::Vectors(launch) => launch.run(raw, stream),
             }
         }
     }

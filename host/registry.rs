@@ -49,8 +49,8 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
     let grouped =
         |axis: usize| (axis != 0).then(|| format!("walks rows, but {format} groups axis {axis}"));
     match (walk, format) {
-        (WalkKind::Csr, Format::Coo | Format::Csr | Format::Ell) => None,
-        (WalkKind::Csr, Format::GroupCoo { axis, .. }) => grouped(*axis),
+        (WalkKind::Csr | WalkKind::Vector, Format::Coo | Format::Csr | Format::Ell) => None,
+        (WalkKind::Csr | WalkKind::Vector, Format::GroupCoo { axis, .. }) => grouped(*axis),
         (WalkKind::GroupCoo, Format::GroupCoo { axis, group }) => match group {
             Some(g) if g % 4 == 0 => grouped(*axis),
             g => Some(format!(
@@ -63,6 +63,7 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
             Format::Bsr { .. } | Format::BlockCoo { .. } | Format::BlockGroupCoo { .. },
         ) => None,
         (WalkKind::Nm, Format::Nm { .. }) => None,
+        (WalkKind::Bitmap, Format::Bitmap) => None,
         (walk, format) => Some(format!("walks {}, the operand is {format}", describe(walk))),
     }
 }
@@ -73,6 +74,8 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::GroupCoo => "aligned groups of entries in row order",
         WalkKind::Block => "dense blocks in block row order",
         WalkKind::Nm => "two of every four neighbours in a row",
+        WalkKind::Bitmap => "bits and values by tiles",
+        WalkKind::Vector => "entries in row order, as columns of eight rows",
         WalkKind::Direct => "no sparse operand",
     }
 }

@@ -69,14 +69,20 @@ pub(crate) enum Source<'a> {
     Blocks(&'a Runs, &'a [u32], (usize, usize), bool),
 }
 
-/// Array of block columns of a format of blocks; of positions for N:M.
+/// Array of columns (block columns) of a matrix whose rows lie one after the other; of positions for N:M, of bits for
+/// bitmaps.
 pub(crate) fn block_columns<T: Element>(matrix: &AnySparse<T>) -> Option<&[u32]> {
     match matrix {
         AnySparse::Bsr(a) => Some(a.pattern().columns()),
         AnySparse::BlockCoo(a) => Some(a.pattern().block_cols()),
         AnySparse::BlockGroupCoo(a) => Some(a.pattern().block_cols()),
         AnySparse::Nm(a) => Some(a.pattern().meta()),
-        _ => None,
+        AnySparse::Bitmap(a) => Some(a.pattern().words()),
+        AnySparse::Csr(a) => Some(a.pattern().columns()),
+        AnySparse::Ell(a) => Some(a.pattern().columns()),
+        AnySparse::Coo(a) => a.pattern().coords().get(1).map(Vec::as_slice),
+        AnySparse::GroupCoo(a) => a.pattern().others().first().map(Vec::as_slice),
+        AnySparse::Csc(_) => None,
     }
 }
 

@@ -2,6 +2,8 @@
 //! takes. Long rows are cut for balance; rows are ordered by length so that neighbours finish together
 //! (row swizzle, Sputnik, arXiv 2006.10901, section 5.1.3).
 
+mod bundles;
+
 use einsparse_formats::{AnySparse, Element, PAD};
 use einsparse_kernels::abi::{Item, Slot, WHOLE_ROW};
 use rayon::prelude::*;
@@ -28,6 +30,14 @@ impl Runs {
             total,
             longest,
         }
+    }
+
+    /// First slot and count of every row, as kernels read them.
+    pub fn spans(&self) -> Vec<[u32; 2]> {
+        self.rows
+            .par_iter()
+            .map(|&(start, len)| [start, len])
+            .collect()
     }
 
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
@@ -72,6 +82,13 @@ impl Runs {
                 let slots = a.pattern().row_slots() as u32;
                 (0..rows as u32).map(|row| (row * slots, slots)).collect()
             }
+            // Only how many there are: tiles are found by their starts.
+            AnySparse::Bitmap(a) => a
+                .pattern()
+                .row_counts()
+                .into_iter()
+                .map(|n| (0, n))
+                .collect(),
             AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
         };
         Some(Runs::new(runs))
@@ -209,7 +226,7 @@ fn class(len: u32) -> usize {
 mod tests {
     use super::*;
 
-    fn runs(lens: &[u32]) -> Runs {
+    pub(super) fn runs(lens: &[u32]) -> Runs {
         let mut at = 0;
         Runs::new(
             lens.iter()

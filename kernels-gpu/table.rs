@@ -16,6 +16,14 @@ macro_rules! for_each_kernel {
                 spmm_csr_f32_n128_s2: Csr, F32, SubWarp<32, 4, 1, 8, 2>;
                 spmm_csr_f32_n128_s4: Csr, F32, SubWarp<32, 4, 1, 8, 4>;
                 spmm_csr_f32_n256_s4: Csr, F32, SubWarp<32, 4, 2, 4, 4>;
+                spmm_csr_f32_n128_l8: Csr, F32, SubWarp<8, 4, 4, 4, 1>;
+                spmm_csr_f32_n128_l8_s4: Csr, F32, SubWarp<8, 4, 4, 4, 4>;
+                spmm_csr_f32_n128_l16: Csr, F32, SubWarp<16, 4, 2, 4, 1>;
+                spmm_csr_f32_n32_s8: Csr, F32, SubWarp<8, 4, 1, 8, 8>;
+                spmm_csr_f32_n32_s16: Csr, F32, SubWarp<8, 4, 1, 8, 16>;
+                spmm_csr_f32_n64_s8: Csr, F32, SubWarp<16, 4, 1, 8, 8>;
+                spmm_csr_f32_n128_t512_s2: Csr, F32, SubWarp<8, 4, 4, 4, 2, 512>;
+                spmm_csr_f32_n128_t512_s8: Csr, F32, SubWarp<8, 4, 4, 4, 8, 512>;
                 spmm_csr_f32_any8: Csr, F32, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_f32_any128: Csr, F32, SubWarp<32, 1, 4, 4, 1>;
@@ -48,6 +56,11 @@ macro_rules! for_each_kernel {
                 spmm_csr_f16_n64_s4: Csr, F16, SubWarp<8, 8, 1, 8, 4>;
                 spmm_csr_f16_n128_s4: Csr, F16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_csr_f16_n256_s4: Csr, F16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_csr_f16_n128_l8: Csr, F16, SubWarp<8, 8, 2, 4, 1>;
+                spmm_csr_f16_n128_l8_s4: Csr, F16, SubWarp<8, 8, 2, 4, 4>;
+                spmm_csr_f16_n256_l16: Csr, F16, SubWarp<16, 8, 2, 4, 1>;
+                spmm_csr_f16_n64_s8: Csr, F16, SubWarp<8, 8, 1, 8, 8>;
+                spmm_csr_f16_n64_s16: Csr, F16, SubWarp<8, 8, 1, 8, 16>;
                 spmm_csr_f16_any8: Csr, F16, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_f16_any128: Csr, F16, SubWarp<32, 1, 4, 4, 1>;
@@ -66,6 +79,11 @@ macro_rules! for_each_kernel {
                 spmm_csr_bf16_n64_s4: Csr, Bf16, SubWarp<8, 8, 1, 8, 4>;
                 spmm_csr_bf16_n128_s4: Csr, Bf16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_csr_bf16_n256_s4: Csr, Bf16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_csr_bf16_n128_l8: Csr, Bf16, SubWarp<8, 8, 2, 4, 1>;
+                spmm_csr_bf16_n128_l8_s4: Csr, Bf16, SubWarp<8, 8, 2, 4, 4>;
+                spmm_csr_bf16_n256_l16: Csr, Bf16, SubWarp<16, 8, 2, 4, 1>;
+                spmm_csr_bf16_n64_s8: Csr, Bf16, SubWarp<8, 8, 1, 8, 8>;
+                spmm_csr_bf16_n64_s16: Csr, Bf16, SubWarp<8, 8, 1, 8, 16>;
                 spmm_csr_bf16_any8: Csr, Bf16, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_bf16_any128: Csr, Bf16, SubWarp<32, 1, 4, 4, 1>;
@@ -96,6 +114,18 @@ macro_rules! for_each_kernel {
                 block_tf32_b16_any: Block, Tf32, MmaTile<16, 1, 4, false>;
                 block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
                 block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
+            }
+            vectors "vectors" VectorsParams sm_80 Product {
+                vectors_f16_n64: Vector, F16, Vectors<4, 1, 1>;
+                vectors_f16_n64_s8: Vector, F16, Vectors<1, 8, 1>;
+                vectors_f16_n128: Vector, F16, Vectors<4, 1, 2>;
+                vectors_f16_n128_s4: Vector, F16, Vectors<1, 4, 2>;
+                vectors_bf16_n64: Vector, Bf16, Vectors<4, 1, 1>;
+                vectors_bf16_n64_s8: Vector, Bf16, Vectors<1, 8, 1>;
+                vectors_bf16_n128: Vector, Bf16, Vectors<4, 1, 2>;
+                vectors_bf16_n128_s4: Vector, Bf16, Vectors<1, 4, 2>;
+                vectors_tf32_n64: Vector, Tf32, Vectors<4, 1, 2, 4>;
+                vectors_tf32_n64_s4: Vector, Tf32, Vectors<1, 4, 2, 4>;
             }
             wgmma "wgmma" WgmmaParams sm_90a Product {
                 wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
@@ -187,6 +217,26 @@ macro_rules! for_each_kernel {
                 sddmm_csr_bf16_k256: Csr, Bf16, Dots<32, 8, 1, 8, 5>;
                 sddmm_csr_bf16_any32: Csr, Bf16, Dots<8, 1, 4, 4, 5>;
             }
+            sddmm_staged "sddmm_staged" SddmmStagedParams sm_90a Sampled {
+                sddmm_staged_f32_k64: Csr, F32, StagedDots<8, 2, 4>;
+                sddmm_staged_f32_k128: Csr, F32, StagedDots<16, 2, 4>;
+                sddmm_staged_f32_k256: Csr, F32, StagedDots<32, 2, 4>;
+                sddmm_staged_f32_k512: Csr, F32, StagedDots<32, 4, 4>;
+            }
+            sddmm_tiles "sddmm_tiles" SddmmTilesParams sm_90a Sampled {
+                sddmm_tiles_f16_n256: Csr, F16, PickTile<4, BOTH_ROWS>;
+                sddmm_tiles_f16_n128: Csr, F16, PickTile<2, BOTH_ROWS>;
+                sddmm_tiles_f16_n64: Csr, F16, PickTile<1, BOTH_ROWS>;
+                sddmm_tiles_f16_n256t: Csr, F16, PickTile<4, BOTH_COLUMNS>;
+                sddmm_tiles_f16_n64t: Csr, F16, PickTile<1, BOTH_COLUMNS>;
+                sddmm_tiles_bf16_n256: Csr, Bf16, PickTile<4, BOTH_ROWS>;
+                sddmm_tiles_bf16_n128: Csr, Bf16, PickTile<2, BOTH_ROWS>;
+                sddmm_tiles_bf16_n64: Csr, Bf16, PickTile<1, BOTH_ROWS>;
+                sddmm_tiles_bf16_n256t: Csr, Bf16, PickTile<4, BOTH_COLUMNS>;
+                sddmm_tiles_bf16_n64t: Csr, Bf16, PickTile<1, BOTH_COLUMNS>;
+                sddmm_tiles_tf32_n128: Csr, Tf32, PickTile<2, BOTH_ROWS, 4>;
+                sddmm_tiles_tf32_n64: Csr, Tf32, PickTile<1, BOTH_ROWS, 4>;
+            }
             nm "nm" NmParams sm_90a Product {
                 nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
                 nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
@@ -194,6 +244,22 @@ macro_rules! for_each_kernel {
                 nm_bf16_256x192: Nm, Bf16, TwoOfFour<2, 3>;
                 nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
+            }
+            bitmap "bitmap" BitmapParams sm_90a Product {
+                bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
+                bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
+                bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
+                bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;
+                bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
+                bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
+                bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
+                bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
+                bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
+                bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;
+                bitmap_bf16_256x32: Bits, Bf16, BitTile<4, 32, true>;
+                bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
+                bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
+                bitmap_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false>;
             }
             prune "prune" PruneParams sm_80 Compression {
                 prune_f16: Direct, F16, Word32;

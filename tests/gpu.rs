@@ -4,6 +4,8 @@
 
 mod attention;
 mod batched;
+mod bitmap;
+mod bundles;
 mod cases;
 mod convert;
 mod dense;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    AnySparse, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format, GroupCoo,
-    Nm, nm,
+    AnySparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format,
+    GroupCoo, Nm, nm,
 };
 
 impl<T: Element> AnySparse<T> {
@@ -25,6 +25,7 @@ impl<T: Element> AnySparse<T> {
             AnySparse::BlockCoo(a) => block_coo_to_csr(a),
             AnySparse::BlockGroupCoo(a) => block_group_coo_to_csr(a),
             AnySparse::Nm(a) => nm_to_csr(a),
+            AnySparse::Bitmap(a) => bitmap_to_csr(a),
         }
     }
 
@@ -85,6 +86,7 @@ fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<AnySparse<T>, Fo
         Format::Csc => csr_to_csc(csr)?.into(),
         Format::Bsr { block } => csr_to_bsr(csr, block)?.into(),
         Format::Ell => csr_to_ell(csr)?.into(),
+        Format::Bitmap => csr_to_bitmap(csr)?.into(),
         Format::GroupCoo { axis: 0, group } => csr_to_group_coo(csr, group)?.into(),
         Format::GroupCoo { axis, group } => {
             coo_to_group_coo(&csr_to_coo(csr)?, axis, group)?.into()
@@ -117,6 +119,8 @@ thin! {
     BlockCoo -> Csr = block_coo_to_csr;
     BlockGroupCoo -> Csr = block_group_coo_to_csr;
     Nm -> Csr = nm_to_csr;
+    Bitmap -> Csr = bitmap_to_csr;
+    Csr -> Bitmap = csr_to_bitmap;
     Csr -> Coo = csr_to_coo;
     GroupCoo -> Coo = group_coo_to_coo;
     Csr -> Csc = csr_to_csc;

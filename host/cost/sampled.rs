@@ -1,9 +1,11 @@
 //! What products at the places of a pattern (SDDMM) cost.
 
-use einsparse_kernels::abi::{Dtype, SAMPLES, WalkKind};
+use einsparse_kernels::abi::{
+    CHUNK, Dtype, PANEL_BYTES, SAMPLES, SLAB, STAGED_BYTES, STRIP, WalkKind,
+};
 use einsparse_kernels::table::Row;
 
-use super::{BURST_US, Cost, ISSUE_SHARE, ITEM_US, LAUNCH_US, LINES_PER_CLOCK, Machine};
+use super::{BURST_US, Cost, ISSUE_SHARE, ITEM_US, LAUNCH_US, LINES_PER_CLOCK, Machine, START_US};
 
 /// An SDDMM by the numbers that decide its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +20,8 @@ pub struct Samples {
     pub entries: u64,
     /// Words that say where they are.
     pub index_slots: u64,
+    /// Chunks of 128 rows and 64 columns that hold entries: what kernels over dense tiles compute.
+    pub chunks: u64,
     /// How often the values pass: written, and read for `+=` and for a mask.
     pub passes: usize,
 }
@@ -36,10 +40,12 @@ impl Samples {
     }
 }
 
-/// Predicts one row of the families `sampled` and `sddmm`.
+/// Predicts one row of the families `sampled`, `sddmm` and `sddmm_tiles`.
 pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     let parts = match row.walk {
         WalkKind::Block => windows(row, work, machine),
+        _ if row.family == "sddmm_staged" => staged(row, work, machine),
+        _ if row.family == "sddmm_tiles" => tiles(row, work, machine),
         _ => gathers(row, work, machine),
     };
     let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;
@@ -59,6 +65,79 @@ fn windows(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let copies = 1.0 + 16.0 / f64::from(row.block.1);
     let compute_us = work.flops() / machine.wgmma.max(1.0) * 1e6;
     [compute_us * copies / 2.0, compute_us, ITEM_US]
+}
+
+/// Clocks of a multiprocessor for a stage of a dense tile, for each of its chunks of 64 columns: 256 of `wgmma`, and waits.
+const CHUNK_CLOCKS: f64 = 350.0;
+/// For each slab of 64 rows of X or Y that a stage brings through L2.
+const SLAB_CLOCKS: f64 = 182.0;
+/// Of a tile beside its stages, and for each chunk of it: sums out of the registers.
+const TILE_CLOCKS: f64 = 900.0;
+const OUT_CLOCKS: f64 = 250.0;
+/// For each slab, rounding it to TF32 where it lies.
+const ROUND_CLOCKS: f64 = 190.0;
+/// For each entry that is picked.
+const PICK_CLOCKS: f64 = 0.3;
+/// What the first tile takes more than a persistent thread block's start: its picks come after its place in the list.
+const TILES_START_US: f64 = 0.5;
+/// And each of its stages.
+const STAGE_START_US: f64 = 0.15;
+/// Clocks of a microsecond.
+const CLOCKS_PER_US: f64 = 1755.0;
+
+/// Clocks that a tile takes a multiprocessor.
+pub(crate) fn tile_clocks(row: &Row, stages: usize, entries: f64) -> f64 {
+    let chunks = f64::from(row.columns) / CHUNK as f64;
+    let round = if row.dtype == Dtype::Tf32 {
+        ROUND_CLOCKS
+    } else {
+        0.0
+    };
+    let stage = (CHUNK_CLOCKS * chunks).max(SLAB_CLOCKS * (2.0 + chunks)) + round * (2.0 + chunks);
+    let out = OUT_CLOCKS * chunks * row.dtype.bytes() as f64 / 2.0;
+    stages as f64 * stage + TILE_CLOCKS + out + entries * PICK_CLOCKS
+}
+
+/// Dense tiles one after the other on every multiprocessor.
+fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
+    let across = row.columns as usize / CHUNK;
+    let tiles = (work.chunks as f64 / across as f64)
+        .max((work.m as f64 / STRIP as f64).min(work.chunks as f64));
+    let stages = work.k.div_ceil(PANEL_BYTES / row.dtype.bytes());
+    let speed = machine.l2 / Machine::H200.l2 * CLOCKS_PER_US;
+    let entries = work.entries as f64 / tiles.max(1.0);
+    let turns = tiles / f64::from(machine.multiprocessors);
+    let turns = if turns < 3.0 { turns.ceil() } else { turns };
+    let slabs = tiles * stages as f64 * (2 + across) as f64 * SLAB as f64;
+    let gather_us = slabs / machine.l2 * 1e6;
+    let compute_us = turns * tile_clocks(row, stages, entries) / speed;
+    let start_us = START_US + TILES_START_US + stages as f64 * STAGE_START_US;
+    [gather_us / 2.0, compute_us, start_us]
+}
+
+/// Clocks for an entry beside its row of Y out of shared memory, and its share of a reduction over a whole warp.
+const ENTRY_CLOCKS: f64 = 1.2;
+const REDUCE_CLOCKS: f64 = 2.2;
+/// Entries that a run of a row in the columns of one thread block wastes: up to a whole reduction.
+const RUN_WASTE: f64 = 7.0;
+
+/// Rows of Y out of shared memory, once they are there.
+fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
+    let row_bytes = (work.k * row.dtype.bytes()).max(1) as f64;
+    let sms = f64::from(machine.multiprocessors);
+    let speed = machine.l2 / Machine::H200.l2 * CLOCKS_PER_US;
+    let width = (STAGED_BYTES as f64 / row_bytes).floor().min(work.n as f64);
+    let ranges = (work.n as f64 / width.max(1.0)).ceil();
+    let runs = (work.m as f64 * ranges).min(work.entries as f64);
+    let entries = work.entries as f64 + RUN_WASTE * runs;
+    let share = f64::from(row.threads / row.items) / 32.0;
+    let clocks = row_bytes / 128.0 + ENTRY_CLOCKS + REDUCE_CLOCKS * share;
+    // A thread block more is another copy of the rows, which few entries do not pay (`shelves.rs`).
+    let blocks = (entries / (8.0 * width).max(1.0)).clamp(1.0, sms);
+    let compute_us = entries * clocks / blocks / speed;
+    let copies_us = (ranges / sms).ceil() * width * row_bytes / (machine.l2 / sms) * 1e6;
+    let x_us = runs * row_bytes / machine.l2 * 1e6;
+    [x_us, compute_us + copies_us, START_US]
 }
 
 /// Rows of Y gathered for every entry, as in the gathers of SpMM.

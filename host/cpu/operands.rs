@@ -148,6 +148,16 @@ impl<'a, T: Element> Operands<'a, T> {
         if let AnySparse::Nm(nm) = tensor {
             return Ok(self.groups(sparse, nm.pattern(), nm.values()));
         }
+        if let AnySparse::Bitmap(bitmap) = tensor {
+            for (axis, data) in bitmap.pattern().coordinates().into_iter().enumerate() {
+                let role = Role::Coordinate { axis };
+                if let Some(named) = sparse.arrays.iter().find(|a| a.role == role) {
+                    let (shape, data) = (vec![data.len()], Cow::Owned(data));
+                    self.indices
+                        .insert(named.name.clone(), IndexView { shape, data });
+                }
+            }
+        }
         for array in tensor.arrays() {
             if let Some(named) = sparse.arrays.iter().find(|a| a.role == array.role) {
                 self.index(&named.name, &array.shape, array.data)?;

@@ -25,6 +25,8 @@ pub(crate) enum Matrix<'a> {
     /// A sparse matrix in row order; block columns and extents where it is made of blocks.
     Sparse {
         runs: &'a Arc<Runs>,
+        /// The same on the device, where the tensor has it there.
+        spans: Option<&'a Arc<DeviceMemory>>,
         columns: &'a [u32],
         block: (usize, usize),
         /// Blocks that the array of values holds.
@@ -109,6 +111,7 @@ impl Panels {
                 columns,
                 block,
                 stored,
+                ..
             } => (
                 Source::Blocks(runs, columns, block, form.order.transposed),
                 stored_blocks(block, stored),

@@ -10,6 +10,8 @@ use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
 use super::sddmm::Sddmm;
+use super::sddmm_staged::SddmmStaged;
+use super::sddmm_tiles::SddmmTiles;
 use super::turns::Turns;
 use super::{aligned, config, small, within};
 use crate::device::Device;
@@ -63,6 +65,10 @@ pub(crate) enum SampledLaunch {
     Windows(Box<Sampler>),
     /// Family `sddmm`.
     Entries(Box<Sddmm>),
+    /// Family `sddmm_staged`.
+    Staged(Box<SddmmStaged>),
+    /// Family `sddmm_tiles`.
+    Tiles(Box<SddmmTiles>),
 }
 
 impl SampledLaunch {
@@ -73,13 +79,24 @@ impl SampledLaunch {
         mode: Mode,
         places: Places<'_>,
     ) -> Result<Self> {
-        Ok(if row.family == "sddmm" {
-            let pattern = (places.runs, places.columns);
-            let launch = Sddmm::new(device, row, extents, mode, pattern)?;
-            SampledLaunch::Entries(Box::new(launch))
-        } else {
-            let launch = Sampler::new(device, row, extents, mode, places)?;
-            SampledLaunch::Windows(Box::new(launch))
+        let pattern = (places.runs, places.columns);
+        Ok(match row.family {
+            "sddmm" => {
+                let launch = Sddmm::new(device, row, extents, mode, pattern)?;
+                SampledLaunch::Entries(Box::new(launch))
+            }
+            "sddmm_staged" => {
+                let launch = SddmmStaged::new(device, row, extents, mode, pattern)?;
+                SampledLaunch::Staged(Box::new(launch))
+            }
+            "sddmm_tiles" => {
+                let launch = SddmmTiles::new(device, row, extents, mode, pattern)?;
+                SampledLaunch::Tiles(Box::new(launch))
+            }
+            _ => {
+                let launch = Sampler::new(device, row, extents, mode, places)?;
+                SampledLaunch::Windows(Box::new(launch))
+            }
         })
     }
 
@@ -87,6 +104,8 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.row,
             SampledLaunch::Entries(launch) => launch.row(),
+            SampledLaunch::Staged(launch) => launch.row(),
+            SampledLaunch::Tiles(launch) => launch.row(),
         }
     }
 
@@ -95,6 +114,8 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.fits(runs, columns),
             SampledLaunch::Entries(launch) => launch.fits(runs, columns),
+            SampledLaunch::Staged(launch) => launch.fits(runs, columns),
+            SampledLaunch::Tiles(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -103,6 +124,8 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.bytes(),
             SampledLaunch::Entries(launch) => launch.bytes(),
+            SampledLaunch::Staged(launch) => launch.bytes(),
+            SampledLaunch::Tiles(launch) => launch.bytes(),
         }
     }
 
@@ -111,6 +134,8 @@ impl SampledLaunch {
         match self {
             SampledLaunch::Windows(launch) => launch.describe(),
             SampledLaunch::Entries(launch) => launch.describe(),
+            SampledLaunch::Staged(launch) => launch.describe(),
+            SampledLaunch::Tiles(launch) => launch.describe(),
         }
     }
 
@@ -124,6 +149,8 @@ impl SampledLaunch {
             match self {
                 SampledLaunch::Windows(launch) => launch.run(raw, stream),
                 SampledLaunch::Entries(launch) => launch.run(raw, stream),
+                SampledLaunch::Staged(launch) => launch.run(raw, stream),
+                SampledLaunch::Tiles(launch) => launch.run(raw, stream),
             }
         }
     }

@@ -34,7 +34,21 @@ impl Sddmm {
         row: &'static Row,
         extents: SampledExtents,
         mode: Mode,
+        pattern: (&Arc<Runs>, &[u32]),
+    ) -> Result<Self> {
+        let runs = pattern.0;
+        let list = pieces(runs, sample_limit(row, runs.total, device.machine()));
+        Self::of_items(device, row, extents, mode, pattern, &list)
+    }
+
+    /// The same with the items given.
+    pub(super) fn of_items(
+        device: &Device,
+        row: &'static Row,
+        extents: SampledExtents,
+        mode: Mode,
         (runs, columns): (&Arc<Runs>, &[u32]),
+        list: &[Item],
     ) -> Result<Self> {
         for (what, value) in [("rows", extents.m), ("columns", extents.n)] {
             small(what, value)?;
@@ -44,14 +58,13 @@ impl Sddmm {
         let function = device
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
-        let list = pieces(runs, sample_limit(row, runs.total, device.machine()));
         let item_count = within("work items", list.len(), MAX_GRID_X)?;
         Ok(Sddmm {
             row,
             function,
             extents,
             mode,
-            items: device.upload(Item::words(&list))?,
+            items: device.upload(Item::words(list))?,
             item_count,
             runs: Arc::clone(runs),
             pattern: columns.to_vec(),
@@ -106,7 +119,7 @@ impl Sddmm {
         unsafe { self.function.launch(&config, stream, &params) }
     }
 
-    fn params(&self, raw: &RawSampled) -> Result<SddmmParams> {
+    pub(super) fn params(&self, raw: &RawSampled) -> Result<SddmmParams> {
         let (k, element) = (self.extents.k, self.row.dtype.bytes());
         for (name, address, leading) in [("X", raw.x, raw.ldx), ("Y", raw.y, raw.ldy)] {
             aligned(self.row, name, address, leading)?;

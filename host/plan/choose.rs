@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnySparse, Format};
 use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, Zeros};
 use einsparse_kernels::table::{Row, kernels};
@@ -18,7 +19,7 @@ use crate::einsum::{Activation, Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
-use crate::registry::{Scalar, block_of};
+use crate::registry::{Scalar, WalkKind, block_of, refuses};
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -202,6 +203,7 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
     let matrix = match find(operands, &form.sparse)? {
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
+            spans: a.spans(),
             columns: crate::strips::block_columns(a.pattern()).unwrap_or(&[]),
             block: stored_block(&problem),
             stored: problem.work.index_slots as usize,
@@ -281,7 +283,13 @@ fn problem<T: Scalar>(
     );
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
+    let by_entries = refuses(WalkKind::Vector, &host.format()).is_none();
+    let steps = match crate::strips::block_columns(host) {
+        Some(columns) if by_entries => sampled_steps(&runs.rows, columns),
+        _ => (0, 0),
+    };
     let work = Work {
+        steps,
         m,
         k,
         n,
@@ -329,6 +337,7 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
 /// Words that say where the entries (blocks) are: one each, for N:M one for 16.
 fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
     let each = match host {
+        AnySparse::Bitmap(a) => return a.pattern().words().len() as u64,
         AnySparse::Nm(_) => 16,
         _ => block.0 * block.1,
     };
@@ -378,6 +387,7 @@ fn dense_problem<T: Scalar>(
         leading(operands, &form.dense, b_width),
     );
     let work = Work {
+        steps: (0, 0),
         m,
         k,
         n,

@@ -50,9 +50,9 @@ pub(super) fn add_forms(
     options: &Options,
 ) {
     let plain = problem.order == Default::default() && !form.batched;
-    let entries = problem
-        .format
-        .is_some_and(|format| block_of(&format) == (1, 1) && !matches!(format, Format::Nm { .. }));
+    let entries = problem.format.is_some_and(|format| {
+        block_of(&format) == (1, 1) && !matches!(format, Format::Nm { .. } | Format::Bitmap)
+    });
     if options.values != ValuesRule::Kept || !plain || !entries {
         return;
     }

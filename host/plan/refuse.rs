@@ -35,7 +35,12 @@ fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
         return Some("rounds to TF32, and the plan asks for full precision".into());
     }
     if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
-        return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
+        let what = if row.walk == WalkKind::Vector {
+            "multiplies zeros beside entries"
+        } else {
+            "multiplies zeros inside blocks"
+        };
+        return Some(format!("{what}, and the plan asks for Zeros::Strict"));
     }
     None
 }
@@ -61,6 +66,10 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
             return Some("walks a sparse A, which is dense here".into());
         }
         None => {}
+    }
+    let none = problem.work.steps == (0, 0) && problem.work.entries > 0;
+    if row.walk == WalkKind::Vector && none {
+        return Some("counts 65,536 values in eight rows, which have more".into());
     }
     if problem.order.transposed && row.walk != WalkKind::Block {
         return Some("walks rows of A, and the product takes its transpose".into());
@@ -114,7 +123,7 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let (what, alignment) = match row.walk {
-        WalkKind::Block | WalkKind::Nm => ("rows of B", problem.b_alignment),
+        WalkKind::Block | WalkKind::Nm | WalkKind::Bitmap => ("rows of B", problem.b_alignment),
         _ => ("rows of B and C and their length", problem.alignment),
     };
     let vector = row.vector;

@@ -18,6 +18,8 @@ pub struct SparseTensor<T> {
     host: Arc<AnySparse<T>>,
     runs: Option<Arc<Runs>>,
     device: Option<DeviceArrays>,
+    /// Where each row's entries lie, on the device; formats of single entries.
+    spans: Option<Arc<DeviceMemory>>,
 }
 
 /// Entries that kernels load at once: both arrays are readable that far past their end.
@@ -33,10 +35,19 @@ pub(crate) struct DeviceArrays {
 
 /// The column (block column) of every slot, for N:M the words of positions; formats of columns have none.
 pub(crate) fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
-    let of_axis_1 = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
+    let of_axis_1 = [
+        Role::Coordinate { axis: 1 },
+        Role::Positions { axis: 1 },
+        Role::Bits,
+    ];
     let arrays = tensor.arrays();
     let found = arrays.iter().find(|a| of_axis_1.contains(&a.role));
     found.map(|a| a.data)
+}
+
+/// Whether a matrix is made of single entries that kernels walk row by row.
+fn of_entries<T: Scalar>(tensor: &AnySparse<T>) -> bool {
+    !matches!(tensor, AnySparse::Nm(_)) && block_of(&tensor.format()) == (1, 1)
 }
 
 /// The values with zeros in what edge blocks (groups) hold past the last row and column. Kernels multiply whole blocks,
@@ -107,10 +118,17 @@ impl<T: Scalar> SparseTensor<T> {
                 })
             }
         };
+        let spans = match (&device, &runs) {
+            (Some(arrays), Some(runs)) if of_entries(&tensor) => {
+                Some(Arc::new(arrays.device.upload(&runs.spans())?))
+            }
+            _ => None,
+        };
         Ok(SparseTensor {
             host: Arc::new(tensor),
             runs,
             device,
+            spans,
         })
     }
 
@@ -120,6 +138,7 @@ impl<T: Scalar> SparseTensor<T> {
             runs: Runs::of(&pattern).map(Arc::new),
             host: Arc::new(pattern),
             device: Some(arrays),
+            spans: None,
         }
     }
 
@@ -193,6 +212,10 @@ impl<T: Scalar> SparseTensor<T> {
 
     pub(crate) fn runs(&self) -> Option<&Arc<Runs>> {
         self.runs.as_ref()
+    }
+
+    pub(crate) fn spans(&self) -> Option<&Arc<DeviceMemory>> {
+        self.spans.as_ref()
     }
 
     pub(crate) fn device(&self) -> Option<&DeviceArrays> {

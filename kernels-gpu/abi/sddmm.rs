@@ -1,7 +1,7 @@
 //! The `sddmm` family: products of dense matrices at single entries of a pattern, on CUDA cores. An item is a run of
 //! entries of one row; its segment of lanes holds that row of X and gathers rows of Y.
 
-use super::{Dtype, Tile};
+use super::{BOTH_ROWS, Dtype, Tile};
 
 /// Entries whose sums a segment forms and stores together; one lane at least keeps one of them.
 pub const SAMPLES: usize = 8;
@@ -28,6 +28,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, 
     const PARTS: u32 = 1;
     const BURST: u32 = FLIGHT as u32;
     const BLOCK: (u32, u32) = (1, 1);
+    const ORDER: u32 = BOTH_ROWS;
     fn shared_bytes(_: Dtype) -> u32 {
         0
     }

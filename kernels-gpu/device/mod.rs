@@ -27,6 +27,8 @@ macro_rules! unroll {
 // A family is a compilation of its own: it should not check the bodies of all the others.
 #[cfg(any(family = "attention", not(target_arch = "nvptx64")))]
 mod attention;
+#[cfg(any(family = "bitmap", not(target_arch = "nvptx64")))]
+mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
 #[cfg(any(family = "convert", not(target_arch = "nvptx64")))]
@@ -47,19 +49,30 @@ mod ptx;
 mod sampled;
 #[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]
 mod scatter;
-#[cfg(any(family = "sddmm", not(target_arch = "nvptx64")))]
+#[cfg(any(
+    family = "sddmm",
+    family = "sddmm_staged",
+    not(target_arch = "nvptx64")
+))]
 mod sddmm;
+#[cfg(any(family = "sddmm_staged", not(target_arch = "nvptx64")))]
+mod sddmm_staged;
+#[cfg(any(family = "sddmm_tiles", not(target_arch = "nvptx64")))]
+mod sddmm_tiles;
 #[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
 mod softmax;
 #[cfg(any(family = "spmm", not(target_arch = "nvptx64")))]
 mod spmm;
 mod tile;
+#[cfg(any(family = "vectors", not(target_arch = "nvptx64")))]
+mod vectors;
 mod walk;
 #[cfg(any(
     family = "attention",
     family = "wgmma",
     family = "narrow",
     family = "sampled",
+    family = "sddmm_tiles",
     family = "nm",
     family = "nm_narrow",
     family = "levels",

@@ -17,16 +17,16 @@ pub trait Body: Tile {
 
 /// Entries `start..start + len` of the pattern, one row's.
 #[derive(Clone, Copy)]
-struct Run {
-    start: u32,
-    len: u32,
+pub(super) struct Run {
+    pub(super) start: u32,
+    pub(super) len: u32,
 }
 
 impl Run {
     /// The column of entry `at + i` in every lane `i` (modulo eight): one register each, where vectors of columns in all
     /// lanes would take eight, and no aligned start is needed.
     #[inline(always)]
-    fn column(self, p: &SddmmParams, at: u32) -> u32 {
+    pub(super) fn column(self, p: &SddmmParams, at: u32) -> u32 {
         let own = at + gpu::thread() % SAMPLES as u32;
         let from = p.columns + (self.start as u64 + own as u64) * 4;
         global::load_b32(from, own < self.len)
@@ -82,7 +82,7 @@ fn lane<const LANES: u32>() -> u32 {
 
 /// This lane's vectors of a row, of the step along k that begins at `k`; zeros past the end.
 #[inline(always)]
-fn slice<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+pub(super) fn slice<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
     row: u64,
     k: u32,
@@ -167,7 +167,7 @@ fn row_of_y<E: Elem, const LANES: u32, const VEC: usize>(
 
 /// `sum` and the products of two vectors.
 #[inline(always)]
-fn dot<E: Elem, const VEC: usize>(a: &Raw, b: &Raw, mut sum: E::Acc) -> E::Acc {
+pub(super) fn dot<E: Elem, const VEC: usize>(a: &Raw, b: &Raw, mut sum: E::Acc) -> E::Acc {
     unroll!(i < VEC, {
         sum = E::fma(E::get(a, i), E::get(b, i), sum);
     });
@@ -177,7 +177,7 @@ fn dot<E: Elem, const VEC: usize>(a: &Raw, b: &Raw, mut sum: E::Acc) -> E::Acc {
 /// Sum over the lanes of a segment of the entry that lane belongs to: entry `e` to lanes `e LANES / 8` and on. Each of
 /// three exchanges halves the entries a lane has: 7 shuffles for 8 sums where sums one by one would take 24.
 #[inline(always)]
-fn over_lanes<E: Elem, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
+pub(super) fn over_lanes<E: Elem, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
     unroll!(level < 3, {
         let (stride, half) = (LANES >> (level + 1), SAMPLES >> (level + 1));
         let upper = gpu::thread() & stride != 0;
@@ -211,7 +211,7 @@ fn exchange<E: Elem>(a: E::Acc, other: u32) -> E::Acc {
 
 /// Finishes the entry that this lane keeps, of those at `at..at + 8`, and stores it: scalar, mask, `=` or `+=`.
 #[inline(always)]
-fn store<E: Elem, const LANES: u32>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc) {
+pub(super) fn store<E: Elem, const LANES: u32>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc) {
     let share = LANES / SAMPLES as u32;
     let own = at + lane::<LANES>() / share;
     if own >= run.len || !lane::<LANES>().is_multiple_of(share) {

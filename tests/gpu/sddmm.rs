@@ -1,12 +1,13 @@
 //! Products of dense matrices at single entries (SDDMM): every row of the table that computes them against exact
 //! integers, random values within their bound, what NaN and Inf reach, formats, raw addresses, graphs.
 
+mod runs;
+
 use super::numbers::Bound;
-use crate::support::{Rng, gpu, gpu_alone, spread};
-use einsparse::driver::Graph;
+use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, kernels};
-use einsparse::{Context, Error, Operand, Options, RawSampled, SampledPlan, SparseTensor, Tensor};
+use einsparse::{Context, Operand, Options, Precision, SampledPlan, SparseTensor, Tensor};
 
 /// Columns of S: more than the longest row.
 const COLUMNS: usize = 700;
@@ -15,13 +16,21 @@ const LENS: [usize; 16] = [0, 1, 2, 7, 8, 9, 0, 15, 16, 17, 23, 64, 65, 3, 690, 
 const GAP: usize = 8;
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    kernels().iter().filter(|row| row.family == "sddmm")
+    let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
+    kernels()
+        .iter()
+        .filter(move |row| families.contains(&row.family))
+}
+
+/// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
+fn by_columns(row: &Row) -> bool {
+    row.order & einsparse::kernels::abi::A_COLUMNS != 0
 }
 
 macro_rules! by_dtype {
     ($row:expr, $check:ident($($argument:expr),*)) => {
         match $row.dtype {
-            Dtype::F32 => $check::<f32>($($argument),*),
+            Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument),*),
             Dtype::F64 => $check::<f64>($($argument),*),
             Dtype::F16 => $check::<f16>($($argument),*),
             Dtype::Bf16 => $check::<bf16>($($argument),*),
@@ -73,6 +82,28 @@ impl<T: Scalar> Case<T> {
     }
 }
 
+/// X and Y as a row wants them, with NaN between their rows.
+fn factors<T: Scalar>(context: &Context, case: &Case<T>, row: Option<&Row>) -> [Tensor<T>; 2] {
+    let any = row.is_none_or(|r| r.vector == 1);
+    [&case.x, &case.y].map(|dense| match row {
+        Some(row) if by_columns(row) => {
+            let [rows, k] = [dense.shape()[0], dense.shape()[1]];
+            let turned = |i: &[usize]| dense.values()[i[1] * k + i[0]];
+            strided(context, &Dense::from_fn([k, rows], turned).unwrap(), any)
+        }
+        _ => strided(context, dense, any),
+    })
+}
+
+/// An expression with the axes that a row wants.
+fn ordered(text: &str, row: Option<&Row>) -> String {
+    if row.is_some_and(by_columns) {
+        text.replace("[m,k]", "[k,m]").replace("[n,k]", "[k,n]")
+    } else {
+        text.into()
+    }
+}
+
 /// X and Y with NaN between their rows, as far apart as vectors allow.
 fn strided<T: Scalar>(context: &Context, dense: &Dense<T>, any: bool) -> Tensor<T> {
     let width = dense.shape()[1];
@@ -88,6 +119,11 @@ fn strided<T: Scalar>(context: &Context, dense: &Dense<T>, any: bool) -> Tensor<
 fn forced(row: &Row) -> Options {
     Options {
         variant: Some(row.name.into()),
+        precision: if row.dtype == Dtype::Tf32 {
+            Precision::Tf32
+        } else {
+            Precision::Full
+        },
         ..Options::default()
     }
 }
@@ -105,11 +141,7 @@ fn run<T: Scalar>(
 
 /// Exact values of four expressions over one case.
 fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option<&Row>) {
-    let any = row.is_none_or(|r| r.vector == 1);
-    let (x, y) = (
-        strided(context, &case.x, any),
-        strided(context, &case.y, any),
-    );
+    let [x, y] = factors(context, case, row);
     let stored = AnySparse::from(case.s.clone());
     let stored = stored.convert(format.parse().unwrap()).unwrap();
     let mask = context.upload(stored.clone()).unwrap();
@@ -128,7 +160,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
             operands.push(("P", (&mask).into()));
         }
         let plan = context
-            .plan_sampled_with(text, &operands, &s, &options)
+            .plan_sampled_with(&ordered(text, row), &operands, &s, &options)
             .unwrap();
         if let (Some(row), Some(_)) = (row, context.device()) {
             assert_eq!(plan.variant(), row.name);
@@ -153,6 +185,10 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
 /// Around one and two steps along k, in whole vectors.
 fn lengths(row: &Row) -> Vec<usize> {
     let (step, v) = (row.columns as usize, row.vector as usize);
+    if row.family == "sddmm_staged" {
+        // One step at the most.
+        return vec![step / 4 + v, step / 2, step - v, step];
+    }
     vec![0, v, step - v, step, step + v, 2 * step + 3 * v]
 }
 
@@ -164,6 +200,42 @@ fn exact<T: Scalar>(context: &Context, row: &Row) {
     for lens in [&[1usize][..], &[5; 33], &[0; 4], &[]] {
         let k = row.columns as usize;
         check(context, &Case::<T>::integers(lens, k), "csr", Some(row));
+    }
+}
+
+/// Strips, halves, warps' rows and chunks of columns without entries, full rows, odd lengths; several tiles for each thread
+/// block.
+fn tiles<T: Scalar>(context: &Context, row: &Row) {
+    let lens: Vec<usize> = (0..410)
+        .map(|r| match r {
+            128..192 | 256..384 => 0,
+            0..16 => r * 44,
+            _ if r / 16 % 5 == 4 => 0,
+            400.. => COLUMNS,
+            _ => r * 7 % 23,
+        })
+        .collect();
+    for k in [0, 5, 64, 200] {
+        check(context, &Case::<T>::integers(&lens, k), "csr", Some(row));
+    }
+    let many: Vec<usize> = (0..128 * 150).map(|r| r * 5 % 13).collect();
+    check(
+        context,
+        &Case::<T>::integers(&many, 72),
+        "groupcoo:3",
+        Some(row),
+    );
+}
+
+#[test]
+fn dense_tiles_are_picked_exactly_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    for row in rows().filter(|row| row.family == "sddmm_tiles") {
+        match row.dtype {
+            Dtype::F16 => tiles::<f16>(&gpu, row),
+            Dtype::Tf32 => tiles::<f32>(&gpu, row),
+            _ => tiles::<bf16>(&gpu, row),
+        }
     }
 }
 
@@ -200,17 +272,15 @@ fn formats_in_row_order_are_sampled() {
 }
 
 fn random<T: Scalar>(context: &Context, row: &Row) {
-    let k = 2 * row.columns as usize + row.vector as usize;
+    let k = *lengths(row).last().unwrap();
     let mut rng = Rng(9);
     let case = Case::<T>::new(&LENS, k, || rng.unit());
-    let (x, y) = (
-        strided(context, &case.x, false),
-        strided(context, &case.y, false),
-    );
+    let [x, y] = factors(context, &case, Some(row));
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let mut s = context.upload(case.s.clone()).unwrap();
+    let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
     let plan = context
-        .plan_sampled_with("S[m,n] = X[m,k] * Y[n,k]", &operands, &s, &forced(row))
+        .plan_sampled_with(&text, &operands, &s, &forced(row))
         .unwrap();
     let bound = Bound::of(row.dtype);
     let mut first = None;
@@ -251,20 +321,18 @@ fn sampled_entries_are_within_their_bound_and_repeat_bit_by_bit() {
 
 /// A NaN in a row of Y reaches the entries of that column, an Inf in X those of that row, and nothing else.
 fn planted<T: Scalar>(context: &Context, row: &Row) {
-    let k = row.columns as usize + row.vector as usize;
+    let k = lengths(row)[1..].iter().rev().nth(1).copied().unwrap();
     let mut case = Case::<T>::integers(&LENS, k);
     let exact: Vec<f64> = case.places().iter().map(|&p| case.sum(p).0).collect();
     let (bad_row, bad_column) = (9, case.places()[40].1);
     case.y.values_mut()[bad_column * k + k - 1] = T::from_f64(f64::NAN);
     case.x.values_mut()[bad_row * k] = T::from_f64(f64::INFINITY);
-    let (x, y) = (
-        strided(context, &case.x, false),
-        strided(context, &case.y, false),
-    );
+    let [x, y] = factors(context, &case, Some(row));
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let mut s = context.upload(case.s.clone()).unwrap();
+    let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
     let plan = context
-        .plan_sampled_with("S[m,n] = X[m,k] * Y[n,k]", &operands, &s, &forced(row))
+        .plan_sampled_with(&text, &operands, &s, &forced(row))
         .unwrap();
     run(context, &plan, &operands, &mut s);
     let found = s.to_host().unwrap();
@@ -286,128 +354,4 @@ fn nan_and_inf_reach_only_entries_of_their_row_and_column() {
     for row in rows() {
         by_dtype!(row, planted(&gpu, row));
     }
-}
-
-#[test]
-fn raw_addresses_write_the_values_and_nothing_around_them() {
-    let Some(gpu) = gpu() else { return };
-    let case = Case::<f32>::integers(&LENS, 40);
-    let (x, y) = (
-        gpu.upload_dense(&case.x).unwrap(),
-        gpu.upload_dense(&case.y).unwrap(),
-    );
-    let s = gpu.upload(case.s.clone()).unwrap();
-    let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let plan = gpu
-        .plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)
-        .unwrap();
-    let entries = case.s.values().len();
-    let guarded = Dense::new([entries + 2 * GAP], vec![77.0f32; entries + 2 * GAP]).unwrap();
-    let out = gpu.upload_dense(&guarded).unwrap();
-    let mut raw = RawSampled {
-        columns: s.columns_address().unwrap(),
-        x: x.address().unwrap(),
-        ldx: 40,
-        y: y.address().unwrap(),
-        ldy: 40,
-        mask: 0,
-        values: out.address().unwrap() + 4 * GAP as u64,
-        alpha: 3.0,
-    };
-    let stream = gpu.stream().unwrap();
-    // SAFETY: the addresses are those of operands of the planned shapes, all alive until the stream is waited for.
-    unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
-    stream.synchronize().unwrap();
-    let found = out.to_dense().unwrap();
-    let (inside, around) = (GAP..GAP + entries, |i: usize| i < GAP || i >= GAP + entries);
-    assert!(
-        (0..found.values().len())
-            .filter(|&i| around(i))
-            .all(|i| found.values()[i] == 77.0)
-    );
-    for (place, &found) in case.places().into_iter().zip(&found.values()[inside]) {
-        assert_eq!(f64::from(found), 3.0 * case.sum(place).0);
-    }
-    raw.ldx = 36;
-    // SAFETY: refused before anything is launched.
-    let narrow = unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err();
-    assert!(
-        narrow.to_string().contains("below its 40 columns"),
-        "{narrow}"
-    );
-    raw.mask = raw.values;
-    // SAFETY: as above.
-    let mask = unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err();
-    assert!(mask.to_string().contains("mask"), "{mask}");
-}
-
-#[test]
-fn a_captured_run_is_replayed() {
-    let Some(gpu) = gpu_alone() else { return };
-    let case = Case::<f16>::integers(&LENS, 64);
-    let (x, y) = (
-        gpu.upload_dense(&case.x).unwrap(),
-        gpu.upload_dense(&case.y).unwrap(),
-    );
-    let mut s = gpu.upload(case.s.clone()).unwrap();
-    let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let plan = gpu
-        .plan_sampled("S[m,n] += X[m,k] * Y[n,k]", &operands, &s)
-        .unwrap();
-    let stream = gpu.stream().unwrap();
-    let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut s, &stream)).unwrap();
-    let mut graph = graph.instantiate().unwrap();
-    for _ in 0..2 {
-        // SAFETY: operands, output and plan live past the wait below.
-        unsafe { graph.launch(stream.raw()) }.unwrap();
-    }
-    stream.synchronize().unwrap();
-    let found = s.to_host().unwrap();
-    let old = case.s.values();
-    for ((place, found), old) in case.places().into_iter().zip(found.values()).zip(old) {
-        let wanted = 2.0 * case.sum(place).0 + old.to_f64();
-        assert_eq!(found.to_f64(), wanted, "{place:?}");
-    }
-}
-
-#[test]
-fn entries_refuse_orders_and_variants_that_are_not_there() {
-    let gpu = gpu();
-    let cpu = Context::cpu();
-    let case = Case::<f32>::integers(&LENS, 8);
-    let context = gpu.as_deref().unwrap_or(&cpu);
-    let x = context.upload_dense(&case.x).unwrap();
-    let y = context
-        .upload_dense(&Dense::<f32>::zeros([8, COLUMNS]).unwrap())
-        .unwrap();
-    let s = context.upload(case.s.clone()).unwrap();
-    let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    match context.plan_sampled("S[m,n] = X[m,k] * Y[k,n]", &operands, &s) {
-        Ok(plan) => {
-            assert_eq!(plan.variant(), "cpu");
-            assert!(plan.choice().candidates.is_empty());
-            let reads = |r: &einsparse::Refusal| r.reason.contains("reads [m,k] and [n,k]");
-            assert!(plan.choice().refused.iter().any(reads));
-        }
-        Err(Error::NoKernel { tried, .. }) => {
-            assert!(tried.iter().any(|r| r.reason == "reads [m,k] and [n,k]"));
-        }
-        Err(other) => panic!("{other}"),
-    }
-    let options = Options {
-        variant: Some("sddmm_nowhere".into()),
-        ..Options::default()
-    };
-    let operands = [("X", (&x).into()), ("Y", (&x).into())];
-    let small = context
-        .upload(Csr::new(spread(&[1; 16], 16), vec![0.0f32; 16]).unwrap())
-        .unwrap();
-    let text = "S[m,n] = X[m,k] * Y[n,k]";
-    let unknown = context
-        .plan_sampled_with(text, &operands, &small, &options)
-        .unwrap_err();
-    assert!(
-        unknown.to_string().contains("no kernel of this name"),
-        "{unknown}"
-    );
 }

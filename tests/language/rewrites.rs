@@ -24,6 +24,7 @@ const MATRIX: &[&str] = &[
     "blockcoo:16x16",
     "blockgroupcoo:32x16",
     "nm:2:4",
+    "bitmap",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo", "groupcoo@1", "groupcoo@2"];
 const GOLDEN: &[(&str, &str, &str, &[&str])] = &[
@@ -174,6 +175,7 @@ fn notation_of_the_paper() {
             "blockgroupcoo:4x4",
             "C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]",
         ),
+        ("bitmap", "C[AM[p],n] += AV[p] * B[AK[p],n]"),
         ("nm:2:4", "C[m,n] += AV[m,g,q] * B[g,AK[m,g,q],n]"),
         (
             "bsr:4x4",

@@ -149,6 +149,7 @@ fn tensors_of_other_orders_stay_in_coo_and_group_coo() {
         "blockcoo:2x2",
         "blockgroupcoo:2x2",
         "nm:2:4",
+        "bitmap",
     ] {
         let error = a.convert(format.parse().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "order is 3, 2 wanted");
@@ -175,6 +176,7 @@ fn names_of_formats() {
         "blockgroupcoo:32x32",
         "blockgroupcoo:32x32:4",
         "nm:2:4",
+        "bitmap",
     ];
     for name in names {
         assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
@@ -195,6 +197,7 @@ fn names_of_formats() {
         "groupcoo:99999999999",
         "coo:3",
         "nm",
+        "bitmap:8",
         "nm:2",
         "nm:1:2",
         "nm:2:4:1",

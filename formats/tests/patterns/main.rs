@@ -1,6 +1,7 @@
 //! Patterns, conversions, statistics and bridges.
 
 mod advice;
+mod bitmap;
 mod bridges;
 mod conversions;
 mod dense;
@@ -10,3 +11,4 @@ mod reorder;
 mod round_trips;
 mod speed;
 mod statistics;
+mod vectors;

@@ -2,19 +2,20 @@
 
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
-    AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern, CscPattern, Csr,
-    CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern, Pattern, convert,
-    f16, reference,
+    AnySparse, BitmapPattern, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern,
+    CscPattern, Csr, CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern,
+    Pattern, convert, f16, reference,
 };
 use proptest::prelude::*;
 
 /// Every format of a matrix, with these parameters.
-fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 9] {
+fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 10] {
     [
         Format::Coo,
         Format::Csr,
         Format::Csc,
         Format::Ell,
+        Format::Bitmap,
         Format::Bsr { block },
         Format::GroupCoo { axis: 0, group },
         Format::GroupCoo { axis: 1, group },
@@ -68,6 +69,12 @@ fn assert_valid<T: Element>(any: &AnySparse<T>) {
             assert_eq!(&new.unwrap(), &**p);
         }
         AnySparse::BlockCoo(_) | AnySparse::BlockGroupCoo(_) => assert_valid_blocks(any),
+        AnySparse::Bitmap(a) => {
+            let p = a.pattern();
+            let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
+            let new = BitmapPattern::new(p.rows(), p.cols(), words, starts);
+            assert_eq!(&new.unwrap(), &**p);
+        }
         AnySparse::Nm(a) => {
             let p = a.pattern();
             let new = NmPattern::new(p.rows(), p.cols(), p.meta().to_vec());

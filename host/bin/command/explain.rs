@@ -193,6 +193,7 @@ fn every_format(expression: &str) -> Result<()> {
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
         Format::Nm { n: 2, m: 4 },
+        Format::Bitmap,
     ];
     let mut names: Vec<&str> = einsum
         .factors

@@ -1,14 +1,19 @@
 //! The choice of a kernel for a product at the places of a sparse output.
 
 use einsparse_formats::Format;
-use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation, WalkKind};
+use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
 use crate::cost::{Machine, Samples, predict_samples};
+use crate::einsum::Mode;
 use crate::error::Refusal;
 use crate::indirect::SampledForm;
-use crate::plan::{Candidate, Choice, Options};
-use crate::registry::{Dtype, block_of, refuses};
+use crate::launch::{Places, SampledExtents};
+use crate::panes::chunks;
+use crate::plan::choose::{alignment_of, leading};
+use crate::plan::{Candidate, Choice, Options, Precision};
+use crate::registry::{Dtype, Scalar, block_of, refuses};
+use crate::tensor::Operand;
 
 /// An SDDMM by what decides which kernels may run it and what they cost.
 pub(super) struct Sampling<'a> {
@@ -28,7 +33,7 @@ impl Sampling<'_> {
         let mut choice = Choice::default();
         let rows = kernels()
             .iter()
-            .filter(|row| row.operation == Operation::Sampled && row.dtype == self.dtype);
+            .filter(|row| row.operation == Operation::Sampled && self.computes(row.dtype));
         for row in rows {
             match self.refusal(row, machine, options) {
                 Some(reason) => choice.refused.push(Refusal {
@@ -55,20 +60,26 @@ impl Sampling<'_> {
         choice
     }
 
+    /// Whether kernels of this type read the operands.
+    fn computes(&self, dtype: Dtype) -> bool {
+        dtype == self.dtype || (dtype, self.dtype) == (Dtype::Tf32, Dtype::F32)
+    }
+
     fn refusal(&self, row: &Row, machine: &Machine, options: &Options) -> Option<String> {
         if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
             return Some(format!("the plan asks for {wanted}"));
         }
+        if row.dtype == Dtype::Tf32 && options.precision == Precision::Full {
+            return Some("rounds to TF32, and the plan asks for full precision".into());
+        }
         if row.arch == "sm_90a" && machine.wgmma == 0.0 {
-            return Some("is made of wgmma, which compute capability 9.0 has".into());
+            return Some("is for compute capability 9.0 only".into());
         }
         if let Some(reason) = refuses(row.walk, &self.format) {
             return Some(reason);
         }
-        let blocks = row.walk == WalkKind::Block;
-        // Rows of single entries read both matrices along k.
-        let x = blocks && row.order & A_COLUMNS != 0;
-        let y = blocks && row.order & B_COLUMNS == 0;
+        let x = row.order & A_COLUMNS != 0;
+        let y = row.order & B_COLUMNS == 0;
         if (self.form.x.columns, self.form.y.columns) != (x, y) {
             let order = if x {
                 "[k,m] and [k,n]"
@@ -77,8 +88,16 @@ impl Sampling<'_> {
             };
             return Some(format!("reads {order}"));
         }
-        if blocks {
-            return self.refusal_of_blocks(row);
+        if row.family == "sddmm_staged" {
+            let (most, k) = (row.columns as usize, self.work.k);
+            if k > most || k <= most / 4 {
+                return Some(format!(
+                    "is for up to {most} terms, and more than {}",
+                    most / 4
+                ));
+            }
+        } else if row.arch == "sm_90a" {
+            return self.refusal_of_copies(row, options);
         }
         let (vector, alignment) = (row.vector, self.alignment);
         (!alignment.is_multiple_of(vector as usize)).then(|| {
@@ -86,7 +105,8 @@ impl Sampling<'_> {
         })
     }
 
-    fn refusal_of_blocks(&self, row: &Row) -> Option<String> {
+    /// Of kernels fed by the tensor copy engine.
+    fn refusal_of_copies(&self, row: &Row, options: &Options) -> Option<String> {
         let (bm, bk) = block_of(&self.format);
         let (pm, pk) = (row.block.0 as usize, row.block.1 as usize);
         if !bm.is_multiple_of(pm) || !bk.is_multiple_of(pk) {
@@ -95,9 +115,50 @@ impl Sampling<'_> {
             ));
         }
         let ([x, y], vector) = (self.distances, row.vector as usize);
+        if let Some(given) = options.alignment.filter(|a| !a.is_multiple_of(vector)) {
+            return Some(format!(
+                "moves {vector} elements at once, the plan is for {given}"
+            ));
+        }
         (!x.is_multiple_of(vector) || !y.is_multiple_of(vector)).then(|| {
             format!("moves {vector} elements at once, rows of X lie {x} apart, rows of Y {y}")
         })
+    }
+}
+
+/// What the choice of a kernel is made by.
+pub(super) fn sampling<'f, T: Scalar>(
+    form: &'f SampledForm,
+    extents: SampledExtents,
+    places: Places<'_>,
+    operands: &[(&str, Operand<'_, T>)],
+    (format, options): (Format, &Options),
+) -> Sampling<'f> {
+    let SampledExtents { m, n, k } = extents;
+    let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
+    let [ldx, ldy] = [&form.x, &form.y].map(|factor| leading(operands, &factor.name, k));
+    let given = options.alignment.unwrap_or(16).max(1);
+    Sampling {
+        form,
+        format,
+        dtype: T::DTYPE,
+        work: Samples {
+            m,
+            n,
+            k,
+            entries: places.runs.total * (places.block.0 * places.block.1) as u64,
+            index_slots: places.columns.len() as u64,
+            chunks: match T::DTYPE {
+                Dtype::F32 if options.precision == Precision::Full => 0,
+                Dtype::F32 | Dtype::F16 | Dtype::Bf16 if places.block == (1, 1) => {
+                    chunks(places.runs, places.columns)
+                }
+                _ => 0,
+            },
+            passes,
+        },
+        distances: [ldx, ldy],
+        alignment: alignment_of(&[k, ldx, ldy, given]),
     }
 }
 
@@ -124,6 +185,7 @@ mod tests {
                 k: 64,
                 entries: 16384,
                 index_slots: 16,
+                chunks: 0,
                 passes: 1,
             },
             distances,

@@ -14,6 +14,12 @@ pub fn init_fence() {
     ptx!("fence.mbarrier_init.release.cluster;", options(nostack));
 }
 
+/// Makes this thread's writes to shared memory visible to `wgmma` and the copy engine.
+#[inline(always)]
+pub fn fence_copies() {
+    ptx!("fence.proxy.async.shared::cta;", options(nostack));
+}
+
 /// Arrives.
 #[inline(always)]
 pub fn arrive(barrier: u32) {

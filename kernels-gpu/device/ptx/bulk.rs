@@ -34,6 +34,12 @@ pub fn load_line(to: u32, from: u64, bytes: u32, barrier: u32) {
     );
 }
 
+/// Fetches `bytes` neighbouring bytes from global `from` into L2, both multiples of 16.
+#[inline(always)]
+pub fn prefetch_line(from: u64, bytes: u32) {
+    ptx!("cp.async.bulk.prefetch.L2.global [{from}], {n};", from = in(reg64) from, n = in(reg32) bytes, options(nostack));
+}
+
 /// Fetches a tensor map ahead of its first use.
 #[inline(always)]
 pub fn prefetch_map(map: u64) {

@@ -73,6 +73,8 @@ load_two! {
     load_v2 = "ld.global.nc.v2.u32" (pure, readonly, nostack);
     /// 8 bytes that this thread may write later.
     load_own_v2 = "ld.global.v2.u32" (nostack);
+    /// 8 bytes that are read once; what the kernel ahead wrote is seen once that has been waited for.
+    load_v2_once = "ld.global.L1::no_allocate.v2.u32" (nostack);
     /// 8 bytes that other thread blocks may have written in this launch: past L1.
     load_v2_fresh = "ld.global.cg.v2.u32" (nostack);
 }
@@ -82,6 +84,8 @@ load_four! {
     load_v4 = "ld.global.nc.v4.u32" (pure, readonly, nostack);
     /// 16 bytes that are read once: they do not displace B in L1.
     load_v4_stream = "ld.global.nc.L1::no_allocate.v4.u32" (pure, readonly, nostack);
+    /// 16 bytes that are read once; what the kernel ahead wrote is seen once that has been waited for.
+    load_v4_once = "ld.global.L1::no_allocate.v4.u32" (nostack);
     /// 16 bytes that this thread may write later.
     load_own_v4 = "ld.global.v4.u32" (nostack);
     /// 16 bytes that other thread blocks may have written in this launch: past L1.
@@ -118,6 +122,24 @@ pub fn store_b32(addr: u64, v: u32) {
 #[inline(always)]
 pub fn store_b16(addr: u64, v: u32) {
     ptx!("st.global.u16 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) v, options(nostack));
+}
+
+/// [`store_b32`] where `ok`.
+#[inline(always)]
+pub fn store_b32_if(addr: u64, v: u32, ok: bool) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u32 [{addr}], {v}; }}",
+        addr = in(reg64) addr, v = in(reg32) v, ok = in(reg32) ok as u32, options(nostack)
+    );
+}
+
+/// [`store_b16`] where `ok`.
+#[inline(always)]
+pub fn store_b16_if(addr: u64, v: u32, ok: bool) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u16 [{addr}], {v}; }}",
+        addr = in(reg64) addr, v = in(reg32) v, ok = in(reg32) ok as u32, options(nostack)
+    );
 }
 
 /// Orders this thread's earlier writes before its later ones for the whole GPU, and likewise reads.

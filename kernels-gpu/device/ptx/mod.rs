@@ -8,6 +8,7 @@
 )]
 
 pub mod barrier;
+pub mod bits;
 pub mod bulk;
 pub mod copy;
 pub mod global;
@@ -16,6 +17,7 @@ pub mod matrix;
 pub mod warp;
 pub mod wgmma;
 pub mod wgmma_sparse;
+pub mod wgmma_thin;
 
 #[cfg(target_arch = "nvptx64")]
 macro_rules! ptx {

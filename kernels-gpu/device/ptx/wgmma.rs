@@ -197,6 +197,14 @@ impl<const C: usize> Acc<C> {
         "}}, {a}, {b}, p, 1, 1; }}"
     }
     mma_k_major! {
+        /// TF32, 8 deep; the bits below its 10 of mantissa are cut off.
+        mma_tf32,
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {{",
+        "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {{",
+        "}}, {a}, {b}, p, 1, 1; }}"
+    }
+    mma_k_major! {
         /// 8-bit integers, 32 deep; the accumulators are i32 in these registers.
         mma_s8,
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {{",

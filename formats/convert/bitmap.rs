@@ -1,0 +1,230 @@
+//! Bitmap tiles from CSR and dense, and back. Panels (256 rows) are contiguous in every array: each is one task.
+
+use rayon::prelude::*;
+
+use super::matrix;
+use super::tasks::prefix_sum;
+use crate::bitmap::{
+    ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_in_square, bit_of, checked_grid, for_each_bit,
+    of_square, square_offsets, units,
+};
+use crate::{
+    Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, FormatError, Pattern, Sparse, check,
+};
+
+/// Rows of a panel.
+const ROWS: usize = PANEL * TILE;
+
+/// The bits of a square in front of that of each place.
+const BEFORE: [u32; 8] = {
+    let mut masks = [0; 8];
+    let mut i = 1;
+    while i < 8 {
+        masks[i] = masks[i - 1] | bit_in_square(i - 1);
+        i += 1;
+    }
+    masks
+};
+
+/// Cuts a slice into those of the panels; `len` is that of a panel's part.
+fn cut_panels<T>(
+    mut slice: &mut [T],
+    panels: usize,
+    len: impl Fn(usize) -> usize,
+) -> Vec<&mut [T]> {
+    (0..panels)
+        .map(|panel| {
+            let (part, rest) = std::mem::take(&mut slice).split_at_mut(len(panel));
+            slice = rest;
+            part
+        })
+        .collect()
+}
+
+/// Sets the bits of a panel's entries, and the offsets in each of its tiles.
+fn mark(csr: &CsrPattern, grid: Grid, panel: usize, words: &mut [u32]) {
+    let height = grid.height(panel);
+    for row in panel * ROWS..((panel + 1) * ROWS).min(csr.rows()) {
+        let down = row % ROWS / TILE;
+        for &col in &csr.columns()[csr.row(row)] {
+            let tile = col as usize / TILE * height + down;
+            let (word, bit) = bit_of(row % TILE, col as usize % TILE);
+            words[tile * WORDS + word] |= 1 << bit;
+        }
+    }
+    let (tiles, _) = words.as_chunks_mut::<WORDS>();
+    tiles.iter_mut().for_each(|tile| count_squares(tile));
+}
+
+/// Writes a tile's offsets behind its bits.
+fn count_squares(tile: &mut [u32]) {
+    let offsets = square_offsets(&tile[..BITS]);
+    for (i, pair) in tile[BITS..].iter_mut().enumerate() {
+        *pair = offsets[2 * i] | offsets[2 * i + 1] << 16;
+    }
+}
+
+/// Where the values of each tile start.
+fn starts_of(words: &[u32]) -> Result<Vec<u32>, FormatError> {
+    let entries = |tile: &[u32]| tile[..BITS].iter().map(|w| w.count_ones() as usize).sum();
+    let counts: Vec<usize> = words
+        .par_chunks_exact(WORDS)
+        .map(|tile| units(entries(tile)))
+        .collect();
+    prefix_sum("slots", counts.into_iter())
+}
+
+/// The values of a tile in front of those of each lane, square by square.
+fn lane_offsets(tile: &[u32]) -> [u16; 4 * BITS] {
+    let mut offsets = [0; 4 * BITS];
+    let mut before = 0;
+    for slab in 0..4 {
+        for square in 0..4 {
+            for lane in 0..32 {
+                offsets[(slab * 4 + square) * 32 + lane] = before;
+                before += of_square(tile[slab * 32 + lane], square).count_ones() as u16;
+            }
+        }
+    }
+    offsets
+}
+
+/// CSR to bitmap tiles. Every entry gets a bit, stored zeros too.
+///
+/// # Errors
+/// If the slots or the words do not fit u32, or there is no memory.
+pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError> {
+    let p = csr.pattern();
+    let grid = checked_grid(p.rows(), p.cols())?;
+    let panels = grid.down.div_ceil(PANEL);
+    let tiles_of = |panel: usize| grid.height(panel) * grid.across;
+    let mut words: Vec<u32> = check::zeroed("words", grid.tiles() * WORDS)?;
+    cut_panels(&mut words, panels, |i| tiles_of(i) * WORDS)
+        .into_par_iter()
+        .enumerate()
+        .for_each(|(panel, words)| mark(p, grid, panel, words));
+    let starts = starts_of(&words)?;
+    let start = |tile: usize| starts[tile] as usize * ALIGN;
+    let slots = check::product("slots", &[starts[grid.tiles()] as usize, ALIGN])?;
+    let mut values: Vec<T> = check::zeroed("values", slots)?;
+    let first = |panel: usize| panel * PANEL * grid.across;
+    cut_panels(&mut values, panels, |i| {
+        start(first(i) + tiles_of(i)) - start(first(i))
+    })
+    .into_par_iter()
+    .enumerate()
+    .for_each(|(panel, values)| {
+        let height = grid.height(panel);
+        let words = &words[first(panel) * WORDS..];
+        let from = start(first(panel));
+        let base = first(panel);
+        // A row of tiles at a time: its offsets are all the scratch there is.
+        for down in 0..height {
+            let tiles = (0..grid.across).map(|across| across * height + down);
+            let offsets: Vec<_> = tiles
+                .map(|tile| lane_offsets(&words[tile * WORDS..][..BITS]))
+                .collect();
+            let top = panel * ROWS + down * TILE;
+            for row in top..(top + TILE).min(p.rows()) {
+                for e in p.row(row) {
+                    let col = p.columns()[e] as usize;
+                    let tile = col / TILE * height + down;
+                    let (word, bit) = bit_of(row % TILE, col % TILE);
+                    let (square, i) = (bit % 8 / 2, bit % 2 * 4 + bit / 8);
+                    let here = of_square(words[tile * WORDS + word], square);
+                    let first = offsets[col / TILE][(word / 32 * 4 + square) * 32 + word % 32];
+                    let rank = first as usize + (here & BEFORE[i]).count_ones() as usize;
+                    values[start(base + tile) - from + rank] = csr.values()[e];
+                }
+            }
+        }
+    });
+    // SAFETY: bits stand for entries, which are inside; offsets and starts were counted from them.
+    let pattern = unsafe { BitmapPattern::new_unchecked(p.rows(), p.cols(), words, starts) };
+    Sparse::new(pattern, values)
+}
+
+/// Dense to bitmap tiles: what is not zero.
+///
+/// # Errors
+/// As [`csr_to_bitmap`]; if the tensor is not a matrix.
+pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, FormatError> {
+    let (rows, cols) = matrix(dense.shape())?;
+    let grid = checked_grid(rows, cols)?;
+    let mut words: Vec<u32> = check::zeroed("words", grid.tiles() * WORDS)?;
+    // Rows and columns of a tile that are inside, and its first element.
+    let corner = |tile: usize| {
+        let (down, across) = grid.place(tile);
+        let (row, col) = (down * TILE, across * TILE);
+        let inside = ((rows - row).min(TILE), (cols - col).min(TILE));
+        (row * cols + col, inside)
+    };
+    let tiles = words.par_chunks_exact_mut(WORDS).enumerate();
+    tiles.for_each(|(tile, words)| {
+        let (first, (height, width)) = corner(tile);
+        for row in 0..height {
+            let line = &dense.values()[first + row * cols..][..width];
+            for (col, _) in line.iter().enumerate().filter(|&(_, &v)| v != T::ZERO) {
+                let (word, bit) = bit_of(row, col);
+                words[word] |= 1 << bit;
+            }
+        }
+        count_squares(words);
+    });
+    let starts = starts_of(&words)?;
+    let slots = check::product("slots", &[starts[grid.tiles()] as usize, ALIGN])?;
+    let mut values: Vec<T> = check::zeroed("values", slots)?;
+    let at = |tile: usize| starts[tile] as usize * ALIGN;
+    let parts = cut_panels(&mut values, grid.tiles(), |tile| at(tile + 1) - at(tile));
+    parts
+        .into_par_iter()
+        .enumerate()
+        .for_each(|(tile, values)| {
+            let (first, _) = corner(tile);
+            for_each_bit(&words[tile * WORDS..][..BITS], |row, col, rank| {
+                values[rank] = dense.values()[first + row * cols + col];
+            });
+        });
+    // SAFETY: bits stand for elements, which are inside; offsets and starts were counted from them.
+    let pattern = unsafe { BitmapPattern::new_unchecked(rows, cols, words, starts) };
+    Sparse::new(pattern, values)
+}
+
+/// Bitmap tiles to CSR. Stored zeros stay entries.
+///
+/// # Errors
+/// If there is no memory.
+pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatError> {
+    let p = bitmap.pattern();
+    let grid = p.grid();
+    let offsets = prefix_sum("entries", p.row_counts().into_iter().map(|n| n as usize))?;
+    let mut columns: Vec<u32> = check::zeroed("columns", p.nnz())?;
+    let mut values: Vec<T> = check::zeroed("values", p.nnz())?;
+    let at = |down: usize| offsets[(down * TILE).min(p.rows())] as usize;
+    let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i));
+    let values_of = cut_panels(&mut values, grid.down, |i| at(i + 1) - at(i));
+    let lines = columns_of.into_par_iter().zip(values_of).enumerate();
+    lines.for_each(|(down, (columns, values))| {
+        let rows = down * TILE..((down + 1) * TILE).min(p.rows());
+        let mut next: Vec<usize> = rows.map(|row| offsets[row] as usize - at(down)).collect();
+        let mut slot_at = vec![u32::MAX; TILE * TILE];
+        for across in 0..grid.across {
+            let tile = grid.tile(down, across);
+            slot_at.fill(u32::MAX);
+            for_each_bit(p.bits(tile), |row, col, rank| {
+                slot_at[row * TILE + col] = rank as u32
+            });
+            let first = p.first_slot(tile);
+            for (next, line) in next.iter_mut().zip(slot_at.as_chunks::<TILE>().0) {
+                for (col, &rank) in line.iter().enumerate().filter(|&(_, &r)| r != u32::MAX) {
+                    columns[*next] = (across * TILE + col) as u32;
+                    values[*next] = bitmap.values()[first + rank as usize];
+                    *next += 1;
+                }
+            }
+        }
+    });
+    // SAFETY: columns ascend tile by tile and inside; as many as the bits that were counted.
+    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
+    Sparse::new(pattern, values)
+}

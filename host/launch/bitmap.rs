@@ -1,0 +1,265 @@
+//! A kernel of the family `bitmap`: the same number of stages for every thread block, and where strips are cut for that.
+
+mod schedule;
+
+use einsparse_kernels::abi::{
+    BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_STAGES, BIT_TILE, BIT_WORDS, BitmapParams, FLAG_VECTORS,
+};
+use einsparse_kernels::table::Row;
+use rayon::prelude::*;
+
+use schedule::{Band, Schedule, as_words, bands};
+
+use super::maps::{Flat, tensor_map};
+use super::turns::Turns;
+use super::{Extents, RawSpmm, aligned, config, flags, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::worklist::Runs;
+use std::sync::Arc;
+
+/// Bytes behind a stage's values that lanes without a value read in vain.
+const SLACK: usize = 16;
+
+/// A kernel chosen for one pattern.
+#[derive(Debug)]
+pub(crate) struct Bitmaps {
+    /// Partial sums of cut strips are one workspace, so a run waits for the one before.
+    turns: Turns,
+    row: &'static Row,
+    function: Function,
+    form: SpmmForm,
+    extents: Extents,
+    runs: Arc<Runs>,
+    /// Of the words that the plan was made for.
+    fingerprint: u64,
+    starts: DeviceMemory,
+    pieces: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    schedule: Schedule,
+    rounds: u32,
+    stages: u32,
+    slot_bytes: u32,
+}
+
+/// Where the values of each tile start, in units of [`BIT_ALIGN`] slots, from the tiles' bits.
+fn starts(words: &[u32]) -> Vec<u32> {
+    let entries = |tile: &[u32]| {
+        let bits = &tile[..BIT_TILE * BIT_TILE / 32];
+        bits.iter().map(|word| word.count_ones()).sum::<u32>()
+    };
+    let counts: Vec<u32> = words
+        .par_chunks_exact(BIT_WORDS)
+        .map(|tile| entries(tile).div_ceil(BIT_ALIGN as u32))
+        .collect();
+    let mut starts = Vec::with_capacity(counts.len() + 1);
+    let mut sum = 0;
+    starts.push(0);
+    for count in counts {
+        sum += count;
+        starts.push(sum);
+    }
+    starts
+}
+
+/// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A.
+fn fingerprint(words: &[u32]) -> u64 {
+    const CHUNK: usize = 1 << 14;
+    let mix = |hash: u64, word: u64| {
+        (hash ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+    };
+    let hashes: Vec<u64> = words
+        .par_chunks(CHUNK)
+        .map(|chunk| chunk.iter().fold(0x1234_5678, |h, &w| mix(h, w.into())))
+        .collect();
+    hashes.into_iter().fold(words.len() as u64, mix)
+}
+
+impl Bitmaps {
+    pub(super) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        (runs, words): (&Arc<Runs>, &[u32]),
+    ) -> Result<Self> {
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let Extents { m, k, n, .. } = extents;
+        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - 256)?;
+        }
+        let (groups, columns) = (row.items as usize, row.columns as usize);
+        let starts = starts(words);
+        let across = k.div_ceil(BIT_TILE);
+        let bands = bands(m, k, groups);
+        let entries: Vec<u64> = bands
+            .iter()
+            .map(|band| {
+                let rows = band.row..m.min(band.row + band.height * BIT_TILE);
+                runs.rows[rows].iter().map(|&(_, len)| u64::from(len)).sum()
+            })
+            .collect();
+        let most = (device.machine().multiprocessors * row.min_blocks) as usize;
+        let tiles = (columns, n.div_ceil(columns));
+        let schedule = Schedule::new(&bands, &entries, across, tiles, most);
+        let longest = longest(&bands, across, &starts);
+        let slot_bytes = (groups * BIT_BYTES + longest + SLACK).next_multiple_of(128);
+        let b_bytes = BIT_TILE * columns * 2;
+        let stages = (row.shared_bytes as usize - BIT_HEAD) / (slot_bytes + b_bytes);
+        let rounds = schedule.rounds();
+        let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
+        Ok(Bitmaps {
+            turns: Turns::new()?,
+            row,
+            function,
+            form,
+            extents,
+            runs: Arc::clone(runs),
+            fingerprint: fingerprint(words),
+            starts: device.upload(&starts)?,
+            pieces: device.upload(as_words(&rounds))?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(schedule.cut as usize * groups * 16)?,
+            rounds: (rounds.len() / schedule.blocks().max(1) as usize) as u32,
+            schedule,
+            stages: stages.min(BIT_STAGES) as u32,
+            slot_bytes: slot_bytes as u32,
+        })
+    }
+
+    pub(super) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    pub(super) fn fits(&self, runs: &Arc<Runs>, words: Option<&[u32]>) -> bool {
+        Arc::ptr_eq(&self.runs, runs)
+            || words
+                .is_some_and(|words| *self.runs == **runs && fingerprint(words) == self.fingerprint)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let lists = self.starts.bytes() + self.pieces.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "{} strips of {} x {}, {} cut into {} pieces, {} persistent thread blocks, {} threads, {} stages of {} bytes of A, \
+             {} bytes of workspace",
+            self.schedule.strips,
+            self.row.block.0,
+            self.row.columns,
+            self.schedule.cut,
+            self.schedule.slots,
+            self.schedule.blocks(),
+            self.row.threads,
+            self.stages,
+            self.slot_bytes,
+            self.bytes()
+        )
+    }
+
+    /// # Safety
+    /// As [`super::Launch::run`].
+    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        self.function.context().set_current()?;
+        let config = config(self.row, [self.schedule.blocks(), 1, 1]);
+        self.turns.queue(self.schedule.cut > 0, stream, || {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, &params) }
+        })
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<BitmapParams> {
+        let Extents { m, k, n, .. } = self.extents;
+        let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
+        let bytes = self.row.dtype.bytes();
+        aligned(self.row, "B", raw.b, raw.ldb)?;
+        for (name, address) in [("values of A", raw.values), ("columns of A", raw.columns)] {
+            if !address.is_multiple_of(16) {
+                let reason = format!("address {address:#x} must be a multiple of 16 bytes");
+                return Err(super::refused(name, reason));
+            }
+        }
+        // Pairs of elements at once.
+        let even = [raw.ldc, n].iter().all(|x| x.is_multiple_of(2));
+        if even && raw.c.is_multiple_of(4) && column_bias.is_multiple_of(4) {
+            flags |= FLAG_VECTORS;
+        }
+        let matrix = Flat {
+            address: raw.b,
+            extents: [n, k],
+            leading: raw.ldb,
+        };
+        let columns = self.row.columns as usize;
+        let b_map = if self.row.vector == 1 {
+            [0; 16]
+        } else {
+            let dtype = self.row.dtype;
+            tensor_map(dtype, &matrix, [columns, BIT_TILE], columns, &self.starts)?
+        };
+        Ok(BitmapParams {
+            b_map,
+            words: raw.columns,
+            values: raw.values,
+            starts: self.starts.address(),
+            pieces: self.pieces.address(),
+            b: raw.b,
+            c: raw.c,
+            bias: raw.bias,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            alpha: raw.alpha,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            k: small("rows of B", k)?,
+            ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(bytes))?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(bytes))?,
+            flags,
+            stages: self.stages,
+            slot_bytes: self.slot_bytes,
+            rounds: self.rounds,
+            reserved: 0,
+        })
+    }
+}
+
+/// Bytes of the values of the longest stage.
+fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
+    let of_band = |band: &Band| {
+        let stage = |place: usize| {
+            let tile = band.tile + place * band.step;
+            starts[tile + band.height] - starts[tile]
+        };
+        (0..across).map(stage).max().unwrap_or(0)
+    };
+    bands.par_iter().map(of_band).max().unwrap_or(0) as usize * BIT_ALIGN * 2
+}
+
+#[cfg(test)]
+mod tests {
+    /// The format's order of bits is that of the fragments which lanes hold.
+    #[test]
+    fn bits_stand_where_fragments_want_them() {
+        use einsparse_formats::{Csr, CsrPattern, convert};
+        for lane in 0..32 {
+            for place in 0..8 {
+                let (row, col) = einsparse_kernels::frag::a_k16(lane, place / 2, place % 2);
+                let offsets = (0..=64).map(|r| u32::from(r > 16 + row)).collect();
+                let pattern = CsrPattern::new(64, 64, offsets, vec![32 + col]).unwrap();
+                let a = convert::csr_to_bitmap(&Csr::new(pattern, vec![1.0f32]).unwrap()).unwrap();
+                let word = a.pattern().words()[32 + lane as usize];
+                assert_eq!(word, 1 << (8 * (place % 4) + 2 * 2 + place / 4));
+            }
+        }
+    }
+}

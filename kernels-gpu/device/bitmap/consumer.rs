@@ -1,0 +1,131 @@
+//! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
+
+use super::{Ring, ThinElem};
+use crate::abi::*;
+use crate::device::gpu;
+use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::ptx::{barrier, bits, copy, warp, wgmma};
+use crate::frag;
+
+/// Squares of 16 columns in a tile, one `wgmma` each.
+const SQUARES: usize = 4;
+
+/// Where this lane finds its own of a stage.
+#[derive(Clone, Copy)]
+struct Own {
+    word: u32,
+    squares: u32,
+    values: u32,
+    weights: bits::Weights,
+}
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+    #[inline(always)]
+    pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
+        // The same for all lanes, which ptxas has to see.
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let mut ring = Ring { slot: 0, parity: 0 };
+        let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
+        let own = Own {
+            word: warp::again(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
+            squares: warp::again(group * BIT_BYTES as u32 + 512 + warp * 8),
+            values: warp::again(group * 4),
+            weights: bits::Weights::new(),
+        };
+        let mut round = 0;
+        loop {
+            let piece = p.piece(round);
+            if piece.height == 0 {
+                return;
+            }
+            round += 1;
+            if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
+                Self::pass(p, &mut ring, piece.stages);
+                continue;
+            }
+            let mut acc = Thin::<N>::zero();
+            let mut stage = 0;
+            while stage < piece.stages {
+                barrier::wait(Self::full(ring.slot), ring.parity);
+                let a = Self::fragments(p, ring.slot, own);
+                acc.fence();
+                Self::multiply::<E>(&mut acc, ring.slot, a);
+                wgmma::commit();
+                // The fragments' registers are read until then; other warpgroups expand meanwhile.
+                acc.wait::<0>();
+                Self::free(ring.slot);
+                ring.advance(p.stages);
+                stage += 1;
+            }
+            Self::leave::<E>(p, piece, group, &mut acc);
+        }
+    }
+
+    /// Stages without rows for this warpgroup.
+    #[inline(always)]
+    fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
+        let mut stage = 0;
+        while stage < stages {
+            barrier::wait(Self::full(ring.slot), ring.parity);
+            Self::free(ring.slot);
+            ring.advance(p.stages);
+            stage += 1;
+        }
+    }
+
+    /// The fragments of this warp's slab.
+    #[inline(always)]
+    fn fragments(p: &BitmapParams, slot: u32, at: Own) -> [[u32; 4]; SQUARES] {
+        let stage = Self::a(p, slot);
+        let own = copy::load_shared_b32(stage + at.word);
+        let squares = bits::load_shared_v2(stage + at.squares);
+        let values = copy::load_shared_b32(Self::offsets(slot) + at.values);
+        let w = at.weights;
+        let before = bits_in_front(own);
+        // A byte of `before` and a half of `squares` each.
+        let at =
+            |t: u32, square: u32| values + ((before >> (8 * t) & 0xff) + (square & 0xffff)) * 2;
+        [
+            bits::expand(w, own, at(0, squares[0])),
+            bits::expand(w, own >> 2, at(1, squares[0] >> 16)),
+            bits::expand(w, own >> 4, at(2, squares[1])),
+            bits::expand(w, own >> 6, at(3, squares[1] >> 16)),
+        ]
+    }
+
+    /// The `wgmma`s of a stage.
+    #[inline(always)]
+    fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
+        let row = (N * 2) as u32;
+        let b = frag::descriptor(0, row, 16);
+        // The address, in units of 16 bytes, stands in the lowest bits: 16 rows are as many units as a row has bytes.
+        let at = b as u32 | Self::b(slot) >> 4;
+        unroll!(t < SQUARES, {
+            let low = (at + t as u32 * row) as u64;
+            E::mma_thin::<N>(acc, a[t], b & 0xffff_ffff_0000_0000 | low);
+        });
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if gpu::thread_again() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+}
+
+/// In byte t: how many bits of square t are set in the lanes in front. At most 248, so no byte overflows, whatever the sums up to
+/// and with the last lane do: what they carry is taken away again.
+#[inline(always)]
+fn bits_in_front(own: u32) -> u32 {
+    // In the two bits of each byte and square, then in four: even squares, odd squares.
+    let pairs = own - (own >> 1 & 0x5555_5555);
+    let even = (pairs & 0x3333_3333).wrapping_mul(0x0101_0101) >> 24;
+    let odd = (pairs >> 2 & 0x3333_3333).wrapping_mul(0x0101_0101) >> 24;
+    let both = even | odd << 8;
+    let counts = both & 0x0f0f | (both & 0xf0f0) << 12;
+    bits::scan(counts).wrapping_sub(counts)
+}

@@ -1,0 +1,149 @@
+//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a warp copies tiles as
+//! they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply 64 rows each (`wgmma`).
+//! Every thread block has as many stages as the next: strips of C are cut along k wherever that falls.
+
+mod consumer;
+mod out;
+mod producer;
+
+use super::elem::Elem;
+use super::gpu;
+use super::ptx::wgmma_thin::Thin;
+use super::ptx::{barrier, bulk, copy, global};
+use crate::abi::*;
+
+/// An element type with a `wgmma` atom for few columns.
+pub trait ThinElem: Elem<Acc = f32> {
+    /// `D += A B`, 16 deep, A in registers.
+    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64);
+}
+
+impl ThinElem for F16 {
+    #[inline(always)]
+    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
+        acc.mma_f16(a, b)
+    }
+}
+
+impl ThinElem for Bf16 {
+    #[inline(always)]
+    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
+        acc.mma_bf16(a, b)
+    }
+}
+
+/// The body, generic over the element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
+    unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64);
+}
+
+/// A place in the ring of stages, and the parity of the round.
+#[derive(Clone, Copy)]
+struct Ring {
+    slot: u32,
+    parity: u32,
+}
+
+impl Ring {
+    #[inline(always)]
+    fn advance(&mut self, stages: u32) {
+        self.slot += 1;
+        if self.slot == stages {
+            self.slot = 0;
+            self.parity ^= 1;
+        }
+    }
+}
+
+impl BitmapParams {
+    /// This thread block's piece of a round; none past the last round.
+    #[inline(always)]
+    fn piece(&self, round: u32) -> BitPiece {
+        let there = round < self.rounds;
+        let index = round * gpu::grid_x() + gpu::block_x();
+        let at = self.pieces + index as u64 * size_of::<BitPiece>() as u64;
+        let [row, column, tile, step] = global::load_v4(at, there);
+        let [place, stages, height, entries] = global::load_v4(at + 16, there);
+        let [first, parts, counter, reserved] = global::load_v4(at + 32, there);
+        BitPiece {
+            row,
+            column,
+            tile,
+            step,
+            place,
+            stages,
+            height,
+            entries,
+            first,
+            parts,
+            counter,
+            reserved,
+        }
+    }
+}
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+    /// Barrier that says: the stage has arrived.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + slot * 8
+    }
+
+    /// Barrier that says: the stage may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + BIT_STAGES as u32 * 8
+    }
+
+    /// Where the values of each warpgroup start in the stage, four words.
+    #[inline(always)]
+    fn offsets(slot: u32) -> u32 {
+        copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
+    }
+
+    /// B of a stage.
+    #[inline(always)]
+    fn b(slot: u32) -> u32 {
+        copy::arena() + BIT_HEAD as u32 + slot * Self::B_BYTES as u32
+    }
+
+    /// A of a stage: the words of the tiles, then their values.
+    #[inline(always)]
+    fn a(p: &BitmapParams, slot: u32) -> u32 {
+        copy::arena() + BIT_HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
+    }
+
+    /// Makes the barriers and fetches the tensor map.
+    #[inline(always)]
+    fn set_up(p: &BitmapParams, at: u64) {
+        if gpu::thread() == 0 {
+            let mut slot = 0;
+            while slot < p.stages {
+                barrier::init(Self::full(slot), 1);
+                barrier::init(Self::empty(slot), GROUPS as u32 * 4);
+                slot += 1;
+            }
+            barrier::init_fence();
+            if ALIGNED {
+                bulk::prefetch_map(at);
+            }
+        }
+        gpu::sync_threads();
+    }
+}
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Body
+    for BitTile<GROUPS, N, ALIGNED>
+{
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
+        Self::set_up(p, at);
+        if gpu::thread() >= GROUPS as u32 * 128 {
+            Self::produce(p, at);
+        } else {
+            Self::consume::<E>(p);
+        }
+    }
+}
