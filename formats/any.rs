@@ -2,7 +2,7 @@
 
 use crate::{
     BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo, IndexArray, Nm,
-    Pattern,
+    Pattern, SlicedEll,
 };
 
 /// A sparse tensor in any of the formats.
@@ -26,6 +26,8 @@ pub enum AnySparse<T> {
     BlockGroupCoo(BlockGroupCoo<T>),
     /// Two of every four neighbours.
     Nm(Nm<T>),
+    /// Slices of rows of about the same length.
+    SlicedEll(SlicedEll<T>),
 }
 
 macro_rules! each {
@@ -40,6 +42,7 @@ macro_rules! each {
             AnySparse::BlockCoo($s) => $body,
             AnySparse::BlockGroupCoo($s) => $body,
             AnySparse::Nm($s) => $body,
+            AnySparse::SlicedEll($s) => $body,
         }
     };
 }
@@ -72,7 +75,8 @@ variants!(
     GroupCoo,
     BlockCoo,
     BlockGroupCoo,
-    Nm
+    Nm,
+    SlicedEll
 );
 
 impl<T: Element> AnySparse<T> {

@@ -7,6 +7,7 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod staged;
 mod wgmma;
 pub use convert::*;
 pub use levels::*;
@@ -14,6 +15,7 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use staged::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -102,6 +104,8 @@ pub enum WalkKind {
     Block,
     /// Two of every four neighbours in a row, with their positions: N:M.
     Nm,
+    /// Slices of 32 rows, a lane for each row: SELL.
+    SlicedEll,
     /// No sparse operand.
     Direct,
 }
@@ -160,6 +164,8 @@ markers! {
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Nm`].
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::SlicedEll`].
+    SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

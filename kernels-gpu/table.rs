@@ -77,6 +77,16 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
+            staged "staged" StagedParams sm_90a Product {
+                staged_f32_w8: SlicedEll, F32, Staged<8, 1>;
+                staged_f32_w8_p2: SlicedEll, F32, Staged<8, 2>;
+                staged_f32_w8_p4: SlicedEll, F32, Staged<8, 4>;
+                staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
+                staged_f32_w12: SlicedEll, F32, Staged<12, 1>;
+                staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
+                staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
+                staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
+            }
             block "block" SpmmParams sm_80 Product {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
                 block_f16_b32: Block, F16, MmaTile<32, 2, 4, true>;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     AnySparse, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format, GroupCoo,
-    Nm, nm,
+    Nm, SlicedEll, nm,
 };
 
 impl<T: Element> AnySparse<T> {
@@ -25,6 +25,7 @@ impl<T: Element> AnySparse<T> {
             AnySparse::BlockCoo(a) => block_coo_to_csr(a),
             AnySparse::BlockGroupCoo(a) => block_group_coo_to_csr(a),
             AnySparse::Nm(a) => nm_to_csr(a),
+            AnySparse::SlicedEll(a) => sliced_ell_to_csr(a),
         }
     }
 
@@ -95,6 +96,7 @@ fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<AnySparse<T>, Fo
             nm::check_ratio(n, m)?;
             csr_to_nm(csr)?.into()
         }
+        Format::SlicedEll => csr_to_sliced_ell(csr)?.into(),
     })
 }
 
@@ -117,6 +119,8 @@ thin! {
     BlockCoo -> Csr = block_coo_to_csr;
     BlockGroupCoo -> Csr = block_group_coo_to_csr;
     Nm -> Csr = nm_to_csr;
+    SlicedEll -> Csr = sliced_ell_to_csr;
+    Csr -> SlicedEll = csr_to_sliced_ell;
     Csr -> Coo = csr_to_coo;
     GroupCoo -> Coo = group_coo_to_coo;
     Csr -> Csc = csr_to_csc;

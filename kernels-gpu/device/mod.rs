@@ -29,6 +29,7 @@ mod prune;
 mod ptx;
 mod sampled;
 mod spmm;
+mod staged;
 mod tile;
 mod walk;
 mod wgmma;
