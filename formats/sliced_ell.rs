@@ -148,7 +148,12 @@ impl SlicedEllPattern {
                     };
                     let bound = self.cols().min(end as usize * K_TILE);
                     if ended || column as usize >= bound {
-                        return Err(wrong("columns", slot, column, if ended { 0 } else { bound }));
+                        return Err(wrong(
+                            "columns",
+                            slot,
+                            column,
+                            if ended { 0 } else { bound },
+                        ));
                     }
                     if let Some(previous) = last.filter(|&p| p >= column) {
                         return Err(FormatError::Order {
@@ -288,7 +293,11 @@ impl Pattern for SlicedEllPattern {
             array(rows, &[slices, SLICE], &self.rows),
             array(Role::Offsets { axis: 0 }, &[slices + 1], &self.offsets),
             array(windows, &[chunks, 2], &self.windows),
-            array(Role::Positions { axis: 1 }, &[chunks, SLICE, CHUNK / 2], &self.columns),
+            array(
+                Role::Positions { axis: 1 },
+                &[chunks, SLICE, CHUNK / 2],
+                &self.columns,
+            ),
         ]
     }
 }

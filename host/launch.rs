@@ -8,6 +8,7 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod staged;
 mod turns;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::worklist::Runs;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
+use staged::Staged;
 
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
@@ -129,6 +131,8 @@ pub(crate) enum Launch {
     Panels(Box<Panels>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
+    /// Family `staged`.
+    Staged(Box<Staged>),
 }
 
 impl Launch {
@@ -158,6 +162,13 @@ impl Launch {
             (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
                 device, row, form, extents, runs,
             )?))),
+            (_, Matrix::Sliced { runs, pattern }) => Ok(Launch::Staged(Box::new(Staged::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, pattern),
+            )?))),
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,
                 format!("is dense, which kernels of family {family} do not read"),
@@ -171,6 +182,7 @@ impl Launch {
             Launch::Gather(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
+            Launch::Staged(launch) => launch.row(),
         }
     }
 
@@ -180,6 +192,7 @@ impl Launch {
             Launch::Gather(launch) => launch.fits(runs),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
+            Launch::Staged(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -203,6 +216,7 @@ impl Launch {
             Launch::Gather(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
+            Launch::Staged(launch) => launch.bytes(),
         }
     }
 
@@ -212,6 +226,7 @@ impl Launch {
             Launch::Gather(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
+            Launch::Staged(launch) => launch.describe(),
         }
     }
 
@@ -226,6 +241,7 @@ impl Launch {
                 Launch::Gather(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
+                Launch::Staged(launch) => launch.run(raw, stream),
             }
         }
     }

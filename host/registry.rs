@@ -63,6 +63,7 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
             Format::Bsr { .. } | Format::BlockCoo { .. } | Format::BlockGroupCoo { .. },
         ) => None,
         (WalkKind::Nm, Format::Nm { .. }) => None,
+        (WalkKind::SlicedEll, Format::SlicedEll) => None,
         (walk, format) => Some(format!("walks {}, the operand is {format}", describe(walk))),
     }
 }
@@ -73,6 +74,7 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::GroupCoo => "aligned groups of entries in row order",
         WalkKind::Block => "dense blocks in block row order",
         WalkKind::Nm => "two of every four neighbours in a row",
+        WalkKind::SlicedEll => "slices of rows, a lane for each row",
         WalkKind::Direct => "no sparse operand",
     }
 }

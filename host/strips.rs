@@ -69,13 +69,14 @@ pub(crate) enum Source<'a> {
     Blocks(&'a Runs, &'a [u32], (usize, usize), bool),
 }
 
-/// Array of block columns of a format of blocks; of positions for N:M.
+/// Array of block columns of a format of blocks; of positions for N:M, of windows for sliced ELLPACK.
 pub(crate) fn block_columns<T: Element>(matrix: &AnySparse<T>) -> Option<&[u32]> {
     match matrix {
         AnySparse::Bsr(a) => Some(a.pattern().columns()),
         AnySparse::BlockCoo(a) => Some(a.pattern().block_cols()),
         AnySparse::BlockGroupCoo(a) => Some(a.pattern().block_cols()),
         AnySparse::Nm(a) => Some(a.pattern().meta()),
+        AnySparse::SlicedEll(a) => Some(a.pattern().windows()),
         _ => None,
     }
 }

@@ -20,4 +20,5 @@ mod places;
 mod rows;
 mod runs;
 mod sampled;
+mod staged;
 mod zeros;

@@ -4,7 +4,9 @@ use rayon::prelude::*;
 
 use super::tasks::{cut, prefix_sum, row_tasks};
 use crate::sliced_ell::{CHUNK, CHUNK_SLOTS, K_TILE, NO_ENTRY, REACH, SLICE, SORTED};
-use crate::{Csr, CsrPattern, Element, FormatError, PAD, Pattern, SlicedEll, SlicedEllPattern, Sparse, check};
+use crate::{
+    Csr, CsrPattern, Element, FormatError, PAD, Pattern, SlicedEll, SlicedEllPattern, Sparse, check,
+};
 
 /// Rows by length within windows of [`SORTED`], longest first, equal ones in order; [`PAD`] up to whole slices.
 fn sorted_rows(csr: &CsrPattern) -> Vec<u32> {
@@ -106,7 +108,9 @@ pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, Forma
     let at = |each: usize| move |s: usize, offsets: &[u32]| offsets[s] as usize * each;
     let parts = cut(&mut windows, &tasks, |s| at(2)(s, &offsets))
         .into_par_iter()
-        .zip(cut(&mut columns, &tasks, |s| at(CHUNK_SLOTS / 2)(s, &offsets)))
+        .zip(cut(&mut columns, &tasks, |s| {
+            at(CHUNK_SLOTS / 2)(s, &offsets)
+        }))
         .zip(cut(&mut values, &tasks, |s| at(CHUNK_SLOTS)(s, &offsets)));
     tasks
         .par_iter()
@@ -134,7 +138,9 @@ pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, Forma
 /// Writes one chunk.
 fn fill<T: Element>(csr: &Csr<T>, taken: &Taken<'_>, columns: &mut [u32], values: &mut [T]) {
     let first = taken.window[0] * K_TILE as u32;
-    let lines = columns.chunks_exact_mut(CHUNK / 2).zip(values.chunks_exact_mut(CHUNK));
+    let lines = columns
+        .chunks_exact_mut(CHUNK / 2)
+        .zip(values.chunks_exact_mut(CHUNK));
     for (&(start, end), (columns, values)) in taken.lanes.iter().zip(lines) {
         let mut local = [NO_ENTRY; CHUNK];
         for (i, entry) in (start..end).enumerate() {

@@ -11,7 +11,7 @@ pub(super) struct Flat {
     pub leading: usize,
 }
 
-/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements. What is empty is mapped to `empty`.
+/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to `empty`.
 pub(super) fn tensor_map(
     dtype: Dtype,
     matrix: &Flat,
@@ -22,6 +22,7 @@ pub(super) fn tensor_map(
     let element = match dtype {
         Dtype::Bf16 => TensorMapType::Bf16,
         Dtype::E4m3 | Dtype::E5m2 | Dtype::Int8 => TensorMapType::U8,
+        Dtype::F32 => TensorMapType::F32,
         _ => TensorMapType::F16,
     };
     let (bytes, [columns, rows]) = (dtype.bytes(), matrix.extents);
@@ -36,6 +37,7 @@ pub(super) fn tensor_map(
         swizzle: match swizzled * bytes {
             128 => Swizzle::B128,
             64 => Swizzle::B64,
+            0 => Swizzle::None,
             _ => Swizzle::B32,
         },
     };

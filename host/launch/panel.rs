@@ -30,6 +30,11 @@ pub(crate) enum Matrix<'a> {
         /// Blocks that the array of values holds.
         stored: usize,
     },
+    /// Slices of rows.
+    Sliced {
+        runs: &'a Arc<Runs>,
+        pattern: &'a Arc<SlicedEllPattern>,
+    },
     /// A dense one, with the elements from one row to the next.
     Dense { leading: usize },
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use einsparse_formats::{AnySparse, Format};
-use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, Zeros};
+use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
@@ -174,6 +174,13 @@ pub(super) fn choose<T: Scalar>(
         return Err(refuse(choice.refused));
     };
     let matrix = match find(operands, &form.sparse)? {
+        Operand::Sparse(a) if row.walk == WalkKind::SlicedEll => Matrix::Sliced {
+            runs: a.runs().ok_or_else(|| refuse(vec![]))?,
+            pattern: match a.pattern() {
+                AnySparse::SlicedEll(a) => a.pattern(),
+                _ => return Err(refuse(vec![])),
+            },
+        },
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
             columns: crate::strips::block_columns(a.pattern()).unwrap_or(&[]),
@@ -299,10 +306,11 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
     ))
 }
 
-/// Words that say where the entries (blocks) are: one each, for N:M one for 16.
+/// Words that say where the entries (blocks) are: one each, for N:M one for 16, for sliced ELLPACK for two.
 fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
     let each = match host {
         AnySparse::Nm(_) => 16,
+        AnySparse::SlicedEll(_) => 2,
         _ => block.0 * block.1,
     };
     (host.slots() / each.max(1)) as u64

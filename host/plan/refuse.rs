@@ -114,7 +114,7 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let (what, alignment) = match row.walk {
-        WalkKind::Block | WalkKind::Nm => ("rows of B", problem.b_alignment),
+        WalkKind::Block | WalkKind::Nm | WalkKind::SlicedEll => ("rows of B", problem.b_alignment),
         _ => ("rows of B and C and their length", problem.alignment),
     };
     let vector = row.vector;

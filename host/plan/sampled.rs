@@ -69,7 +69,9 @@ struct Pattern<'a> {
 
 fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
     match (s.runs(), crate::tensor::columns_of(s.pattern())) {
-        (Some(runs), Some(columns)) if !matches!(s.format(), Format::Nm { .. }) => {
+        (Some(runs), Some(columns))
+            if !matches!(s.format(), Format::Nm { .. } | Format::SlicedEll) =>
+        {
             Ok(Pattern { runs, columns })
         }
         _ => Err(Error::Operand {

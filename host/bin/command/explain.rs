@@ -185,6 +185,7 @@ fn every_format(expression: &str) -> Result<()> {
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
         Format::Nm { n: 2, m: 4 },
+        Format::SlicedEll,
     ];
     let mut names: Vec<&str> = einsum
         .factors

@@ -114,6 +114,7 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
         Format::Nm { n: 2, m: 4 },
+        Format::SlicedEll,
     ];
     say!(
         "formats  {:22} {:>12} {:>12} {:>14} {:>12}",

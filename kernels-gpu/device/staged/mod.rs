@@ -72,8 +72,16 @@ impl Chunk {
     #[inline(always)]
     fn entry(&self, i: usize) -> (u32, f32) {
         let word = self.columns[(i / 2) & 1];
-        let local = if i % 2 == 0 { word & 0xffff } else { word >> 16 };
-        let value = if local == NO_ENTRY { 0 } else { self.values[i & 3] };
+        let local = if i % 2 == 0 {
+            word & 0xffff
+        } else {
+            word >> 16
+        };
+        let value = if local == NO_ENTRY {
+            0
+        } else {
+            self.values[i & 3]
+        };
         (local, f32::from_bits(value))
     }
 }

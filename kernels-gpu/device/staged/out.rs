@@ -32,10 +32,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
     pub(super) fn leave(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
-        let own = copy::arena()
-            + warp * SLICE_BYTES
-            + lane * STAGED_ROW as u32
-            + lane % 8 * 16;
+        let own = copy::arena() + warp * SLICE_BYTES + lane * STAGED_ROW as u32 + lane % 8 * 16;
         unroll!(t < VECTORS, {
             let words = acc[t].map(f32::to_bits);
             copy::store_shared_v4(own ^ (t * 16) as u32, words);
