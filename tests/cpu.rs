@@ -272,6 +272,7 @@ fn any_format() -> impl Strategy<Value = Format> {
             Just(Format::Csr),
             Just(Format::Csc),
             Just(Format::Ell),
+            Just(Format::SlicedEll),
             Just(Format::Nm { n: 2, m: 4 })
         ],
         (0usize..2, group()).prop_map(|(axis, group)| Format::GroupCoo { axis, group }),

@@ -24,6 +24,7 @@ const MATRIX: &[&str] = &[
     "blockcoo:16x16",
     "blockgroupcoo:32x16",
     "nm:2:4",
+    "sell",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo", "groupcoo@1", "groupcoo@2"];
 const GOLDEN: &[(&str, &str, &str, &[&str])] = &[

@@ -8,5 +8,6 @@ mod invariants;
 mod nm;
 mod reorder;
 mod round_trips;
+mod sliced_ell;
 mod speed;
 mod statistics;

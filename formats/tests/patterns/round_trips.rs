@@ -3,18 +3,19 @@
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
     AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern, CscPattern, Csr,
-    CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern, Pattern, convert,
-    f16, reference,
+    CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern, Pattern,
+    SlicedEllPattern, convert, f16, reference,
 };
 use proptest::prelude::*;
 
 /// Every format of a matrix, with these parameters.
-fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 9] {
+fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 10] {
     [
         Format::Coo,
         Format::Csr,
         Format::Csc,
         Format::Ell,
+        Format::SlicedEll,
         Format::Bsr { block },
         Format::GroupCoo { axis: 0, group },
         Format::GroupCoo { axis: 1, group },
@@ -68,6 +69,13 @@ fn assert_valid<T: Element>(any: &AnySparse<T>) {
             assert_eq!(&new.unwrap(), &**p);
         }
         AnySparse::BlockCoo(_) | AnySparse::BlockGroupCoo(_) => assert_valid_blocks(any),
+        AnySparse::SlicedEll(a) => {
+            let p = a.pattern();
+            let (order, offsets) = (p.order().to_vec(), p.offsets().to_vec());
+            let (windows, columns) = (p.windows().to_vec(), p.columns().to_vec());
+            let new = SlicedEllPattern::new(p.rows(), p.cols(), order, offsets, windows, columns);
+            assert_eq!(&new.unwrap(), &**p);
+        }
         AnySparse::Nm(a) => {
             let p = a.pattern();
             let new = NmPattern::new(p.rows(), p.cols(), p.meta().to_vec());
