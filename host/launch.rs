@@ -8,6 +8,7 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod slicing;
 mod staged;
 mod turns;
 
@@ -34,6 +35,7 @@ pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
+pub(crate) use slicing::{fill_slices, survey_slices};
 pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
 
 /// Device addresses of one run. Leading dimensions in elements.

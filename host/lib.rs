@@ -37,6 +37,7 @@ pub mod module;
 pub mod ops;
 pub mod plan;
 pub mod registry;
+mod slices;
 mod strips;
 pub mod tensor;
 mod windows;

@@ -7,6 +7,7 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod slicing;
 mod staged;
 mod wgmma;
 pub use convert::*;
@@ -15,6 +16,7 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use slicing::*;
 pub use staged::*;
 pub use wgmma::*;
 
@@ -91,6 +93,8 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// One step of cutting CSR into slices.
+    Slicing,
 }
 
 /// How a kernel walks the sparse operand.

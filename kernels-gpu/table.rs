@@ -224,6 +224,13 @@ macro_rules! for_each_kernel {
                 convert_fill_csr_32: Direct, F32, FillCsr;
                 convert_fill_csr_64: Direct, F64, FillCsr;
             }
+            slicing "slicing" SlicingParams sm_80 Slicing {
+                slicing_order: Direct, F32, Slicing<SLICING_ORDER>;
+                slicing_count: Direct, F32, Slicing<SLICING_COUNT>;
+                slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
+                slicing_fill_32: Direct, F32, Slicing<SLICING_FILL>;
+                slicing_fill_64: Direct, F64, Slicing<SLICING_FILL>;
+            }
             narrow "narrow" WgmmaParams sm_90a Narrow {
                 narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
                 narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;

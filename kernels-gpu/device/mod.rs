@@ -28,6 +28,7 @@ mod nm;
 mod prune;
 mod ptx;
 mod sampled;
+mod slicing;
 mod spmm;
 mod staged;
 mod tile;

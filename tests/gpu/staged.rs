@@ -2,9 +2,9 @@
 //! slices with and without rows, a part of a thread block left over.
 
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
-use einsparse::formats::{CsrPattern, generate};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, f16, generate};
 use einsparse::kernels::abi::{RING_ROWS, SLICE};
-use einsparse::registry::{Row, WalkKind, products};
+use einsparse::registry::{Row, Scalar, WalkKind, products};
 use einsparse::{Context, Options, SparseTensor};
 
 fn rows() -> impl Iterator<Item = &'static Row> {
@@ -96,5 +96,33 @@ fn slices_may_be_ragged() {
             let lens = |row: usize| (0..(row % (cols + 1)) as u32).collect();
             check(&gpu, &format!("{rows} x {cols}"), pattern(cols, rows, lens), 31);
         }
+    }
+}
+
+/// The device's converter makes the arrays of the host's, bit for bit.
+#[test]
+fn slices_are_made_on_the_device() {
+    let Some(gpu) = gpu() else { return };
+    fn same<T: Scalar>(gpu: &Context, what: &str, pattern: CsrPattern) {
+        let values = (1..=pattern.nnz()).map(|i| T::from_f64((i % 100) as f64));
+        let csr = Csr::new(pattern.clone(), values.collect()).unwrap();
+        let wanted = AnySparse::from(csr.clone())
+            .convert(Format::SlicedEll)
+            .unwrap();
+        let made = gpu.upload(csr).unwrap().to_sliced_ell().unwrap();
+        assert!(made.to_host().unwrap() == wanted, "{what}, {}", T::DTYPE.name());
+    }
+    let uniform = |m, k, d| generate::uniform(m, k, d, 11).unwrap();
+    let cases = [
+        ("sorted in two windows", uniform(4500, 100, 0.1)),
+        ("wide", uniform(100, 9000, 0.01)),
+        ("no rows", uniform(0, 10, 0.5)),
+        ("no entries", pattern(9, 40, |_| Vec::new())),
+        ("far ahead", pattern(8000, 40, |row| vec![row as u32, 4000 + 90 * row as u32])),
+    ];
+    for (what, pattern) in cases {
+        same::<f32>(&gpu, what, pattern.clone());
+        same::<f64>(&gpu, what, pattern.clone());
+        same::<f16>(&gpu, what, pattern);
     }
 }
