@@ -25,6 +25,7 @@ const MATRIX: &[&str] = &[
     "blockgroupcoo:3x2:2",
     "blockgroupcoo:5x4",
     "nm:2:4",
+    "sell",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo:2", "groupcoo:4@1", "groupcoo@2"];
 
