@@ -1,6 +1,8 @@
 //! What a variant will cost on a machine: bytes over HBM, bytes gathered through L2, instructions,
 //! arithmetic. The numbers that tune live here and nowhere else.
 
+mod staged;
+
 use std::fmt;
 
 use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, WalkKind};
@@ -168,7 +170,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
-        WalkKind::SlicedEll => predict_staged(row, work, machine),
+        WalkKind::SlicedEll => staged::predict(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
@@ -356,43 +358,6 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
         machine,
         row.dtype,
         [gather_us, turns * tile_us, START_US].map(|us| us * items),
-    )
-}
-
-/// Start of a thread block of the staged family: barriers, first tiles of B, first entries, and C at the end.
-const STAGED_US: f64 = 5.0;
-/// What of shared memory's rate the reads of B reach.
-const STAGED_SHARE: f64 = 0.9;
-/// Entries of a row beyond the mean that lanes of a slice wait for, in standard deviations of a random row.
-const STAGED_SPREAD: f64 = 0.3;
-
-/// Every entry reads its row of B from shared memory, and every thread block writes all of its columns of B there.
-fn predict_staged(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    let columns = f64::from(row.columns);
-    let tiles = (work.n as f64 / columns).ceil().max(1.0);
-    let sms = f64::from(machine.multiprocessors);
-    let clock = machine.issue / 4.0 / sms;
-    let mean = work.entries as f64 / work.m.max(1) as f64;
-    let longest = mean + STAGED_SPREAD * mean.sqrt() + 2.0;
-    // Slices of 32 rows, of which a thread block takes some.
-    let slices = (work.m as f64 / 32.0).ceil();
-    let blocks = (slices / f64::from(row.items)).ceil() * tiles;
-    let turns = blocks / sms;
-    let turns = if turns < 4.0 { turns.ceil() } else { turns };
-    let read = longest * 32.0 * f64::from(row.items) * columns * 4.0;
-    let written = work.k as f64 * columns * 4.0;
-    let block_us = (read / STAGED_SHARE + written) / SHARED_BYTES / clock * 1e6;
-    let bytes = blocks * written + work.entries as f64 * 6.0 * tiles;
-    let gather_us = bytes / machine.l2 * 1e6;
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [
-            gather_us,
-            turns.max(1.0) * (block_us + 0.4 * STAGED_US),
-            STAGED_US,
-        ],
     )
 }
 

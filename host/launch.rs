@@ -35,8 +35,8 @@ pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
-pub(crate) use slicing::{fill_slices, survey_slices};
 pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
+pub(crate) use slicing::{fill_slices, survey_slices};
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]

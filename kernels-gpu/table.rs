@@ -83,6 +83,9 @@ macro_rules! for_each_kernel {
                 staged_f32_w8_p4: SlicedEll, F32, Staged<8, 4>;
                 staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
                 staged_f32_w12: SlicedEll, F32, Staged<12, 1>;
+                staged_f32_w8a: SlicedEll, F32, Staged<8, 1, true>;
+                staged_f32_w8a_p2: SlicedEll, F32, Staged<8, 2, true>;
+                staged_f32_w16a_p2: SlicedEll, F32, Staged<16, 2, true>;
                 staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
                 staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
                 staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;

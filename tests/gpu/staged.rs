@@ -37,7 +37,8 @@ fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
         let plan = context
             .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
             .unwrap();
-        let start = einsparse::formats::Dense::new([problem.m(), n], vec![f32::NAN; problem.m() * n]);
+        let start =
+            einsparse::formats::Dense::new([problem.m(), n], vec![f32::NAN; problem.m() * n]);
         let leading = n + 1;
         let mut c = context
             .upload_strided(&start.unwrap(), leading, GUARD as f32)
@@ -64,7 +65,12 @@ fn rings_go_round() {
     let k = depth * RING_ROWS + 100;
     for (rows, density) in [(300, 0.05), (33, 0.002), (520, 0.01)] {
         let pattern = generate::uniform(rows, k, density, 5).unwrap();
-        check(&gpu, &format!("{rows} x {k}, density {density}"), pattern, 40);
+        check(
+            &gpu,
+            &format!("{rows} x {k}, density {density}"),
+            pattern,
+            40,
+        );
     }
 }
 
@@ -84,17 +90,35 @@ fn rows_that_run_ahead_wait() {
         _ => Vec::new(),
     });
     check(&gpu, "both ends", ends, 64);
-    let one = pattern(k, 5, |row| if row == 2 { (0..k as u32).collect() } else { vec![] });
+    let one = pattern(k, 5, |row| {
+        if row == 2 {
+            (0..k as u32).collect()
+        } else {
+            vec![]
+        }
+    });
     check(&gpu, "one row with everything", one, 8);
 }
 
 #[test]
 fn slices_may_be_ragged() {
     let Some(gpu) = gpu() else { return };
-    for rows in [1, SLICE - 1, SLICE, SLICE + 1, 8 * SLICE + 1, 16 * SLICE - 1] {
+    for rows in [
+        1,
+        SLICE - 1,
+        SLICE,
+        SLICE + 1,
+        8 * SLICE + 1,
+        16 * SLICE - 1,
+    ] {
         for cols in [1, 63, 64, 65] {
             let lens = |row: usize| (0..(row % (cols + 1)) as u32).collect();
-            check(&gpu, &format!("{rows} x {cols}"), pattern(cols, rows, lens), 31);
+            check(
+                &gpu,
+                &format!("{rows} x {cols}"),
+                pattern(cols, rows, lens),
+                31,
+            );
         }
     }
 }
@@ -110,7 +134,11 @@ fn slices_are_made_on_the_device() {
             .convert(Format::SlicedEll)
             .unwrap();
         let made = gpu.upload(csr).unwrap().to_sliced_ell().unwrap();
-        assert!(made.to_host().unwrap() == wanted, "{what}, {}", T::DTYPE.name());
+        assert!(
+            made.to_host().unwrap() == wanted,
+            "{what}, {}",
+            T::DTYPE.name()
+        );
     }
     let uniform = |m, k, d| generate::uniform(m, k, d, 11).unwrap();
     let cases = [
@@ -118,7 +146,10 @@ fn slices_are_made_on_the_device() {
         ("wide", uniform(100, 9000, 0.01)),
         ("no rows", uniform(0, 10, 0.5)),
         ("no entries", pattern(9, 40, |_| Vec::new())),
-        ("far ahead", pattern(8000, 40, |row| vec![row as u32, 4000 + 90 * row as u32])),
+        (
+            "far ahead",
+            pattern(8000, 40, |row| vec![row as u32, 4000 + 90 * row as u32]),
+        ),
     ];
     for (what, pattern) in cases {
         same::<f32>(&gpu, what, pattern.clone());

@@ -86,7 +86,7 @@ impl Chunk {
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Staged<WARPS, PARTS, AHEAD> {
     /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -145,22 +145,28 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
-    /// Waits for the tiles up to `end` and gives back those before `first`.
+    /// Gives back the tiles before `first`, and waits for those up to `end`. Each tile is waited for before it is given
+    /// back, needed or not, so that no round of its barriers is missed; and none is waited for while those before `first`
+    /// are held, since the copying warp may need their places to get there.
     #[inline(always)]
     fn turn(have: &mut Place, freed: &mut Place, [first, end]: [u32; 2]) {
-        while have.tile < end {
-            barrier::wait(Self::full(have.slot), have.parity);
-            have.advance();
-        }
         if freed.tile < first {
             // One lane arrives for all, when all have read.
             warp::sync_lanes(u32::MAX);
             while freed.tile < first {
+                if have.tile == freed.tile {
+                    barrier::wait(Self::full(have.slot), have.parity);
+                    have.advance();
+                }
                 if gpu::thread() % 32 == 0 {
                     barrier::arrive(Self::empty(freed.slot));
                 }
                 freed.advance();
             }
+        }
+        while have.tile < end {
+            barrier::wait(Self::full(have.slot), have.parity);
+            have.advance();
         }
     }
 
@@ -178,48 +184,86 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let fetch = |chunk: u32| Chunk::load(p, chunk, lane, chunk < end);
         let mut chunk = first;
         let (mut next, mut later) = (fetch(chunk), fetch(chunk + PARTS));
+        if AHEAD {
+            Self::turn(&mut have, &mut freed, next.window);
+            let mut step = Step::load(&next, 0, own, freed.slot * K_TILE as u32);
+            while chunk < end {
+                let now = next;
+                next = later;
+                later = fetch(chunk + 2 * PARTS);
+                let base = freed.slot * K_TILE as u32;
+                unroll!(i < CHUNK - 1, {
+                    let after = Step::load(&now, i + 1, own, base);
+                    step.multiply::<E>(&mut acc);
+                    step = after;
+                });
+                chunk += PARTS;
+                // Past the last chunk the window is empty, and what is loaded is zeros.
+                let window = if chunk < end {
+                    next.window
+                } else {
+                    [freed.tile; 2]
+                };
+                Self::turn(&mut have, &mut freed, window);
+                let after = Step::load(&next, 0, own, freed.slot * K_TILE as u32);
+                step.multiply::<E>(&mut acc);
+                step = after;
+            }
+        }
         while chunk < end {
             let now = next;
             next = later;
             later = fetch(chunk + 2 * PARTS);
             Self::turn(&mut have, &mut freed, now.window);
-            Self::multiply::<E>(&mut acc, &now, own, freed.slot * K_TILE as u32);
+            let base = freed.slot * K_TILE as u32;
+            let mut step = Step::load(&now, 0, own, base);
+            unroll!(i < CHUNK - 1, {
+                let after = Step::load(&now, i + 1, own, base);
+                step.multiply::<E>(&mut acc);
+                step = after;
+            });
+            step.multiply::<E>(&mut acc);
             chunk += PARTS;
         }
         Self::turn(&mut have, &mut freed, [p.tiles, p.tiles]);
         acc
     }
+}
 
-    /// The rows of B of four steps times their values: those of a step are loaded before the step ahead is multiplied.
+/// A step under way: the lane's value, and its row of B as it comes in.
+#[derive(Clone, Copy)]
+struct Step {
+    value: f32,
+    raw: [[u32; 4]; VECTORS],
+}
+
+impl Step {
+    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row.
     #[inline(always)]
-    fn multiply<E: Elem<Acc = f32>>(acc: &mut Acc, chunk: &Chunk, own: u32, base: u32) {
-        let mut raw = [[[0u32; 4]; VECTORS]; 2];
-        let mut value = [0.0f32; 2];
-        unroll!(step < CHUNK + 1, {
-            if step < CHUNK {
-                let (local, v) = chunk.entry(step);
-                value[step % 2] = v;
-                let row = base + local;
-                // The smaller of both is the one inside the ring; no entry is past it either way.
-                let row = row.min(row.wrapping_sub(RING_ROWS as u32));
-                let from = own + row.min(RING_ROWS as u32) * STAGED_ROW as u32;
-                unroll!(t < VECTORS, {
-                    raw[step % 2][t] = copy::load_shared_v4(from ^ (t * 16) as u32);
-                });
-            }
-            if step > 0 {
-                let other = (step + 1) % 2;
-                unroll!(t < VECTORS, {
-                    unroll!(i < 4, {
-                        acc[t][i] = E::fma(value[other], E::get(&raw[other][t], i), acc[t][i]);
-                    });
-                });
-            }
+    fn load(chunk: &Chunk, i: usize, own: u32, base: u32) -> Step {
+        let (local, value) = chunk.entry(i);
+        let row = base + local;
+        // The smaller of both is the one inside the ring; no entry is past it either way.
+        let row = row.min(row.wrapping_sub(RING_ROWS as u32));
+        let from = own + row.min(RING_ROWS as u32) * STAGED_ROW as u32;
+        let mut raw = [[0u32; 4]; VECTORS];
+        unroll!(t < VECTORS, {
+            raw[t] = copy::load_shared_v4(from ^ (t * 16) as u32);
+        });
+        Step { value, raw }
+    }
+
+    #[inline(always)]
+    fn multiply<E: Elem<Acc = f32>>(&self, acc: &mut Acc) {
+        unroll!(t < VECTORS, {
+            unroll!(i < 4, {
+                acc[t][i] = E::fma(self.value, E::get(&self.raw[t], i), acc[t][i]);
+            });
         });
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
+impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Body for Staged<WARPS, PARTS, AHEAD> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
         Self::set_up(at);
