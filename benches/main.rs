@@ -60,6 +60,9 @@ pub struct Arguments {
     /// Of ours only what the plan takes, no forced variants
     #[arg(long)]
     pub auto: bool,
+    /// Of ours only forced variants whose name contains one of these
+    #[arg(long, value_delimiter = ',')]
+    pub variant: Vec<String>,
     /// Show the selected workloads and stop
     #[arg(long)]
     list: bool,

@@ -23,6 +23,8 @@ const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 pub struct Einsparse {
     context: Context,
     auto_only: bool,
+    /// Parts of names; none = all.
+    only: Vec<String>,
     /// Tensors of the current workload and element type, by format: patterns of millions of entries are not
     /// converted for each variant again.
     stored: RefCell<Vec<(String, Rc<dyn Any>)>>,
@@ -62,13 +64,15 @@ macro_rules! by_dtype {
 
 pub(crate) use by_dtype;
 
-/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out.
-pub fn open(auto_only: bool) -> Result<Einsparse> {
+/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out, `variants` those whose name holds none
+/// of these, if there are any.
+pub fn open(auto_only: bool, variants: &[String]) -> Result<Einsparse> {
     let context = Context::cuda(0).map_err(text)?;
     let stored = RefCell::default();
     Ok(Einsparse {
         context,
         auto_only,
+        only: variants.to_vec(),
         stored,
     })
 }
@@ -341,7 +345,10 @@ impl Engine for Einsparse {
                 if !case.problem.two_of_four {
                     all.push(format!("auto@{other}"));
                 }
-                all.extend(names);
+                let wanted = |name: &String| {
+                    self.only.is_empty() || self.only.iter().any(|part| name.contains(part))
+                };
+                all.extend(names.into_iter().filter(wanted));
             }
             Err(reason) => println!("einsparse on {}: {reason}", case.problem.workload),
         }

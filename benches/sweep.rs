@@ -93,7 +93,7 @@ pub fn run(
 fn open(gpu: &Gpu, arguments: &Arguments) -> Engines {
     let mut all: Vec<Box<dyn Engine>> = Vec::new();
     let mut ours_missing = false;
-    match ours::open(arguments.auto || arguments.quick) {
+    match ours::open(arguments.auto || arguments.quick, &arguments.variant) {
         Ok(engine) => all.push(Box::new(engine)),
         Err(reason) => {
             println!("engine einsparse left out: {reason}");
