@@ -13,13 +13,17 @@ mod levels;
 mod narrow;
 mod nm_narrow;
 mod ours;
+mod papers;
 mod peers {
     pub mod cublas;
     pub mod cublaslt;
     pub mod cusparse;
+    pub mod sddmm;
 }
 mod problems;
 mod record;
+mod sddmm;
+mod softmax;
 mod sweep;
 mod timing;
 
@@ -35,8 +39,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, dense_to_blocks, csr_to_blocks, layer, levels, narrow, nm_narrow, first_result, convert,
-    /// read); all by default
+    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, dense_to_blocks, csr_to_blocks, layer, levels, narrow,
+    /// nm_narrow, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -125,6 +129,11 @@ impl Arguments {
         }
     }
 
+    /// Whether a look is enough.
+    pub fn is_quick(&self) -> bool {
+        self.quick
+    }
+
     /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
     fn nothing_asked(&self) -> bool {
         !(self.bench || self.quick || self.list)
@@ -209,11 +218,19 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let (conversions, products): (Vec<_>, Vec<_>) = workloads
         .into_iter()
         .partition(|w| conversions::OPS.contains(&w.op));
+    let (sampled, products): (Vec<_>, Vec<_>) =
+        products.into_iter().partition(|w| w.op == sddmm::OP);
+    let (softmaxes, products): (Vec<_>, Vec<_>) =
+        products.into_iter().partition(|w| w.op == softmax::OP);
     let mut tally = sweep::Tally::default();
     if !products.is_empty() {
         tally = sweep::run(gpu, arguments, &products, &mut recorder)?;
     }
+    if !sampled.is_empty() {
+        tally += sddmm::run(gpu, arguments, &sampled, &mut recorder)?;
+    }
     tally += conversions::run(gpu, arguments, &conversions, &mut recorder)?;
+    tally += softmax::run(gpu, arguments, &softmaxes, &mut recorder)?;
     println!("{} cases, {} faults of ours", tally.cases, tally.faults);
     Ok(complete && tally.faults == 0)
 }
@@ -257,8 +274,11 @@ fn selected(arguments: &Arguments) -> Vec<Workload> {
             folder.display()
         );
     }
-    problems::workloads(data)
+    let products = problems::workloads(data);
+    let softmaxes = softmax::workloads(&products);
+    products
         .into_iter()
+        .chain(softmaxes)
         .filter(|w| arguments.wants(w))
         .collect()
 }

@@ -1,7 +1,8 @@
 //! Ours: what the plan takes (`auto`) and every variant that can be forced, on the bench's own B and C.
 //!
 //! `auto` gets the operand in CSR, block problems in BlockGroupCOO; `auto@<format>` is the plan's choice for
-//! another format. Bringing A into its format is not part of any time.
+//! another format. Bringing A into its format is not part of any time; what a plan keeps of A (`auto@kept`) is made in
+//! `prepare_ms` and counted in `prepared_bytes`.
 
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Gpu, Result};
@@ -10,7 +11,7 @@ use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
 use einsparse::kernels::abi::{WalkKind, Zeros};
 use einsparse::registry::{Scalar, find};
-use einsparse::{Context, Error, Options, Plan, Precision, RawSpmm, SparseTensor};
+use einsparse::{Context, Error, Options, Plan, Precision, RawSpmm, SparseTensor, ValuesRule};
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -95,6 +96,9 @@ fn blocks(edge: usize) -> Format {
 /// What the array of columns of a matrix holds: columns, or for N:M positions.
 const COLUMNS: [Role; 2] = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
 
+/// The plan's choice where it may keep A's values in another form, which its preparation makes.
+const KEPT: &str = "auto@kept";
+
 const GROUPS: Format = Format::GroupCoo {
     axis: 0,
     group: None,
@@ -109,7 +113,12 @@ impl Einsparse {
             } else {
                 Precision::Full
             },
-            variant: variant.map(str::to_owned),
+            values: if variant == Some(KEPT) {
+                ValuesRule::Kept
+            } else {
+                ValuesRule::EachRun
+            },
+            variant: variant.filter(|v| *v != KEPT).map(str::to_owned),
             ..Options::default()
         }
     }
@@ -205,6 +214,7 @@ impl Einsparse {
                     },
                 )
             }
+            Some(_) if variant == KEPT => (Some(KEPT), natural(case.problem)),
             Some(_) => (None, GROUPS),
             None if variant == "auto" => (None, natural(case.problem)),
             None => (Some(variant), format_of(variant, case.problem)),
@@ -226,7 +236,10 @@ impl Einsparse {
             Some(Zeros::Dense) => "dense",
             _ => "strict",
         };
-        let note = format!("{} on {}", plan.variant(), stored.tensor.format());
+        let mut note = format!("{} on {}", plan.variant(), stored.tensor.format());
+        if let Some(form) = plan.kept() {
+            note += &format!(" kept as {form}");
+        }
         let beside = if built {
             stored._own.iter().map(|buffer| buffer.bytes).sum()
         } else {
@@ -327,6 +340,9 @@ impl Engine for Einsparse {
 
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
         let mut all = vec!["auto".to_owned()];
+        if case.problem.block.is_none() && !case.problem.two_of_four {
+            all.push(KEPT.to_owned());
+        }
         if self.auto_only {
             return all;
         }

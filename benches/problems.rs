@@ -1,5 +1,6 @@
 //! What is measured: the problem tables as data, and how a row becomes a matrix.
 
+use crate::softmax;
 use einsparse_formats::{Bsr, BsrPattern, CsrPattern, FormatError, convert, generate, io};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::fmt;
@@ -78,6 +79,8 @@ pub enum Source {
     Blocks(usize, usize, f64),
     /// The same with as many blocks in every row, or (true) ten times as many in one of them.
     Counted(usize, usize, f64, bool),
+    /// Square of this extent: a causal band of this width, and this share of what is below it.
+    Attention(usize, usize, f64),
     /// Square of this extent, two of every four columns at random places.
     TwoOfFour(usize),
 }
@@ -164,6 +167,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
             quick,
         ));
     }
+    crate::papers::workloads(&mut all);
     for (name, source, quick) in GENERATED_GRAPHS {
         all.push(spmm(
             (*name).to_owned(),
@@ -212,6 +216,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
         }
     }
     conversions(&mut all);
+    crate::sddmm::workloads(&mut all);
     all
 }
 
@@ -285,6 +290,7 @@ fn pattern(source: &Source) -> Result<CsrPattern, FormatError> {
         &Source::Banded(rows, diagonals) => generate::banded(rows, diagonals),
         &Source::Blocks(extent, edge, density) => full_blocks(extent, edge, density, SEED),
         &Source::Counted(extent, edge, density, skewed) => counted(extent, edge, density, skewed),
+        &Source::Attention(extent, band, share) => softmax::attention(extent, band, share),
         &Source::TwoOfFour(extent) => two_of_four(extent),
     }
 }

@@ -1,6 +1,7 @@
 //! What a variant will cost on a machine: bytes over HBM, bytes gathered through L2, instructions,
 //! arithmetic. The numbers that tune live here and nowhere else.
 
+mod sampled;
 mod staged;
 
 use std::fmt;
@@ -9,6 +10,7 @@ use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, Walk
 use einsparse_kernels::table::Row;
 
 use crate::registry::has_strips;
+pub use sampled::{Samples, predict_samples, sample_limit};
 
 /// Ceilings of a GPU that the predictions use.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,7 +8,10 @@ mod nm;
 mod panel;
 mod prune;
 mod sampled;
+mod scatter;
+mod sddmm;
 mod slicing;
+mod softmax;
 mod staged;
 mod turns;
 
@@ -35,8 +38,12 @@ pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use panel::Matrix;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
-pub(crate) use sampled::{RawSampled, SampledExtents, SampledLaunch};
+pub use sampled::RawSampled;
+pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
+pub(crate) use scatter::Scatter;
 pub(crate) use slicing::{fill_slices, survey_slices};
+pub use softmax::RawSoftmax;
+pub(crate) use softmax::SoftmaxLaunch;
 
 /// Device addresses of one run. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]

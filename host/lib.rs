@@ -47,8 +47,10 @@ pub use context::Context;
 pub use convert::{BlockChoice, BlockConverter, RawBlocks};
 pub use device::{Device, Stream};
 pub use error::{Error, Refusal, Result};
-pub use launch::RawSpmm;
-pub use plan::{Choice, Determinism, Options, Plan, Precision, SampledPlan, ZerosRule};
+pub use launch::{RawSampled, RawSoftmax, RawSpmm};
+pub use plan::{
+    Choice, Determinism, KeptForm, Options, Plan, Precision, SampledPlan, ValuesRule, ZerosRule,
+};
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};
 

@@ -4,6 +4,7 @@
 mod bind;
 mod choose;
 mod into;
+mod kept;
 mod refuse;
 mod sampled;
 
@@ -20,8 +21,10 @@ use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
 use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
+use kept::Kept;
 
 pub use choose::{Candidate, Choice, Problem};
+pub use kept::KeptForm;
 pub use sampled::SampledPlan;
 
 /// How f32 matrices are multiplied on Tensor Cores.
@@ -54,6 +57,17 @@ pub enum Determinism {
     Relaxed,
 }
 
+/// From where a plan takes the values of a sparse factor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ValuesRule {
+    /// From the operand, at each run.
+    #[default]
+    EachRun,
+    /// From the operand when planned, and again at each [`Plan::refresh`]: weights that stay as they are for many runs. A
+    /// plan over single entries may then keep a copy in another form, dense or of a format that a faster kernel reads.
+    Kept,
+}
+
 /// What a plan may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -63,6 +77,8 @@ pub struct Options {
     pub zeros: ZerosRule,
     /// See [`Determinism`].
     pub determinism: Determinism,
+    /// See [`ValuesRule`].
+    pub values: ValuesRule,
     /// Take this row of the table and no other.
     pub variant: Option<String>,
     /// Elements that addresses and leading dimensions of B and C are multiples of, when a run gets others than
@@ -71,9 +87,10 @@ pub struct Options {
 }
 
 #[derive(Debug)]
-enum Exec {
+enum Exec<T, Out> {
     Cpu,
     Spmm(Launch, Box<SpmmForm>),
+    Kept(Box<Kept<T, Out>>),
 }
 
 /// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`.
@@ -101,7 +118,7 @@ pub struct Plan<T, Out = T> {
     indirect: IndirectEinsum,
     out_shape: Vec<usize>,
     shapes: BTreeMap<String, Vec<usize>>,
-    exec: Exec,
+    exec: Exec<T, Out>,
     choice: Choice,
     elements: PhantomData<(T, Out)>,
 }
@@ -138,7 +155,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         };
         let out_shape = extents.out().to_vec();
         let asked = (options, Out::DTYPE);
-        let (exec, choice) = choose::choose(context, &indirect, operands, &out_shape, asked)?;
+        let choose::Picked { exec, choice } =
+            choose::choose(context, (&einsum, &indirect), operands, &out_shape, asked)?;
         Ok(Plan {
             context: context.clone(),
             einsum,
@@ -176,14 +194,24 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         match &self.exec {
             Exec::Cpu => "cpu",
             Exec::Spmm(launch, _) => launch.row().name,
+            Exec::Kept(kept) => kept.plan().variant(),
         }
     }
 
-    /// Device bytes this plan holds beside the operands: work list and partial sums.
+    /// The form of the copy of the sparse factor that the plan keeps; `None` where it keeps none.
+    pub fn kept(&self) -> Option<KeptForm> {
+        match &self.exec {
+            Exec::Kept(kept) => Some(kept.form()),
+            _ => None,
+        }
+    }
+
+    /// Device bytes this plan holds beside the operands: work list and partial sums, and what it keeps of the sparse factor.
     pub fn workspace_bytes(&self) -> usize {
         match &self.exec {
             Exec::Cpu => 0,
             Exec::Spmm(launch, _) => launch.bytes(),
+            Exec::Kept(kept) => kept.bytes(),
         }
     }
 
@@ -211,10 +239,28 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 // device memory is freed only after the work queued on the context.
                 unsafe { launch.run(&raw, stream.raw()) }
             }
+            Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
         }
     }
 
-    /// Runs an SpMM plan on raw device addresses and a raw stream, for users of other CUDA crates.
+    /// Queues the taking of new values of the sparse factor, where the plan keeps them ([`ValuesRule::Kept`]); nothing
+    /// otherwise. Allocates nothing and waits for nothing.
+    ///
+    /// # Errors
+    /// A sparse factor of another pattern or context than planned.
+    pub fn refresh(&self, operands: &[(&str, Operand<'_, T>)], stream: &Stream) -> Result<()> {
+        match &self.exec {
+            Exec::Kept(kept) if !stream.belongs_to(self.context.expect_device()?) => {
+                let _ = kept;
+                Err(bind::elsewhere("stream"))
+            }
+            Exec::Kept(kept) => kept.refresh(kept.values_of(operands)?, stream.raw()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs an SpMM plan on raw device addresses and a raw stream, for users of other CUDA crates. A plan that keeps its
+    /// sparse factor does not read the addresses of it.
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the
@@ -231,6 +277,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         match &self.exec {
             // SAFETY: the caller's promise.
             Exec::Spmm(launch, _) => unsafe { launch.run(raw, stream) },
+            // SAFETY: the caller's promise; the copy is owned by the plan.
+            Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
             Exec::Cpu => Ok(()),
         }
     }
@@ -272,6 +320,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
                     launch.describe()
                 )
             }
+            Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
         }
     }
 }

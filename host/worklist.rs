@@ -204,6 +204,27 @@ impl WorkList {
     }
 }
 
+/// Runs of at most `limit` entries of a row, longest class first: for kernels that leave nothing of one entry to another
+/// and have nothing to write where there is none.
+pub fn pieces(runs: &Runs, limit: u32) -> Vec<Item> {
+    let limit = limit.max(1);
+    let mut classes: [Vec<Item>; 33] = std::array::from_fn(|_| Vec::new());
+    for (row, &(start, len)) in runs.rows.iter().enumerate() {
+        let mut at = 0;
+        while at < len {
+            let item = Item {
+                row: row as u32,
+                start: start + at,
+                len: limit.min(len - at),
+                slot: WHOLE_ROW,
+            };
+            classes[class(item.len)].push(item);
+            at += item.len;
+        }
+    }
+    classes.iter().rev().flatten().copied().collect()
+}
+
 /// Length class: 0, then powers of two. Within a class rows keep their order and so their locality.
 fn class(len: u32) -> usize {
     (32 - len.leading_zeros()) as usize
@@ -248,6 +269,24 @@ mod tests {
                 list.items
                     .is_sorted_by_key(|i| std::cmp::Reverse(class(i.len)))
             );
+        }
+    }
+
+    #[test]
+    fn pieces_hold_every_entry_once_and_no_empty_row() {
+        let runs = runs(&[3, 0, 1000, 17, 64, 65, 0, 1]);
+        for limit in [1, 8, 64, 5000] {
+            let list = pieces(&runs, limit);
+            let mut seen = vec![0u32; runs.total as usize];
+            for item in &list {
+                assert!((1..=limit).contains(&item.len), "{item:?}");
+                let (start, len) = runs.rows[item.row as usize];
+                assert!(item.start >= start && item.start + item.len <= start + len);
+                let own = &mut seen[item.start as usize..][..item.len as usize];
+                own.iter_mut().for_each(|s| *s += 1);
+            }
+            assert!(seen.iter().all(|&s| s == 1), "limit {limit}");
+            assert!(list.is_sorted_by_key(|i| std::cmp::Reverse(class(i.len))));
         }
     }
 

@@ -7,7 +7,10 @@ mod narrow;
 mod nm;
 mod prune;
 mod sampled;
+mod scatter;
+mod sddmm;
 mod slicing;
+mod softmax;
 mod staged;
 mod wgmma;
 pub use convert::*;
@@ -16,7 +19,10 @@ pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
 pub use sampled::*;
+pub use scatter::*;
+pub use sddmm::*;
 pub use slicing::*;
+pub use softmax::*;
 pub use staged::*;
 pub use wgmma::*;
 
@@ -93,6 +99,10 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// Softmax of the entries of each row, or its gradient.
+    Softmax,
+    /// Values to their places in another form of their matrix.
+    Scatter,
     /// One step of cutting CSR into slices.
     Slicing,
 }

@@ -185,6 +185,26 @@ macro_rules! for_each_kernel {
                 sampled_bf16_16: Block, Bf16, Sampled<16, BOTH_ROWS>;
                 sampled_bf16_16t: Block, Bf16, Sampled<16, BOTH_COLUMNS>;
             }
+            sddmm "sddmm" SddmmParams sm_80 Sampled {
+                sddmm_csr_f32_k32: Csr, F32, Dots<8, 4, 1, 8, 5>;
+                sddmm_csr_f32_k64: Csr, F32, Dots<8, 4, 2, 8, 4>;
+                sddmm_csr_f32_k64_f4: Csr, F32, Dots<8, 4, 2, 4, 5>;
+                sddmm_csr_f32_k128: Csr, F32, Dots<16, 4, 2, 8, 4>;
+                sddmm_csr_f32_k256: Csr, F32, Dots<32, 4, 2, 8, 4>;
+                sddmm_csr_f32_any32: Csr, F32, Dots<8, 1, 4, 4, 5>;
+                sddmm_csr_f64_k16: Csr, F64, Dots<8, 2, 1, 8, 4>;
+                sddmm_csr_f64_k64: Csr, F64, Dots<16, 2, 2, 4, 4>;
+                sddmm_csr_f64_k128: Csr, F64, Dots<32, 2, 2, 4, 4>;
+                sddmm_csr_f64_any32: Csr, F64, Dots<8, 1, 4, 4, 3>;
+                sddmm_csr_f16_k64: Csr, F16, Dots<8, 8, 1, 8, 5>;
+                sddmm_csr_f16_k128: Csr, F16, Dots<16, 8, 1, 8, 5>;
+                sddmm_csr_f16_k256: Csr, F16, Dots<32, 8, 1, 8, 5>;
+                sddmm_csr_f16_any32: Csr, F16, Dots<8, 1, 4, 4, 5>;
+                sddmm_csr_bf16_k64: Csr, Bf16, Dots<8, 8, 1, 8, 5>;
+                sddmm_csr_bf16_k128: Csr, Bf16, Dots<16, 8, 1, 8, 5>;
+                sddmm_csr_bf16_k256: Csr, Bf16, Dots<32, 8, 1, 8, 5>;
+                sddmm_csr_bf16_any32: Csr, Bf16, Dots<8, 1, 4, 4, 5>;
+            }
             nm "nm" NmParams sm_90a Product {
                 nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
                 nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
@@ -197,6 +217,14 @@ macro_rules! for_each_kernel {
                 prune_f16: Direct, F16, Word32;
                 prune_bf16: Direct, Bf16, Word32;
                 prune_int8: Direct, Int8, Word32;
+            }
+            softmax "softmax" SoftmaxParams sm_80 Softmax {
+                softmax_f32: Csr, F32, SoftmaxRows<4, 8, 4, false>;
+                softmax_f16: Csr, F16, SoftmaxRows<8, 4, 2, false>;
+                softmax_bf16: Csr, Bf16, SoftmaxRows<8, 4, 2, false>;
+                softmax_gradient_f32: Csr, F32, SoftmaxRows<4, 8, 4, true>;
+                softmax_gradient_f16: Csr, F16, SoftmaxRows<8, 4, 2, true>;
+                softmax_gradient_bf16: Csr, Bf16, SoftmaxRows<8, 4, 2, true>;
             }
             levels "levels" LevelsParams sm_90a Teaching {
                 level_0_loop: Direct, F16, Level<0>;
@@ -231,6 +259,11 @@ macro_rules! for_each_kernel {
                 convert_fill_csr_16: Direct, F16, FillCsr;
                 convert_fill_csr_32: Direct, F32, FillCsr;
                 convert_fill_csr_64: Direct, F64, FillCsr;
+            }
+            scatter "scatter" ScatterParams sm_80 Scatter {
+                scatter_16: Direct, F16, Four;
+                scatter_32: Direct, F32, Four;
+                scatter_64: Direct, F64, Four;
             }
             slicing "slicing" SlicingParams sm_80 Slicing {
                 slicing_order: Direct, F32, Slicing<SLICING_ORDER>;

@@ -50,6 +50,12 @@ pub fn bundle() -> Result<()> {
         fs::write(folder.join("commit"), commit.stdout)?;
     }
     copy_data(&folder.join("data"))?;
+    let mut tar = Command::new("tar");
+    tar.args(["-czf", "data.tar.gz", "data"])
+        .current_dir(&folder);
+    if tar.status().is_ok_and(|status| status.success()) {
+        fs::remove_dir_all(folder.join("data"))?;
+    }
     let bytes = size(&folder)?;
     println!("{}: {:.1} MB", folder.display(), bytes as f64 / 1e6);
     match bytes <= LARGEST {
@@ -88,8 +94,9 @@ fn executables() -> Result<BTreeMap<String, PathBuf>> {
         let target = target.split('}').next().unwrap_or(target);
         let name = json_string(target, "name").ok_or("cargo names no target")?;
         let of_kind = |kind: &str| target.contains(&format!("\"kind\":[\"{kind}\"]"));
-        // Examples are tests too, but each would carry the kernels once more.
-        if name == "cpu_spmm" || of_kind("example") {
+        // Each would carry the kernels once more: examples, and the library's own tests, which need no GPU.
+        let unit_tests = of_kind("lib") && profile.contains("\"test\":true");
+        if name == "cpu_spmm" || of_kind("example") || unit_tests {
             continue;
         }
         let place = match profile.contains("\"test\":true") {

@@ -66,7 +66,27 @@ impl CuBlas {
     }
 
     /// C = A B, all row-major: as column-major that is C^T = B^T A^T, so the operands change places.
-    pub fn gemm(&self, dtype: Dtype, [m, k, n]: [usize; 3], [a, b, c]: [u64; 3]) -> Result<()> {
+    pub fn gemm(&self, dtype: Dtype, extents: [usize; 3], pointers: [u64; 3]) -> Result<()> {
+        self.product(dtype, extents, pointers, false)
+    }
+
+    /// C = A B^T, all row-major: both factors by rows.
+    pub fn gemm_by_rows(
+        &self,
+        dtype: Dtype,
+        extents: [usize; 3],
+        pointers: [u64; 3],
+    ) -> Result<()> {
+        self.product(dtype, extents, pointers, true)
+    }
+
+    fn product(
+        &self,
+        dtype: Dtype,
+        [m, k, n]: [usize; 3],
+        [a, b, c]: [u64; 3],
+        by_rows: bool,
+    ) -> Result<()> {
         let (kind, compute) = self.types(dtype);
         let (one32, zero32, one64, zero64) = (1f32, 0f32, 1f64, 0f64);
         let (one, zero): (*const c_void, *const c_void) = if dtype == Dtype::F64 {
@@ -79,12 +99,17 @@ impl CuBlas {
             sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
         );
         let (mi, ki, ni) = (m as i32, k as i32, n as i32);
+        let (first, ldb) = if by_rows {
+            (sys::cublasOperation_t::CUBLAS_OP_T, ki)
+        } else {
+            (none, ni)
+        };
         let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
         // SAFETY: a, b, c are device buffers of m*k, k*n, m*n elements; the scalars are read before the call returns.
         let status = unsafe {
             sys::cublasGemmEx(
                 self.handle,
-                none,
+                first,
                 none,
                 ni,
                 mi,
@@ -92,7 +117,7 @@ impl CuBlas {
                 one,
                 b,
                 kind,
-                ni,
+                ldb,
                 a,
                 kind,
                 ki,

@@ -23,7 +23,8 @@ pub struct CuSparse {
     default: bool,
 }
 
-fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
+/// A failed call in words.
+pub fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
     let fine = status == sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS;
     if fine {
         Ok(())
@@ -292,7 +293,7 @@ impl Engine for CuSparse {
 }
 
 /// Type of the values and of the arithmetic.
-fn types(dtype: Dtype) -> (sys::cudaDataType, sys::cudaDataType) {
+pub fn types(dtype: Dtype) -> (sys::cudaDataType, sys::cudaDataType) {
     use sys::cudaDataType_t as T;
     match dtype {
         Dtype::F64 => (T::CUDA_R_64F, T::CUDA_R_64F),
@@ -302,7 +303,8 @@ fn types(dtype: Dtype) -> (sys::cudaDataType, sys::cudaDataType) {
     }
 }
 
-fn scalars(dtype: Dtype) -> [[u8; 8]; 2] {
+/// One and zero in the type of the arithmetic.
+pub fn scalars(dtype: Dtype) -> [[u8; 8]; 2] {
     let mut one = [0; 8];
     match dtype {
         Dtype::F64 => one = 1f64.to_ne_bytes(),

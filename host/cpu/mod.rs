@@ -15,6 +15,7 @@ mod panel;
 mod rows;
 pub(crate) mod sampled;
 mod shared;
+pub(crate) mod softmax;
 mod spmm;
 
 use einsparse_formats::{Accumulator, Element};

@@ -24,8 +24,8 @@ impl<'a, V: Copy> Shared<'a, V> {
 
     /// Replaces one element.
     ///
-    /// Only this directory calls it, and only from `Nest::run`, which gives each element of the output to one unit
-    /// of work, and each unit to one thread.
+    /// Only this directory calls it: from `Nest::run`, which gives each element of the output to one unit of work, and
+    /// each unit to one thread; and from the softmax, which gives each row's slots to one thread.
     #[inline]
     pub fn update(&self, at: usize, f: impl FnOnce(V) -> V) {
         assert!(at < self.len, "element {at} of {}", self.len);
@@ -35,5 +35,14 @@ impl<'a, V: Copy> Shared<'a, V> {
             let slot = self.start.add(at);
             slot.write(f(slot.read()));
         }
+    }
+
+    /// One element, by the rule for callers of [`Shared::update`].
+    #[inline]
+    pub fn get(&self, at: usize) -> V {
+        assert!(at < self.len, "element {at} of {}", self.len);
+        // SAFETY: in bounds by the line above, valid for 'a by construction, and no other thread touches this element
+        // by the rule for callers.
+        unsafe { self.start.add(at).read() }
     }
 }

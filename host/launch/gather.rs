@@ -175,7 +175,7 @@ impl Gather {
 }
 
 /// Items and slots as the driver module copies them.
-trait Words {
+pub(super) trait Words {
     /// The same memory as rows of four words.
     fn words(list: &[Self]) -> &[[u32; 4]]
     where

@@ -1,4 +1,4 @@
-//! A kernel of the `sampled` family: windows of a pattern, tensor maps of X and Y.
+//! Kernels at the places of a pattern. Of the `sampled` family: windows of a pattern, tensor maps of X and Y.
 
 use std::sync::Arc;
 
@@ -9,26 +9,35 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
+use super::sddmm::Sddmm;
 use super::turns::Turns;
 use super::{aligned, config, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::einsum::Mode;
 use crate::error::Result;
 use crate::windows::{Blocks, Windows};
 use crate::worklist::Runs;
 
-/// Device addresses of one run. Leading dimensions in elements.
+/// Device addresses of one run into a sparse output. Leading dimensions in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RawSampled {
+pub struct RawSampled {
+    /// Columns of the output's entries, u32; kernels over blocks do not read them.
+    pub columns: u64,
+    /// X, row-major: `[m, k]`, or `[k, m]` where the plan has it so.
     pub x: u64,
+    /// Elements from one row of X to the next.
     pub ldx: usize,
+    /// Y, row-major: `[n, k]`, or `[k, n]` where the plan has it so.
     pub y: u64,
+    /// Elements from one row of Y to the next.
     pub ldy: usize,
-    /// Values of the mask, or 0.
+    /// Values of the mask, one for each slot of the output; 0 without.
     pub mask: u64,
+    /// Values of the output, one for each slot.
     pub values: u64,
+    /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,
-    pub accumulate: bool,
 }
 
 /// Extents of a sampled product.
@@ -39,13 +48,96 @@ pub(crate) struct SampledExtents {
     pub k: usize,
 }
 
+/// What a kernel samples.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'a> {
+    pub(crate) runs: &'a Arc<Runs>,
+    pub(crate) columns: &'a [u32],
+    pub(crate) block: (usize, usize),
+}
+
+/// A kernel chosen for one pattern.
 #[derive(Debug)]
-pub(crate) struct SampledLaunch {
+pub(crate) enum SampledLaunch {
+    /// Family `sampled`.
+    Windows(Box<Sampler>),
+    /// Family `sddmm`.
+    Entries(Box<Sddmm>),
+}
+
+impl SampledLaunch {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        extents: SampledExtents,
+        mode: Mode,
+        places: Places<'_>,
+    ) -> Result<Self> {
+        Ok(if row.family == "sddmm" {
+            let pattern = (places.runs, places.columns);
+            let launch = Sddmm::new(device, row, extents, mode, pattern)?;
+            SampledLaunch::Entries(Box::new(launch))
+        } else {
+            let launch = Sampler::new(device, row, extents, mode, places)?;
+            SampledLaunch::Windows(Box::new(launch))
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        match self {
+            SampledLaunch::Windows(launch) => launch.row,
+            SampledLaunch::Entries(launch) => launch.row(),
+        }
+    }
+
+    /// Whether a pattern is the planned one.
+    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+        match self {
+            SampledLaunch::Windows(launch) => launch.fits(runs, columns),
+            SampledLaunch::Entries(launch) => launch.fits(runs, columns),
+        }
+    }
+
+    /// Device bytes beside the operands.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            SampledLaunch::Windows(launch) => launch.bytes(),
+            SampledLaunch::Entries(launch) => launch.bytes(),
+        }
+    }
+
+    /// What `explain` says of the geometry.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            SampledLaunch::Windows(launch) => launch.describe(),
+            SampledLaunch::Entries(launch) => launch.describe(),
+        }
+    }
+
+    /// Queues the kernel.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
+    pub(crate) unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                SampledLaunch::Windows(launch) => launch.run(raw, stream),
+                SampledLaunch::Entries(launch) => launch.run(raw, stream),
+            }
+        }
+    }
+}
+
+/// A kernel over windows of blocks.
+#[derive(Debug)]
+pub(crate) struct Sampler {
     /// End of the last run: partial sums are one workspace, so the next run waits for it.
     turns: Turns,
     row: &'static Row,
     function: Function,
     extents: SampledExtents,
+    mode: Mode,
     block_columns: usize,
     windows: DeviceMemory,
     columns: DeviceMemory,
@@ -61,15 +153,19 @@ pub(crate) struct SampledLaunch {
     pattern: Vec<u32>,
 }
 
-impl SampledLaunch {
-    pub(crate) fn new(
+impl Sampler {
+    fn new(
         device: &Device,
         row: &'static Row,
         extents: SampledExtents,
-        runs: &Arc<Runs>,
-        columns: &[u32],
-        block: (usize, usize),
+        mode: Mode,
+        places: Places<'_>,
     ) -> Result<Self> {
+        let Places {
+            runs,
+            columns,
+            block,
+        } = places;
         let SampledExtents { m, n, k } = extents;
         for (what, value) in [("rows", m), ("columns", n), ("terms", k)] {
             within(what, value, i32::MAX as usize - STRIP)?;
@@ -90,10 +186,11 @@ impl SampledLaunch {
         };
         let list = Windows::new(row, pattern, k, device.machine().multiprocessors as usize);
         let partial = list.slots as usize * STRIP * row.columns as usize * 4;
-        Ok(SampledLaunch {
+        Ok(Sampler {
             row,
             function,
             extents,
+            mode,
             block_columns: block.1,
             windows: device.upload(words(&list.windows))?,
             columns: device.upload(&list.columns)?,
@@ -111,21 +208,17 @@ impl SampledLaunch {
         })
     }
 
-    pub(crate) fn row(&self) -> &'static Row {
-        self.row
-    }
-
     /// Whether a pattern is the planned one.
-    pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
+    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
         Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs && self.pattern == columns
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         let lists = self.windows.bytes() + self.columns.bytes() + self.places.bytes();
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
-    pub(crate) fn describe(&self) -> String {
+    fn describe(&self) -> String {
         format!(
             "{} windows of {} x {}, {} parts along k, {} persistent thread blocks, {} bytes of workspace",
             self.count,
@@ -141,7 +234,7 @@ impl SampledLaunch {
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+    unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }
@@ -171,7 +264,7 @@ impl SampledLaunch {
             self.map(raw.y, [n, k], raw.ldy, [piece, HALF], piece)?
         };
         let mut flags = 0;
-        if raw.accumulate {
+        if self.mode == Mode::Accumulate {
             flags |= FLAG_ACCUMULATE;
         }
         if raw.mask != 0 {

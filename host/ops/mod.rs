@@ -3,9 +3,11 @@
 mod einsum;
 mod linear;
 mod prune;
+mod softmax;
 mod spmm;
 
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
 pub use prune::prune_to_nm;
+pub use softmax::{SoftmaxOptions, SparseSoftmax};
 pub use spmm::spmm;

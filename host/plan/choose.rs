@@ -9,11 +9,12 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
 use super::into::sums_fit;
+use super::kept::{self, Kept, KeptForm};
 use super::refuse::refusal;
 use super::{Exec, Operand, Options};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict};
-use crate::einsum::{Activation, Mode};
+use crate::einsum::{Activation, Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
@@ -28,6 +29,8 @@ pub struct Candidate {
     pub cost: Cost,
     /// What it does with implicit zeros.
     pub zeros: Zeros,
+    /// The form in which the plan keeps the sparse factor for it; `None` if it reads the operand.
+    pub kept: Option<KeptForm>,
 }
 
 /// Candidates, cheapest first, and refusals.
@@ -43,7 +46,11 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, c) in self.candidates.iter().enumerate() {
             let mark = if i == 0 { "->" } else { "  " };
-            writeln!(f, "{mark} {:24} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
+            write!(f, "{mark} {:24} {}, zeros = {:?}", c.name, c.cost, c.zeros)?;
+            match c.kept {
+                Some(form) => writeln!(f, ", A kept as {form}")?,
+                None => writeln!(f)?,
+            }
         }
         for r in &self.refused {
             writeln!(f, "   {:24} refused: {}", r.name, r.reason)?;
@@ -114,6 +121,7 @@ impl Problem {
                     name: row.name,
                     cost: predict(row, &self.work, machine),
                     zeros: row.zeros,
+                    kept: None,
                 }),
             }
         }
@@ -125,7 +133,7 @@ impl Problem {
 }
 
 /// Largest power of two, at most 16, that divides every number.
-fn alignment_of(numbers: &[usize]) -> usize {
+pub(super) fn alignment_of(numbers: &[usize]) -> usize {
     numbers.iter().fold(16, |a, &x| {
         if x == 0 {
             a
@@ -139,40 +147,58 @@ fn alignment_of(numbers: &[usize]) -> usize {
 const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; with one of them made of \
     blocks, or both dense, also with axes swapped; Context::cpu() runs every expression";
 
-pub(super) fn choose<T: Scalar>(
+/// What runs, and what it was chosen from.
+pub(super) struct Picked<T, Out> {
+    pub(super) exec: Exec<T, Out>,
+    pub(super) choice: Choice,
+}
+
+pub(super) fn choose<T: Scalar, Out: Scalar>(
     context: &Context,
-    indirect: &IndirectEinsum,
+    (einsum, indirect): (&Einsum, &IndirectEinsum),
     operands: &[(&str, Operand<'_, T>)],
     out_shape: &[usize],
     asked: (&Options, Dtype),
-) -> Result<(Exec, Choice)> {
+) -> Result<Picked<T, Out>> {
     let options = asked.0;
     known_variant(indirect, options)?;
+    let all = |(problem, form): &(Problem, SpmmForm), machine: &Machine| {
+        let mut choice = problem.candidates(machine, options);
+        kept::add_forms(&mut choice, problem, form, machine, options);
+        choice
+    };
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
-        let choice = problem(indirect, operands, out_shape, asked)?
-            .map(|(p, _)| p.candidates(&context.machine(), options))
-            .unwrap_or_default();
-        return Ok((Exec::Cpu, choice));
+        let found = problem(indirect, operands, out_shape, asked)?;
+        return Ok(Picked {
+            exec: Exec::Cpu,
+            choice: found
+                .map(|found| all(&found, &context.machine()))
+                .unwrap_or_default(),
+        });
     };
     let refuse = |tried| Error::NoKernel {
         indirect: indirect.to_string(),
         tried,
     };
-    let Some((problem, form)) = problem(indirect, operands, out_shape, asked)? else {
+    let Some(found) = problem(indirect, operands, out_shape, asked)? else {
         return Err(refuse(vec![Refusal {
             name: "products".into(),
             reason: PRODUCTS.into(),
         }]));
     };
-    let choice = problem.candidates(device.machine(), options);
-    let row = choice
-        .candidates
-        .first()
-        .and_then(|c| crate::registry::find(c.name));
-    let Some(row) = row else {
+    let choice = all(&found, device.machine());
+    let (problem, form) = found;
+    let first = choice.candidates.first();
+    let Some((best, row)) = first.and_then(|c| Some((c, crate::registry::find(c.name)?))) else {
         return Err(refuse(choice.refused));
     };
+    if let Some(kept) = best.kept {
+        let taken = (form.sparse.as_str(), best, kept);
+        let kept = Kept::new(context, einsum, operands, options, taken)?;
+        let exec = Exec::Kept(Box::new(kept));
+        return Ok(Picked { exec, choice });
+    }
     let matrix = match find(operands, &form.sparse)? {
         Operand::Sparse(a) if row.walk == WalkKind::SlicedEll => Matrix::Sliced {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
@@ -208,11 +234,12 @@ pub(super) fn choose<T: Scalar>(
         problem.work.longest * problem.work.block.1 as u64,
     )?;
     let launch = Launch::new(device, row, form.clone(), extents, matrix, problem.out)?;
-    Ok((Exec::Spmm(launch, Box::new(form)), choice))
+    let exec = Exec::Spmm(launch, Box::new(form));
+    Ok(Picked { exec, choice })
 }
 
 /// A variant that the plan asks for has to exist.
-fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
+pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
     match &options.variant {
         Some(name) if crate::registry::find(name).is_none() => Err(Error::NoKernel {
             indirect: indirect.to_string(),
@@ -327,7 +354,11 @@ pub(super) fn stored_block(problem: &Problem) -> (usize, usize) {
 }
 
 /// Elements from one row of an operand to the next; `width` for operands that are not on a device.
-fn leading<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str, width: usize) -> usize {
+pub(super) fn leading<T: Scalar>(
+    operands: &[(&str, Operand<'_, T>)],
+    name: &str,
+    width: usize,
+) -> usize {
     match operands.iter().find(|(n, _)| *n == name) {
         Some((_, Operand::Dense(d))) => d.leading(),
         _ => width,

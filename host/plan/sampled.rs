@@ -1,6 +1,7 @@
 //! Plans into a sparse output: products of dense matrices where the output has places.
 
 mod choose;
+mod host;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,17 +11,20 @@ use std::sync::Arc;
 use einsparse_formats::Format;
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
+use super::choose::{alignment_of, known_variant, leading};
+use super::{Choice, Options};
 use crate::context::Context;
-use crate::cpu::sampled::{Slots, Strided, sampled};
+use crate::cost::Samples;
 use crate::device::Stream;
+use crate::driver::RawStream;
 use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::{IndirectEinsum, SampledFactor, SampledForm, rewrite_sampled};
-use crate::launch::{RawSampled, SampledExtents, SampledLaunch};
-use crate::registry::{Scalar, block_of};
+use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
+use crate::launch::{Places, RawSampled, SampledExtents, SampledLaunch};
+use crate::registry::{Scalar, block_of, find as row_of};
 use crate::tensor::{Operand, SparseTensor};
 use crate::worklist::Runs;
-use choose::choose;
+use choose::Sampling;
 
 /// An expression with a sparse output, bound to formats, shapes and a kernel. The output's own pattern says where it is
 /// computed (SDDMM); a sparse factor with the output's indices and pattern multiplies by its values.
@@ -51,6 +55,7 @@ pub struct SampledPlan<T> {
     out_shape: Vec<usize>,
     extents: SampledExtents,
     block: (usize, usize),
+    choice: Choice,
     exec: Exec,
     element: PhantomData<T>,
 }
@@ -84,8 +89,8 @@ fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<
 impl Context {
     /// Plans an expression whose output is sparse: `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]`, computed where `out` has
     /// places. P is a sparse factor with the same pattern and may be missing, the axes of X and Y may be swapped, scalar
-    /// factors are allowed. On a GPU blocks of multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or
-    /// both `[k,m]`, `[k,n]`.
+    /// factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in every type with X and Y `[m,k]`, `[n,k]`; blocks of
+    /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
     ///
     /// # Errors
     /// What parsing and checking find; [`Error::NoKernel`] for another form, and on a GPU for a format, type or order of
@@ -95,6 +100,21 @@ impl Context {
         text: &str,
         operands: &[(&str, Operand<'_, T>)],
         out: &SparseTensor<T>,
+    ) -> Result<SampledPlan<T>> {
+        self.plan_sampled_with(text, operands, out, &Options::default())
+    }
+
+    /// [`Context::plan_sampled`] with a variant by name, or less alignment of X and Y than the operands have; the other
+    /// options change nothing here.
+    ///
+    /// # Errors
+    /// As [`Context::plan_sampled`]; [`Error::NoKernel`] where the variant does not exist or does not take the operands.
+    pub fn plan_sampled_with<T: Scalar>(
+        &self,
+        text: &str,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &SparseTensor<T>,
+        options: &Options,
     ) -> Result<SampledPlan<T>> {
         let einsum = Einsum::parse(text)?;
         let shapes = shapes(&einsum.out.tensor, operands, out)?;
@@ -118,20 +138,23 @@ impl Context {
             n: out.shape()[1],
             k: find(operands, &form.x.name)?.shape()[k_axis],
         };
-        let block = block_of(&out.format());
+        known_variant(&indirect, options)?;
+        let places = Places {
+            runs: own.runs,
+            columns: own.columns,
+            block: block_of(&out.format()),
+        };
+        let choice = sampling(&form, extents, places, operands, (out.format(), options))
+            .candidates(&self.machine(), options);
         let exec = match self.device() {
             None => Exec::Cpu,
-            Some(device) => {
-                let distances = [
-                    leading(operands, &form.x.name)?,
-                    leading(operands, &form.y.name)?,
-                ];
-                let hopper = device.machine().wgmma > 0.0;
-                let row = choose::<T>(&form, block, distances, hopper).map_err(refuse)?;
-                let (runs, columns) = (own.runs, own.columns);
-                let launch = SampledLaunch::new(device, row, extents, runs, columns, block)?;
-                Exec::Gpu(Box::new(launch))
-            }
+            Some(device) => match choice.candidates.first().and_then(|c| row_of(c.name)) {
+                None => return Err(refuse(choice.refused)),
+                Some(row) => {
+                    let launch = SampledLaunch::new(device, row, extents, form.mode, places)?;
+                    Exec::Gpu(Box::new(launch))
+                }
+            },
         };
         Ok(SampledPlan {
             context: self.clone(),
@@ -141,7 +164,8 @@ impl Context {
             shapes,
             out_shape: out.shape().to_vec(),
             extents,
-            block,
+            block: places.block,
+            choice,
             exec,
             element: PhantomData,
         })
@@ -167,15 +191,41 @@ fn shapes<T: Scalar>(
     }
 }
 
-/// Elements from one row of a dense factor to the next.
-fn leading<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str) -> Result<usize> {
-    Ok(match find(operands, name)? {
-        Operand::Dense(d) => d.leading(),
-        other => other.shape()[1],
-    })
+/// What the choice of a kernel is made by.
+fn sampling<'f, T: Scalar>(
+    form: &'f SampledForm,
+    extents: SampledExtents,
+    places: Places<'_>,
+    operands: &[(&str, Operand<'_, T>)],
+    (format, options): (Format, &Options),
+) -> Sampling<'f> {
+    let SampledExtents { m, n, k } = extents;
+    let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
+    let [ldx, ldy] = [&form.x, &form.y].map(|factor| leading(operands, &factor.name, k));
+    let given = options.alignment.unwrap_or(16).max(1);
+    Sampling {
+        form,
+        format,
+        dtype: T::DTYPE,
+        work: Samples {
+            m,
+            n,
+            k,
+            entries: places.runs.total * (places.block.0 * places.block.1) as u64,
+            index_slots: places.columns.len() as u64,
+            passes,
+        },
+        distances: [ldx, ldy],
+        alignment: alignment_of(&[k, ldx, ldy, given]),
+    }
 }
 
 impl<T: Scalar> SampledPlan<T> {
+    /// The kernel chosen, what it was chosen from, and what was refused.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
     /// The expression as parsed.
     pub fn einsum(&self) -> &Einsum {
         &self.einsum
@@ -236,6 +286,31 @@ impl<T: Scalar> SampledPlan<T> {
         }
     }
 
+    /// Runs on raw device addresses and a raw stream, for users of other CUDA crates.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the plan's
+    /// GPU, until the work is done; the output overlaps neither X nor Y; `stream` is a stream of that context, which this
+    /// call makes current on the thread. Replays of captured runs are ordered by the caller.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for addresses less aligned than planned, or a mask that is missing or was not planned with;
+    /// [`Error::Cuda`] on a CPU context.
+    pub unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+        self.context.expect_device()?;
+        if self.form.mask.is_some() != (raw.mask != 0) {
+            return Err(Error::Operand {
+                name: "mask".into(),
+                reason: "is part of the plan or of the addresses, not of both".into(),
+            });
+        }
+        match &self.exec {
+            // SAFETY: the caller's promise.
+            Exec::Gpu(launch) => unsafe { launch.run(raw, stream) },
+            Exec::Cpu => Ok(()),
+        }
+    }
+
     fn check(&self, operands: &[(&str, Operand<'_, T>)], out: &SparseTensor<T>) -> Result<()> {
         let given = operands.iter().map(|(name, o)| (*name, o.shape()));
         let all = given.chain([(self.form.output.as_str(), out.shape())]);
@@ -255,8 +330,13 @@ impl<T: Scalar> SampledPlan<T> {
         Ok(())
     }
 
-    /// The values of a sparse tensor of the planned pattern.
-    fn values_of(&self, launch: &SampledLaunch, name: &str, s: &SparseTensor<T>) -> Result<u64> {
+    /// Addresses of columns and values of a sparse tensor of the planned pattern.
+    fn arrays_of(
+        &self,
+        launch: &SampledLaunch,
+        name: &str,
+        s: &SparseTensor<T>,
+    ) -> Result<(u64, u64)> {
         let device = self.context.expect_device()?;
         let own = pattern(name, s)?;
         let arrays = s.device().filter(|arrays| arrays.device.is_same(device));
@@ -264,7 +344,7 @@ impl<T: Scalar> SampledPlan<T> {
             Some(arrays)
                 if block_of(&s.format()) == self.block && launch.fits(own.runs, own.columns) =>
             {
-                Ok(arrays.values.address())
+                Ok((arrays.columns.address(), arrays.values.address()))
             }
             _ => Err(Error::Operand {
                 name: name.into(),
@@ -293,96 +373,22 @@ impl<T: Scalar> SampledPlan<T> {
         let mask = match &self.form.mask {
             None => 0,
             Some(name) => match find(operands, name)? {
-                Operand::Sparse(s) => self.values_of(launch, name, s)?,
+                Operand::Sparse(s) => self.arrays_of(launch, name, s)?.1,
                 other => return Err(wrong(name, "an uploaded sparse tensor", other)),
             },
         };
+        let (columns, values) = self.arrays_of(launch, &self.form.output, out)?;
         Ok(RawSampled {
+            columns,
             x,
             ldx,
             y,
             ldy,
             mask,
-            values: self.values_of(launch, &self.form.output, out)?,
+            values,
             alpha,
-            accumulate: self.form.mode == Mode::Accumulate,
         })
     }
-
-    fn run_cpu(
-        &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut SparseTensor<T>,
-        alpha: f64,
-    ) -> Result<()> {
-        let x = strided(operands, &self.form.x)?;
-        let y = strided(operands, &self.form.y)?;
-        if out.host().is_none() {
-            return Err(elsewhere(&self.form.output));
-        }
-        let planned = pattern(&self.form.output, out)?;
-        let mask = match &self.form.mask {
-            None => None,
-            Some(name) => Some(host_mask(operands, name, out, &planned)?),
-        };
-        let runs = Arc::clone(planned.runs);
-        let columns = planned.columns.to_vec();
-        let slots = Slots {
-            runs: &runs,
-            columns: &columns,
-            block: block_of(&out.format()),
-            extents: (self.out_shape[0], self.out_shape[1]),
-        };
-        let more = (alpha, mask, self.form.mode == Mode::Accumulate);
-        sampled((x, y), self.extents.k, slots, more, out.host_values_mut());
-        Ok(())
-    }
-}
-
-/// A dense factor on the host, by its own index and k.
-fn strided<'a, T: Scalar>(
-    operands: &'a [(&str, Operand<'_, T>)],
-    factor: &SampledFactor,
-) -> Result<Strided<'a, T>> {
-    let name = factor.name.as_str();
-    let (values, leading) = match find(operands, name)? {
-        Operand::Dense(d) => (d.host().ok_or_else(|| elsewhere(name))?, d.leading()),
-        Operand::HostDense(d) => (d.values(), d.shape()[1]),
-        other => return Err(wrong(name, "a dense tensor", other)),
-    };
-    let (row, k) = if factor.columns {
-        (1, leading)
-    } else {
-        (leading, 1)
-    };
-    Ok(Strided { values, row, k })
-}
-
-/// The values of a mask on the host, whose pattern is the output's.
-fn host_mask<'a, T: Scalar>(
-    operands: &'a [(&str, Operand<'_, T>)],
-    name: &str,
-    out: &SparseTensor<T>,
-    planned: &Pattern<'_>,
-) -> Result<&'a [T]> {
-    let Operand::Sparse(mask) = find(operands, name)? else {
-        return Err(wrong(
-            name,
-            "an uploaded sparse tensor",
-            find(operands, name)?,
-        ));
-    };
-    let own = pattern(name, mask)?;
-    let same =
-        mask.format() == out.format() && own.runs == planned.runs && own.columns == planned.columns;
-    if !same {
-        return Err(Error::Operand {
-            name: name.into(),
-            reason: "has not the pattern or the format of the output".into(),
-        });
-    }
-    let mask = mask.host().ok_or_else(|| elsewhere(name))?;
-    Ok(mask.values())
 }
 
 impl<T: Scalar> fmt::Display for SampledPlan<T> {

@@ -7,7 +7,7 @@ use crate::registry::Scalar;
 
 /// What a name of an expression is bound to. Made by `From` from host tensors (copied to the context),
 /// tensors in the context, and numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Operand<'a, T: Scalar> {
     /// A sparse tensor in the context.
     Sparse(&'a SparseTensor<T>),

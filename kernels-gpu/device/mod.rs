@@ -2,8 +2,16 @@
 //! `walk` what the bodies are generic over, `spmm` and `block` the bodies, `entry` the table expanded.
 
 /// Repeats a block for `i` in `0..n`, n <= 8, as straight code: LLVM leaves loops around inline asm
-/// rolled, and an array indexed at run time lives in local memory.
+/// rolled, and an array indexed at run time lives in local memory. A literal `n`, or `most 4`, saves the compiler the copies
+/// that would not run: nested loops have hundreds.
 macro_rules! unroll {
+    ($i:ident < 2, $body:block) => { unroll!(@ $i 2, $body, 0 1) };
+    ($i:ident < 3, $body:block) => { unroll!(@ $i 3, $body, 0 1 2) };
+    ($i:ident < 4, $body:block) => { unroll!(@ $i 4, $body, 0 1 2 3) };
+    ($i:ident < $n:expr, most 4, $body:block) => {{
+        const { assert!($n <= 4, "straight code for four steps at the most") };
+        unroll!(@ $i $n, $body, 0 1 2 3)
+    }};
     ($i:ident < $n:expr, $body:block) => {{
         const { assert!($n <= 8, "straight code for eight steps at the most") };
         unroll!(@ $i $n, $body, 0 1 2 3 4 5 6 7)
@@ -16,24 +24,51 @@ macro_rules! unroll {
     }};
 }
 
+// A family is a compilation of its own: it should not check the bodies of all the others.
+#[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
+#[cfg(any(family = "convert", not(target_arch = "nvptx64")))]
 mod convert;
 mod elem;
 mod entry;
 mod epilogue;
 mod gpu;
+#[cfg(any(family = "levels", not(target_arch = "nvptx64")))]
 mod levels;
 mod mma;
+#[cfg(any(family = "nm", family = "nm_narrow", not(target_arch = "nvptx64")))]
 mod nm;
+#[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
+#[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
 mod sampled;
+#[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]
+mod scatter;
+#[cfg(any(family = "sddmm", not(target_arch = "nvptx64")))]
+mod sddmm;
+#[cfg(any(family = "slicing", not(target_arch = "nvptx64")))]
 mod slicing;
+#[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
+mod softmax;
+#[cfg(any(family = "spmm", not(target_arch = "nvptx64")))]
 mod spmm;
+#[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
 mod staged;
 mod tile;
 mod walk;
+#[cfg(any(
+    family = "wgmma",
+    family = "narrow",
+    family = "sampled",
+    family = "nm",
+    family = "nm_narrow",
+    family = "levels",
+    not(target_arch = "nvptx64")
+))]
 mod wgmma;
 
+#[cfg(any(family = "nm_narrow", not(target_arch = "nvptx64")))]
 use nm::narrow as nm_narrow;
+#[cfg(any(family = "narrow", not(target_arch = "nvptx64")))]
 use wgmma::narrow;

@@ -9,7 +9,7 @@ use einsparse::{Context, Options};
 
 /// `|err| <= output |c| + (4 accumulator sqrt(K) + operand) sum |a||b| + floor`, in units of roundoff.
 #[derive(Clone, Copy)]
-struct Bound {
+pub(super) struct Bound {
     output: f64,
     accumulator: f64,
     /// Rounding of the operands themselves: TF32 keeps ten bits of both.
@@ -19,7 +19,7 @@ struct Bound {
 }
 
 impl Bound {
-    fn of(dtype: Dtype) -> Bound {
+    pub(super) fn of(dtype: Dtype) -> Bound {
         let bits = |b: i32| f64::powi(2.0, -b);
         let (output, floor) = match dtype {
             Dtype::F64 => (bits(53), bits(1075)),
@@ -42,7 +42,7 @@ impl Bound {
         }
     }
 
-    fn at(&self, value: f64, magnitude: f64, terms: usize) -> f64 {
+    pub(super) fn at(&self, value: f64, magnitude: f64, terms: usize) -> f64 {
         let sum = 4.0 * self.accumulator * (terms as f64).sqrt() + self.operand;
         self.output * value.abs() + sum * magnitude + self.floor
     }

@@ -1,9 +1,11 @@
 //! Errors of planning, running and of tensors: values with names and numbers, outputs untouched.
 
 use super::TEXT;
+use crate::support::{gpu, spread};
 use einsparse::driver::RawStream;
-use einsparse::formats::{Csr, CsrPattern, Dense, FormatError};
-use einsparse::{Context, Error, Operand, Options, RawSpmm, Refusal, Tensor, einsum};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError};
+use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
+use einsparse::{Context, Error, Operand, Options, RawSpmm, Refusal, SparseTensor, Tensor, einsum};
 
 /// A is 2 x 3, B is 3 x 2.
 fn two_by_three() -> (Csr<f32>, Dense<f32>) {
@@ -241,5 +243,55 @@ fn no_gpu_and_no_kernel_have_words() {
     assert_eq!(
         error.to_string(),
         "no kernel for C[m,n] += AV[p] * B[AK[p],n]\n  spmm_csr_f32_n32: moves 4 elements at once"
+    );
+}
+
+#[test]
+fn a_softmax_refuses_what_does_not_fit_with_numbers() {
+    let context = Context::cpu();
+    let make = |lens: &[usize]| {
+        let pattern = spread(lens, 6);
+        let ones = vec![1f32; pattern.columns().len()];
+        AnySparse::from(Csr::new(pattern, ones).unwrap())
+    };
+    let tensor = context.upload(make(&[2, 3])).unwrap();
+    let plan = |t: &SparseTensor<f32>, lengths: Option<Vec<usize>>| {
+        let o = SoftmaxOptions {
+            lengths,
+            ..Default::default()
+        };
+        SparseSoftmax::new(&context, t, o)
+    };
+    let said = plan(&tensor, Some(vec![1, 2, 3])).unwrap_err().to_string();
+    assert!(
+        said.contains("are 3, which does not divide 2 rows"),
+        "{said}"
+    );
+    let blocks = make(&[2, 3]).convert("bsr:2x2".parse().unwrap()).unwrap();
+    let said = plan(&context.upload(blocks).unwrap(), None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.contains("bsr:2x2") && said.contains("single entries"),
+        "{said}"
+    );
+    let softmax = plan(&tensor, None).unwrap();
+    let stream = context.stream().unwrap();
+    let run = |lens: &[usize]| {
+        let mut other = context.upload(make(lens)).unwrap();
+        softmax
+            .run(&tensor, &mut other, &stream)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(run(&[2, 2]).contains("(4 entries, planned with 5)"));
+    assert!(run(&[2, 3, 0]).contains("[2, 6]"));
+    let Some(gpu) = gpu() else { return };
+    let there = gpu.upload(make(&[2, 3])).unwrap();
+    assert!(
+        plan(&there, None)
+            .unwrap_err()
+            .to_string()
+            .contains("another context")
     );
 }

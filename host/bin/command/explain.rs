@@ -97,7 +97,15 @@ impl Explain {
         }
         for (i, c) in choice.candidates.iter().enumerate() {
             let mark = if i == 0 { "->" } else { "  " };
-            say!("{mark} {:26} {}, zeros = {:?}", c.name, c.cost, c.zeros);
+            let kept = c
+                .kept
+                .map_or_else(String::new, |form| format!(", A kept as {form}"));
+            say!(
+                "{mark} {:26} {}, zeros = {:?}{kept}",
+                c.name,
+                c.cost,
+                c.zeros
+            );
         }
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for refusal in &choice.refused {

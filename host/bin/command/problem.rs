@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use einsparse::einsum::Einsum;
 use einsparse::formats::{AnySparse, Dense, Element, Format};
-use einsparse::{Context, Options, Precision, Scalar, ZerosRule};
+use einsparse::{Context, Options, Precision, Scalar, ValuesRule, ZerosRule};
 
 use super::load::{self, Value};
 use super::time::timed;
@@ -136,6 +136,9 @@ pub struct Problem {
     /// Never multiply implicit zeros (a NaN in B then reaches only rows that own an entry there)
     #[arg(long)]
     pub strict_zeros: bool,
+    /// The plan may keep the sparse operand's values in another form (weights that many runs share)
+    #[arg(long)]
+    pub keep_values: bool,
     /// This kernel and no other (`einsparse kernels` lists them)
     #[arg(long)]
     pub variant: Option<String>,
@@ -172,6 +175,11 @@ impl Problem {
                 ZerosRule::Strict
             } else {
                 ZerosRule::Dense
+            },
+            values: if self.keep_values {
+                ValuesRule::Kept
+            } else {
+                ValuesRule::EachRun
             },
             variant: self.variant.clone(),
             ..Options::default()

@@ -1,108 +1,175 @@
-//! The choice of a kernel for a sampled product: by the blocks of the output, the order of the axes, and how rows lie.
+//! The choice of a kernel for a product at the places of a sparse output.
 
-use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
+use einsparse_formats::Format;
+use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation, WalkKind};
 use einsparse_kernels::table::{Row, kernels};
 
+use crate::cost::{Machine, Samples, predict_samples};
 use crate::error::Refusal;
 use crate::indirect::SampledForm;
-use crate::registry::Scalar;
+use crate::plan::{Candidate, Choice, Options};
+use crate::registry::{Dtype, block_of, refuses};
 
-/// The row with the widest pieces that the blocks can be cut into, or why each row is none. Rows of X and Y lie
-/// `distances` elements apart.
-pub(super) fn choose<T: Scalar>(
-    form: &SampledForm,
-    (bm, bk): (usize, usize),
-    distances: [usize; 2],
-    hopper: bool,
-) -> std::result::Result<&'static Row, Vec<Refusal>> {
-    let mut refused = Vec::new();
-    let mut best: Option<&'static Row> = None;
-    let rows = kernels()
-        .iter()
-        .filter(|r| r.operation == Operation::Sampled);
-    for row in rows.filter(|row| row.dtype == T::DTYPE) {
-        let (pm, pk) = (row.block.0 as usize, row.block.1 as usize);
-        let (x, y) = (row.order & A_COLUMNS != 0, row.order & B_COLUMNS == 0);
-        let reason = if !hopper {
-            "is made of wgmma, which compute capability 9.0 has".into()
-        } else if (form.x.columns, form.y.columns) != (x, y) {
+/// An SDDMM by what decides which kernels may run it and what they cost.
+pub(super) struct Sampling<'a> {
+    pub(super) form: &'a SampledForm,
+    pub(super) format: Format,
+    pub(super) dtype: Dtype,
+    pub(super) work: Samples,
+    /// Elements from one row of X, and of Y, to the next.
+    pub(super) distances: [usize; 2],
+    /// Elements, up to 16, that k and both distances are multiples of.
+    pub(super) alignment: usize,
+}
+
+impl Sampling<'_> {
+    /// Every kernel for this element type: a candidate with its predicted cost, cheapest first, or refused with a reason.
+    pub(super) fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
+        let mut choice = Choice::default();
+        let rows = kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Sampled && row.dtype == self.dtype);
+        for row in rows {
+            match self.refusal(row, machine, options) {
+                Some(reason) => choice.refused.push(Refusal {
+                    name: row.name.into(),
+                    reason,
+                }),
+                None => choice.candidates.push(Candidate {
+                    name: row.name,
+                    cost: predict_samples(row, &self.work, machine),
+                    zeros: row.zeros,
+                    kept: None,
+                }),
+            }
+        }
+        if choice.candidates.is_empty() && choice.refused.is_empty() {
+            choice.refused.push(Refusal {
+                name: "sampled, sddmm".into(),
+                reason: format!("no kernel of these families computes {}", self.dtype.name()),
+            });
+        }
+        choice
+            .candidates
+            .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+        choice
+    }
+
+    fn refusal(&self, row: &Row, machine: &Machine, options: &Options) -> Option<String> {
+        if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
+            return Some(format!("the plan asks for {wanted}"));
+        }
+        if row.arch == "sm_90a" && machine.wgmma == 0.0 {
+            return Some("is made of wgmma, which compute capability 9.0 has".into());
+        }
+        if let Some(reason) = refuses(row.walk, &self.format) {
+            return Some(reason);
+        }
+        let blocks = row.walk == WalkKind::Block;
+        // Rows of single entries read both matrices along k.
+        let x = blocks && row.order & A_COLUMNS != 0;
+        let y = blocks && row.order & B_COLUMNS == 0;
+        if (self.form.x.columns, self.form.y.columns) != (x, y) {
             let order = if x {
                 "[k,m] and [k,n]"
             } else {
                 "[m,k] and [n,k]"
             };
-            format!("reads {order}")
-        } else if !bm.is_multiple_of(pm) || !bk.is_multiple_of(pk) {
-            format!("is for blocks of multiples of {pm} x {pk}, the output has {bm} x {bk}")
-        } else if distances
-            .iter()
-            .any(|d| !d.is_multiple_of(row.vector as usize))
-        {
-            let ([x, y], vector) = (distances, row.vector);
+            return Some(format!("reads {order}"));
+        }
+        if blocks {
+            return self.refusal_of_blocks(row);
+        }
+        let (vector, alignment) = (row.vector, self.alignment);
+        (!alignment.is_multiple_of(vector as usize)).then(|| {
+            format!("moves {vector} elements at once, rows of X and Y and their length are aligned to {alignment}")
+        })
+    }
+
+    fn refusal_of_blocks(&self, row: &Row) -> Option<String> {
+        let (bm, bk) = block_of(&self.format);
+        let (pm, pk) = (row.block.0 as usize, row.block.1 as usize);
+        if !bm.is_multiple_of(pm) || !bk.is_multiple_of(pk) {
+            return Some(format!(
+                "is for blocks of multiples of {pm} x {pk}, the output has {bm} x {bk}"
+            ));
+        }
+        let ([x, y], vector) = (self.distances, row.vector as usize);
+        (!x.is_multiple_of(vector) || !y.is_multiple_of(vector)).then(|| {
             format!("moves {vector} elements at once, rows of X lie {x} apart, rows of Y {y}")
-        } else {
-            if best.is_none_or(|b| b.block.1 < row.block.1) {
-                best = Some(row);
-            }
-            continue;
-        };
-        refused.push(Refusal {
-            name: row.name.into(),
-            reason,
-        });
+        })
     }
-    if refused.is_empty() {
-        refused.push(Refusal {
-            name: "sampled".into(),
-            reason: format!("no kernel of this family computes {}", T::DTYPE.name()),
-        });
-    }
-    best.ok_or(refused)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::einsum::Einsum;
-    use half::f16;
+
+    fn said(
+        text: &str,
+        block: (usize, usize),
+        distances: [usize; 2],
+        dtype: Dtype,
+        wgmma: f64,
+    ) -> Choice {
+        let form = SampledForm::of(&Einsum::parse(text).unwrap(), None).unwrap();
+        let sampling = Sampling {
+            form: &form,
+            format: Format::Bsr { block },
+            dtype,
+            work: Samples {
+                m: 256,
+                n: 256,
+                k: 64,
+                entries: 16384,
+                index_slots: 16,
+                passes: 1,
+            },
+            distances,
+            alignment: 4,
+        };
+        let machine = Machine {
+            wgmma,
+            ..Machine::H200
+        };
+        sampling.candidates(&machine, &Options::default())
+    }
 
     #[test]
     fn refusals_say_why() {
-        let said = |text: &str, block, distances, hopper| {
-            let form = SampledForm::of(&Einsum::parse(text).unwrap(), None).unwrap();
-            let refused = choose::<f16>(&form, block, distances, hopper).map(|row| row.name);
-            refused.map_err(|all| {
-                all.iter()
-                    .map(|r| r.reason.as_str())
-                    .collect::<Vec<_>>()
-                    .join("; ")
-            })
-        };
-        let plain = "S[m,n] = X[m,k] * Y[n,k]";
-        assert_eq!(said(plain, (128, 64), [64, 72], true), Ok("sampled_f16_64"));
-        for (text, block, distances, hopper, words) in [
-            (plain, (64, 64), [64, 64], false, "compute capability 9.0"),
+        const PLAIN: &str = "S[m,n] = X[m,k] * Y[n,k]";
+        let wide = said(PLAIN, (128, 64), [64, 72], Dtype::F16, 1e14);
+        assert_eq!(wide.candidates[0].name, "sampled_f16_64");
+        for (text, block, distances, wgmma, words) in [
+            (PLAIN, (64, 64), [64, 64], 0.0, "compute capability 9.0"),
             (
                 "S[m,n] = X[m,k] * Y[k,n]",
                 (64, 64),
                 [64, 64],
-                true,
+                1e14,
                 "reads [m,k] and [n,k]",
             ),
-            (plain, (8, 64), [64, 64], true, "the output has 8 x 64"),
+            (PLAIN, (8, 64), [64, 64], 1e14, "the output has 8 x 64"),
             (
-                plain,
+                PLAIN,
                 (64, 64),
                 [64, 60],
-                true,
+                1e14,
                 "rows of X lie 64 apart, rows of Y 60",
             ),
         ] {
-            let said = said(text, block, distances, hopper).unwrap_err();
-            assert!(said.contains(words), "{said}");
+            let choice = said(text, block, distances, Dtype::F16, wgmma);
+            assert_eq!(choice.candidates, [], "{text}");
+            assert!(
+                choice.refused.iter().any(|r| r.reason.contains(words)),
+                "{choice:?}"
+            );
         }
-        let form = SampledForm::of(&Einsum::parse(plain).unwrap(), None).unwrap();
-        let of_f32 = choose::<f32>(&form, (64, 64), [64, 64], true).unwrap_err();
-        assert!(of_f32[0].reason.ends_with("computes f32"), "{of_f32:?}");
+        let narrow = said(PLAIN, (64, 64), [64, 64], Dtype::E4m3, 1e14);
+        assert!(
+            narrow.refused[0].reason.ends_with("computes e4m3"),
+            "{narrow:?}"
+        );
     }
 }

@@ -131,7 +131,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
                 if BYTES == 1 {
                     bulk::load(to + Self::A_BYTES as u32, at + 128, k, column, full);
                 } else {
-                    unroll!(c < CHUNKS, {
+                    unroll!(c < CHUNKS, most 4, {
                         let to = to + (Self::A_BYTES + c * SLAB) as u32;
                         bulk::load(to, at + 128, column + c as u32 * 64, k, full);
                     });

@@ -179,6 +179,22 @@ pub fn exp2(x: f32) -> f32 {
     y
 }
 
+/// The logarithm of `x` to base 2, to 2^-22: absolute between 1/2 and 2, relative elsewhere.
+#[inline(always)]
+pub fn log2(x: f32) -> f32 {
+    let mut y = 0f32;
+    ptx!("lg2.approx.f32 {y}, {x};", y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack));
+    y
+}
+
+/// The larger of two, NaN if one of them is.
+#[inline(always)]
+pub fn max_or_nan(a: f32, b: f32) -> f32 {
+    let mut y = a;
+    ptx!("max.NaN.f32 {y}, {y}, {b};", y = inout(reg32) y, b = in(reg32) b, options(pure, nomem, nostack));
+    y
+}
+
 /// 1 / `x`, to 1 ulp.
 #[inline(always)]
 pub fn reciprocal(x: f32) -> f32 {

@@ -16,6 +16,30 @@ pub fn shuffle<const LANES: u32>(value: u32, source: u32, members: u32) -> u32 {
     out
 }
 
+/// The value of the lane whose number differs by the bits of `other`. Every lane of the warp must call it together.
+#[inline(always)]
+pub fn exchange(value: u32, other: u32) -> u32 {
+    let mut out = value;
+    ptx!(
+        "shfl.sync.bfly.b32 {out}, {v}, {other}, 31, 0xffffffff;",
+        out = inout(reg32) out, v = in(reg32) value, other = in(reg32) other,
+        options(nostack)
+    );
+    out
+}
+
+/// The greatest value of the warp. Every lane must call it together.
+#[inline(always)]
+pub fn greatest(value: u32) -> u32 {
+    let mut out = value;
+    ptx!(
+        "redux.sync.max.u32 {out}, {v}, 0xffffffff;",
+        out = inout(reg32) out, v = in(reg32) value,
+        options(nostack)
+    );
+    out
+}
+
 /// Waits for the lanes in `members` and makes their writes visible to each other.
 #[inline(always)]
 pub fn sync_lanes(members: u32) {

@@ -60,7 +60,7 @@ pub fn carry_by<const CHUNKS: usize>(
         cut.partial + ((cut.first + part) as u64 * 2 + half as u64) * bytes + lane as u64 * 16
     };
     let mine = place(cut.part);
-    unroll!(c < CHUNKS, {
+    unroll!(c < CHUNKS, most 4, {
         unroll!(j < 8, {
             let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
             global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
@@ -96,7 +96,7 @@ pub fn carry_by<const CHUNKS: usize>(
         if part == own + 1 {
             continue;
         }
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 let four = global::load_v4_fresh(from + ((c * 8 + j) * 128 * 16) as u64, true);
                 unroll!(i < 4, {

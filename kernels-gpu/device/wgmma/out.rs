@@ -141,7 +141,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         acc: &mut Acc<CHUNKS>,
     ) {
         if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
-            unroll!(c < CHUNKS, {
+            unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
                     Self::atom(acc, c, j, |i, x| E::fma(alpha, x, bias[i / 2]));
                 });
@@ -152,7 +152,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         }
         // Atom by atom: the branches keep ptxas from starting all of them at once, which takes more registers than
         // there are.
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 if o.flags & FLAG_BIAS_COLUMNS != 0 {
                     Self::atom(acc, c, j, |i, x| {
@@ -188,7 +188,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         r: usize,
         acc: &Acc<CHUNKS>,
     ) {
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 unroll!(i < 2, {
                     let column = column + (c * 64 + j * 8 + i) as u32;
@@ -227,7 +227,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         unroll!(r < 2, {
             let row = row + r as u32 * 8;
             let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
-            unroll!(c < CHUNKS, {
+            unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
                     let beyond = (c * 64 + j * 8) as u32;
                     let k = 4 * j + ROWS[r];
@@ -255,7 +255,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         let row = top + warp * 16 + lane / 8;
         let column = left + lane % 8 * 8;
         let c_row = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let mut words = [0u32; 4];
@@ -297,7 +297,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         let line = warp * 16 + lane / 8;
         let column = left + line;
         let c_line = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
-        unroll!(c < CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             barrier::sync_named(1 + half, 128);
             unroll!(j < 4, {
                 let mut words = [0u32; 4];

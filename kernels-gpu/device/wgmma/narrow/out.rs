@@ -69,7 +69,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             if out & (FLAG_OUT_F16 | FLAG_OUT_BF16 | FLAG_OUT_F32) == 0 {
                 return Self::send_whole(o, m, corner, acc);
             }
-            unroll!(c < CHUNKS, {
+            unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
                     unroll!(i < 4, {
                         let word = &mut acc.0[c][4 * j + i];
@@ -97,7 +97,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let column = left + right;
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
             if alpha != 1 {
-                unroll!(c < CHUNKS, {
+                unroll!(c < CHUNKS, most 4, {
                     unroll!(j < 8, {
                         unroll!(i < 4, {
                             let word = &mut acc.0[c][4 * j + i];
@@ -113,7 +113,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         unroll!(r < 2, {
             let row = row + r as u32 * 8;
             let line = o.c + row as u64 * o.ldc_bytes as u64;
-            unroll!(c < CHUNKS, {
+            unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
                     unroll!(i < 2, {
                         let column = column + (c * 64 + j * 8 + i) as u32;

@@ -1,0 +1,343 @@
+//! Softmax of the entries of each row, and its gradient.
+
+use std::sync::Arc;
+
+use einsparse_formats::Format;
+
+use crate::context::Context;
+use crate::cpu::softmax::{SoftmaxRows, gradient, softmax};
+use crate::device::Stream;
+use crate::driver::RawStream;
+use crate::error::{Error, Result};
+use crate::launch::{RawSoftmax, SoftmaxLaunch};
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, columns_of};
+use crate::worklist::Runs;
+
+/// Factor, logarithm and masks of a [`SparseSoftmax`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SoftmaxOptions {
+    /// Factor of the scores.
+    pub scale: f64,
+    /// The logarithm of the softmax in place of it.
+    pub log: bool,
+    /// Mask entries in columns above their row + this offset: 0 leaves the diagonal and what is below it.
+    pub causal: Option<i64>,
+    /// Mask entries in columns from a length on. One length for each row, or for each of so many equal parts of the rows
+    /// that follow each other, such as the items of a batch.
+    pub lengths: Option<Vec<usize>>,
+}
+
+impl Default for SoftmaxOptions {
+    /// Factor 1, no masks.
+    fn default() -> Self {
+        SoftmaxOptions {
+            scale: 1.0,
+            log: false,
+            causal: None,
+            lengths: None,
+        }
+    }
+}
+
+/// Softmax over the stored entries of each row of a sparse matrix, `P = exp(scale S - max) / sum exp(scale S - max)`, in
+/// any format of single entries in row order (CSR, COO, ELL, GroupCOO by rows). Planned once for a pattern and its masks;
+/// runs read every value once and write it once. Arithmetic in f32 (f64 on the CPU), rounded once; the same bits every
+/// time. The sparse softmax of Sputnik (arXiv 2006.10901, section 5), with scale, logarithm, masks and gradient. GPU
+/// kernels for f32, f16 and bf16.
+///
+/// Absent entries count as -Inf: they have no part in the sum. Masked ones become 0 (of the logarithm -Inf), whatever they
+/// or their row hold; so does every entry of a row in which none is above -Inf. Apart from that a NaN or +Inf makes
+/// the row's entries NaN, as in PyTorch's softmax, and -Inf becomes 0 (-Inf).
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::{Csr, CsrPattern};
+/// use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
+/// let ctx = Context::cpu();
+/// let pattern = CsrPattern::new(2, 3, vec![0, 2, 3], vec![0, 2, 1])?;
+/// let scores = Csr::new(pattern, vec![0.0f32, 3f32.ln(), 5.0])?;
+/// let (scores, mut p) = (ctx.upload(scores.clone())?, ctx.upload(scores)?);
+/// let softmax = SparseSoftmax::new(&ctx, &scores, SoftmaxOptions::default())?;
+/// let stream = ctx.stream()?;
+/// softmax.run(&scores, &mut p, &stream)?;
+/// stream.synchronize()?;
+/// let p = p.to_host()?;
+/// assert!(p.values().iter().zip([0.25, 0.75, 1.0]).all(|(p, wanted)| (p - wanted).abs() < 1e-6));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SparseSoftmax<T> {
+    context: Context,
+    shape: Vec<usize>,
+    format: Format,
+    runs: Arc<Runs>,
+    live: Option<Vec<u32>>,
+    options: SoftmaxOptions,
+    launch: Option<SoftmaxLaunch>,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Scalar> SparseSoftmax<T> {
+    /// A softmax over the rows of `tensor`'s pattern. Values are not looked at.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for another format or context, and for lengths that do not divide the rows into equal parts;
+    /// [`Error::NoKernel`] on a GPU for f64.
+    pub fn new(
+        context: &Context,
+        tensor: &SparseTensor<T>,
+        options: SoftmaxOptions,
+    ) -> Result<Self> {
+        let format = tensor.format();
+        let single = matches!(
+            format,
+            Format::Csr | Format::Coo | Format::Ell | Format::GroupCoo { axis: 0, .. }
+        );
+        let (Some(runs), Some(columns), true) =
+            (tensor.runs(), columns_of(tensor.pattern()), single)
+        else {
+            let reason = format!(
+                "is {format} {:?}; a softmax over rows takes matrices of single entries in row order",
+                tensor.shape()
+            );
+            return Err(refused("scores", reason));
+        };
+        let live = live(runs, columns, &options)?;
+        let launch = match context.device() {
+            None => None,
+            Some(device) => Some(SoftmaxLaunch::new(device, T::DTYPE, runs, live.as_deref())?),
+        };
+        let planned = SparseSoftmax {
+            context: context.clone(),
+            shape: tensor.shape().to_vec(),
+            format,
+            runs: Arc::clone(runs),
+            live,
+            options,
+            launch,
+            element: std::marker::PhantomData,
+        };
+        planned.check("scores", tensor)?;
+        Ok(planned)
+    }
+
+    /// Factor, logarithm and masks.
+    pub fn options(&self) -> &SoftmaxOptions {
+        &self.options
+    }
+
+    /// Kernels of the softmax and of the gradient, `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 2] {
+        self.launch
+            .as_ref()
+            .map_or(["cpu"; 2], SoftmaxLaunch::variants)
+    }
+
+    /// Device bytes beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        self.launch.as_ref().map_or(0, SoftmaxLaunch::bytes)
+    }
+
+    /// The softmax of `scores` into `output`, which has the same rows. On a GPU nothing is allocated and nothing waited
+    /// for; the call can be captured in a CUDA graph.
+    ///
+    /// # Errors
+    /// Tensors of another shape, format or context than planned, or with other rows; output untouched.
+    pub fn run(
+        &self,
+        scores: &SparseTensor<T>,
+        output: &mut SparseTensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check("scores", scores)?;
+        self.check("output", output)?;
+        match scores.host() {
+            Some(host) => softmax(self.rows(), Some(host.values()), output.host_values_mut()),
+            None => self.queue([Some(scores), None, Some(output)], stream)?,
+        }
+        Ok(())
+    }
+
+    /// The softmax in place of the scores.
+    ///
+    /// # Errors
+    /// As [`SparseSoftmax::run`].
+    pub fn run_in_place(&self, scores: &mut SparseTensor<T>, stream: &Stream) -> Result<()> {
+        self.check("scores", scores)?;
+        match scores.host() {
+            Some(_) => softmax(self.rows(), None, scores.host_values_mut()),
+            None => self.queue([Some(scores), None, Some(scores)], stream)?,
+        }
+        Ok(())
+    }
+
+    /// The gradient of the scores from what the softmax gave, P, and the gradient of that:
+    /// `dS = P (dP - sum P dP) scale`; of the logarithm, Y, `dS = (dY - exp(Y) sum dY) scale`, sums over the row. Masked
+    /// entries have none, and no part in the sums.
+    ///
+    /// # Errors
+    /// As [`SparseSoftmax::run`].
+    pub fn backward(
+        &self,
+        given: &SparseTensor<T>,
+        upstream: &SparseTensor<T>,
+        output: &mut SparseTensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check("given", given)?;
+        self.check("upstream", upstream)?;
+        self.check("output", output)?;
+        match (given.host(), upstream.host()) {
+            (Some(given), Some(from)) => {
+                let out = output.host_values_mut();
+                gradient(self.rows(), given.values(), Some(from.values()), out);
+            }
+            _ => self.queue([Some(given), Some(upstream), Some(output)], stream)?,
+        }
+        Ok(())
+    }
+
+    /// The gradient of the scores in place of that of the output.
+    ///
+    /// # Errors
+    /// As [`SparseSoftmax::run`].
+    pub fn backward_in_place(
+        &self,
+        given: &SparseTensor<T>,
+        upstream: &mut SparseTensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check("given", given)?;
+        self.check("upstream", upstream)?;
+        match given.host() {
+            Some(given) => {
+                let out = upstream.host_values_mut();
+                gradient(self.rows(), given.values(), None, out);
+            }
+            None => self.queue([Some(given), Some(upstream), Some(upstream)], stream)?,
+        }
+        Ok(())
+    }
+
+    /// On raw device addresses and a raw stream, for users of other CUDA crates: the softmax, or with
+    /// [`RawSoftmax::upstream`] its gradient.
+    ///
+    /// # Safety
+    /// The addresses hold values of the planned pattern and element type, in the primary context of the GPU, until the
+    /// work is done; `stream` is a stream of that context, which this call makes current on the thread.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for addresses that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
+    pub unsafe fn run_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
+        self.context.expect_device()?;
+        match &self.launch {
+            // SAFETY: the caller's promise.
+            Some(launch) => unsafe {
+                launch.run(raw, (self.options.scale, self.options.log), stream)
+            },
+            None => Ok(()),
+        }
+    }
+
+    fn rows(&self) -> SoftmaxRows<'_> {
+        SoftmaxRows {
+            runs: &self.runs.rows,
+            live: self.live.as_deref(),
+            scale: self.options.scale,
+            log: self.options.log,
+        }
+    }
+
+    /// Input, upstream and output, all checked, on a GPU.
+    fn queue(&self, tensors: [Option<&SparseTensor<T>>; 3], stream: &Stream) -> Result<()> {
+        if !stream.belongs_to(self.context.expect_device()?) {
+            return Err(refused("stream", "belongs to another context".into()));
+        }
+        let [input, upstream, output] =
+            tensors.map(|t| t.and_then(SparseTensor::values_address).unwrap_or(0));
+        let raw = RawSoftmax {
+            input,
+            upstream,
+            output,
+        };
+        // SAFETY: shapes, rows and places were checked; the tensors are borrowed for the call, and device memory is
+        // freed only after the work queued on the context.
+        unsafe { self.run_raw(&raw, stream.raw()) }
+    }
+
+    /// Columns are not compared: masks are those of the planned pattern.
+    fn check(&self, name: &str, tensor: &SparseTensor<T>) -> Result<()> {
+        if tensor.shape() != self.shape {
+            return Err(Error::Shape {
+                index: name.into(),
+                left: format!("planned with {:?}", self.shape),
+                right: format!("run with {:?}", tensor.shape()),
+            });
+        }
+        if tensor.format() != self.format {
+            let reason = format!("is {}, planned with {}", tensor.format(), self.format);
+            return Err(refused(name, reason));
+        }
+        let same = |runs: &Arc<Runs>| Arc::ptr_eq(runs, &self.runs) || **runs == *self.runs;
+        if !tensor.runs().is_some_and(same) {
+            let entries = tensor.runs().map_or(0, |runs| runs.total);
+            let reason = format!(
+                "has other rows than planned ({entries} entries, planned with {})",
+                self.runs.total
+            );
+            return Err(refused(name, reason));
+        }
+        let here = match (self.context.device(), tensor.device()) {
+            (None, None) => true,
+            (Some(device), Some(arrays)) => arrays.device.is_same(device),
+            _ => false,
+        };
+        match here {
+            true => Ok(()),
+            false => Err(refused(name, "lies in another context".into())),
+        }
+    }
+}
+
+/// Entries of each row in front of those that a mask hides, or `None` without masks. Columns ascend within a row, so both
+/// masks hide its end.
+fn live(runs: &Runs, columns: &[u32], options: &SoftmaxOptions) -> Result<Option<Vec<u32>>> {
+    if options.causal.is_none() && options.lengths.is_none() {
+        return Ok(None);
+    }
+    let rows = runs.rows.len();
+    if let Some(lengths) = &options.lengths
+        && (lengths.is_empty() || !rows.is_multiple_of(lengths.len()))
+        && rows > 0
+    {
+        let reason = format!(
+            "are {}, which does not divide {rows} rows into equal parts",
+            lengths.len()
+        );
+        return Err(refused("lengths", reason));
+    }
+    let limit = |row: usize| {
+        let causal = options.causal.map_or(i64::MAX, |offset| {
+            (row as i64).saturating_add(offset).saturating_add(1)
+        });
+        let length = options.lengths.as_ref().map_or(i64::MAX, |lengths| {
+            let length = lengths[row / (rows / lengths.len())];
+            i64::try_from(length).unwrap_or(i64::MAX)
+        });
+        causal.min(length)
+    };
+    let count = |(row, &(start, len)): (usize, &(u32, u32))| {
+        let limit = limit(row);
+        let columns = &columns[start as usize..(start + len) as usize];
+        columns.partition_point(|&c| i64::from(c) < limit) as u32
+    };
+    Ok(Some(runs.rows.iter().enumerate().map(count).collect()))
+}
+
+fn refused(name: &str, reason: String) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason,
+    }
+}

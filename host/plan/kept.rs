@@ -1,0 +1,356 @@
+//! Plans that keep their own copy of A's values, in a form that a faster kernel reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};
+use einsparse_kernels::abi::PANEL_BYTES;
+
+use super::bind::{elsewhere, find, wrong};
+use super::choose::{Candidate, Choice, Problem, alignment_of};
+use super::{Options, Plan, ValuesRule};
+use crate::context::Context;
+use crate::cost::{Machine, Work};
+use crate::driver::RawStream;
+use crate::einsum::Einsum;
+use crate::error::{Error, Result};
+use crate::indirect::SpmmForm;
+use crate::launch::{RawSpmm, Scatter};
+use crate::registry::{Scalar, block_of};
+use crate::tensor::{Operand, SparseTensor, Tensor, columns_of};
+use crate::worklist::Runs;
+
+/// In which form a plan keeps A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptForm {
+    /// With its zeros.
+    Dense,
+    /// In another format.
+    Sparse(Format),
+}
+
+impl fmt::Display for KeptForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeptForm::Dense => f.write_str("dense"),
+            KeptForm::Sparse(format) => format.fmt(f),
+        }
+    }
+}
+
+/// Rows of a dense A are this many bytes apart at the least: what tensor maps want.
+const ROW_BYTES: usize = 16;
+
+/// Adds to a choice the kernels that read A in another form than it comes in, where the plan may keep one.
+pub(super) fn add_forms(
+    choice: &mut Choice,
+    problem: &Problem,
+    form: &SpmmForm,
+    machine: &Machine,
+    options: &Options,
+) {
+    let plain = problem.order == Default::default() && !form.batched;
+    let entries = problem.format.is_some_and(|format| {
+        block_of(&format) == (1, 1) && !matches!(format, Format::Nm { .. } | Format::SlicedEll)
+    });
+    if options.values != ValuesRule::Kept || !plain || !entries {
+        return;
+    }
+    for (kept, other) in forms(problem) {
+        let more = other.candidates(machine, options);
+        let named = |c: Candidate| Candidate {
+            kept: Some(kept),
+            ..c
+        };
+        choice
+            .candidates
+            .extend(more.candidates.into_iter().map(named));
+        // A kernel that reads one of the forms is not refused for another one.
+        choice
+            .refused
+            .retain(|refusal| choice.candidates.iter().all(|c| c.name != refusal.name));
+    }
+    choice
+        .candidates
+        .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+}
+
+/// The forms that single entries may be kept in, and the same product over each.
+fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
+    let mut all = Vec::new();
+    let Work { m, k, .. } = problem.work;
+    if m.checked_mul(leading_of(k, problem.dtype.bytes()))
+        .is_some_and(|elements| u32::try_from(elements).is_ok())
+    {
+        let stage = PANEL_BYTES.max(64 * problem.dtype.bytes()) / problem.dtype.bytes();
+        let work = Work {
+            entries: (m * k) as u64,
+            index_slots: 0,
+            longest: k.div_ceil(stage) as u64,
+            block: (64, stage),
+            ..problem.work
+        };
+        let dense = Problem {
+            format: None,
+            work,
+            b_alignment: alignment_of(&[problem.b_alignment]),
+            ..problem.clone()
+        };
+        all.push((KeptForm::Dense, dense));
+    }
+    let sliced = Problem {
+        format: Some(Format::SlicedEll),
+        ..problem.clone()
+    };
+    all.push((KeptForm::Sparse(Format::SlicedEll), sliced));
+    all
+}
+
+/// Elements from one row of a dense A to the next.
+fn leading_of(k: usize, bytes: usize) -> usize {
+    k.max(1).next_multiple_of(ROW_BYTES / bytes)
+}
+
+#[derive(Debug)]
+enum Copy<T> {
+    Dense(Tensor<T>),
+    Sparse(SparseTensor<T>),
+}
+
+impl<T: Scalar> Copy<T> {
+    fn operand(&self) -> Operand<'_, T> {
+        match self {
+            Copy::Dense(tensor) => tensor.into(),
+            Copy::Sparse(tensor) => tensor.into(),
+        }
+    }
+
+    fn address(&self) -> Result<u64> {
+        let address = match self {
+            Copy::Dense(tensor) => tensor.address(),
+            Copy::Sparse(tensor) => tensor.values_address(),
+        };
+        address.ok_or_else(|| elsewhere("A"))
+    }
+}
+
+/// A's copy, how values come there, and the plan over it.
+#[derive(Debug)]
+pub(super) struct Kept<T, Out> {
+    name: String,
+    form: KeptForm,
+    copy: Copy<T>,
+    scatter: Scatter,
+    plan: Box<Plan<T, Out>>,
+    runs: Arc<Runs>,
+    columns: Vec<u32>,
+}
+
+impl<T: Scalar, Out: Scalar> Kept<T, Out> {
+    /// Brings A into the candidate's form and plans over it. The copy has A's values when this returns.
+    pub(super) fn new(
+        context: &Context,
+        einsum: &Einsum,
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+        (name, candidate, form): (&str, &Candidate, KeptForm),
+    ) -> Result<Self> {
+        let device = context.expect_device()?;
+        let a = match find(operands, name)? {
+            Operand::Sparse(a) => a,
+            other => return Err(wrong(name, "an uploaded sparse tensor", other)),
+        };
+        let (Some(runs), Some(columns)) = (a.runs(), columns_of(a.pattern())) else {
+            return Err(wrong(name, "a matrix in row order", &Operand::Sparse(a)));
+        };
+        let entries = numbered(a.shape(), runs, columns)?;
+        let (copy, places) = match form {
+            KeptForm::Dense => dense(context, &entries, a.pattern().slots())?,
+            KeptForm::Sparse(format) => {
+                sparse(context, &entries.into(), format, a.pattern().slots())?
+            }
+        };
+        let scatter = Scatter::new(device, T::DTYPE, &places)?;
+        let own = Options {
+            values: ValuesRule::EachRun,
+            variant: Some(candidate.name.to_owned()),
+            ..options.clone()
+        };
+        let swapped = swap(operands, name, copy.operand());
+        let plan = Box::new(Plan::new(context, &einsum.to_string(), &swapped, &own)?);
+        let kept = Kept {
+            name: name.to_owned(),
+            form,
+            scatter,
+            plan,
+            runs: Arc::clone(runs),
+            columns: columns.to_vec(),
+            copy,
+        };
+        let stream = context.stream()?;
+        kept.refresh(
+            a.values_address().ok_or_else(|| elsewhere(name))?,
+            stream.raw(),
+        )?;
+        stream.synchronize()?;
+        Ok(kept)
+    }
+
+    pub(super) fn form(&self) -> KeptForm {
+        self.form
+    }
+
+    pub(super) fn plan(&self) -> &Plan<T, Out> {
+        &self.plan
+    }
+
+    /// Device bytes of the copy, of the places of its values, and of the plan.
+    pub(super) fn bytes(&self) -> usize {
+        let copy = match &self.copy {
+            Copy::Dense(tensor) => tensor.shape()[0] * tensor.leading() * size_of::<T>(),
+            Copy::Sparse(tensor) => tensor
+                .device()
+                .map_or(0, |d| d.columns.bytes() + d.values.bytes()),
+        };
+        copy + self.scatter.bytes() + self.plan.workspace_bytes()
+    }
+
+    /// Whether a tensor has the planned pattern.
+    fn fits(&self, a: &SparseTensor<T>) -> bool {
+        let runs = a.runs();
+        runs.is_some_and(|runs| Arc::ptr_eq(runs, &self.runs))
+            || (runs.is_some_and(|runs| **runs == *self.runs)
+                && columns_of(a.pattern()) == Some(&self.columns))
+    }
+
+    /// The operands of the plan over the copy; A must have the planned pattern.
+    pub(super) fn operands<'o>(
+        &'o self,
+        operands: &[(&'o str, Operand<'o, T>)],
+    ) -> Result<Vec<(&'o str, Operand<'o, T>)>> {
+        self.values_of(operands)?;
+        Ok(swap(operands, &self.name, self.copy.operand()))
+    }
+
+    /// Where A's values are.
+    pub(super) fn values_of(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<u64> {
+        match find(operands, &self.name)? {
+            Operand::Sparse(a) if self.fits(a) => {
+                a.values_address().ok_or_else(|| elsewhere(&self.name))
+            }
+            Operand::Sparse(_) => Err(Error::Operand {
+                name: self.name.clone(),
+                reason: "has not the pattern that was planned".into(),
+            }),
+            other => Err(wrong(&self.name, "an uploaded sparse tensor", other)),
+        }
+    }
+
+    /// Queues the copying of A's values.
+    pub(super) fn refresh(&self, values: u64, stream: RawStream<'_>) -> Result<()> {
+        // SAFETY: the values are those of a tensor of the planned pattern, which the caller keeps until the work is
+        // done, or promised so; the copy has room for all places.
+        unsafe { self.scatter.run(values, self.copy.address()?, stream) }
+    }
+
+    /// Addresses for the plan over the copy.
+    pub(super) fn raw(&self, raw: &RawSpmm) -> Result<RawSpmm> {
+        let columns = match &self.copy {
+            Copy::Dense(_) => 0,
+            Copy::Sparse(tensor) => tensor.device().map_or(0, |d| d.columns.address()),
+        };
+        Ok(RawSpmm {
+            columns,
+            values: self.copy.address()?,
+            ..*raw
+        })
+    }
+}
+
+/// A place that nothing is written to.
+const NOWHERE: u32 = u32::MAX;
+
+/// The operands with another one for A.
+fn swap<'o, T: Scalar>(
+    operands: &[(&'o str, Operand<'o, T>)],
+    name: &str,
+    own: Operand<'o, T>,
+) -> Vec<(&'o str, Operand<'o, T>)> {
+    let one = |(given, operand): &(&'o str, Operand<'o, T>)| {
+        (
+            *given,
+            if *given == name {
+                own.clone()
+            } else {
+                operand.clone()
+            },
+        )
+    };
+    operands.iter().map(one).collect()
+}
+
+/// The pattern in CSR, with the number of each entry's slot, counted from 1, as its value.
+fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<Csr<i32>> {
+    let &[m, k] = shape else {
+        unreachable!("matrices in row order have two axes");
+    };
+    let most = i32::MAX as u64 - 1;
+    if columns.len() as u64 > most {
+        return Err(Error::Overflow {
+            what: "slots of a matrix that a plan keeps".into(),
+            value: columns.len() as u128,
+            limit: u128::from(most),
+        });
+    }
+    let (mut offsets, mut own, mut slots) = (vec![0], Vec::new(), Vec::new());
+    for &(start, len) in &runs.rows {
+        let row = start as usize..(start + len) as usize;
+        own.extend_from_slice(&columns[row.clone()]);
+        slots.extend(row.map(|slot| slot as i32 + 1));
+        offsets.push(own.len() as u32);
+    }
+    Ok(Csr::new(CsrPattern::new(m, k, offsets, own)?, slots)?)
+}
+
+/// A dense copy without values, and the place of each of A's slots in it.
+fn dense<T: Scalar>(
+    context: &Context,
+    entries: &Csr<i32>,
+    slots: usize,
+) -> Result<(Copy<T>, Vec<u32>)> {
+    let (m, k) = (entries.shape()[0], entries.shape()[1]);
+    let leading = leading_of(k, size_of::<T>());
+    let copy = Tensor::new(context.device(), &[m, k], leading, None)?;
+    let mut places = vec![NOWHERE; slots];
+    let (pattern, mut next) = (entries.pattern(), entries.values().iter().copied());
+    for row in 0..m {
+        let [from, to] = [row, row + 1].map(|i| pattern.offsets()[i] as usize);
+        for &column in &pattern.columns()[from..to] {
+            let slot = next.next().unwrap_or(0) as usize - 1;
+            places[slot] = (row * leading + column as usize) as u32;
+        }
+    }
+    Ok((Copy::Dense(copy), places))
+}
+
+/// The same in another sparse format.
+fn sparse<T: Scalar>(
+    context: &Context,
+    entries: &AnySparse<i32>,
+    format: Format,
+    slots: usize,
+) -> Result<(Copy<T>, Vec<u32>)> {
+    let converted = entries.convert(format)?;
+    let mut places = vec![NOWHERE; slots];
+    for (place, &slot) in converted.values().iter().enumerate() {
+        if slot > 0 {
+            places[slot as usize - 1] = u32::try_from(place).map_err(|_| Error::Overflow {
+                what: "slots of the form that a plan keeps".into(),
+                value: converted.slots() as u128,
+                limit: u128::from(u32::MAX),
+            })?;
+        }
+    }
+    let copy = context.upload(converted.map_values(|_| T::ZERO))?;
+    Ok((Copy::Sparse(copy), places))
+}

@@ -1,0 +1,89 @@
+//! Products at the places of a sparse output on the CPU: operands found, the executor called.
+
+use std::sync::Arc;
+
+use super::{Pattern, SampledPlan, pattern};
+use crate::cpu::sampled::{Slots, Strided, sampled};
+use crate::einsum::Mode;
+use crate::error::{Error, Result};
+use crate::indirect::SampledFactor;
+use crate::plan::bind::{elsewhere, find, wrong};
+use crate::registry::{Scalar, block_of};
+use crate::tensor::{Operand, SparseTensor};
+
+impl<T: Scalar> SampledPlan<T> {
+    pub(super) fn run_cpu(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut SparseTensor<T>,
+        alpha: f64,
+    ) -> Result<()> {
+        let x = strided(operands, &self.form.x)?;
+        let y = strided(operands, &self.form.y)?;
+        if out.host().is_none() {
+            return Err(elsewhere(&self.form.output));
+        }
+        let planned = pattern(&self.form.output, out)?;
+        let mask = match &self.form.mask {
+            None => None,
+            Some(name) => Some(host_mask(operands, name, out, &planned)?),
+        };
+        let runs = Arc::clone(planned.runs);
+        let columns = planned.columns.to_vec();
+        let slots = Slots {
+            runs: &runs,
+            columns: &columns,
+            block: block_of(&out.format()),
+            extents: (self.out_shape[0], self.out_shape[1]),
+        };
+        let more = (alpha, mask, self.form.mode == Mode::Accumulate);
+        sampled((x, y), self.extents.k, slots, more, out.host_values_mut());
+        Ok(())
+    }
+}
+
+/// A dense factor on the host, by its own index and k.
+fn strided<'a, T: Scalar>(
+    operands: &'a [(&str, Operand<'_, T>)],
+    factor: &SampledFactor,
+) -> Result<Strided<'a, T>> {
+    let name = factor.name.as_str();
+    let (values, leading) = match find(operands, name)? {
+        Operand::Dense(d) => (d.host().ok_or_else(|| elsewhere(name))?, d.leading()),
+        Operand::HostDense(d) => (d.values(), d.shape()[1]),
+        other => return Err(wrong(name, "a dense tensor", other)),
+    };
+    let (row, k) = if factor.columns {
+        (1, leading)
+    } else {
+        (leading, 1)
+    };
+    Ok(Strided { values, row, k })
+}
+
+/// The values of a mask on the host, whose pattern is the output's.
+fn host_mask<'a, T: Scalar>(
+    operands: &'a [(&str, Operand<'_, T>)],
+    name: &str,
+    out: &SparseTensor<T>,
+    planned: &Pattern<'_>,
+) -> Result<&'a [T]> {
+    let Operand::Sparse(mask) = find(operands, name)? else {
+        return Err(wrong(
+            name,
+            "an uploaded sparse tensor",
+            find(operands, name)?,
+        ));
+    };
+    let own = pattern(name, mask)?;
+    let same =
+        mask.format() == out.format() && own.runs == planned.runs && own.columns == planned.columns;
+    if !same {
+        return Err(Error::Operand {
+            name: name.into(),
+            reason: "has not the pattern or the format of the output".into(),
+        });
+    }
+    let mask = mask.host().ok_or_else(|| elsewhere(name))?;
+    Ok(mask.values())
+}

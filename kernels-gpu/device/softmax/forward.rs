@@ -1,0 +1,162 @@
+//! Softmax of a row. The maximum is taken off first, sums are f32 in an order that the length alone decides.
+
+use super::{FIRST, SECOND, Span, exp, reduce};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::ptx::matrix;
+
+/// Scaled scores of one lane; -Inf where there is none.
+type Scores<const VEC: usize, const REP: usize> = [[f32; VEC]; REP];
+
+/// What turns a score less its maximum, or the exponential of it, into the output.
+#[derive(Clone, Copy)]
+struct Finish {
+    factor: f32,
+    shift: f32,
+}
+
+impl Finish {
+    /// A row in which no score is above -Inf becomes 0 (-Inf), as if every entry were masked.
+    #[inline(always)]
+    fn new<const LOG: bool>(max: f32, sum: f32) -> Finish {
+        let none = max == f32::NEG_INFINITY;
+        let (factor, shift) = if LOG {
+            (1.0, -core::f32::consts::LN_2 * matrix::log2(sum))
+        } else {
+            (matrix::reciprocal(sum), 0.0)
+        };
+        Finish {
+            factor: if none && !LOG { 0.0 } else { factor },
+            shift: if none { 0.0 } else { shift },
+        }
+    }
+}
+
+/// What scores are taken relative to; 0 where none is above -Inf, since -Inf less itself is no number.
+#[inline(always)]
+fn base_of(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
+/// The lane's scores from slot `from` on, and the largest.
+#[inline(always)]
+fn scores<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize>(
+    p: &SoftmaxParams,
+    span: Span,
+    from: u32,
+) -> (Scores<VEC, REP>, f32) {
+    let lane = span.lane::<VEC, LANES>(from);
+    let mut raw = [[0u32; 4]; REP];
+    unroll!(r < REP, { raw[r] = lane.load::<E>(p.input, r) });
+    let mut scores = [[f32::NEG_INFINITY; VEC]; REP];
+    let mut max = f32::NEG_INFINITY;
+    unroll!(r < REP, {
+        unroll!(i < VEC, {
+            let scaled = matrix::mul_f32(E::get(&raw[r], i), p.scale);
+            if lane.is_live(r, i) {
+                scores[r][i] = scaled;
+            }
+            max = matrix::max_or_nan(max, scores[r][i]);
+        });
+    });
+    (scores, max)
+}
+
+/// Sum of the exponentials relative to `base`. They, for the logarithm the differences, take the place of the scores.
+#[inline(always)]
+fn exponentials<const VEC: usize, const REP: usize, const LOG: bool>(
+    scores: &mut Scores<VEC, REP>,
+    base: f32,
+) -> f32 {
+    let mut sum = 0.0;
+    unroll!(r < REP, {
+        unroll!(i < VEC, {
+            let difference = scores[r][i] - base;
+            let power = exp(difference);
+            sum += power;
+            scores[r][i] = if LOG { difference } else { power };
+        });
+    });
+    sum
+}
+
+#[inline(always)]
+fn write<
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const LANES: u32,
+    const REP: usize,
+    const LOG: bool,
+>(
+    p: &SoftmaxParams,
+    span: Span,
+    from: u32,
+    values: &Scores<VEC, REP>,
+    finish: Finish,
+) {
+    let lane = span.lane::<VEC, LANES>(from);
+    unroll!(r < REP, {
+        // Masked entries, whatever the others are.
+        let mut out = [if LOG { f32::NEG_INFINITY } else { 0.0 }; VEC];
+        unroll!(i < VEC, {
+            let value = matrix::fma_f32(values[r][i], finish.factor, finish.shift);
+            if lane.is_live(r, i) {
+                out[i] = value;
+            }
+        });
+        lane.store::<E>(p.output, r, &out);
+    });
+}
+
+/// A row that fits the registers of its lanes.
+#[inline(always)]
+pub(super) fn row<
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const LANES: u32,
+    const REP: usize,
+    const LOG: bool,
+>(
+    p: &SoftmaxParams,
+    span: Span,
+) {
+    let (mut values, max) = scores::<E, VEC, LANES, REP>(p, span, 0);
+    let max = reduce::<LANES, true>(max, FIRST);
+    let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
+    let sum = reduce::<LANES, false>(sum, SECOND);
+    let finish = Finish::new::<LOG>(max, sum);
+    write::<E, VEC, LANES, REP, LOG>(p, span, 0, &values, finish);
+}
+
+/// A longer row: once through for maximum and sum, which is scaled whenever the maximum grows (Milakov and Gimelshein,
+/// arXiv 1805.02867), and once more, out of L2, for the output.
+#[inline(always)]
+pub(super) fn long<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+    p: &SoftmaxParams,
+    span: Span,
+) {
+    const LANES: u32 = SOFTMAX_THREADS;
+    let chunk = LANES * (VEC * REP) as u32;
+    let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
+    let mut from = 0;
+    while from < span.lead + span.live {
+        let (mut values, above) = scores::<E, VEC, LANES, REP>(p, span, from);
+        let above = matrix::max_or_nan(max, above);
+        let base = base_of(above);
+        let more = exponentials::<VEC, REP, false>(&mut values, base);
+        sum = matrix::fma_f32(sum, exp(max - base), more);
+        max = above;
+        from += chunk;
+    }
+    let all = reduce::<LANES, true>(max, FIRST);
+    let base = base_of(all);
+    let sum = reduce::<LANES, false>(sum * exp(max - base), SECOND);
+    let finish = Finish::new::<LOG>(all, sum);
+    from = 0;
+    while from < span.end {
+        let (mut values, _) = scores::<E, VEC, LANES, REP>(p, span, from);
+        exponentials::<VEC, REP, LOG>(&mut values, base);
+        write::<E, VEC, LANES, REP, LOG>(p, span, from, &values, finish);
+        from += chunk;
+    }
+}

@@ -1,0 +1,212 @@
+//! Plans that keep A in another form: right for every format of single entries, new values only when asked for.
+
+use crate::support::{Rng, gpu};
+use einsparse::formats::{AnySparse, Csr, Dense, Format, bf16, f16, generate};
+use einsparse::registry::Scalar;
+use einsparse::{Context, Error, KeptForm, Operand, Options, RawSpmm, SparseTensor, ValuesRule};
+
+const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
+
+/// One of the kernels over dense matrices, so that the choice does not decide what is tested.
+fn dense_kernel(dtype: &str, form: Option<KeptForm>) -> Options {
+    let variant = form.map(|_| format!("wgmma_{dtype}_64x64_n128"));
+    Options {
+        values: ValuesRule::Kept,
+        variant,
+        ..Options::default()
+    }
+}
+
+/// Small integers at the places of a pattern.
+fn matrix<T: Scalar>(
+    (m, k, density): (usize, usize, f64),
+    format: Format,
+    seed: u64,
+) -> AnySparse<T> {
+    let mut rng = Rng(seed);
+    let pattern = generate::uniform(m, k, density, seed).unwrap();
+    let values = (0..pattern.columns().len())
+        .map(|_| T::from_f64((rng.word() % 7) as f64 - 3.0))
+        .collect();
+    let csr = AnySparse::from(Csr::new(pattern, values).unwrap());
+    csr.convert(format).unwrap()
+}
+
+fn product<T: Scalar>(a: &AnySparse<T>, b: &Dense<T>, bias: &Dense<T>) -> Vec<f64> {
+    let (n, dense) = (b.shape()[1], a.to_dense().unwrap());
+    let (m, k) = (a.shape()[0], a.shape()[1]);
+    let at = |row: usize, column: usize| {
+        let terms = (0..k)
+            .map(|i| dense.values()[row * k + i].to_f64() * b.values()[i * n + column].to_f64());
+        2.0 * terms.sum::<f64>() + bias.values()[row].to_f64()
+    };
+    let all = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
+    all.map(|(row, column)| at(row, column)).collect()
+}
+
+fn run<T: Scalar>(
+    gpu: &Context,
+    plan: &einsparse::Plan<T>,
+    operands: &[(&str, Operand<'_, T>)],
+) -> Vec<f64> {
+    let mut c = gpu.zeros(plan.out_shape()).unwrap();
+    let stream = gpu.stream().unwrap();
+    plan.run(operands, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let c = c.to_dense().unwrap();
+    c.values().iter().map(|v| v.to_f64()).collect()
+}
+
+fn kept_dense<T: Scalar>(dtype: &str) {
+    let Some(gpu) = gpu() else { return };
+    for (i, format) in ["csr", "coo", "ell", "group_coo:g=4"]
+        .into_iter()
+        .enumerate()
+    {
+        let format: Format = format.parse().unwrap();
+        for (m, k, n) in [(3, 5, 8), (65, 130, 24), (200, 129, 64)] {
+            let a = matrix::<T>((m, k, 0.3), format, i as u64);
+            let b = Dense::from_fn([k, n], |at| {
+                T::from_f64(((at[0] * 3 + at[1]) % 5) as f64 - 2.0)
+            });
+            let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 3) as f64));
+            let (b, bias) = (b.unwrap(), bias.unwrap());
+            let on_gpu = gpu.upload(a.clone()).unwrap();
+            let (db, dbias) = (
+                gpu.upload_dense(&b).unwrap(),
+                gpu.upload_dense(&bias).unwrap(),
+            );
+            let operands = [
+                ("A", Operand::from(&on_gpu)),
+                ("B", (&db).into()),
+                ("bias", (&dbias).into()),
+            ];
+            let options = dense_kernel(dtype, Some(KeptForm::Dense));
+            let plan = gpu.plan(TEXT, &operands, &options).unwrap();
+            assert_eq!(plan.kept(), Some(KeptForm::Dense), "{format}");
+            assert!(plan.workspace_bytes() >= m * k * size_of::<T>());
+            assert!(plan.to_string().ends_with("A kept as dense"), "{plan}");
+            let found = run(&gpu, &plan, &operands);
+            assert!(found == product(&a, &b, &bias), "{format} {m} x {k} x {n}");
+        }
+    }
+}
+
+#[test]
+fn kept_dense_is_the_same_product() {
+    kept_dense::<f16>("f16");
+    kept_dense::<bf16>("bf16");
+}
+
+#[test]
+fn kept_values_are_new_when_asked_for() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (70, 96, 32);
+    let first = matrix::<f16>((m, k, 0.5), Format::Csr, 1);
+    let second = first.map_values(|v| f16::from_f32(v.to_f32() + 1.0));
+    let b = Dense::from_fn([k, n], |at| f16::from_f32((at[0] % 3) as f32)).unwrap();
+    let bias = Dense::from_fn([m], |_| f16::ZERO).unwrap();
+    let mut a = gpu.upload(first.clone()).unwrap();
+    let (db, dbias) = (
+        gpu.upload_dense(&b).unwrap(),
+        gpu.upload_dense(&bias).unwrap(),
+    );
+    fn with<'a>(
+        a: &'a SparseTensor<f16>,
+        b: &'a einsparse::Tensor<f16>,
+        bias: &'a einsparse::Tensor<f16>,
+    ) -> [(&'a str, Operand<'a, f16>); 3] {
+        [("A", a.into()), ("B", b.into()), ("bias", bias.into())]
+    }
+    let options = dense_kernel("f16", Some(KeptForm::Dense));
+    let plan = gpu.plan(TEXT, &with(&a, &db, &dbias), &options).unwrap();
+    a.set_values(second.values()).unwrap();
+    let operands = with(&a, &db, &dbias);
+    assert!(run(&gpu, &plan, &operands) == product(&first, &b, &bias));
+    let stream = gpu.stream().unwrap();
+    plan.refresh(&operands, &stream).unwrap();
+    stream.synchronize().unwrap();
+    assert!(run(&gpu, &plan, &operands) == product(&second, &b, &bias));
+
+    // Raw addresses: those of A are not read.
+    let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+    let raw = RawSpmm {
+        b: db.address().unwrap(),
+        ldb: n,
+        c: c.address().unwrap(),
+        ldc: n,
+        bias: dbias.address().unwrap(),
+        alpha: 2.0,
+        ..RawSpmm::default()
+    };
+    // SAFETY: B, C and bias have the planned shapes and live until the stream is waited for.
+    unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
+    stream.synchronize().unwrap();
+    let found: Vec<f64> = c
+        .to_dense()
+        .unwrap()
+        .values()
+        .iter()
+        .map(|v| f64::from(*v))
+        .collect();
+    assert!(found == product(&second, &b, &bias));
+
+    // Another pattern is refused, for a run and for new values.
+    let other = gpu
+        .upload(matrix::<f16>((m, k, 0.5), Format::Csr, 2))
+        .unwrap();
+    let wrong = with(&other, &db, &dbias);
+    for refused in [
+        plan.run(&wrong, &mut c, &stream),
+        plan.refresh(&wrong, &stream),
+    ] {
+        match refused.unwrap_err() {
+            Error::Operand { name, reason } => {
+                assert_eq!(
+                    (name.as_str(), reason.as_str()),
+                    ("A", "has not the pattern that was planned")
+                );
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn kept_forms_are_for_those_who_ask() {
+    // Without a GPU the choice is worked out all the same.
+    let context = Context::cpu();
+    let a = matrix::<f16>((512, 512, 0.5), Format::Csr, 3);
+    let a = context.upload(a).unwrap();
+    let b = Dense::<f16>::zeros([512, 256]).unwrap();
+    let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let each_run = context.plan(text, &operands, &Options::default()).unwrap();
+    assert!(
+        each_run
+            .choice()
+            .candidates
+            .iter()
+            .all(|c| c.kept.is_none())
+    );
+    let kept = context
+        .plan(text, &operands, &dense_kernel("f16", None))
+        .unwrap();
+    let first = &kept.choice().candidates[0];
+    assert_eq!(first.kept, Some(KeptForm::Dense), "{}", kept.choice());
+    assert!(kept.choice().to_string().contains("A kept as dense"));
+    let strict = Options {
+        zeros: einsparse::ZerosRule::Strict,
+        ..dense_kernel("f16", None)
+    };
+    let strict = context.plan(text, &operands, &strict).unwrap();
+    assert!(strict.choice().candidates.iter().all(|c| c.kept.is_none()));
+    // No kernel over one entry at a time is lost by it.
+    let names = |plan: &einsparse::Plan<f16>| {
+        let plain = plan.choice().candidates.iter().filter(|c| c.kept.is_none());
+        let mut names: Vec<_> = plain.map(|c| c.name).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(names(&each_run), names(&kept));
+}
