@@ -86,7 +86,7 @@ impl Chunk {
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32, const VEC: usize> Staged<WARPS, PARTS, VEC> {
+impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Staged<WARPS, PARTS, AHEAD> {
     /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -97,13 +97,6 @@ impl<const WARPS: u32, const PARTS: u32, const VEC: usize> Staged<WARPS, PARTS, 
     #[inline(always)]
     fn empty(slot: u32) -> u32 {
         Self::full(slot) + RING as u32 * 8
-    }
-
-    /// Offset in a row of the piece of `VEC` words that a lane takes first. The others follow by exclusive or: at any time
-    /// lanes that shared memory serves at once are at different pieces.
-    #[inline(always)]
-    fn first_piece(lane: u32) -> u32 {
-        lane % (STAGED_COLUMNS / VEC) as u32 * (VEC * 4) as u32
     }
 
     /// Makes the barriers and the row of zeros.
@@ -185,21 +178,47 @@ impl<const WARPS: u32, const PARTS: u32, const VEC: usize> Staged<WARPS, PARTS, 
         let at = p.offsets + slice as u64 * 4;
         let first = global::load_b32(at, inside) + part;
         let end = global::load_b32(at + 4, inside);
-        let own = copy::arena() + Self::first_piece(lane);
+        let own = copy::arena() + lane % 8 * 16;
         let (mut have, mut freed) = (Place::START, Place::START);
         let mut acc = [[0.0f32; 4]; VECTORS];
         let fetch = |chunk: u32| Chunk::load(p, chunk, lane, chunk < end);
         let mut chunk = first;
         let (mut next, mut later) = (fetch(chunk), fetch(chunk + PARTS));
+        if AHEAD {
+            Self::turn(&mut have, &mut freed, next.window);
+            let mut step = Step::load(&next, 0, own, freed.slot * K_TILE as u32);
+            while chunk < end {
+                let now = next;
+                next = later;
+                later = fetch(chunk + 2 * PARTS);
+                let base = freed.slot * K_TILE as u32;
+                unroll!(i < CHUNK - 1, {
+                    let after = Step::load(&now, i + 1, own, base);
+                    step.multiply::<E>(&mut acc);
+                    step = after;
+                });
+                chunk += PARTS;
+                // Past the last chunk the window is empty, and what is loaded is not used.
+                let window = if chunk < end {
+                    next.window
+                } else {
+                    [freed.tile; 2]
+                };
+                Self::turn(&mut have, &mut freed, window);
+                let after = Step::load(&next, 0, own, freed.slot * K_TILE as u32);
+                step.multiply::<E>(&mut acc);
+                step = after;
+            }
+        }
         while chunk < end {
             let now = next;
             next = later;
             later = fetch(chunk + 2 * PARTS);
             Self::turn(&mut have, &mut freed, now.window);
             let base = freed.slot * K_TILE as u32;
-            let mut step = Step::load::<VEC>(&now, 0, own, base);
+            let mut step = Step::load(&now, 0, own, base);
             unroll!(i < CHUNK - 1, {
-                let after = Step::load::<VEC>(&now, i + 1, own, base);
+                let after = Step::load(&now, i + 1, own, base);
                 step.multiply::<E>(&mut acc);
                 step = after;
             });
@@ -221,7 +240,7 @@ struct Step {
 impl Step {
     /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row.
     #[inline(always)]
-    fn load<const VEC: usize>(chunk: &Chunk, i: usize, own: u32, base: u32) -> Step {
+    fn load(chunk: &Chunk, i: usize, own: u32, base: u32) -> Step {
         let (local, value) = chunk.entry(i);
         let row = base + local;
         // The smaller of both is the one inside the ring; no entry is past it either way.
@@ -229,17 +248,7 @@ impl Step {
         let from = own + row.min(RING_ROWS as u32) * STAGED_ROW as u32;
         let mut raw = [[0u32; 4]; VECTORS];
         unroll!(t < VECTORS, {
-            let at = from ^ (t * 16) as u32;
-            match VEC {
-                4 => raw[t] = copy::load_shared_v4(at),
-                2 => {
-                    let ([a, b], [c, d]) = (copy::load_shared_v2(at), copy::load_shared_v2(at ^ 8));
-                    raw[t] = [a, b, c, d];
-                }
-                _ => unroll!(j < 4, {
-                    raw[t][j] = copy::load_shared_b32(at ^ (j * 4) as u32);
-                }),
-            }
+            raw[t] = copy::load_shared_v4(from ^ (t * 16) as u32);
         });
         Step { value, raw }
     }
@@ -254,12 +263,13 @@ impl Step {
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32, const VEC: usize> Body for Staged<WARPS, PARTS, VEC> {
+impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Body for Staged<WARPS, PARTS, AHEAD> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
         Self::set_up(at);
         let warp = gpu::thread() / 32;
-        let slice = gpu::block_x() * Self::ITEMS + warp / PARTS;
+        // Slices are sorted by length, so thread blocks are dealt them in turn.
+        let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
         let mut acc = [[0.0f32; 4]; VECTORS];
         if warp < WARPS {
             acc = Self::consume::<E>(p, slice, warp % PARTS);

@@ -27,25 +27,15 @@ impl StagedParams {
 /// Bytes of a slice's sums.
 const SLICE_BYTES: u32 = (SLICE * STAGED_ROW) as u32;
 
-impl<const WARPS: u32, const PARTS: u32, const VEC: usize> Staged<WARPS, PARTS, VEC> {
+impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Staged<WARPS, PARTS, AHEAD> {
     /// Leaves this warp's sums in shared memory, a row for each lane.
     #[inline(always)]
     pub(super) fn leave(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
         let row = copy::arena() + warp * SLICE_BYTES + lane * STAGED_ROW as u32;
-        let own = row + Self::first_piece(lane);
+        let own = row + lane % 8 * 16;
         unroll!(t < VECTORS, {
-            let (to, words) = (own ^ (t * 16) as u32, acc[t].map(f32::to_bits));
-            match VEC {
-                4 => copy::store_shared_v4(to, words),
-                2 => {
-                    copy::store_shared_v2(to, [words[0], words[1]]);
-                    copy::store_shared_v2(to ^ 8, [words[2], words[3]]);
-                }
-                _ => unroll!(j < 4, {
-                    copy::store_shared_b32(to ^ (j * 4) as u32, words[j]);
-                }),
-            }
+            copy::store_shared_v4(own ^ (t * 16) as u32, acc[t].map(f32::to_bits));
         });
     }
 
