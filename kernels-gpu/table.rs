@@ -78,17 +78,10 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
             staged "staged" StagedParams sm_90a Product {
-                staged_f32_w8: SlicedEll, F32, Staged<8, 1>;
-                staged_f32_w8_p2: SlicedEll, F32, Staged<8, 2>;
-                staged_f32_w8_p4: SlicedEll, F32, Staged<8, 4>;
                 staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
                 staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
                 staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
                 staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
-                staged_f32_w8a: SlicedEll, F32, Staged<8, 1, true>;
-                staged_f32_w8a_p2: SlicedEll, F32, Staged<8, 2, true>;
-                staged_f32_w16a_p2: SlicedEll, F32, Staged<16, 2, true>;
-                staged_f32_w16a_p4: SlicedEll, F32, Staged<16, 4, true>;
             }
             block "block" SpmmParams sm_80 Product {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;

@@ -5,13 +5,13 @@ use einsparse_kernels::table::Row;
 use super::{Cost, Machine, SHARED_BYTES, Work, sum};
 
 /// Start of a thread block of the staged family: barriers, first tiles of B, first entries, and C at the end.
-const STAGED_US: f64 = 4.0;
+const STAGED_US: f64 = 7.0;
 /// Adding the sums of warps that share a slice.
-const STAGED_JOIN_US: f64 = 0.5;
-/// What of shared memory's rate the reads of B reach.
-const STAGED_SHARE: f64 = 0.85;
-/// Clocks of a step of a warp that has shared memory to itself.
-const STAGED_STEP: f64 = 60.0;
+const STAGED_JOIN_US: f64 = 0.3;
+/// What of shared memory's rate, at the clock that predictions count with, the reads of B reach.
+const STAGED_SHARE: f64 = 0.97;
+/// Clocks of a step of the warp with the longest row, when others are done.
+const STAGED_STEP: f64 = 190.0;
 /// Rows of a slice, one a lane.
 const STAGED_SLICE: f64 = 32.0;
 

@@ -25,16 +25,16 @@ pub const EMPTY_ROW: u32 = 1 << 31;
 
 /// Tile of the family: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice.
 #[derive(Clone, Copy, Debug)]
-pub struct Staged<const WARPS: u32, const PARTS: u32, const AHEAD: bool = false>;
+pub struct Staged<const WARPS: u32, const PARTS: u32>;
 
-impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Staged<WARPS, PARTS, AHEAD> {
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Offset of the row of zeros.
     pub const ZEROS: usize = RING_ROWS * STAGED_ROW;
     /// Offset of the barriers: full and empty of each tile.
     pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
 }
 
-impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Tile for Staged<WARPS, PARTS, AHEAD> {
+impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
     const THREADS: u32 = (WARPS + 1) * 32;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = STAGED_COLUMNS as u32;

@@ -157,3 +157,42 @@ fn slices_are_made_on_the_device() {
         same::<f16>(&gpu, what, pattern);
     }
 }
+
+/// What is no entry is not multiplied: NaN in padding's values, Inf in rows of B that only others own.
+#[test]
+fn padding_and_foreign_rows_stay_out() {
+    let Some(gpu) = gpu() else { return };
+    // Row r owns columns 2 r + 1, 2 r + 3, .., so rows of every length up to 40 stand side by side.
+    let odd = pattern(200, 40, |row| (0..row as u32).map(|i| 2 * i + 1).collect());
+    let problem = Problem::<f32>::integers(odd, 5, 32);
+    let a = problem.sparse("sell");
+    let AnySparse::SlicedEll(sliced) = &a else {
+        panic!("{}", a.format())
+    };
+    let p = sliced.pattern();
+    let mut values = a.values().to_vec();
+    let padding = (0..values.len()).filter(|&slot| p.column(slot) == u32::MAX);
+    padding.for_each(|slot| values[slot] = f32::NAN);
+    let mut tensor = gpu.upload(a.clone()).unwrap();
+    tensor.set_values(&values).unwrap();
+    let mut b = problem.b(32);
+    for k in (0..200).filter(|k| k % 2 == 0 || *k > 78) {
+        b.values_mut()[k * 32..][..32].fill(f32::INFINITY);
+    }
+    let b = gpu.upload_dense(&b).unwrap();
+    let operands = [("A", (&tensor).into()), ("B", (&b).into())];
+    let stream = gpu.stream().unwrap();
+    for row in rows() {
+        let options = Options {
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let plan = gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options);
+        let plan = plan.unwrap();
+        let mut c = gpu.zeros(plan.out_shape()).unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let found = c.to_storage().unwrap();
+        assert_matrix(&row.name, &found, (40, 32, 32), |r, c| problem.exact(r, c));
+    }
+}

@@ -86,7 +86,7 @@ impl Chunk {
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Staged<WARPS, PARTS, AHEAD> {
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -184,32 +184,6 @@ impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Staged<WARPS, PARTS,
         let fetch = |chunk: u32| Chunk::load(p, chunk, lane, chunk < end);
         let mut chunk = first;
         let (mut next, mut later) = (fetch(chunk), fetch(chunk + PARTS));
-        if AHEAD {
-            Self::turn(&mut have, &mut freed, next.window);
-            let mut step = Step::load(&next, 0, own, freed.slot * K_TILE as u32);
-            while chunk < end {
-                let now = next;
-                next = later;
-                later = fetch(chunk + 2 * PARTS);
-                let base = freed.slot * K_TILE as u32;
-                unroll!(i < CHUNK - 1, {
-                    let after = Step::load(&now, i + 1, own, base);
-                    step.multiply::<E>(&mut acc);
-                    step = after;
-                });
-                chunk += PARTS;
-                // Past the last chunk the window is empty, and what is loaded is not used.
-                let window = if chunk < end {
-                    next.window
-                } else {
-                    [freed.tile; 2]
-                };
-                Self::turn(&mut have, &mut freed, window);
-                let after = Step::load(&next, 0, own, freed.slot * K_TILE as u32);
-                step.multiply::<E>(&mut acc);
-                step = after;
-            }
-        }
         while chunk < end {
             let now = next;
             next = later;
@@ -263,7 +237,7 @@ impl Step {
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Body for Staged<WARPS, PARTS, AHEAD> {
+impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
         Self::set_up(at);

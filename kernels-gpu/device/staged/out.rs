@@ -27,7 +27,7 @@ impl StagedParams {
 /// Bytes of a slice's sums.
 const SLICE_BYTES: u32 = (SLICE * STAGED_ROW) as u32;
 
-impl<const WARPS: u32, const PARTS: u32, const AHEAD: bool> Staged<WARPS, PARTS, AHEAD> {
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Leaves this warp's sums in shared memory, a row for each lane.
     #[inline(always)]
     pub(super) fn leave(acc: &Acc, warp: u32) {
