@@ -46,6 +46,7 @@ mod permutation;
 pub mod proptest;
 pub mod reference;
 pub mod reorder;
+mod sliced_ell;
 pub mod stats;
 pub mod vectors;
 
@@ -69,3 +70,4 @@ pub use half::{bf16, f16};
 pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};
 pub use permutation::Permutation;
+pub use sliced_ell::{SlicedEll, SlicedEllPattern};

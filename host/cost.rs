@@ -4,6 +4,7 @@
 mod bitmap;
 mod gather;
 mod sampled;
+mod staged;
 mod vectors;
 
 use std::fmt;
@@ -176,6 +177,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Bitmap => bitmap::predict(row, work, machine),
         WalkKind::Vector => vectors::predict(row, work, machine),
+        WalkKind::SlicedEll => staged::predict(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }

@@ -14,7 +14,9 @@ mod scatter;
 mod sddmm;
 mod sddmm_staged;
 mod sddmm_tiles;
+mod slicing;
 mod softmax;
+mod staged;
 mod turns;
 mod vectors;
 
@@ -36,6 +38,7 @@ use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
+use staged::Staged;
 use vectors::VectorProduct;
 
 pub(crate) use attention::{AttentionExtents, AttentionLaunch};
@@ -47,6 +50,7 @@ pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
 pub(crate) use scatter::Scatter;
+pub(crate) use slicing::{fill_slices, survey_slices};
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
 
@@ -149,6 +153,8 @@ pub(crate) enum Launch {
     TwoOfFour(Box<TwoOfFour>),
     /// Family `vectors`.
     Vectors(Box<VectorProduct>),
+    /// Family `staged`.
+    Staged(Box<Staged>),
 }
 
 impl Launch {
@@ -196,6 +202,13 @@ impl Launch {
                 extents,
                 (runs, spans),
             )?))),
+            (_, Matrix::Sliced { runs, pattern }) => Ok(Launch::Staged(Box::new(Staged::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, pattern),
+            )?))),
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,
                 format!("is dense, which kernels of family {family} do not read"),
@@ -211,6 +224,7 @@ impl Launch {
             Launch::TwoOfFour(launch) => launch.row(),
             Launch::Bitmaps(launch) => launch.row(),
             Launch::Vectors(launch) => launch.row(),
+            Launch::Staged(launch) => launch.row(),
         }
     }
 
@@ -222,6 +236,7 @@ impl Launch {
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
             Launch::Bitmaps(launch) => launch.fits(runs, columns),
             Launch::Vectors(launch) => launch.fits(runs, columns),
+            Launch::Staged(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -247,6 +262,7 @@ impl Launch {
             Launch::TwoOfFour(launch) => launch.bytes(),
             Launch::Bitmaps(launch) => launch.bytes(),
             Launch::Vectors(launch) => launch.bytes(),
+            Launch::Staged(launch) => launch.bytes(),
         }
     }
 
@@ -258,6 +274,7 @@ impl Launch {
             Launch::TwoOfFour(launch) => launch.describe(),
             Launch::Bitmaps(launch) => launch.describe(),
             Launch::Vectors(launch) => launch.describe(),
+            Launch::Staged(launch) => launch.describe(),
         }
     }
 
@@ -274,6 +291,7 @@ impl Launch {
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
                 Launch::Bitmaps(launch) => launch.run(raw, stream),
                 Launch::Vectors(launch) => launch.run(raw, stream),
+                Launch::Staged(launch) => launch.run(raw, stream),
             }
         }
     }

@@ -40,6 +40,7 @@ pub mod plan;
 mod queries;
 pub mod registry;
 mod shelves;
+mod slices;
 mod strips;
 pub mod tensor;
 mod windows;

@@ -70,13 +70,14 @@ pub(crate) enum Source<'a> {
 }
 
 /// Array of columns (block columns) of a matrix whose rows lie one after the other; of positions for N:M, of bits for
-/// bitmaps.
+/// bitmaps, of windows for sliced ELLPACK.
 pub(crate) fn block_columns<T: Element>(matrix: &AnySparse<T>) -> Option<&[u32]> {
     match matrix {
         AnySparse::Bsr(a) => Some(a.pattern().columns()),
         AnySparse::BlockCoo(a) => Some(a.pattern().block_cols()),
         AnySparse::BlockGroupCoo(a) => Some(a.pattern().block_cols()),
         AnySparse::Nm(a) => Some(a.pattern().meta()),
+        AnySparse::SlicedEll(a) => Some(a.pattern().windows()),
         AnySparse::Bitmap(a) => Some(a.pattern().words()),
         AnySparse::Csr(a) => Some(a.pattern().columns()),
         AnySparse::Ell(a) => Some(a.pattern().columns()),

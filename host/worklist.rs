@@ -4,14 +4,14 @@
 
 mod bundles;
 
-use einsparse_formats::{AnySparse, Element, PAD};
+use einsparse_formats::{AnySparse, Element, PAD, SlicedEllPattern};
 use einsparse_kernels::abi::{Item, Slot, WHOLE_ROW};
 use rayon::prelude::*;
 
 /// Where the entries (blocks) of each row (block row) lie: first slot and count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// For every row `(start, len)` in slots of the index arrays; for N:M in slots of the values.
+    /// For every row `(start, len)` in slots of the index arrays; for N:M and sliced ELLPACK in slots of the values.
     pub rows: Vec<(u32, u32)>,
     /// Sum of the lengths.
     pub total: u64,
@@ -89,10 +89,35 @@ impl Runs {
                 .into_iter()
                 .map(|n| (0, n))
                 .collect(),
+            AnySparse::SlicedEll(a) => of_slices(a.pattern()),
             AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
         };
         Some(Runs::new(runs))
     }
+}
+
+/// For every row of sliced ELLPACK its first slot and its entries, which lie a chunk apart by fours.
+fn of_slices(sell: &SlicedEllPattern) -> Vec<(u32, u32)> {
+    let mut runs = vec![(0, 0); sell.rows()];
+    let of = |place: usize| {
+        let (slice, lane) = (
+            place / SlicedEllPattern::SLICE,
+            place % SlicedEllPattern::SLICE,
+        );
+        let slots = |chunk: usize| {
+            let first = (chunk * SlicedEllPattern::SLICE + lane) * SlicedEllPattern::CHUNK;
+            first..first + SlicedEllPattern::CHUNK
+        };
+        let chunks = sell.chunks(slice);
+        let start = slots(chunks.start).start as u32;
+        let filled = chunks.flat_map(slots).filter(|&s| sell.column(s) != PAD);
+        (start, filled.count() as u32)
+    };
+    let found: Vec<(u32, u32)> = (0..sell.rows()).into_par_iter().map(of).collect();
+    for (&row, run) in sell.order().iter().zip(found) {
+        runs[row as usize] = run;
+    }
+    runs
 }
 
 /// Slots in front of the first padding.

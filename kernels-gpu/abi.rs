@@ -13,7 +13,9 @@ mod scatter;
 mod sddmm;
 mod sddmm_staged;
 mod sddmm_tiles;
+mod slicing;
 mod softmax;
+mod staged;
 mod vectors;
 mod wgmma;
 pub use attention::*;
@@ -28,7 +30,9 @@ pub use scatter::*;
 pub use sddmm::*;
 pub use sddmm_staged::*;
 pub use sddmm_tiles::*;
+pub use slicing::*;
 pub use softmax::*;
+pub use staged::*;
 pub use vectors::*;
 pub use wgmma::*;
 
@@ -111,6 +115,8 @@ pub enum Operation {
     Scatter,
     /// Softmax of a product at the entries of a mask, times another matrix.
     Attention,
+    /// One step of cutting CSR into slices.
+    Slicing,
 }
 
 /// How a kernel walks the sparse operand.
@@ -128,6 +134,8 @@ pub enum WalkKind {
     Bitmap,
     /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
     Vector,
+    /// Slices of 32 rows, a lane for each row: SELL.
+    SlicedEll,
     /// No sparse operand.
     Direct,
 }
@@ -190,6 +198,8 @@ markers! {
     Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Vector`].
     Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::SlicedEll`].
+    SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

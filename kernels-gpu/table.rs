@@ -95,6 +95,12 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
+            staged "staged" StagedParams sm_90a Product {
+                staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
+                staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
+                staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
+                staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
+            }
             block "block" SpmmParams sm_80 Product {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
                 block_f16_b32: Block, F16, MmaTile<32, 2, 4, true>;
@@ -312,6 +318,13 @@ macro_rules! for_each_kernel {
                 scatter_16: Direct, F16, Four;
                 scatter_32: Direct, F32, Four;
                 scatter_64: Direct, F64, Four;
+            }
+            slicing "slicing" SlicingParams sm_80 Slicing {
+                slicing_order: Direct, F32, Slicing<SLICING_ORDER>;
+                slicing_count: Direct, F32, Slicing<SLICING_COUNT>;
+                slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
+                slicing_fill_32: Direct, F32, Slicing<SLICING_FILL>;
+                slicing_fill_64: Direct, F64, Slicing<SLICING_FILL>;
             }
             narrow "narrow" WgmmaParams sm_90a Narrow {
                 narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;

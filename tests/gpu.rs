@@ -26,4 +26,5 @@ mod runs;
 mod sampled;
 mod sddmm;
 mod softmax;
+mod staged;
 mod zeros;

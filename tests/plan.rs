@@ -68,6 +68,7 @@ fn every_row_of_the_element_type_is_a_candidate_or_refused() {
             "csr",
             "coo",
             "ell",
+            "sell",
             "groupcoo:4",
             "groupcoo:1",
             "bsr:16x16",

@@ -51,7 +51,7 @@ pub(super) fn heads_map(
     Ok(*TensorMap::encode_tiled(address, &layout)?.words())
 }
 
-/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements. What is empty is mapped to `empty`.
+/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to `empty`.
 pub(super) fn tensor_map(
     dtype: Dtype,
     matrix: &Flat,
@@ -77,6 +77,7 @@ pub(super) fn tensor_map(
         swizzle: match swizzled * bytes {
             128 => Swizzle::B128,
             64 => Swizzle::B64,
+            0 => Swizzle::None,
             _ => Swizzle::B32,
         },
     };

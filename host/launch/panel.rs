@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
     PANEL_BYTES, STRIP, WgmmaParams,
@@ -10,7 +11,7 @@ use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
 use super::turns::Turns;
-use super::{Extents, RawSpmm, config, flags, small, within};
+use super::{Extents, RawSpmm, config, flags, refused, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
@@ -31,6 +32,11 @@ pub(crate) enum Matrix<'a> {
         block: (usize, usize),
         /// Blocks that the array of values holds.
         stored: usize,
+    },
+    /// Slices of rows.
+    Sliced {
+        runs: &'a Arc<Runs>,
+        pattern: &'a Arc<SlicedEllPattern>,
     },
     /// A dense one, with the elements from one row to the next.
     Dense { leading: usize },
@@ -120,6 +126,12 @@ impl Panels {
                     columns: columns.to_vec(),
                 }),
             ),
+            Matrix::Sliced { .. } => {
+                return Err(refused(
+                    &form.sparse,
+                    format!("lies in slices of rows, which {} does not read", row.name),
+                ));
+            }
             Matrix::Dense { leading } => {
                 let (rows, columns) = if pieces.transposed { (k, m) } else { (m, k) };
                 let values = Values {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnySparse, Format};
-use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, Zeros};
+use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
@@ -19,7 +19,7 @@ use crate::einsum::{Activation, Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
-use crate::registry::{Scalar, WalkKind, block_of, refuses};
+use crate::registry::{Scalar, block_of, refuses};
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,6 +201,13 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         return Ok(Picked { exec, choice });
     }
     let matrix = match find(operands, &form.sparse)? {
+        Operand::Sparse(a) if row.walk == WalkKind::SlicedEll => Matrix::Sliced {
+            runs: a.runs().ok_or_else(|| refuse(vec![]))?,
+            pattern: match a.pattern() {
+                AnySparse::SlicedEll(a) => a.pattern(),
+                _ => return Err(refuse(vec![])),
+            },
+        },
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.runs().ok_or_else(|| refuse(vec![]))?,
             spans: a.spans(),
@@ -334,11 +341,12 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
     ))
 }
 
-/// Words that say where the entries (blocks) are: one each, for N:M one for 16.
+/// Words that say where the entries (blocks) are: one each, for N:M one for 16, for sliced ELLPACK for two.
 fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
     let each = match host {
         AnySparse::Bitmap(a) => return a.pattern().words().len() as u64,
         AnySparse::Nm(_) => 16,
+        AnySparse::SlicedEll(_) => 2,
         _ => block.0 * block.1,
     };
     (host.slots() / each.max(1)) as u64

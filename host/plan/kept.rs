@@ -51,7 +51,11 @@ pub(super) fn add_forms(
 ) {
     let plain = problem.order == Default::default() && !form.batched;
     let entries = problem.format.is_some_and(|format| {
-        block_of(&format) == (1, 1) && !matches!(format, Format::Nm { .. } | Format::Bitmap)
+        block_of(&format) == (1, 1)
+            && !matches!(
+                format,
+                Format::Nm { .. } | Format::Bitmap | Format::SlicedEll
+            )
     });
     if options.values != ValuesRule::Kept || !plain || !entries {
         return;
@@ -98,6 +102,11 @@ fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
         };
         all.push((KeptForm::Dense, dense));
     }
+    let sliced = Problem {
+        format: Some(Format::SlicedEll),
+        ..problem.clone()
+    };
+    all.push((KeptForm::Sparse(Format::SlicedEll), sliced));
     all
 }
 

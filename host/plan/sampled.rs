@@ -74,7 +74,10 @@ struct Pattern<'a> {
 fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
     match (s.runs(), crate::tensor::columns_of(s.pattern())) {
         (Some(runs), Some(columns))
-            if !matches!(s.format(), Format::Nm { .. } | Format::Bitmap) =>
+            if !matches!(
+                s.format(),
+                Format::Nm { .. } | Format::Bitmap | Format::SlicedEll
+            ) =>
         {
             Ok(Pattern { runs, columns })
         }

@@ -59,10 +59,14 @@ mod sddmm;
 mod sddmm_staged;
 #[cfg(any(family = "sddmm_tiles", not(target_arch = "nvptx64")))]
 mod sddmm_tiles;
+#[cfg(any(family = "slicing", not(target_arch = "nvptx64")))]
+mod slicing;
 #[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
 mod softmax;
 #[cfg(any(family = "spmm", not(target_arch = "nvptx64")))]
 mod spmm;
+#[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
+mod staged;
 mod tile;
 #[cfg(any(family = "vectors", not(target_arch = "nvptx64")))]
 mod vectors;

@@ -37,6 +37,7 @@ pub fn formats(row: &Row) -> Vec<String> {
         WalkKind::GroupCoo => ["groupcoo:4", "groupcoo:8", "groupcoo:16"]
             .map(String::from)
             .into(),
+        WalkKind::SlicedEll => vec!["sell".into()],
         WalkKind::Direct | WalkKind::Nm | WalkKind::Bitmap => Vec::new(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
@@ -153,7 +154,8 @@ impl<'a> Suite<'a> {
     fn visit<T: Scalar>(&mut self, row: &'static Row, on: &Uploaded<'_, T>) {
         let vector = row.vector as usize;
         let whole = on.n.is_multiple_of(vector);
-        if row.walk != WalkKind::Block && !whole {
+        let any_width = [WalkKind::Block, WalkKind::SlicedEll].contains(&row.walk);
+        if !any_width && !whole {
             return;
         }
         let first = *self.turns.get(row.name).unwrap_or(&0);
@@ -213,9 +215,11 @@ impl<'a> Suite<'a> {
         assert_eq!(chosen, [row.name], "{what:?}");
         if self.context.is_cuda() {
             assert_eq!(plan.variant(), row.name, "{what:?}");
+            // A slice takes rows whole.
+            let cuts = row.walk != WalkKind::SlicedEll;
             assert_eq!(
                 rows_cut(&plan).unwrap() > 0,
-                on.class == CUT && row.walk != WalkKind::Vector,
+                on.class == CUT && cuts,
                 "{what:?}: {plan}"
             );
         }

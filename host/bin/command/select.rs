@@ -45,6 +45,7 @@ pub fn formats() -> Vec<Format> {
         grouped(None),
         grouped(Some(4)),
         grouped(Some(8)),
+        Format::SlicedEll,
     ];
     for side in [16, 32, 64] {
         let block = (side, side);
