@@ -206,7 +206,7 @@ macro_rules! for_each_kernel {
             sddmm "sddmm" SddmmParams sm_80 Sampled {
                 sddmm_csr_f32_k32: Csr, F32, Dots<8, 4, 1, 8, 5>;
                 sddmm_csr_f32_k64: Csr, F32, Dots<8, 4, 2, 8, 4>;
-                sddmm_csr_f32_k64_f4: Csr, F32, Dots<8, 4, 2, 4, 5>;
+                sddmm_csr_f32_k64_f4: Csr, F32, Dots<8, 4, 2, 4, 4>;
                 sddmm_csr_f32_k128: Csr, F32, Dots<16, 4, 2, 8, 4>;
                 sddmm_csr_f32_k256: Csr, F32, Dots<32, 4, 2, 8, 4>;
                 sddmm_csr_f32_any32: Csr, F32, Dots<8, 1, 4, 4, 5>;

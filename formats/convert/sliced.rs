@@ -138,16 +138,15 @@ pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, Forma
 /// Writes one chunk.
 fn fill<T: Element>(csr: &Csr<T>, taken: &Taken<'_>, columns: &mut [u32], values: &mut [T]) {
     let first = taken.window[0] * K_TILE as u32;
-    let lines = columns
-        .chunks_exact_mut(CHUNK / 2)
-        .zip(values.chunks_exact_mut(CHUNK));
+    let lines = columns.as_chunks_mut::<{ CHUNK / 2 }>().0.iter_mut();
+    let lines = lines.zip(values.as_chunks_mut::<CHUNK>().0);
     for (&(start, end), (columns, values)) in taken.lanes.iter().zip(lines) {
         let mut local = [NO_ENTRY; CHUNK];
         for (i, entry) in (start..end).enumerate() {
             local[i] = csr.pattern().columns()[entry] - first;
             values[i] = csr.values()[entry];
         }
-        for (word, pair) in columns.iter_mut().zip(local.chunks_exact(2)) {
+        for (word, pair) in columns.iter_mut().zip(local.as_chunks::<2>().0) {
             *word = pair[0] | pair[1] << 16;
         }
     }

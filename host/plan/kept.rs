@@ -98,13 +98,13 @@ fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
             format: None,
             work,
             b_alignment: alignment_of(&[problem.b_alignment]),
-            ..problem.clone()
+            ..*problem
         };
         all.push((KeptForm::Dense, dense));
     }
     let sliced = Problem {
         format: Some(Format::SlicedEll),
-        ..problem.clone()
+        ..*problem
     };
     all.push((KeptForm::Sparse(Format::SlicedEll), sliced));
     all

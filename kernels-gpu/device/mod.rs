@@ -13,7 +13,7 @@ macro_rules! unroll {
         unroll!(@ $i $n, $body, 0 1 2 3)
     }};
     ($i:ident < $n:expr, $body:block) => {{
-        const { assert!($n <= 8, "straight code for eight steps at the most") };
+        const { assert!($n < 9, "straight code for eight steps at the most") };
         unroll!(@ $i $n, $body, 0 1 2 3 4 5 6 7)
     }};
     (@ $i:ident $n:expr, $body:block, $($k:literal)*) => {{

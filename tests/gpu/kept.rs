@@ -59,7 +59,7 @@ fn run<T: Scalar>(
 
 fn kept_dense<T: Scalar>(dtype: &str) {
     let Some(gpu) = gpu() else { return };
-    for (i, format) in ["csr", "coo", "ell", "group_coo:g=4"]
+    for (i, format) in ["csr", "coo", "ell", "groupcoo:4"]
         .into_iter()
         .enumerate()
     {

@@ -9,7 +9,7 @@ use einsparse_formats::{
 use proptest::prelude::*;
 
 /// Every format of a matrix, with these parameters.
-fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 10] {
+fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 11] {
     [
         Format::Coo,
         Format::Csr,

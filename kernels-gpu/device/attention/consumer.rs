@@ -36,6 +36,7 @@ fn entries_of(p: &AttentionParams, mask: u32) -> Entries {
 
 /// No instruction: the operands of a product under way stay where they are until here.
 #[inline(always)]
+#[cfg_attr(not(target_arch = "nvptx64"), allow(unused_variables))]
 fn keep(weights: &mut Weights) {
     unroll!(i < 8, {
         let w = &mut weights[i];

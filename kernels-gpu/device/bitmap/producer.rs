@@ -105,7 +105,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 let low = global::load_b16(from + i as u64 * 2, i < left);
                 low | global::load_b16(from + i as u64 * 2 + 2, i + 1 < left) << 16
             });
-            let swizzled = chunk ^ (row * chunks / 8) % chunks;
+            let swizzled = chunk ^ ((row * chunks / 8) % chunks);
             copy::store_shared_v4(to + (row * chunks + swizzled) * 16, four);
         }
     }

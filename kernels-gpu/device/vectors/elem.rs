@@ -86,7 +86,7 @@ impl VectorElem for Tf32 {
     /// Four neighbouring rows, of two chunks each, fall into different banks.
     #[inline(always)]
     fn chunk(row: u32, chunk: u32) -> u32 {
-        frag::swizzle(0, chunk ^ (row * 2 & 7), SLAB_BYTES as u32) + row * SLAB_BYTES as u32
+        frag::swizzle(0, chunk ^ ((row * 2) & 7), SLAB_BYTES as u32) + row * SLAB_BYTES as u32
     }
     #[inline(always)]
     fn entries(values: u64, index: u64, there: u32) -> ([u32; 4], u32) {
