@@ -215,8 +215,8 @@ impl<'a> Suite<'a> {
         assert_eq!(chosen, [row.name], "{what:?}");
         if self.context.is_cuda() {
             assert_eq!(plan.variant(), row.name, "{what:?}");
-            // A slice takes rows whole.
-            let cuts = row.walk != WalkKind::SlicedEll;
+            // Slices and windows take rows whole.
+            let cuts = ![WalkKind::SlicedEll, WalkKind::Vector].contains(&row.walk);
             assert_eq!(
                 rows_cut(&plan).unwrap() > 0,
                 on.class == CUT && cuts,
