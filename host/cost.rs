@@ -116,6 +116,19 @@ impl Work {
         self.entries as f64 * e + self.index_slots as f64 * 4.0 + each * self.items as f64
     }
 
+    /// The same with every element of A stored, in pieces as deep as a stage.
+    pub fn all_stored(self, dtype: Dtype) -> Work {
+        let stage = PANEL_BYTES.max(64 * dtype.bytes()) / dtype.bytes();
+        Work {
+            entries: (self.m * self.k) as u64,
+            index_slots: 0,
+            longest: self.k.div_ceil(stage) as u64,
+            steps: (0, 0),
+            block: (64, stage),
+            ..self
+        }
+    }
+
     /// Useful flops: 2 nnz N.
     pub fn flops(&self) -> f64 {
         2.0 * self.entries as f64 * (self.n * self.items) as f64

@@ -10,6 +10,7 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
+use super::planned::Planned;
 use super::turns::Turns;
 use super::{Extents, RawSpmm, config, flags, refused, small, within};
 use crate::device::Device;
@@ -48,13 +49,6 @@ struct Values {
     rows: usize,
     columns: usize,
     leading: usize,
-}
-
-/// The pattern that a plan was made for.
-#[derive(Debug)]
-struct Planned {
-    runs: Arc<Runs>,
-    columns: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -121,10 +115,7 @@ impl Panels {
             } => (
                 Source::Blocks(runs, columns, block, form.order.transposed),
                 stored_blocks(block, stored),
-                Some(Planned {
-                    runs: Arc::clone(runs),
-                    columns: columns.to_vec(),
-                }),
+                Some(Planned::new(runs, columns)),
             ),
             Matrix::Sliced { .. } => {
                 return Err(refused(
@@ -177,10 +168,8 @@ impl Panels {
     }
 
     pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        self.planned.as_ref().is_some_and(|planned| {
-            Arc::ptr_eq(&planned.runs, runs)
-                || *planned.runs == **runs && Some(&*planned.columns) == columns
-        })
+        let planned = self.planned.as_ref();
+        planned.is_some_and(|planned| planned.is(runs, columns))
     }
 
     /// Elements from one row of A's values to the next.

@@ -6,6 +6,7 @@ use einsparse_formats::vectors::{VectorPattern, VectorStep};
 use einsparse_kernels::abi::{RowWindow, VectorsParams, record_bytes};
 use einsparse_kernels::table::Row;
 
+use super::planned::Planned;
 use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
@@ -24,8 +25,7 @@ pub(crate) struct VectorProduct {
     function: Function,
     form: SpmmForm,
     extents: Extents,
-    runs: Arc<Runs>,
-    columns: Vec<u32>,
+    planned: Planned,
     windows: DeviceMemory,
     records: DeviceMemory,
     window_count: u32,
@@ -105,8 +105,7 @@ impl VectorProduct {
             function,
             form,
             extents,
-            runs: Arc::clone(runs),
-            columns: columns.to_vec(),
+            planned: Planned::new(runs, columns),
             windows: device.upload(&list)?,
             records: device.upload(&records(pattern.steps(), wide))?,
             window_count,
@@ -123,7 +122,7 @@ impl VectorProduct {
 
     /// Is this the pattern that the vectors were made of?
     pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs && columns == Some(&*self.columns)
+        self.planned.is(runs, columns)
     }
 
     /// Device bytes beside the operands.
@@ -137,7 +136,7 @@ impl VectorProduct {
             "{} windows, {} vectors of {} entries, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.window_count,
             self.vectors,
-            self.runs.total,
+            self.planned.runs().total,
             self.grid[0],
             self.grid[1],
             self.row.threads,

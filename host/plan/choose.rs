@@ -5,7 +5,7 @@ use std::fmt;
 
 use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnySparse, Format};
-use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, WalkKind, Zeros};
+use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
@@ -388,8 +388,6 @@ fn dense_problem<T: Scalar>(
     let shape = find(operands, &form.sparse)?.shape();
     let (k, a_width) = (shape[usize::from(!order.transposed)], shape[1]);
     let b_width = if order.dense_columns { k } else { n };
-    // Pieces as deep as a stage.
-    let stage = PANEL_BYTES.max(64 * T::DTYPE.bytes()) / T::DTYPE.bytes();
     let (lda, ldb) = (
         leading(operands, &form.sparse, a_width),
         leading(operands, &form.dense, b_width),
@@ -399,13 +397,14 @@ fn dense_problem<T: Scalar>(
         m,
         k,
         n,
-        entries: (m * k) as u64,
+        entries: 0,
         items: 1,
         index_slots: 0,
-        longest: k.div_ceil(stage) as u64,
-        block: (64, stage),
+        longest: 0,
+        block: (1, 1),
         accumulate: form.mode == Mode::Accumulate,
-    };
+    }
+    .all_stored(T::DTYPE);
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: None,

@@ -78,7 +78,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     fn fragments(p: &BitmapParams, slot: u32, at: Own) -> [[u32; 4]; SQUARES] {
         let stage = Self::a(p, slot);
         let own = copy::load_shared_b32(stage + at.word);
-        let squares = bits::load_shared_v2(stage + at.squares);
+        let squares = copy::load_shared_v2(stage + at.squares);
         let values = copy::load_shared_b32(Self::offsets(slot) + at.values);
         let w = at.weights;
         let before = bits_in_front(own);

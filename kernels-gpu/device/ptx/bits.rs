@@ -1,5 +1,7 @@
 //! Values to places by their bits.
 
+use super::copy::load_shared_b16;
+use super::matrix::bytes;
 use super::ptx;
 
 /// The sum of `c` and of the products of the bytes of `a` and `b`.
@@ -24,26 +26,6 @@ fn mad(a: u32, b: u32, c: u32) -> u32 {
         options(pure, nomem, nostack)
     );
     d
-}
-
-/// The four bytes of the eight of `a` (0 to 3) and `b` (4 to 7) that the four digits of `pick` name.
-#[inline(always)]
-fn permute(a: u32, b: u32, pick: u32) -> u32 {
-    let mut d = 0u32;
-    ptx!(
-        "prmt.b32 {d}, {a}, {b}, {pick};",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, pick = in(reg32) pick,
-        options(pure, nomem, nostack)
-    );
-    d
-}
-
-/// Loads 2 bytes from shared memory into the low half; the high half is zero.
-#[inline(always)]
-fn load_shared_b16(from: u32) -> u32 {
-    let mut a = 0u32;
-    ptx!("ld.shared.u16 {a}, [{from}];", a = inout(reg32) a, from = in(reg32) from, options(nostack));
-    a
 }
 
 /// Factors that a loop holds in registers: as constants they would be fetched into uniform ones every time.
@@ -91,7 +73,7 @@ pub fn expand(w: Weights, bits: u32, from: u32) -> [u32; 4] {
             load_shared_b16(dot(bits, weights[1], first)),
             load_shared_b16(dot(bits, weights[2], first)),
         ];
-        [permute(v[0], v[1], pick), permute(v[2], v[3], pick >> 16)]
+        [bytes(v[0], v[1], pick), bytes(v[2], v[3], pick >> 16)]
     };
     let [one, two, three, _] = w.low;
     let [a, b] = pairs(from, low, [one, two, three], mad(low, w.pick[0], ZEROS));
@@ -114,18 +96,6 @@ pub fn scan(value: u32) -> u32 {
         options(nostack)
     );
     sum
-}
-
-/// Loads 8 bytes from shared memory.
-#[inline(always)]
-pub fn load_shared_v2(from: u32) -> [u32; 2] {
-    let (mut a, mut b) = (0u32, 0u32);
-    ptx!(
-        "ld.shared.v2.u32 {{{a}, {b}}}, [{from}];",
-        a = inout(reg32) a, b = inout(reg32) b, from = in(reg32) from,
-        options(nostack)
-    );
-    [a, b]
 }
 
 /// Orders this thread's writes to shared memory before what the Tensor Cores and the copy engine read there.
