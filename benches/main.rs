@@ -3,6 +3,7 @@
 //! Also the figures that need no GPU: `--op convert`, `--op read`. `--list` shows the tables. Without a GPU one
 //! line says so; EINSPARSE_REQUIRE_GPU=1 makes that a failure.
 
+mod attention;
 mod case;
 mod check;
 mod conversions;
@@ -42,8 +43,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, dense_to_blocks, csr_to_blocks, layer, convert_entries, spmm_t, levels, narrow,
-    /// nm_narrow, decode, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, convert_entries,
+    /// spmm_t, levels, narrow, nm_narrow, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -67,6 +68,9 @@ pub struct Arguments {
     /// Of ours only what the plan takes, no forced variants
     #[arg(long)]
     pub auto: bool,
+    /// Of ours only these rows of the table beside what the plan takes, and no calibration: a comparison, not a record
+    #[arg(long, value_delimiter = ',')]
+    pub variant: Vec<String>,
     /// Show the selected workloads and stop
     #[arg(long)]
     list: bool,
@@ -187,7 +191,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let first = arguments.wants_apart("first_result");
     let apart = [
-        ("layer", layer::run as GpuOp),
+        ("attention", attention::run as GpuOp),
+        ("layer", layer::run),
         ("convert_entries", entries::conversions),
         ("spmm_t", turned::run),
         ("levels", levels::run),

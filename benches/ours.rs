@@ -24,6 +24,8 @@ const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 pub struct Einsparse {
     context: Context,
     auto_only: bool,
+    /// Forced variants, where not all.
+    chosen: Vec<String>,
     /// Tensors of the current workload and element type, by format: patterns of millions of entries are not
     /// converted for each variant again.
     stored: RefCell<Vec<(String, Rc<dyn Any>)>>,
@@ -63,13 +65,14 @@ macro_rules! by_dtype {
 
 pub(crate) use by_dtype;
 
-/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out.
-pub fn open(auto_only: bool) -> Result<Einsparse> {
+/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out, `chosen` all but those, where there are any.
+pub fn open(auto_only: bool, chosen: Vec<String>) -> Result<Einsparse> {
     let context = Context::cuda(0).map_err(text)?;
     let stored = RefCell::default();
     Ok(Einsparse {
         context,
         auto_only,
+        chosen,
         stored,
     })
 }
@@ -184,7 +187,7 @@ impl Einsparse {
         let formats = match case.problem.block {
             Some(edge) => vec![blocks(edge)],
             None if case.problem.two_of_four => vec![natural(case.problem)],
-            None => vec![Format::Csr, GROUPS],
+            None => vec![Format::Csr, GROUPS, Format::SlicedEll],
         };
         for format in formats {
             let a = self.tensor::<T>(case, format)?;
@@ -215,8 +218,15 @@ impl Einsparse {
             None if variant == "auto" => (None, natural(case.problem)),
             None => (Some(variant), format_of(variant, case.problem)),
         };
-        let stored = self.tensor::<T>(case, format)?;
         let start = Instant::now();
+        let built = format == Format::SlicedEll;
+        // What is built out of CSR counts, and is built for each measurement.
+        let stored = if built {
+            Rc::new(self.store::<T>(case, format)?)
+        } else {
+            self.tensor::<T>(case, format)?
+        };
+        let start = if built { start } else { Instant::now() };
         let plan = self.plan(case, &stored.tensor, forced).map_err(text)?;
         self.context.synchronize().map_err(text)?;
         let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
@@ -229,7 +239,12 @@ impl Einsparse {
         if let Some(form) = plan.kept() {
             note += &format!(" kept as {form}");
         }
-        let prepared_bytes = plan.workspace_bytes();
+        let beside = if built {
+            stored._own.iter().map(|buffer| buffer.bytes).sum()
+        } else {
+            0
+        };
+        let prepared_bytes = plan.workspace_bytes() + beside;
         let raw = RawSpmm {
             columns: stored.columns,
             values: stored.values,
@@ -312,6 +327,7 @@ fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>
 fn format_of(variant: &str, problem: &Problem) -> Format {
     match find(variant).map(|row| row.walk) {
         Some(WalkKind::GroupCoo) => GROUPS,
+        Some(WalkKind::SlicedEll) => Format::SlicedEll,
         _ => natural(problem),
     }
 }
@@ -348,6 +364,7 @@ impl Engine for Einsparse {
             }
             Err(reason) => println!("einsparse on {}: {reason}", case.problem.workload),
         }
+        all.retain(|name| name == "auto" || self.chosen.is_empty() || self.chosen.contains(name));
         all
     }
 

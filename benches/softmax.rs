@@ -65,7 +65,10 @@ pub fn attention(
     for row in 0..extent {
         let start = (row + 1).saturating_sub(band);
         // Gaps between entries are geometric.
-        let mut gap = || (rng.random::<f64>().ln() / (1.0 - share).ln()) as usize;
+        let mut gap = || match share > 0.0 {
+            true => (rng.random::<f64>().ln() / (1.0 - share).ln()) as usize,
+            false => usize::MAX,
+        };
         let mut column = gap();
         while column < start {
             columns.push(column as u32);

@@ -45,7 +45,11 @@ pub fn run(
 ) -> Result<Tally> {
     let mut engines = open(gpu, arguments);
     let effort = arguments.effort();
-    let limits = calibrate(gpu, effort, &engines, recorder)?;
+    let limits = if arguments.variant.is_empty() {
+        calibrate(gpu, effort, &engines, recorder)?
+    } else {
+        Limits::published()
+    };
     engines.all.extend(
         engines
             .strict
@@ -93,7 +97,9 @@ pub fn run(
 fn open(gpu: &Gpu, arguments: &Arguments) -> Engines {
     let mut all: Vec<Box<dyn Engine>> = Vec::new();
     let mut ours_missing = false;
-    match ours::open(arguments.auto || arguments.quick) {
+    let chosen = &arguments.variant;
+    let auto_only = arguments.auto || arguments.quick && chosen.is_empty();
+    match ours::open(auto_only, chosen.clone()) {
         Ok(engine) => all.push(Box::new(engine)),
         Err(reason) => {
             println!("engine einsparse left out: {reason}");

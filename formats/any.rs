@@ -2,7 +2,7 @@
 
 use crate::{
     Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo,
-    IndexArray, Nm, Pattern,
+    IndexArray, Nm, Pattern, SlicedEll,
 };
 
 /// A sparse tensor in any of the formats.
@@ -28,6 +28,8 @@ pub enum AnySparse<T> {
     Nm(Nm<T>),
     /// Bits and values.
     Bitmap(Bitmap<T>),
+    /// Slices of rows of about the same length.
+    SlicedEll(SlicedEll<T>),
 }
 
 macro_rules! each {
@@ -43,6 +45,7 @@ macro_rules! each {
             AnySparse::BlockGroupCoo($s) => $body,
             AnySparse::Nm($s) => $body,
             AnySparse::Bitmap($s) => $body,
+            AnySparse::SlicedEll($s) => $body,
         }
     };
 }
@@ -76,7 +79,8 @@ variants!(
     BlockCoo,
     BlockGroupCoo,
     Nm,
-    Bitmap
+    Bitmap,
+    SlicedEll
 );
 
 impl<T: Element> AnySparse<T> {

@@ -27,6 +27,18 @@ pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
     Ok(n as usize)
 }
 
+/// A count that must not exceed a limit of its format.
+pub(crate) fn at_most(what: &'static str, n: usize, limit: usize) -> Result<(), FormatError> {
+    if n > limit {
+        return Err(FormatError::Overflow {
+            what,
+            value: n as u128,
+            limit: limit as u128,
+        });
+    }
+    Ok(())
+}
+
 /// The product of the factors, if it fits u32.
 pub(crate) fn product(what: &'static str, factors: &[usize]) -> Result<usize, FormatError> {
     fits(

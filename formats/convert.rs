@@ -12,6 +12,7 @@ mod from_dense;
 mod group;
 mod keep;
 mod nm;
+mod sliced;
 mod tasks;
 mod unblock;
 
@@ -26,12 +27,14 @@ pub use from_dense::{dense_to_block_coo, dense_to_block_group_coo, dense_to_bsr}
 pub use group::{coo_to_group_coo, csr_to_group_coo, group_coo_to_coo};
 pub use keep::{EntryChoice, dense_to_csr_by};
 pub use nm::{csr_to_nm, dense_to_nm, nm_to_csr, nm_to_dense, prune_to_nm};
+pub use sliced::{csr_to_sliced_ell, sliced_ell_to_csr};
 pub use unblock::{block_coo_to_csr, block_group_coo_to_csr, bsr_to_csr};
 
 pub(crate) use block::block_row_counts;
 pub(crate) use compressed::transpose_pattern;
 pub(crate) use entries::sort_entries;
 pub(crate) use nm::check_groups;
+pub(crate) use sliced::sliced_chunks;
 pub(crate) use tasks::{prefix_sum, row_tasks};
 
 use crate::FormatError;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AnySparse, Bitmap, Element, Format, Nm, PAD, Role};
+use crate::{AnySparse, Bitmap, Element, Format, Nm, PAD, Role, SlicedEll};
 
 /// Index to value, for what is stored; in lexicographic order.
 pub type Entries = BTreeMap<Vec<usize>, f64>;
@@ -10,8 +10,10 @@ pub type Entries = BTreeMap<Vec<usize>, f64>;
 impl<T: Element> AnySparse<T> {
     /// The entries, in f64. Zeros inside blocks are fill, not entries.
     pub fn entries(&self) -> Entries {
-        if let AnySparse::Nm(a) = self {
-            return of_nm(a);
+        match self {
+            AnySparse::Nm(a) => return of_nm(a),
+            AnySparse::SlicedEll(a) => return of_sliced(a),
+            _ => {}
         }
         if let AnySparse::Bitmap(a) = self {
             return of_bitmap(a);
@@ -41,8 +43,12 @@ impl<T: Element> AnySparse<T> {
                     Role::Offsets { axis } => {
                         index[axis] = data.partition_point(|&o| o as usize <= p) - 1;
                     }
-                    // Only N:M and bitmaps have them, see below.
-                    Role::Positions { .. } | Role::Bits | Role::Starts => {}
+                    // Only N:M, bitmaps and sliced ELL have them, see below.
+                    Role::Positions { .. }
+                    | Role::Bits
+                    | Role::Starts
+                    | Role::Order { .. }
+                    | Role::Windows { .. } => {}
                 }
             }
             if index.contains(&(PAD as usize)) {
@@ -83,4 +89,14 @@ fn of_nm<T: Element>(a: &Nm<T>) -> Entries {
         }
     }
     found
+}
+
+/// The slots of sliced ELL that are no padding, each from its row's lane and its chunk's window.
+fn of_sliced<T: Element>(a: &SlicedEll<T>) -> Entries {
+    let [rows, columns] = a.pattern().unpacked();
+    let places = rows.into_iter().zip(columns).zip(a.values());
+    places
+        .filter(|&((_, column), _)| column != PAD)
+        .map(|((row, column), value)| (vec![row as usize, column as usize], value.to_f64()))
+        .collect()
 }

@@ -50,6 +50,8 @@ pub enum Format {
         /// Columns of a group.
         m: usize,
     },
+    /// Rows of about the same length in slices of 32, stored column by column, with 16-bit columns.
+    SlicedEll,
 }
 
 impl fmt::Display for Format {
@@ -60,6 +62,7 @@ impl fmt::Display for Format {
             Format::Csc => f.write_str("csc"),
             Format::Ell => f.write_str("ell"),
             Format::Bitmap => f.write_str("bitmap"),
+            Format::SlicedEll => f.write_str("sell"),
             Format::Bsr { block: (m, k) } => write!(f, "bsr:{m}x{k}"),
             Format::BlockCoo { block: (m, k) } => write!(f, "blockcoo:{m}x{k}"),
             Format::Nm { n, m } => write!(f, "nm:{n}:{m}"),
@@ -102,6 +105,7 @@ impl FromStr for Format {
             ["csc"] => Format::Csc,
             ["ell"] => Format::Ell,
             ["bitmap"] => Format::Bitmap,
+            ["sell"] => Format::SlicedEll,
             ["bsr", b] => Format::Bsr {
                 block: block(text, b)?,
             },
@@ -143,7 +147,7 @@ impl FromStr for Format {
     }
 }
 
-const FORMS: &str = "not a format: coo, csr, csc, ell, bitmap, bsr:RxC, blockcoo:RxC, \
+const FORMS: &str = "not a format: coo, csr, csc, ell, sell, bitmap, bsr:RxC, blockcoo:RxC, \
     groupcoo[:G][@AXIS], blockgroupcoo:RxC[:G] or nm:2:4 wanted";
 
 fn refuse(text: &str, reason: &str) -> FormatError {

@@ -46,7 +46,9 @@ mod permutation;
 pub mod proptest;
 pub mod reference;
 pub mod reorder;
+mod sliced_ell;
 pub mod stats;
+pub mod vectors;
 
 pub use any::AnySparse;
 pub use bitmap::{Bitmap, BitmapPattern};
@@ -68,3 +70,4 @@ pub use half::{bf16, f16};
 pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};
 pub use permutation::Permutation;
+pub use sliced_ell::{SlicedEll, SlicedEllPattern};

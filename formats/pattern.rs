@@ -28,6 +28,16 @@ pub enum Role {
     Bits,
     /// Where the values of each tile start ([`BitmapPattern`](crate::BitmapPattern)).
     Starts,
+    /// The rows (or columns) of an axis in the order in which they are stored, `PAD` behind the last.
+    Order {
+        /// The axis.
+        axis: usize,
+    },
+    /// Which stretch of an axis each piece of the entries lies in: first and last, in the units of the format.
+    Windows {
+        /// The axis.
+        axis: usize,
+    },
     /// Places within groups of neighbours on an axis, packed into the bits of words ([`NmPattern`](crate::NmPattern)).
     /// Unpacked, `AK`.
     Positions {

@@ -3,8 +3,9 @@
 use rayon::prelude::*;
 
 use crate::bitmap;
-use crate::convert::{block_row_counts, check_groups};
+use crate::convert::{block_row_counts, check_groups, sliced_chunks};
 use crate::group_coo::check_axis;
+use crate::sliced_ell::{CHUNK_SLOTS, SLICE};
 use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, check, nm};
 
 /// How the entries are spread over the rows (or over the coordinates of an axis, or blocks over block rows).
@@ -222,6 +223,12 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
             let words = words(csr, n, m)?;
             let word_slots = nm::WORD / nm::GROUP * nm::KEPT;
             (format, words, words * word_slots as u128)
+        }
+        Format::SlicedEll => {
+            let (slices, chunks) = sliced_chunks(csr);
+            let slots = chunks * CHUNK_SLOTS as u128;
+            let rows = (slices * SLICE + slices + 1) as u128;
+            (format, rows + 2 * chunks + slots / 2, slots)
         }
         Format::BlockGroupCoo { block, group } => {
             let (group, groups, slots) = grouped(&RowStats::of_block_rows(csr, block)?, group)?;

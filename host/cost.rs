@@ -1,8 +1,12 @@
 //! What a variant will cost on a machine: bytes over HBM, bytes gathered through L2, instructions,
 //! arithmetic. The numbers that tune live here and nowhere else.
 
+mod bitmap;
+mod gather;
 mod sampled;
+mod staged;
 mod turned;
+mod vectors;
 
 use std::fmt;
 
@@ -10,6 +14,8 @@ use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STAGE_BYTES, Walk
 use einsparse_kernels::table::Row;
 
 use crate::registry::has_strips;
+use gather::predict_gather;
+pub use gather::{BUNDLED_ROW, bundle_weight};
 pub(crate) use sampled::tile_clocks;
 pub use sampled::{Samples, predict_samples, sample_limit};
 pub use turned::turned_us;
@@ -93,6 +99,8 @@ pub struct Work {
     pub index_slots: u64,
     /// Entries (blocks) of the longest row.
     pub longest: u64,
+    /// Steps of sixteen columns of eight rows, and those of the longest eight rows; 0 where A is made of blocks.
+    pub steps: (u64, u64),
     /// Extents of a block; (1, 1) for single entries.
     pub block: (usize, usize),
     /// How many B and C there are for one A.
@@ -108,6 +116,19 @@ impl Work {
         let c = (self.m * self.n) as f64 * if self.accumulate { 2.0 } else { 1.0 };
         let each = ((self.k * self.n) as f64 + c) * e;
         self.entries as f64 * e + self.index_slots as f64 * 4.0 + each * self.items as f64
+    }
+
+    /// The same with every element of A stored, in pieces as deep as a stage.
+    pub fn all_stored(self, dtype: Dtype) -> Work {
+        let stage = PANEL_BYTES.max(64 * dtype.bytes()) / dtype.bytes();
+        Work {
+            entries: (self.m * self.k) as u64,
+            index_slots: 0,
+            longest: self.k.div_ceil(stage) as u64,
+            steps: (0, 0),
+            block: (64, stage),
+            ..self
+        }
     }
 
     /// Useful flops: 2 nnz N.
@@ -147,21 +168,16 @@ impl fmt::Display for Cost {
     }
 }
 
-/// An empty kernel between two events, warm.
-const LAUNCH_US: f64 = 1.5;
-/// One burst of gathers, from address to arithmetic.
+/// One burst of gathers, from address to arithmetic; of samples.
 const BURST_US: f64 = 0.45;
-/// What every work item costs in dependent loads and stores: item, entries, first gather, result.
+/// What an item costs in dependent loads and stores.
 const ITEM_US: f64 = 1.5;
-/// Adding the parts of a shared item.
-const JOIN_US: f64 = 0.4;
-/// Share of the issue slots that the gather loop reaches.
+/// Share of the issue slots that a loop of gathers reaches.
 const ISSUE_SHARE: f64 = 0.6;
 /// Cache lines that the L1s look up per multiprocessor and clock.
 const LINES_PER_CLOCK: f64 = 0.54;
-/// Lines looked up per entry and column tile for the entry itself: four entries in one broadcast each of column and
-/// value.
-const ENTRY_LINES: f64 = 0.5;
+/// An empty kernel between two events, warm.
+const LAUNCH_US: f64 = 1.5;
 /// `mma.sync` rate that the block body reaches on 64 x 64 blocks, as a share of the ceiling.
 const MMA_SHARE: f64 = 0.65;
 /// One stage of the block family's pipeline when nothing hides it.
@@ -174,7 +190,9 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     match row.walk {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
-        WalkKind::Bitmap => predict_bitmap(row, work, machine),
+        WalkKind::Bitmap => bitmap::predict(row, work, machine),
+        WalkKind::Vector => vectors::predict(row, work, machine),
+        WalkKind::SlicedEll => staged::predict(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted => {
             predict_gather(row, work, machine)
@@ -200,59 +218,6 @@ fn sum(
         compute_us,
         latency_us,
     }
-}
-
-/// Bytes per second at which rows of B arrive: from L2, helped by L1 where rows of A that run side by side share
-/// rows of B, or from HBM where B does not fit.
-fn gather_rate(work: &Work, machine: &Machine, dtype: Dtype) -> f64 {
-    let b = (work.k * work.n * dtype.bytes()) as f64;
-    // A part of L2 serves B; A and C stream through the rest.
-    let hit = (0.6 * machine.l2_bytes as f64 / b.max(1.0)).min(1.0);
-    let density = work.entries as f64 / (work.m as f64 * work.k as f64).max(1.0);
-    let near = machine.l2 * (1.0 + 3.0 * (density / 0.05).min(1.0));
-    1.0 / (hit / near + (1.0 - hit) / machine.hbm)
-}
-
-fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    let lanes = f64::from(row.threads / (row.items * row.parts));
-    let vector = f64::from(row.vector);
-    let repeat = f64::from(row.columns) / lanes / vector;
-    let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
-    let element = row.dtype.bytes() as f64;
-    let entries = work.entries as f64;
-    let sectors = (work.n as f64 * element / 32.0).ceil() * 32.0;
-    let bytes_us = entries * sectors / gather_rate(work, machine, row.dtype) * 1e6;
-    let width = (work.n as f64).min(f64::from(row.columns)) * element;
-    let lines = entries * tiles * ((width / 128.0).ceil() + ENTRY_LINES);
-    // Four schedulers issue, one L1 looks up.
-    let lines_us = lines / (machine.issue / 4.0 * LINES_PER_CLOCK) * 1e6;
-    // Per entry and tile: address, predicate and entry; per vector of B: load, predicate, conversions, FMAs.
-    let convert = if element < 4.0 { vector } else { 0.0 };
-    let per_entry = 5.0 + repeat * (2.0 + vector + convert);
-    let compute_us =
-        entries * tiles * per_entry * lanes / 32.0 / (machine.issue * ISSUE_SHARE) * 1e6;
-    let latency_us = chain(row, work, machine, tiles);
-    let gather_us = bytes_us.hypot(lines_us);
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [gather_us, compute_us, latency_us],
-    )
-}
-
-/// Dependent steps: waves of items one after the other, each a chain of bursts; at least the longest item.
-fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
-    let step = f64::from(row.burst * row.parts);
-    let limit = row_limit(row, work.entries, work.m, work.n, machine);
-    let fixed = ITEM_US + if row.parts > 1 { JOIN_US } else { 0.0 };
-    let longest = fixed + (work.longest.min(u64::from(limit)) as f64 / step).ceil() * BURST_US;
-    let mean = fixed + (work.entries as f64 / work.m.max(1) as f64 / step + 0.5) * BURST_US;
-    let items = f64::from(machine.multiprocessors * row.min_blocks * row.items);
-    let waves = work.m as f64 * tiles / items;
-    // Few waves come whole; many blend.
-    let waves = if waves < 4.0 { waves.ceil() } else { waves };
-    longest.max(waves * mean)
 }
 
 fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -364,45 +329,6 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
         machine,
         row.dtype,
         [gather_us, turns * tile_us, START_US].map(|us| us * items),
-    )
-}
-
-/// Clocks of a scheduler to expand a square of 16 x 16, whatever is in it.
-const SQUARE_CLOCKS: f64 = 60.0;
-/// Filling the ring of stages, and the carry of a strip that is cut.
-const BITMAP_START_US: f64 = 2.0;
-
-/// Positions are expanded at one rate, however many entries there are; B comes through L2 for every strip.
-fn predict_bitmap(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    let (m, k) = (work.m as f64, work.k as f64);
-    let tiles = (work.n as f64 / f64::from(row.columns)).ceil().max(1.0);
-    let strips = (m / f64::from(row.block.0)).ceil();
-    let b = strips * k * tiles * f64::from(row.columns) * row.dtype.bytes() as f64;
-    let gather_us = b / machine.l2 * 1e6;
-    let squares = (m / 16.0).ceil() * (k / 16.0).ceil() * tiles;
-    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
-    // Rows of B element by element are a warp's work of its own.
-    let slow = if row.vector == 1 { 8.0 } else { 1.0 };
-    let expand = slow * squares * SQUARE_CLOCKS / machine.issue;
-    // Sums of strips that several thread blocks share are written and read again.
-    let resident = f64::from(machine.multiprocessors * row.min_blocks);
-    let parts = (resident / (strips * tiles)).max(1.0);
-    let carry = parts * f64::from(row.columns) * 0.01;
-    // What A would take as a bitmap, whatever it is stored in now.
-    let words = (work.m.div_ceil(64) * work.k.div_ceil(64) * 137) as u64;
-    let work = &Work {
-        index_slots: words,
-        ..*work
-    };
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [
-            gather_us,
-            expand.max(arithmetic) * 1e6,
-            BITMAP_START_US + carry,
-        ],
     )
 }
 

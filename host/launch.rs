@@ -1,6 +1,7 @@
 //! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched. Conversions to
 //! blocks likewise. The only place that launches a kernel.
 
+mod attention;
 mod batched;
 mod bitmap;
 mod convert;
@@ -9,14 +10,18 @@ mod gather;
 mod maps;
 mod nm;
 mod panel;
+mod planned;
 mod prune;
 mod sampled;
 mod scatter;
 mod sddmm;
 mod sddmm_staged;
 mod sddmm_tiles;
+mod slicing;
 mod softmax;
+mod staged;
 mod turns;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -37,16 +42,22 @@ use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
+use staged::Staged;
+use vectors::VectorProduct;
 
+pub(crate) use attention::{AttentionExtents, AttentionLaunch};
+pub use attention::{RawAttention, RawHeads};
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check};
 pub use entries::{Order, RawEntries};
 pub(crate) use panel::Matrix;
+pub(crate) use planned::Planned;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
 pub(crate) use scatter::Scatter;
+pub(crate) use slicing::{fill_slices, survey_slices};
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
 
@@ -153,6 +164,10 @@ pub(crate) enum Launch {
     Bitmaps(Box<Bitmaps>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
+    /// Family `vectors`.
+    Vectors(Box<VectorProduct>),
+    /// Family `staged`.
+    Staged(Box<Staged>),
 }
 
 impl Launch {
@@ -191,8 +206,24 @@ impl Launch {
                     (runs, columns),
                 )?)))
             }
-            (_, Matrix::Sparse { runs, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
-                device, row, form, extents, runs,
+            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Vector => {
+                let a = (runs, columns);
+                let product = VectorProduct::new(device, row, form, extents, a)?;
+                Ok(Launch::Vectors(Box::new(product)))
+            }
+            (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, spans),
+            )?))),
+            (_, Matrix::Sliced { runs, pattern }) => Ok(Launch::Staged(Box::new(Staged::new(
+                device,
+                row,
+                form,
+                extents,
+                (runs, pattern),
             )?))),
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,
@@ -209,6 +240,8 @@ impl Launch {
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
             Launch::Bitmaps(launch) => launch.row(),
+            Launch::Vectors(launch) => launch.row(),
+            Launch::Staged(launch) => launch.row(),
         }
     }
 
@@ -220,6 +253,8 @@ impl Launch {
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
             Launch::Bitmaps(launch) => launch.fits(runs, columns),
+            Launch::Vectors(launch) => launch.fits(runs, columns),
+            Launch::Staged(launch) => launch.fits(runs, columns),
         }
     }
 
@@ -245,6 +280,8 @@ impl Launch {
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
             Launch::Bitmaps(launch) => launch.bytes(),
+            Launch::Vectors(launch) => launch.bytes(),
+            Launch::Staged(launch) => launch.bytes(),
         }
     }
 
@@ -256,6 +293,8 @@ impl Launch {
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
             Launch::Bitmaps(launch) => launch.describe(),
+            Launch::Vectors(launch) => launch.describe(),
+            Launch::Staged(launch) => launch.describe(),
         }
     }
 
@@ -272,6 +311,8 @@ impl Launch {
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
                 Launch::Bitmaps(launch) => launch.run(raw, stream),
+                Launch::Vectors(launch) => launch.run(raw, stream),
+                Launch::Staged(launch) => launch.run(raw, stream),
             }
         }
     }

@@ -38,8 +38,10 @@ pub mod module;
 pub mod ops;
 mod panes;
 pub mod plan;
+mod queries;
 pub mod registry;
 mod shelves;
+mod slices;
 mod strips;
 pub mod tensor;
 mod windows;
@@ -50,7 +52,7 @@ pub use convert::{BlockChoice, BlockConverter, RawBlocks};
 pub use device::{Device, Stream};
 pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RawEntries, RowSorter};
 pub use error::{Error, Refusal, Result};
-pub use launch::{RawSampled, RawSoftmax, RawSpmm};
+pub use launch::{RawAttention, RawHeads, RawSampled, RawSoftmax, RawSpmm};
 pub use plan::{
     Choice, Determinism, KeptForm, Options, Plan, Precision, SampledPlan, ValuesRule, ZerosRule,
 };

@@ -45,7 +45,7 @@ struct Draft {
 
 /// Words that the picks of a tile begin at a multiple of: 16 bytes, as the copy engine wants.
 const PICK_ALIGN: usize = 4;
-/// How often an entry-heavy tile may be cut: the longest list is at most this much above its fair share.
+/// The entries of a tile may take this fraction of a multiprocessor's fair share: a half.
 const SHARES: f64 = 2.0;
 /// Entries of a tile that is never cut.
 const LEAST_ENTRIES: f64 = 4096.0;
@@ -116,14 +116,7 @@ impl Panes {
     ) -> Result<Panes> {
         let across = row.columns as usize / CHUNK;
         let stages = k.div_ceil(PANEL_BYTES / row.dtype.bytes());
-        let limit = {
-            // Full rows in a few tiles would keep their multiprocessors long after the others.
-            let whole = chunks(runs, columns).div_ceil(across as u64) as f64;
-            let each = tile_clocks(row, stages, runs.total as f64 / whole.max(1.0));
-            let fair = each * whole / multiprocessors.max(1) as f64;
-            let room = tile_clocks(row, stages, 1e6) - tile_clocks(row, stages, 0.0);
-            (fair / SHARES / room * 1e6).max(LEAST_ENTRIES) as u32
-        };
+        let limit = most_entries(row, (runs, columns), stages, multiprocessors);
         let drafts: Vec<Draft> = (0..runs.rows.len().div_ceil(STRIP))
             .into_par_iter()
             .flat_map_iter(|strip| {
@@ -139,15 +132,18 @@ impl Panes {
             tile_clocks(row, stages, 2.0 * draft.picks.len() as f64) as u64
         };
         let (lists, _) = deal((0..drafts.len() as u32).collect(), multiprocessors, clocks);
-        let order = rounds(&lists, NO_STRIP);
+        Panes::in_order(&drafts, &rounds(&lists, NO_STRIP), lists.len())
+    }
+
+    /// The tiles one after the other as they are computed, and their picks likewise.
+    fn in_order(drafts: &[Draft], order: &[u32], blocks: usize) -> Result<Panes> {
         let mut list = Panes {
-            blocks: lists.len(),
+            blocks,
             count: drafts.len(),
             ..Panes::default()
         };
-        // Picks lie in the order in which tiles are computed.
         let mut start = 0usize;
-        for i in order {
+        for &i in order {
             let Some(draft) = drafts.get(i as usize) else {
                 list.panes.push(Pane {
                     row: NO_STRIP,
@@ -183,6 +179,23 @@ impl Panes {
         }
         Ok(list)
     }
+}
+
+/// Most entries of a tile that is not a single chunk. Full rows in a few tiles would keep their multiprocessors long after
+/// the others.
+fn most_entries(
+    row: &Row,
+    (runs, columns): (&Runs, &[u32]),
+    stages: usize,
+    multiprocessors: usize,
+) -> u32 {
+    let across = u64::from(row.columns) / CHUNK as u64;
+    let whole = chunks(runs, columns).div_ceil(across) as f64;
+    let clocks = |entries: f64| tile_clocks(row, stages, entries);
+    let each = clocks(runs.total as f64 / whole.max(1.0));
+    let fair = each * whole / multiprocessors.max(1) as f64;
+    let entry = (clocks(1e6) - clocks(0.0)) / 1e6;
+    (fair / SHARES / entry).max(LEAST_ENTRIES) as u32
 }
 
 /// The tiles of the 128 rows of `strip`, `across` chunks each, for elements of `bytes` bytes.
@@ -321,7 +334,7 @@ mod tests {
                     }
                 }
             }
-            let found: Vec<_> = slots.into_iter().map(|(_, place)| place).collect();
+            let found: Vec<_> = slots.into_values().collect();
             assert_eq!(found, places, "{}", row.name);
             assert_eq!(list.panes.len() % list.blocks, 0);
             let most = chunks(&runs, &columns) as usize;

@@ -250,11 +250,12 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// A sparse factor of another pattern or context than planned.
     pub fn refresh(&self, operands: &[(&str, Operand<'_, T>)], stream: &Stream) -> Result<()> {
         match &self.exec {
-            Exec::Kept(kept) if !stream.belongs_to(self.context.expect_device()?) => {
-                let _ = kept;
-                Err(bind::elsewhere("stream"))
+            Exec::Kept(kept) => {
+                if !stream.belongs_to(self.context.expect_device()?) {
+                    return Err(bind::elsewhere("stream"));
+                }
+                kept.refresh(kept.values_of(operands)?, stream.raw())
             }
-            Exec::Kept(kept) => kept.refresh(kept.values_of(operands)?, stream.raw()),
             _ => Ok(()),
         }
     }

@@ -2,14 +2,16 @@
 //! takes. Long rows are cut for balance; rows are ordered by length so that neighbours finish together
 //! (row swizzle, Sputnik, arXiv 2006.10901, section 5.1.3).
 
-use einsparse_formats::{AnySparse, Element, PAD};
+mod bundles;
+
+use einsparse_formats::{AnySparse, Element, PAD, SlicedEllPattern};
 use einsparse_kernels::abi::{Item, Slot, WHOLE_ROW};
 use rayon::prelude::*;
 
 /// Where the entries (blocks) of each row (block row) lie: first slot and count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// For every row `(start, len)` in slots of the index arrays; for N:M in slots of the values.
+    /// For every row `(start, len)` in slots of the index arrays; for N:M and sliced ELLPACK in slots of the values.
     pub rows: Vec<(u32, u32)>,
     /// Sum of the lengths.
     pub total: u64,
@@ -61,6 +63,14 @@ impl Runs {
         Some((runs, along(column_of, columns)))
     }
 
+    /// First slot and count of every row, as kernels read them.
+    pub fn spans(&self) -> Vec<[u32; 2]> {
+        self.rows
+            .par_iter()
+            .map(|&(start, len)| [start, len])
+            .collect()
+    }
+
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
     /// on another axis than 0, tensors of another order than 2).
     pub fn of<T: Element>(matrix: &AnySparse<T>) -> Option<Runs> {
@@ -110,10 +120,35 @@ impl Runs {
                 .into_iter()
                 .map(|n| (0, n))
                 .collect(),
+            AnySparse::SlicedEll(a) => of_slices(a.pattern()),
             AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
         };
         Some(Runs::new(runs))
     }
+}
+
+/// For every row of sliced ELLPACK its first slot and its entries, which lie a chunk apart by fours.
+fn of_slices(sell: &SlicedEllPattern) -> Vec<(u32, u32)> {
+    let mut runs = vec![(0, 0); sell.rows()];
+    let of = |place: usize| {
+        let (slice, lane) = (
+            place / SlicedEllPattern::SLICE,
+            place % SlicedEllPattern::SLICE,
+        );
+        let slots = |chunk: usize| {
+            let first = (chunk * SlicedEllPattern::SLICE + lane) * SlicedEllPattern::CHUNK;
+            first..first + SlicedEllPattern::CHUNK
+        };
+        let chunks = sell.chunks(slice);
+        let start = slots(chunks.start).start as u32;
+        let filled = chunks.flat_map(slots).filter(|&s| sell.column(s) != PAD);
+        (start, filled.count() as u32)
+    };
+    let found: Vec<(u32, u32)> = (0..sell.rows()).into_par_iter().map(of).collect();
+    for (&row, run) in sell.order().iter().zip(found) {
+        runs[row as usize] = run;
+    }
+    runs
 }
 
 /// Slots in front of the first padding.
@@ -247,7 +282,7 @@ fn class(len: u32) -> usize {
 mod tests {
     use super::*;
 
-    fn runs(lens: &[u32]) -> Runs {
+    pub(super) fn runs(lens: &[u32]) -> Runs {
         let mut at = 0;
         Runs::new(
             lens.iter()

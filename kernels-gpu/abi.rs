@@ -1,6 +1,7 @@
 //! What host and device agree on: markers for walks and elements, tiles with their geometry as
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
+mod attention;
 mod batched;
 mod bitmap;
 mod convert;
@@ -14,8 +15,12 @@ mod scatter;
 mod sddmm;
 mod sddmm_staged;
 mod sddmm_tiles;
+mod slicing;
 mod softmax;
+mod staged;
+mod vectors;
 mod wgmma;
+pub use attention::*;
 pub use batched::*;
 pub use bitmap::*;
 pub use convert::*;
@@ -29,7 +34,10 @@ pub use scatter::*;
 pub use sddmm::*;
 pub use sddmm_staged::*;
 pub use sddmm_tiles::*;
+pub use slicing::*;
 pub use softmax::*;
+pub use staged::*;
+pub use vectors::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -111,6 +119,10 @@ pub enum Operation {
     Softmax,
     /// Values to their places in another form of their matrix.
     Scatter,
+    /// Softmax of a product at the entries of a mask, times another matrix.
+    Attention,
+    /// One step of cutting CSR into slices.
+    Slicing,
 }
 
 /// How a kernel walks the sparse operand.
@@ -128,6 +140,10 @@ pub enum WalkKind {
     Permuted,
     /// Bits and values by tiles of 64 x 64: bitmap.
     Bitmap,
+    /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
+    Vector,
+    /// Slices of 32 rows, a lane for each row: SELL.
+    SlicedEll,
     /// No sparse operand.
     Direct,
 }
@@ -137,7 +153,7 @@ pub enum WalkKind {
 pub enum Zeros {
     /// Never multiplied: a NaN in B reaches only rows of C that own an entry there.
     Strict,
-    /// Zeros inside a stored block are multiplied like any value.
+    /// Zeros inside a stored block, or beside an entry in a column of eight rows, are multiplied like any value.
     Dense,
 }
 
@@ -190,6 +206,10 @@ markers! {
     Permuted: WalkInfo { WALK: WalkKind = WalkKind::Permuted, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Bitmap`].
     Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Vector`].
+    Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::SlicedEll`].
+    SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }
@@ -221,8 +241,12 @@ pub trait Tile {
     fn vector(dtype: Dtype) -> u32;
 }
 
+/// Thread blocks of this size take bundles of rows; the larger ones are for long rows.
+pub const BUNDLED_THREADS: u32 = 128;
+
 /// Sub-warp tile of the SpMM family: `SPLIT` segments of `LANES` lanes share one work item; a lane owns
-/// `REP` vectors of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight.
+/// `REP` vectors of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep neighbouring rows and
+/// their columns of B on one multiprocessor.
 #[derive(Clone, Copy, Debug)]
 pub struct SubWarp<
     const LANES: u32,
@@ -230,15 +254,23 @@ pub struct SubWarp<
     const REP: usize,
     const UNROLL: usize,
     const SPLIT: u32,
+    const THREADS: u32 = 128,
 >;
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, const SPLIT: u32>
-    Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT>
+impl<
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+    const SPLIT: u32,
+    const THREADS: u32,
+> Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
-    const THREADS: u32 = 128;
-    const MIN_BLOCKS: u32 = 5;
+    const THREADS: u32 = THREADS;
+    // 128 or 102 registers.
+    const MIN_BLOCKS: u32 = if UNROLL * REP > 8 { 512 } else { 640 } / THREADS;
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
-    const ITEMS: u32 = Self::THREADS / (LANES * SPLIT);
+    const ITEMS: u32 = THREADS / (LANES * SPLIT);
     const PARTS: u32 = SPLIT;
     const BURST: u32 = UNROLL as u32;
     const BLOCK: (u32, u32) = (1, 1);
@@ -246,7 +278,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize, 
         if SPLIT == 1 {
             0
         } else {
-            Self::THREADS * (VEC * REP * dtype.acc_bytes()) as u32
+            THREADS * (VEC * REP * dtype.acc_bytes()) as u32
         }
     }
     fn vector(_: Dtype) -> u32 {
@@ -329,6 +361,9 @@ pub const FLAG_GATE: u32 = 128;
 /// A work item's `slot` when the item is the whole row.
 pub const WHOLE_ROW: u32 = u32::MAX;
 
+/// A work item's `slot` when the item is a bundle: `len` whole rows from `row` on, whose entries [`SpmmParams::spans`] says.
+pub const BUNDLE: u32 = u32::MAX - 1;
+
 /// One piece of work: entries `start..start + len` of one row (blocks of one block row).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,7 +374,7 @@ pub struct Item {
     pub start: u32,
     /// Entries (blocks); 0 writes an empty row.
     pub len: u32,
-    /// Index of the partial sum this item leaves, or [`WHOLE_ROW`].
+    /// Index of the partial sum this item leaves, [`WHOLE_ROW`] or [`BUNDLE`].
     pub slot: u32,
 }
 
@@ -380,6 +415,8 @@ pub struct SpmmParams {
     pub partial: u64,
     /// Arrival counters of split rows x column tiles, all zero between launches.
     pub counters: u64,
+    /// First entry and number of entries of every row, where items are bundles.
+    pub spans: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
     /// Number of items.
@@ -402,4 +439,4 @@ pub struct SpmmParams {
 
 const _: () = assert!(size_of::<Item>() == 16);
 const _: () = assert!(size_of::<Slot>() == 16);
-const _: () = assert!(size_of::<SpmmParams>() == 112);
+const _: () = assert!(size_of::<SpmmParams>() == 120);

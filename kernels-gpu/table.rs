@@ -16,6 +16,14 @@ macro_rules! for_each_kernel {
                 spmm_csr_f32_n128_s2: Csr, F32, SubWarp<32, 4, 1, 8, 2>;
                 spmm_csr_f32_n128_s4: Csr, F32, SubWarp<32, 4, 1, 8, 4>;
                 spmm_csr_f32_n256_s4: Csr, F32, SubWarp<32, 4, 2, 4, 4>;
+                spmm_csr_f32_n128_l8: Csr, F32, SubWarp<8, 4, 4, 4, 1>;
+                spmm_csr_f32_n128_l8_s4: Csr, F32, SubWarp<8, 4, 4, 4, 4>;
+                spmm_csr_f32_n128_l16: Csr, F32, SubWarp<16, 4, 2, 4, 1>;
+                spmm_csr_f32_n32_s8: Csr, F32, SubWarp<8, 4, 1, 8, 8>;
+                spmm_csr_f32_n32_s16: Csr, F32, SubWarp<8, 4, 1, 8, 16>;
+                spmm_csr_f32_n64_s8: Csr, F32, SubWarp<16, 4, 1, 8, 8>;
+                spmm_csr_f32_n128_t512_s2: Csr, F32, SubWarp<8, 4, 4, 4, 2, 512>;
+                spmm_csr_f32_n128_t512_s8: Csr, F32, SubWarp<8, 4, 4, 4, 8, 512>;
                 spmm_csr_f32_any8: Csr, F32, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_f32_any128: Csr, F32, SubWarp<32, 1, 4, 4, 1>;
@@ -48,6 +56,11 @@ macro_rules! for_each_kernel {
                 spmm_csr_f16_n64_s4: Csr, F16, SubWarp<8, 8, 1, 8, 4>;
                 spmm_csr_f16_n128_s4: Csr, F16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_csr_f16_n256_s4: Csr, F16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_csr_f16_n128_l8: Csr, F16, SubWarp<8, 8, 2, 4, 1>;
+                spmm_csr_f16_n128_l8_s4: Csr, F16, SubWarp<8, 8, 2, 4, 4>;
+                spmm_csr_f16_n256_l16: Csr, F16, SubWarp<16, 8, 2, 4, 1>;
+                spmm_csr_f16_n64_s8: Csr, F16, SubWarp<8, 8, 1, 8, 8>;
+                spmm_csr_f16_n64_s16: Csr, F16, SubWarp<8, 8, 1, 8, 16>;
                 spmm_csr_f16_any8: Csr, F16, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_f16_any128: Csr, F16, SubWarp<32, 1, 4, 4, 1>;
@@ -66,6 +79,11 @@ macro_rules! for_each_kernel {
                 spmm_csr_bf16_n64_s4: Csr, Bf16, SubWarp<8, 8, 1, 8, 4>;
                 spmm_csr_bf16_n128_s4: Csr, Bf16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_csr_bf16_n256_s4: Csr, Bf16, SubWarp<32, 8, 1, 8, 4>;
+                spmm_csr_bf16_n128_l8: Csr, Bf16, SubWarp<8, 8, 2, 4, 1>;
+                spmm_csr_bf16_n128_l8_s4: Csr, Bf16, SubWarp<8, 8, 2, 4, 4>;
+                spmm_csr_bf16_n256_l16: Csr, Bf16, SubWarp<16, 8, 2, 4, 1>;
+                spmm_csr_bf16_n64_s8: Csr, Bf16, SubWarp<8, 8, 1, 8, 8>;
+                spmm_csr_bf16_n64_s16: Csr, Bf16, SubWarp<8, 8, 1, 8, 16>;
                 spmm_csr_bf16_any8: Csr, Bf16, SubWarp<8, 1, 1, 8, 1>;
                 spmm_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_bf16_any128: Csr, Bf16, SubWarp<32, 1, 4, 4, 1>;
@@ -76,6 +94,12 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_bf16_n128_s4: GroupCoo, Bf16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
+            }
+            staged "staged" StagedParams sm_90a Product {
+                staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
+                staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
+                staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
+                staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
             }
             block "block" SpmmParams sm_80 Product {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
@@ -96,6 +120,18 @@ macro_rules! for_each_kernel {
                 block_tf32_b16_any: Block, Tf32, MmaTile<16, 1, 4, false>;
                 block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
                 block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
+            }
+            vectors "vectors" VectorsParams sm_80 Product {
+                vectors_f16_n64: Vector, F16, Vectors<4, 1, 1>;
+                vectors_f16_n64_s8: Vector, F16, Vectors<1, 8, 1>;
+                vectors_f16_n128: Vector, F16, Vectors<4, 1, 2>;
+                vectors_f16_n128_s4: Vector, F16, Vectors<1, 4, 2>;
+                vectors_bf16_n64: Vector, Bf16, Vectors<4, 1, 1>;
+                vectors_bf16_n64_s8: Vector, Bf16, Vectors<1, 8, 1>;
+                vectors_bf16_n128: Vector, Bf16, Vectors<4, 1, 2>;
+                vectors_bf16_n128_s4: Vector, Bf16, Vectors<1, 4, 2>;
+                vectors_tf32_n64: Vector, Tf32, Vectors<4, 1, 2, 4>;
+                vectors_tf32_n64_s4: Vector, Tf32, Vectors<1, 4, 2, 4>;
             }
             wgmma "wgmma" WgmmaParams sm_90a Product {
                 wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
@@ -170,7 +206,7 @@ macro_rules! for_each_kernel {
             sddmm "sddmm" SddmmParams sm_80 Sampled {
                 sddmm_csr_f32_k32: Csr, F32, Dots<8, 4, 1, 8, 5>;
                 sddmm_csr_f32_k64: Csr, F32, Dots<8, 4, 2, 8, 4>;
-                sddmm_csr_f32_k64_f4: Csr, F32, Dots<8, 4, 2, 4, 5>;
+                sddmm_csr_f32_k64_f4: Csr, F32, Dots<8, 4, 2, 4, 4>;
                 sddmm_csr_f32_k128: Csr, F32, Dots<16, 4, 2, 8, 4>;
                 sddmm_csr_f32_k256: Csr, F32, Dots<32, 4, 2, 8, 4>;
                 sddmm_csr_f32_any32: Csr, F32, Dots<8, 1, 4, 4, 5>;
@@ -216,27 +252,17 @@ macro_rules! for_each_kernel {
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
             }
             bitmap "bitmap" BitmapParams sm_90a Product {
-                bitmap_f16_64x16: Bits, F16, BitTile<1, 16, true>;
                 bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
                 bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
-                bitmap_f16_256x16_p: Bits, F16, BitTile<4, 16, true, 1>;
-                bitmap_f16_256x16_2: Bits, F16, BitTile<4, 16, true, 2>;
-                bitmap_f16_256x32_2: Bits, F16, BitTile<4, 32, true, 2>;
-                bitmap_f16_256x64_2: Bits, F16, BitTile<4, 64, true, 2>;
-                bitmap_f16_64x32: Bits, F16, BitTile<1, 32, true>;
                 bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
                 bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;
-                bitmap_f16_64x64: Bits, F16, BitTile<1, 64, true>;
                 bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
                 bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
                 bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
-                bitmap_bf16_64x16: Bits, Bf16, BitTile<1, 16, true>;
                 bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
                 bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
-                bitmap_bf16_64x32: Bits, Bf16, BitTile<1, 32, true>;
                 bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;
                 bitmap_bf16_256x32: Bits, Bf16, BitTile<4, 32, true>;
-                bitmap_bf16_64x64: Bits, Bf16, BitTile<1, 64, true>;
                 bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
                 bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
                 bitmap_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false>;
@@ -293,6 +319,13 @@ macro_rules! for_each_kernel {
                 scatter_32: Direct, F32, Four;
                 scatter_64: Direct, F64, Four;
             }
+            slicing "slicing" SlicingParams sm_80 Slicing {
+                slicing_order: Direct, F32, Slicing<SLICING_ORDER>;
+                slicing_count: Direct, F32, Slicing<SLICING_COUNT>;
+                slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
+                slicing_fill_32: Direct, F32, Slicing<SLICING_FILL>;
+                slicing_fill_64: Direct, F64, Slicing<SLICING_FILL>;
+            }
             narrow "narrow" WgmmaParams sm_90a Narrow {
                 narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
                 narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;
@@ -303,6 +336,12 @@ macro_rules! for_each_kernel {
                 narrow_int8_64x128_n256: Block, Int8, Panel<64, 128, 4, B_COLUMNS, 1>;
                 narrow_int8_64x64_n256: Block, Int8, Panel<64, 64, 4, B_COLUMNS, 1>;
                 narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
+            }
+            attention "attention" AttentionParams sm_90a Attention {
+                attention_f16_d64: Block, F16, Attention<1>;
+                attention_f16_d128: Block, F16, Attention<2>;
+                attention_bf16_d64: Block, Bf16, Attention<1>;
+                attention_bf16_d128: Block, Bf16, Attention<2>;
             }
             nm_narrow "nm_narrow" NmParams sm_90a Narrow {
                 nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
@@ -370,109 +409,7 @@ macro_rules! for_each_kernel {
     };
 }
 
-/// One row of the table, as values.
 #[cfg(not(target_arch = "nvptx64"))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Entry name in the PTX module.
-    pub name: &'static str,
-    /// Module the entry lives in.
-    pub family: &'static str,
-    /// What it computes.
-    pub operation: crate::abi::Operation,
-    /// How the sparse operand is walked.
-    pub walk: crate::abi::WalkKind,
-    /// What happens to implicit zeros.
-    pub zeros: crate::abi::Zeros,
-    /// Element type.
-    pub dtype: crate::abi::Dtype,
-    /// Threads of a thread block.
-    pub threads: u32,
-    /// Thread blocks a multiprocessor must hold.
-    pub min_blocks: u32,
-    /// Columns of C per thread block.
-    pub columns: u32,
-    /// Work items per thread block.
-    pub items: u32,
-    /// Segments of lanes that share a work item.
-    pub parts: u32,
-    /// Entries that a segment has in flight.
-    pub burst: u32,
-    /// Rows and columns of the pieces of A that the kernel moves; (1, 1) for unstructured walks.
-    pub block: (u32, u32),
-    /// How A's pieces and B lie in memory, `PLAIN` or [`crate::abi::A_COLUMNS`] and the like.
-    pub order: u32,
-    /// Which step of an operation of several kernels, `STEP_*` of [`crate::abi`].
-    pub step: u32,
-    /// The least architecture whose module holds the kernel.
-    pub arch: &'static str,
-    /// Bytes of the params struct.
-    pub params_bytes: usize,
-    /// Elements per access to B and C.
-    pub vector: u32,
-    /// Dynamic shared memory, bytes.
-    pub shared_bytes: u32,
-}
-
+mod row;
 #[cfg(not(target_arch = "nvptx64"))]
-impl Row {
-    /// Whether the kernel multiplies by A's transpose. Blocks of one column lie column by column as they are.
-    pub fn transposes(&self) -> bool {
-        self.order & crate::abi::A_COLUMNS != 0 && self.block.1 > 1
-    }
-
-    /// Whether it computes `C[m,n] = A[m,k] * B[k,n]` as it stands.
-    pub fn is_plain(&self) -> bool {
-        !self.transposes() && self.order & crate::abi::ON_THE_LEFT == 0
-    }
-}
-
-#[cfg(not(target_arch = "nvptx64"))]
-macro_rules! rows {
-    ($($family:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
-        /// Families, one PTX module each, in table order.
-        pub const FAMILIES: &[&str] = &[$(stringify!($family)),+];
-
-        /// Every row of the table.
-        pub fn kernels() -> &'static [Row] {
-            use crate::abi::*;
-            static ROWS: std::sync::LazyLock<Vec<Row>> = std::sync::LazyLock::new(|| vec![$($(Row {
-                name: stringify!($name),
-                family: stringify!($family),
-                operation: Operation::$operation,
-                walk: <$walk as WalkInfo>::WALK,
-                zeros: <$walk as WalkInfo>::ZEROS,
-                dtype: <$elem as ElemInfo>::DTYPE,
-                threads: <$tile as Tile>::THREADS,
-                min_blocks: <$tile as Tile>::MIN_BLOCKS,
-                columns: <$tile as Tile>::COLUMNS,
-                items: <$tile as Tile>::ITEMS,
-                parts: <$tile as Tile>::PARTS,
-                burst: <$tile as Tile>::BURST,
-                block: <$tile as Tile>::BLOCK,
-                order: <$tile as Tile>::ORDER,
-                step: <$tile as Tile>::STEP,
-                arch: stringify!($arch),
-                params_bytes: size_of::<$params>(),
-                vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),
-                shared_bytes: <$tile as Tile>::shared_bytes(<$elem as ElemInfo>::DTYPE),
-            },)+)+]);
-            &ROWS
-        }
-    };
-}
-
-/// The rows that compute products: what plans choose from.
-#[cfg(not(target_arch = "nvptx64"))]
-pub fn products() -> impl Iterator<Item = &'static Row> {
-    let product = |row: &&Row| row.operation == crate::abi::Operation::Product;
-    kernels().iter().filter(product)
-}
-
-#[cfg(not(target_arch = "nvptx64"))]
-extern crate std;
-#[cfg(not(target_arch = "nvptx64"))]
-use std::{vec, vec::Vec};
-
-#[cfg(not(target_arch = "nvptx64"))]
-for_each_kernel!(rows);
+pub use row::*;

@@ -2,9 +2,11 @@
 //! the rule of zeros; determinism, graphs, raw addresses; real matrices. Skipped loudly without a GPU; what can
 //! run on the CPU executor does so too, which tests the expectations.
 
+mod attention;
 mod batched;
 mod batches;
 mod bitmap;
+mod bundles;
 mod cases;
 mod convert;
 mod dense;
@@ -27,5 +29,6 @@ mod sampled;
 mod sddmm;
 mod softmax;
 mod sparse_linear;
+mod staged;
 mod transposed;
 mod zeros;

@@ -57,10 +57,10 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
-        "wgmma" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" => {
+        "wgmma" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention" => {
             hopper >= 4 && ampere + sparse == 0
         }
-        "block" => hopper + sparse == 0 && ampere > 0,
+        "block" | "vectors" => hopper + sparse == 0 && ampere > 0,
         // Loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
             Some("0" | "1") => hopper + ampere + sparse == 0,

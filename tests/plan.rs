@@ -1,6 +1,7 @@
 //! Plans without a GPU: which rows are candidates and why the others are not, and what plans print.
 
 mod errors;
+mod vectors;
 
 use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
@@ -67,6 +68,7 @@ fn every_row_of_the_element_type_is_a_candidate_or_refused() {
             "csr",
             "coo",
             "ell",
+            "sell",
             "groupcoo:4",
             "groupcoo:1",
             "bsr:16x16",

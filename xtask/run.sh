@@ -10,7 +10,7 @@ cd "$here" || exit 1
 for packed in ./*.gz tests/*.gz; do
     [ -f "$packed" ] && gzip -d "$packed"
 done
-[ -f data.tar.gz ] && tar -xzf data.tar.gz && rm data.tar.gz
+[ -f data.tar ] && tar -xf data.tar && rm data.tar
 export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
 # Tests that read the source tree or compile kernels have neither here, and skip.
 export EINSPARSE_BUNDLE=1

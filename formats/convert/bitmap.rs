@@ -52,7 +52,8 @@ fn mark(csr: &CsrPattern, grid: Grid, panel: usize, words: &mut [u32]) {
             words[tile * WORDS + word] |= 1 << bit;
         }
     }
-    words.chunks_exact_mut(WORDS).for_each(count_squares);
+    let (tiles, _) = words.as_chunks_mut::<WORDS>();
+    tiles.iter_mut().for_each(|tile| count_squares(tile));
 }
 
 /// Writes a tile's offsets behind its bits.
@@ -214,7 +215,7 @@ pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatErr
                 slot_at[row * TILE + col] = rank as u32
             });
             let first = p.first_slot(tile);
-            for (next, line) in next.iter_mut().zip(slot_at.chunks_exact(TILE)) {
+            for (next, line) in next.iter_mut().zip(slot_at.as_chunks::<TILE>().0) {
                 for (col, &rank) in line.iter().enumerate().filter(|&(_, &r)| r != u32::MAX) {
                     columns[*next] = (across * TILE + col) as u32;
                     values[*next] = bitmap.values()[first + rank as usize];

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     AnySparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format,
-    GroupCoo, Nm, nm,
+    GroupCoo, Nm, SlicedEll, nm,
 };
 
 impl<T: Element> AnySparse<T> {
@@ -26,6 +26,7 @@ impl<T: Element> AnySparse<T> {
             AnySparse::BlockGroupCoo(a) => block_group_coo_to_csr(a),
             AnySparse::Nm(a) => nm_to_csr(a),
             AnySparse::Bitmap(a) => bitmap_to_csr(a),
+            AnySparse::SlicedEll(a) => sliced_ell_to_csr(a),
         }
     }
 
@@ -97,6 +98,7 @@ fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<AnySparse<T>, Fo
             nm::check_ratio(n, m)?;
             csr_to_nm(csr)?.into()
         }
+        Format::SlicedEll => csr_to_sliced_ell(csr)?.into(),
     })
 }
 
@@ -121,6 +123,8 @@ thin! {
     Nm -> Csr = nm_to_csr;
     Bitmap -> Csr = bitmap_to_csr;
     Csr -> Bitmap = csr_to_bitmap;
+    SlicedEll -> Csr = sliced_ell_to_csr;
+    Csr -> SlicedEll = csr_to_sliced_ell;
     Csr -> Coo = csr_to_coo;
     GroupCoo -> Coo = group_coo_to_coo;
     Csr -> Csc = csr_to_csc;

@@ -115,8 +115,9 @@ fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     [gather_us / 2.0, compute_us, start_us]
 }
 
-/// Clocks for an entry beside its row of Y out of shared memory: its share of a reduction.
-const ENTRY_CLOCKS: f64 = 2.8;
+/// Clocks for an entry beside its row of Y out of shared memory, and its share of a reduction over a whole warp.
+const ENTRY_CLOCKS: f64 = 1.2;
+const REDUCE_CLOCKS: f64 = 2.2;
 /// Entries that a run of a row in the columns of one thread block wastes: up to a whole reduction.
 const RUN_WASTE: f64 = 7.0;
 
@@ -129,7 +130,11 @@ fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let ranges = (work.n as f64 / width.max(1.0)).ceil();
     let runs = (work.m as f64 * ranges).min(work.entries as f64);
     let entries = work.entries as f64 + RUN_WASTE * runs;
-    let compute_us = entries * (row_bytes / 128.0 + ENTRY_CLOCKS) / sms / speed;
+    let share = f64::from(row.threads / row.items) / 32.0;
+    let clocks = row_bytes / 128.0 + ENTRY_CLOCKS + REDUCE_CLOCKS * share;
+    // A thread block more is another copy of the rows, which few entries do not pay (`shelves.rs`).
+    let blocks = (entries / (8.0 * width).max(1.0)).clamp(1.0, sms);
+    let compute_us = entries * clocks / blocks / speed;
     let copies_us = (ranges / sms).ceil() * width * row_bytes / (machine.l2 / sms) * 1e6;
     let x_us = runs * row_bytes / machine.l2 * 1e6;
     [x_us, compute_us + copies_us, START_US]

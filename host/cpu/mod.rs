@@ -3,6 +3,7 @@
 //! Sums are kept in the accumulator of the element type and rounded once. Each element of the output is the work of
 //! one thread in an order that the problem decides, so results do not depend on the number of threads.
 
+pub(crate) mod attention;
 mod bind;
 mod epilogue;
 mod expr;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use einsparse_formats::{AnySparse, Dense, Element, Format, NmPattern, Role};
+use einsparse_formats::{AnySparse, Dense, Element, Format, NmPattern, Role, SlicedEllPattern};
 
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, SparseOperand};
@@ -145,8 +145,12 @@ impl<'a, T: Element> Operands<'a, T> {
         };
         check_format(sparse, tensor)?;
         self.sparse = Some((sparse.name.clone(), tensor));
-        if let AnySparse::Nm(nm) = tensor {
-            return Ok(self.groups(sparse, nm.pattern(), nm.values()));
+        match tensor {
+            AnySparse::Nm(nm) => return Ok(self.groups(sparse, nm.pattern(), nm.values())),
+            AnySparse::SlicedEll(sell) => {
+                return Ok(self.slices(sparse, sell.pattern(), sell.values()));
+            }
+            _ => {}
         }
         if let AnySparse::Bitmap(bitmap) = tensor {
             for (axis, data) in bitmap.pattern().coordinates().into_iter().enumerate() {
@@ -182,6 +186,32 @@ impl<'a, T: Element> Operands<'a, T> {
             let data = Cow::Owned(nm.unpacked());
             self.indices
                 .insert(named.name.clone(), IndexView { shape, data });
+        }
+        self
+    }
+
+    /// Binds the slots of sliced ELLPACK: values, and row and column of each.
+    fn slices(
+        &mut self,
+        sparse: &SparseOperand,
+        sell: &SlicedEllPattern,
+        values: &'a [T],
+    ) -> &mut Self {
+        let view = View {
+            shape: vec![values.len()],
+            strides: vec![1],
+            values,
+        };
+        self.tensors.insert(sparse.values.clone(), view);
+        let roles = [Role::Order { axis: 0 }, Role::Positions { axis: 1 }];
+        for (role, data) in roles.into_iter().zip(sell.unpacked()) {
+            if let Some(named) = sparse.arrays.iter().find(|a| a.role == role) {
+                let view = IndexView {
+                    shape: vec![values.len()],
+                    data: Cow::Owned(data),
+                };
+                self.indices.insert(named.name.clone(), view);
+            }
         }
         self
     }

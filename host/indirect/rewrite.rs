@@ -178,6 +178,7 @@ impl<'a> Layout<'a> {
             Format::BlockGroupCoo { block, .. } => self.listed(Some(0), Some(block)),
             Format::Ell => self.ell(),
             Format::Nm { m, .. } => self.n_of_m(m),
+            Format::SlicedEll => self.sliced(),
         }
     }
 
@@ -282,6 +283,15 @@ impl<'a> Layout<'a> {
         let column = self.coordinate(1, &[&row, &q]);
         self.coordinates = vec![Index::Name(row.clone()), column];
         vec![Index::Name(row), Index::Name(q)]
+    }
+
+    /// Sliced ELLPACK: each slot is of a row of its slice and of a column of its chunk's window.
+    fn sliced(&mut self) -> Vec<Index> {
+        let p = self.fresh_loop("p");
+        let row = self.array(Role::Order { axis: 0 }, 0, &[&p]);
+        let column = self.array(Role::Positions { axis: 1 }, 1, &[&p]);
+        self.coordinates = vec![row, column];
+        vec![Index::Name(p)]
     }
 
     /// N:M: a row is groups of `m` columns, and each slot of a group has its position there.

@@ -8,6 +8,7 @@ use einsparse_kernels::table::Row;
 
 use super::entries::{SortOut, Steps, Transpose, permute};
 use super::gather::Gather;
+use super::planned::Planned;
 use super::turns::Turns;
 use super::{Extents, MAX_GRID_Y, Matrix, RawSpmm, refused};
 use crate::device::Device;
@@ -32,8 +33,7 @@ pub(crate) struct Batched {
 /// A transposed pattern, and what it was made of.
 #[derive(Debug)]
 struct Turned {
-    runs: Arc<Runs>,
-    columns: Vec<u32>,
+    planned: Planned,
     /// Pairs of column and position, or columns.
     pattern: DeviceMemory,
     ordered: Option<Ordered>,
@@ -60,6 +60,7 @@ impl Batched {
     ) -> Result<Self> {
         let Matrix::Sparse {
             runs,
+            spans,
             columns,
             address,
             ..
@@ -69,7 +70,7 @@ impl Batched {
         };
         if !form.order.transposed {
             return Ok(Batched {
-                gather: Gather::new(device, row, form.clone(), extents, runs)?,
+                gather: Gather::new(device, row, form.clone(), extents, (runs, spans))?,
                 form,
                 extents,
                 turned: None,
@@ -77,13 +78,22 @@ impl Batched {
         }
         let (made, turned) = turn(device, row, extents, runs, (columns.len(), address))?;
         let (pattern, ordered) = made;
+        let gather = Gather::new(
+            device,
+            row,
+            form.clone(),
+            extents,
+            (&Arc::new(turned), None),
+        )?;
         Ok(Batched {
-            gather: Gather::new(device, row, form.clone(), extents, &Arc::new(turned))?,
+            gather: match ordered {
+                Some(_) => gather.behind(),
+                None => gather,
+            },
             form,
             extents,
             turned: Some(Turned {
-                runs: Arc::clone(runs),
-                columns: columns.to_vec(),
+                planned: Planned::new(runs, columns),
                 pattern,
                 ordered,
             }),
@@ -94,14 +104,11 @@ impl Batched {
         self.gather.row()
     }
 
-    /// Is this the pattern that the plan was made for? That of the same tensor is; others are compared.
+    /// Is this the pattern that the plan was made for?
     pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
         match &self.turned {
             None => self.gather.fits(runs),
-            Some(own) => {
-                Arc::ptr_eq(&own.runs, runs)
-                    || *own.runs == **runs && columns.is_some_and(|c| c == own.columns)
-            }
+            Some(own) => own.planned.is(runs, columns),
         }
     }
 

@@ -1,11 +1,14 @@
 //! A kernel of the family `bitmap`: the same number of stages for every thread block, and where strips are cut for that.
 
+mod schedule;
+
 use einsparse_kernels::abi::{
-    BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_PANEL, BIT_STAGES, BIT_TILE, BIT_WORDS, BitPiece,
-    BitmapParams, FLAG_VECTORS,
+    BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_STAGES, BIT_TILE, BIT_WORDS, BitmapParams, FLAG_VECTORS,
 };
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
+
+use schedule::{Band, Schedule, as_words, bands};
 
 use super::maps::{Flat, tensor_map};
 use super::turns::Turns;
@@ -16,9 +19,6 @@ use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::Runs;
 use std::sync::Arc;
-
-/// Stages that are worth a thread block: below, its start costs more than it takes off the others.
-const LEAST: usize = 4;
 
 /// Bytes behind a stage's values that lanes without a value read in vain.
 const SLACK: usize = 16;
@@ -43,131 +43,6 @@ pub(crate) struct Bitmaps {
     rounds: u32,
     stages: u32,
     slot_bytes: u32,
-}
-
-/// Which thread block takes what.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Schedule {
-    /// In the order of the stages.
-    pieces: Vec<BitPiece>,
-    /// First piece of each thread block, and one more.
-    lists: Vec<usize>,
-    strips: usize,
-    /// Strips that are cut, and the slots of all their pieces.
-    cut: u32,
-    slots: u32,
-}
-
-/// Tile rows of a strip: the first, how many, and how its tiles are numbered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Band {
-    row: usize,
-    height: usize,
-    tile: usize,
-    step: usize,
-}
-
-/// All bands of up to `groups` tile rows; none crosses a panel.
-fn bands(m: usize, k: usize, groups: usize) -> Vec<Band> {
-    let (down, across) = (m.div_ceil(BIT_TILE), k.div_ceil(BIT_TILE));
-    let mut all = Vec::new();
-    for panel in (0..down).step_by(BIT_PANEL) {
-        let step = (down - panel).min(BIT_PANEL);
-        for within in (0..step).step_by(groups) {
-            all.push(Band {
-                row: (panel + within) * BIT_TILE,
-                height: (step - within).min(groups),
-                tile: panel * across + within,
-                step,
-            });
-        }
-    }
-    all
-}
-
-impl Schedule {
-    /// Deals the stages of all strips, one after the other, evenly to at most `most` thread blocks.
-    fn new(
-        bands: &[Band],
-        entries: &[u64],
-        across: usize,
-        tiles: (usize, usize),
-        most: usize,
-    ) -> Schedule {
-        let (columns, count) = tiles;
-        let strips = bands.len() * count;
-        // A strip without columns of A is written all the same.
-        let depth = across.max(1);
-        let units = strips * depth;
-        let blocks = units
-            .div_ceil(LEAST)
-            .clamp(usize::from(units > 0), most.max(1));
-        let mut schedule = Schedule {
-            strips,
-            ..Schedule::default()
-        };
-        let bound = |block: usize| units * block / blocks.max(1);
-        for block in 0..blocks {
-            schedule.lists.push(schedule.pieces.len());
-            let (mut at, end) = (bound(block), bound(block + 1));
-            while at < end {
-                let (strip, place) = (at / depth, at % depth);
-                let stages = (end - at).min(depth - place);
-                let band = bands[strip / count];
-                schedule.pieces.push(BitPiece {
-                    row: band.row as u32,
-                    column: (strip % count * columns) as u32,
-                    tile: (band.tile + place * band.step) as u32,
-                    step: band.step as u32,
-                    place: place as u32,
-                    stages: stages.min(across) as u32,
-                    height: band.height as u32,
-                    entries: entries[strip / count].min(u64::from(u32::MAX)) as u32,
-                    parts: 1 << 16,
-                    ..BitPiece::default()
-                });
-                at += stages;
-            }
-        }
-        schedule.lists.push(schedule.pieces.len());
-        schedule.number_parts();
-        schedule
-    }
-
-    /// Pieces of a strip follow each other: those of one that is cut get slots and a counter.
-    fn number_parts(&mut self) {
-        let same = |a: &BitPiece, b: &BitPiece| (a.row, a.column) == (b.row, b.column);
-        for strip in self.pieces.chunk_by_mut(same) {
-            let count = strip.len() as u32;
-            if count == 1 {
-                continue;
-            }
-            for (part, piece) in strip.iter_mut().enumerate() {
-                piece.first = self.slots;
-                piece.parts = part as u32 | count << 16;
-                piece.counter = self.cut;
-            }
-            self.slots += count;
-            self.cut += 1;
-        }
-    }
-
-    /// The pieces by rounds; what a thread block has less than others is empty.
-    fn rounds(&self) -> Vec<BitPiece> {
-        let blocks = self.blocks() as usize;
-        let rounds = self.lists.windows(2).map(|w| w[1] - w[0]).max();
-        let mut all = vec![BitPiece::default(); rounds.unwrap_or(0) * blocks];
-        for (block, list) in self.lists.windows(2).enumerate() {
-            for (round, piece) in self.pieces[list[0]..list[1]].iter().enumerate() {
-                all[round * blocks + block] = *piece;
-            }
-        }
-        all
-    }
-
-    fn blocks(&self) -> u32 {
-        self.lists.len().saturating_sub(1) as u32
-    }
 }
 
 /// Where the values of each tile start, in units of [`BIT_ALIGN`] slots, from the tiles' bits.
@@ -370,46 +245,21 @@ fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
     bands.par_iter().map(of_band).max().unwrap_or(0) as usize * BIT_ALIGN * 2
 }
 
-fn as_words(pieces: &[BitPiece]) -> &[[u32; 12]] {
-    // SAFETY: a piece is twelve words, without padding.
-    unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast(), pieces.len()) }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
+    /// The format's order of bits is that of the fragments which lanes hold.
     #[test]
-    fn every_stage_of_every_strip_comes_once() {
-        for (m, k, groups, count, most) in
-            [(1000, 700, 4, 1, 132), (64, 6400, 1, 2, 7), (1, 1, 2, 3, 9)]
-        {
-            let bands = bands(m, k, groups);
-            let across = k.div_ceil(BIT_TILE);
-            let entries = vec![1; bands.len()];
-            let schedule = Schedule::new(&bands, &entries, across, (16, count), most);
-            let mut seen = BTreeSet::new();
-            let mut slots = BTreeSet::new();
-            for piece in &schedule.pieces {
-                for s in 0..piece.stages {
-                    assert!(seen.insert((piece.row, piece.column, piece.place + s)));
-                }
-                if piece.parts >> 16 > 1 {
-                    assert!(slots.insert(piece.first + (piece.parts & 0xffff)));
-                }
+    fn bits_stand_where_fragments_want_them() {
+        use einsparse_formats::{Csr, CsrPattern, convert};
+        for lane in 0..32 {
+            for place in 0..8 {
+                let (row, col) = einsparse_kernels::frag::a_k16(lane, place / 2, place % 2);
+                let offsets = (0..=64).map(|r| u32::from(r > 16 + row)).collect();
+                let pattern = CsrPattern::new(64, 64, offsets, vec![32 + col]).unwrap();
+                let a = convert::csr_to_bitmap(&Csr::new(pattern, vec![1.0f32]).unwrap()).unwrap();
+                let word = a.pattern().words()[32 + lane as usize];
+                assert_eq!(word, 1 << (8 * (place % 4) + 2 * 2 + place / 4));
             }
-            assert_eq!(seen.len(), bands.len() * count * across);
-            assert_eq!(slots.len(), schedule.slots as usize);
-            assert!(schedule.blocks() as usize <= most);
         }
-    }
-
-    #[test]
-    fn bands_reach_every_row_of_tiles_once() {
-        let all = bands(64 * 7, 64 * 3, 2);
-        let rows: Vec<(usize, usize)> = all.iter().map(|b| (b.row / 64, b.height)).collect();
-        assert_eq!(rows, [(0, 2), (2, 2), (4, 2), (6, 1)]);
-        assert_eq!((all[2].tile, all[2].step, all[3].tile), (12, 3, 14));
     }
 }

@@ -7,9 +7,9 @@ use einsparse_kernels::table::Row;
 
 use super::turns::Turns;
 use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, config, refused, small, within};
-use crate::cost::row_limit;
+use crate::cost::{BUNDLED_ROW, bundle_weight, row_limit};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::{Runs, WorkList};
@@ -29,7 +29,12 @@ pub(crate) struct Gather {
     slots: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
+    /// Where each row's entries lie, and the bytes of it that the plan itself holds.
+    spans: Option<Arc<DeviceMemory>>,
+    own_spans: usize,
+    overlaps: bool,
     item_count: u32,
+    bundles: u32,
     cut_rows: u32,
     grid: [u32; 3],
     partial_columns: u32,
@@ -41,7 +46,7 @@ impl Gather {
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
-        runs: &Arc<Runs>,
+        (runs, spans): (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
     ) -> Result<Self> {
         let function = device
             .modules()
@@ -53,7 +58,22 @@ impl Gather {
             extents.n,
             device.machine(),
         );
-        let list = WorkList::new(runs, limit);
+        let weight = bundle_weight(row, runs, extents.n, device.machine());
+        let list = match weight {
+            Some(weight) => {
+                let columns = extents.n.next_multiple_of(row.columns as usize) * extents.items;
+                let limit = runs.limit_within(BUNDLED_ROW, partial_slots(columns, row));
+                WorkList::bundled(runs, limit, weight)
+            }
+            None => WorkList::new(runs, limit),
+        };
+        let own_spans = match (weight, spans) {
+            (Some(_), None) => Some(Arc::new(device.upload(&runs.spans())?)),
+            _ => None,
+        };
+        let spans = own_spans
+            .clone()
+            .or_else(|| spans.filter(|_| weight.is_some()).cloned());
         let tiles = extents.n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
@@ -72,12 +92,24 @@ impl Gather {
             slots: device.upload(Slot::words(&list.slots))?,
             partial: DeviceMemory::alloc(device.context(), partial_bytes * extents.items)?,
             counters: device.zeros(list.counters as usize * tiles * 4 * extents.items)?,
+            own_spans: own_spans.map_or(0, |spans| spans.bytes()),
+            spans,
+            overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
             item_count,
+            bundles: list.bundles() as u32,
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns,
             turns: Turns::new()?,
         })
+    }
+
+    /// The same, but started when the kernel ahead has ended: that one writes what this one reads through L1.
+    pub(super) fn behind(self) -> Self {
+        Gather {
+            overlaps: false,
+            ..self
+        }
     }
 
     /// The row of the table.
@@ -92,7 +124,11 @@ impl Gather {
 
     /// Device bytes beside the operands.
     pub(super) fn bytes(&self) -> usize {
-        self.items.bytes() + self.slots.bytes() + self.partial.bytes() + self.counters.bytes()
+        self.items.bytes()
+            + self.slots.bytes()
+            + self.partial.bytes()
+            + self.counters.bytes()
+            + self.own_spans
     }
 
     /// What `explain` says of the geometry.
@@ -103,8 +139,9 @@ impl Gather {
     /// The same where there are so many bytes more.
     pub(super) fn describe_with(&self, more: usize) -> String {
         format!(
-            "{} items, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.item_count,
+            self.bundles,
             self.cut_rows,
             self.grid[0],
             self.grid[1],
@@ -135,7 +172,10 @@ impl Gather {
         stream: RawStream<'_>,
     ) -> Result<()> {
         self.function.context().set_current()?;
-        let config = config(self.row, [self.grid[0], self.grid[1], depth]);
+        let config = LaunchConfig {
+            overlap_previous: self.overlaps,
+            ..config(self.row, [self.grid[0], self.grid[1], depth])
+        };
         self.turns.queue(self.cut_rows > 0, stream, || {
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
             // owned by self, whose memory the driver frees only after the work.
@@ -163,6 +203,7 @@ impl Gather {
             bias: raw.bias,
             partial: self.partial.address(),
             counters: self.counters.address(),
+            spans: self.spans.as_ref().map_or(0, |spans| spans.address()),
             alpha: raw.alpha,
             item_count: self.item_count,
             n: small("columns of B", n)?,
@@ -197,6 +238,14 @@ impl Gather {
         }
         Ok(flags)
     }
+}
+
+/// Partial sums of cut rows may take this much.
+const PARTIAL_BYTES: usize = 12 << 20;
+
+/// How many partial sums of so many columns that is.
+fn partial_slots(columns: usize, row: &Row) -> usize {
+    PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1)
 }
 
 /// Items and slots as the driver module copies them.

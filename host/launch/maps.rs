@@ -11,7 +11,47 @@ pub(super) struct Flat {
     pub leading: usize,
 }
 
-/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements. What is empty is mapped to `empty`.
+/// A row-major matrix for each head in device memory: columns, rows and heads, and elements from one row and one head to the
+/// next.
+pub(super) struct Heads {
+    pub address: u64,
+    pub extents: [usize; 3],
+    pub strides: [usize; 2],
+}
+
+/// Map of tiles of `[columns, rows]` of a head, 128 bytes wide and swizzled over them. What is empty is mapped to `empty`.
+pub(super) fn heads_map(
+    dtype: Dtype,
+    heads: &Heads,
+    tile: [usize; 2],
+    empty: &DeviceMemory,
+) -> Result<[u64; 16]> {
+    let there = heads.extents.iter().all(|&e| e > 0) && heads.address != 0;
+    let [columns, rows, count] = heads.extents;
+    let bytes = dtype.bytes();
+    // A stride that nothing is reached by still has to be one.
+    let row = heads.strides[0].max(columns) * bytes;
+    let head = heads.strides[1].max(columns) * bytes;
+    let layout = TensorMapLayout {
+        element: if dtype == Dtype::Bf16 {
+            TensorMapType::Bf16
+        } else {
+            TensorMapType::F16
+        },
+        extents: &[columns, rows, count].map(|e| e.max(1) as u64),
+        strides: &[row as u64, head as u64],
+        tile: &[tile[0] as u32, tile[1] as u32, 1],
+        swizzle: Swizzle::B128,
+    };
+    let address = if there {
+        heads.address
+    } else {
+        empty.address()
+    };
+    Ok(*TensorMap::encode_tiled(address, &layout)?.words())
+}
+
+/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to `empty`.
 pub(super) fn tensor_map(
     dtype: Dtype,
     matrix: &Flat,
@@ -37,6 +77,7 @@ pub(super) fn tensor_map(
         swizzle: match swizzled * bytes {
             128 => Swizzle::B128,
             64 => Swizzle::B64,
+            0 => Swizzle::None,
             _ => Swizzle::B32,
         },
     };

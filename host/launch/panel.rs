@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
     PANEL_BYTES, STRIP, WgmmaParams,
@@ -9,8 +10,9 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
+use super::planned::Planned;
 use super::turns::Turns;
-use super::{Extents, RawSpmm, config, flags, small, within};
+use super::{Extents, RawSpmm, config, flags, refused, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
@@ -25,12 +27,19 @@ pub(crate) enum Matrix<'a> {
     /// A sparse matrix in row order; block columns and extents where it is made of blocks.
     Sparse {
         runs: &'a Arc<Runs>,
+        /// The same on the device, where the tensor has it there.
+        spans: Option<&'a Arc<DeviceMemory>>,
         columns: &'a [u32],
         block: (usize, usize),
         /// Blocks that the array of values holds.
         stored: usize,
         /// Where `columns` lies on the device.
         address: u64,
+    },
+    /// Slices of rows.
+    Sliced {
+        runs: &'a Arc<Runs>,
+        pattern: &'a Arc<SlicedEllPattern>,
     },
     /// A dense one, with the elements from one row to the next.
     Dense { leading: usize },
@@ -42,13 +51,6 @@ struct Values {
     rows: usize,
     columns: usize,
     leading: usize,
-}
-
-/// The pattern that a plan was made for.
-#[derive(Debug)]
-struct Planned {
-    runs: Arc<Runs>,
-    columns: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -115,11 +117,14 @@ impl Panels {
             } => (
                 Source::Blocks(runs, columns, block, form.order.transposed),
                 stored_blocks(block, stored),
-                Some(Planned {
-                    runs: Arc::clone(runs),
-                    columns: columns.to_vec(),
-                }),
+                Some(Planned::new(runs, columns)),
             ),
+            Matrix::Sliced { .. } => {
+                return Err(refused(
+                    &form.sparse,
+                    format!("lies in slices of rows, which {} does not read", row.name),
+                ));
+            }
             Matrix::Dense { leading } => {
                 let (rows, columns) = if pieces.transposed { (k, m) } else { (m, k) };
                 let values = Values {
@@ -165,10 +170,8 @@ impl Panels {
     }
 
     pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        self.planned.as_ref().is_some_and(|planned| {
-            Arc::ptr_eq(&planned.runs, runs)
-                || *planned.runs == **runs && Some(&*planned.columns) == columns
-        })
+        let planned = self.planned.as_ref();
+        planned.is_some_and(|planned| planned.is(runs, columns))
     }
 
     /// Elements from one row of A's values to the next.

@@ -9,6 +9,7 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
+use super::planned::Planned;
 use super::sddmm::Sddmm;
 use super::sddmm_staged::SddmmStaged;
 use super::sddmm_tiles::SddmmTiles;
@@ -176,8 +177,7 @@ pub(crate) struct Sampler {
     blocks: u32,
     parts: u32,
     count: usize,
-    runs: Arc<Runs>,
-    pattern: Vec<u32>,
+    planned: Planned,
 }
 
 impl Sampler {
@@ -229,15 +229,14 @@ impl Sampler {
             blocks: list.blocks as u32,
             parts: list.parts,
             count: list.count,
-            runs: Arc::clone(runs),
-            pattern: columns.to_vec(),
+            planned: Planned::new(runs, columns),
             turns: Turns::new()?,
         })
     }
 
     /// Whether a pattern is the planned one.
     fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs && self.pattern == columns
+        self.planned.is(runs, Some(columns))
     }
 
     fn bytes(&self) -> usize {

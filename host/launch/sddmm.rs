@@ -1,11 +1,12 @@
 //! A kernel of the `sddmm` family: runs of entries of a pattern, and X and Y by their addresses.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_MASK_VALUES, Item, SddmmParams};
 use einsparse_kernels::table::Row;
 
 use super::gather::Words;
+use super::planned::Planned;
 use super::{MAX_GRID_X, RawSampled, SampledExtents, aligned, config, refused, small, within};
 use crate::cost::sample_limit;
 use crate::device::Device;
@@ -22,10 +23,7 @@ pub(crate) struct Sddmm {
     mode: Mode,
     items: DeviceMemory,
     item_count: u32,
-    runs: Arc<Runs>,
-    pattern: Vec<u32>,
-    /// Of another tensor whose pattern was compared with ours and is the same, the mask's as a rule.
-    known: OnceLock<Arc<Runs>>,
+    planned: Planned,
 }
 
 impl Sddmm {
@@ -66,9 +64,7 @@ impl Sddmm {
             mode,
             items: device.upload(Item::words(list))?,
             item_count,
-            runs: Arc::clone(runs),
-            pattern: columns.to_vec(),
-            known: OnceLock::new(),
+            planned: Planned::new(runs, columns),
         })
     }
 
@@ -78,15 +74,7 @@ impl Sddmm {
 
     /// Whether a pattern is the planned one.
     pub(super) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        let known = [Some(&self.runs), self.known.get()];
-        if known.iter().flatten().any(|known| Arc::ptr_eq(known, runs)) {
-            return true;
-        }
-        let same = *self.runs == **runs && self.pattern == columns;
-        if same {
-            let _ = self.known.set(Arc::clone(runs));
-        }
-        same
+        self.planned.is(runs, Some(columns))
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -1,6 +1,6 @@
 //! A kernel of the `sddmm_tiles` family: tiles that hold entries, what is picked of them, tensor maps of X and Y.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, FLAG_VECTORS, HALF, MapWords,
@@ -9,6 +9,7 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
+use super::planned::Planned;
 use super::{RawSampled, SampledExtents, aligned, config, refused, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
@@ -31,10 +32,7 @@ pub(crate) struct SddmmTiles {
     rounds: u32,
     blocks: u32,
     count: usize,
-    runs: Arc<Runs>,
-    pattern: Vec<u32>,
-    /// Of another tensor whose pattern was compared with ours and is the same, the mask's as a rule.
-    known: OnceLock<Arc<Runs>>,
+    planned: Planned,
 }
 
 impl SddmmTiles {
@@ -67,9 +65,7 @@ impl SddmmTiles {
             rounds: (list.panes.len() / list.blocks.max(1)) as u32,
             blocks: list.blocks as u32,
             count: list.count,
-            runs: Arc::clone(runs),
-            pattern: columns.to_vec(),
-            known: OnceLock::new(),
+            planned: Planned::new(runs, columns),
         })
     }
 
@@ -79,15 +75,7 @@ impl SddmmTiles {
 
     /// Whether a pattern is the planned one.
     pub(super) fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        let known = [Some(&self.runs), self.known.get()];
-        if known.iter().flatten().any(|known| Arc::ptr_eq(known, runs)) {
-            return true;
-        }
-        let same = *self.runs == **runs && self.pattern == columns;
-        if same {
-            let _ = self.known.set(Arc::clone(runs));
-        }
-        same
+        self.planned.is(runs, Some(columns))
     }
 
     pub(super) fn bytes(&self) -> usize {

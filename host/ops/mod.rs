@@ -1,5 +1,6 @@
 //! Named operations: an expression with its checks. Whatever they do, `einsum!` and plans can do too.
 
+mod attention;
 mod einsum;
 mod linear;
 mod prune;
@@ -7,6 +8,7 @@ mod softmax;
 mod sparse_linear;
 mod spmm;
 
+pub use attention::{AttentionOptions, SparseAttention};
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
 pub use prune::prune_to_nm;

@@ -3,8 +3,9 @@
 
 use std::fmt;
 
+use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnySparse, Format};
-use einsparse_kernels::abi::{Dtype, Operation, PANEL_BYTES, Zeros};
+use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
@@ -18,7 +19,8 @@ use crate::einsum::{Activation, Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
-use crate::registry::{Scalar, block_of};
+use crate::registry::{Scalar, block_of, refuses};
+use crate::tensor::columns_of;
 use crate::worklist::Runs;
 
 /// A kernel that can run this, and what it is predicted to cost.
@@ -71,6 +73,8 @@ pub struct Problem {
     pub dtype: Dtype,
     /// That of the output.
     pub out: Dtype,
+    /// Whether A is a pattern for each of a batch, taken as one matrix with all of them along its diagonal.
+    pub stacked: bool,
     /// Which matrices lie the other way round; `work` is that of the product.
     pub order: Orientation,
     /// Whether the result passes a gate (`relu_grad`).
@@ -91,6 +95,7 @@ impl Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
             format: Some(format),
+            stacked: false,
             order: Orientation::default(),
             gated: false,
             biased: false,
@@ -209,9 +214,17 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         return Ok(Picked { exec, choice });
     }
     let matrix = match find(operands, &form.sparse)? {
+        Operand::Sparse(a) if row.walk == WalkKind::SlicedEll => Matrix::Sliced {
+            runs: a.runs().ok_or_else(|| refuse(vec![]))?,
+            pattern: match a.pattern() {
+                AnySparse::SlicedEll(a) => a.pattern(),
+                _ => return Err(refuse(vec![])),
+            },
+        },
         Operand::Sparse(a) => Matrix::Sparse {
             runs: a.product_runs().ok_or_else(|| refuse(vec![]))?,
-            columns: crate::tensor::columns_of(a.pattern()).unwrap_or(&[]),
+            spans: a.spans(),
+            columns: columns_of(a.pattern()).unwrap_or(&[]),
             block: stored_block(&problem),
             stored: problem.work.index_slots as usize,
             address: a.columns_address().unwrap_or(0),
@@ -297,7 +310,13 @@ fn problem<T: Scalar>(
     );
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
+    let by_entries = !form.stacked && refuses(WalkKind::Vector, &host.format()).is_none();
+    let steps = match columns_of(host) {
+        Some(columns) if by_entries => sampled_steps(&runs.rows, columns),
+        _ => (0, 0),
+    };
     let work = Work {
+        steps,
         m,
         k,
         n,
@@ -311,6 +330,7 @@ fn problem<T: Scalar>(
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: Some(host.format()),
+        stacked: form.stacked,
         order,
         gated: form.gate.is_some(),
         biased: form.bias.is_some(),
@@ -343,11 +363,12 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
     ))
 }
 
-/// Words that say where the entries (blocks) are: one each, for N:M one for 16.
+/// Words that say where the entries (blocks) are: one each, for N:M one for 16, for sliced ELLPACK for two.
 fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
     let each = match host {
         AnySparse::Bitmap(a) => return a.pattern().words().len() as u64,
         AnySparse::Nm(_) => 16,
+        AnySparse::SlicedEll(_) => 2,
         _ => block.0 * block.1,
     };
     (host.slots() / each.max(1)) as u64
@@ -389,26 +410,27 @@ fn dense_problem<T: Scalar>(
     let shape = find(operands, &form.sparse)?.shape();
     let (k, a_width) = (shape[usize::from(!order.transposed)], shape[1]);
     let b_width = if order.dense_columns { k } else { n };
-    // Pieces as deep as a stage.
-    let stage = PANEL_BYTES.max(64 * T::DTYPE.bytes()) / T::DTYPE.bytes();
     let (lda, ldb) = (
         leading(operands, &form.sparse, a_width),
         leading(operands, &form.dense, b_width),
     );
     let work = Work {
+        steps: (0, 0),
         m,
         k,
         n,
-        entries: (m * k) as u64,
+        entries: 0,
         items: 1,
         index_slots: 0,
-        longest: k.div_ceil(stage) as u64,
-        block: (64, stage),
+        longest: 0,
+        block: (1, 1),
         accumulate: form.mode == Mode::Accumulate,
-    };
+    }
+    .all_stored(T::DTYPE);
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: None,
+        stacked: false,
         order,
         gated: form.gate.is_some(),
         biased: form.bias.is_some(),

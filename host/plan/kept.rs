@@ -1,13 +1,11 @@
 //! Plans that keep their own copy of A's values, in a form that a faster kernel reads.
 
 use std::fmt;
-use std::sync::Arc;
 
 use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};
-use einsparse_kernels::abi::PANEL_BYTES;
 
 use super::bind::{elsewhere, find, wrong};
-use super::choose::{Candidate, Choice, Problem, alignment_of};
+use super::choose::{Candidate, Choice, Problem};
 use super::{Options, Plan, ValuesRule};
 use crate::context::Context;
 use crate::cost::{Machine, Work};
@@ -15,7 +13,7 @@ use crate::driver::RawStream;
 use crate::einsum::Einsum;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
-use crate::launch::{RawSpmm, Scatter};
+use crate::launch::{Planned, RawSpmm, Scatter};
 use crate::registry::{Scalar, block_of};
 use crate::tensor::{Operand, SparseTensor, Tensor, columns_of};
 use crate::worklist::Runs;
@@ -49,10 +47,14 @@ pub(super) fn add_forms(
     machine: &Machine,
     options: &Options,
 ) {
-    let plain = problem.order == Default::default() && !form.batched;
-    let entries = problem
-        .format
-        .is_some_and(|format| block_of(&format) == (1, 1) && !matches!(format, Format::Nm { .. }));
+    let plain = problem.order == Default::default() && !form.batched && !problem.stacked;
+    let entries = problem.format.is_some_and(|format| {
+        block_of(&format) == (1, 1)
+            && !matches!(
+                format,
+                Format::Nm { .. } | Format::Bitmap | Format::SlicedEll
+            )
+    });
     if options.values != ValuesRule::Kept || !plain || !entries {
         return;
     }
@@ -82,22 +84,18 @@ fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
     if m.checked_mul(leading_of(k, problem.dtype.bytes()))
         .is_some_and(|elements| u32::try_from(elements).is_ok())
     {
-        let stage = PANEL_BYTES.max(64 * problem.dtype.bytes()) / problem.dtype.bytes();
-        let work = Work {
-            entries: (m * k) as u64,
-            index_slots: 0,
-            longest: k.div_ceil(stage) as u64,
-            block: (64, stage),
-            ..problem.work
-        };
         let dense = Problem {
             format: None,
-            work,
-            b_alignment: alignment_of(&[problem.b_alignment]),
-            ..problem.clone()
+            work: problem.work.all_stored(problem.dtype),
+            ..*problem
         };
         all.push((KeptForm::Dense, dense));
     }
+    let sliced = Problem {
+        format: Some(Format::SlicedEll),
+        ..*problem
+    };
+    all.push((KeptForm::Sparse(Format::SlicedEll), sliced));
     all
 }
 
@@ -137,8 +135,7 @@ pub(super) struct Kept<T, Out> {
     copy: Copy<T>,
     scatter: Scatter,
     plan: Box<Plan<T, Out>>,
-    runs: Arc<Runs>,
-    columns: Vec<u32>,
+    planned: Planned,
 }
 
 impl<T: Scalar, Out: Scalar> Kept<T, Out> {
@@ -178,8 +175,7 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
             form,
             scatter,
             plan,
-            runs: Arc::clone(runs),
-            columns: columns.to_vec(),
+            planned: Planned::new(runs, columns),
             copy,
         };
         let stream = context.stream()?;
@@ -212,10 +208,8 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
 
     /// Whether a tensor has the planned pattern.
     fn fits(&self, a: &SparseTensor<T>) -> bool {
-        let runs = a.runs();
-        runs.is_some_and(|runs| Arc::ptr_eq(runs, &self.runs))
-            || (runs.is_some_and(|runs| **runs == *self.runs)
-                && columns_of(a.pattern()) == Some(&self.columns))
+        a.runs()
+            .is_some_and(|runs| self.planned.is(runs, columns_of(a.pattern())))
     }
 
     /// The operands of the plan over the copy; A must have the planned pattern.

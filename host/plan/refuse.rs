@@ -35,7 +35,12 @@ fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
         return Some("rounds to TF32, and the plan asks for full precision".into());
     }
     if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
-        return Some("multiplies zeros inside blocks, and the plan asks for Zeros::Strict".into());
+        let what = if row.walk == WalkKind::Vector {
+            "multiplies zeros beside entries"
+        } else {
+            "multiplies zeros inside blocks"
+        };
+        return Some(format!("{what}, and the plan asks for Zeros::Strict"));
     }
     None
 }
@@ -61,6 +66,13 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
             return Some("walks a sparse A, which is dense here".into());
         }
         None => {}
+    }
+    if row.walk == WalkKind::Vector && problem.stacked {
+        return Some("walks one matrix, and the batch has a pattern for each".into());
+    }
+    let none = problem.work.steps == (0, 0) && problem.work.entries > 0;
+    if row.walk == WalkKind::Vector && none {
+        return Some("counts 65,536 values in eight rows, which have more".into());
     }
     let turned = [WalkKind::Block, WalkKind::Permuted, WalkKind::Csr].contains(&row.walk);
     if problem.order.transposed && !turned {
@@ -122,7 +134,9 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let (what, alignment) = match row.walk {
-        WalkKind::Block | WalkKind::Nm | WalkKind::Bitmap => ("rows of B", problem.b_alignment),
+        WalkKind::Block | WalkKind::Nm | WalkKind::Bitmap | WalkKind::SlicedEll => {
+            ("rows of B", problem.b_alignment)
+        }
         _ => ("rows of B and C and their length", problem.alignment),
     };
     let vector = row.vector;

@@ -11,21 +11,19 @@ use std::sync::Arc;
 use einsparse_formats::Format;
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
-use super::choose::{alignment_of, known_variant, leading};
-use super::{Choice, Options, Precision};
+use super::choose::known_variant;
+use super::{Choice, Options};
 use crate::context::Context;
-use crate::cost::Samples;
 use crate::device::Stream;
 use crate::driver::RawStream;
-use crate::einsum::{Einsum, Mode};
+use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
 use crate::launch::{Places, RawSampled, SampledExtents, SampledLaunch};
-use crate::panes::chunks;
-use crate::registry::{Dtype, Scalar, block_of, find as row_of};
+use crate::registry::{Scalar, block_of, find as row_of};
 use crate::tensor::{Operand, SparseTensor};
 use crate::worklist::Runs;
-use choose::Sampling;
+use choose::sampling;
 
 /// An expression with a sparse output, bound to formats, shapes and a kernel. The output's own pattern says where it is
 /// computed (SDDMM); a sparse factor with the output's indices and pattern multiplies by its values.
@@ -76,7 +74,10 @@ struct Pattern<'a> {
 fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
     match (s.runs(), crate::tensor::columns_of(s.pattern())) {
         (Some(runs), Some(columns))
-            if !matches!(s.format(), Format::Nm { .. } | Format::Bitmap) =>
+            if !matches!(
+                s.format(),
+                Format::Nm { .. } | Format::Bitmap | Format::SlicedEll
+            ) =>
         {
             Ok(Pattern { runs, columns })
         }
@@ -90,7 +91,8 @@ fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<
 impl Context {
     /// Plans an expression whose output is sparse: `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]`, computed where `out` has
     /// places. P is a sparse factor with the same pattern and may be missing, the axes of X and Y may be swapped, scalar
-    /// factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in every type with X and Y `[m,k]`, `[n,k]`; blocks of
+    /// factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in every type with X and Y `[m,k]`, `[n,k]`, on
+    /// Hopper in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
     /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
     ///
     /// # Errors
@@ -189,42 +191,6 @@ fn shapes<T: Scalar>(
             name: name.into(),
             reason: "is the output, which is given beside the operands".into(),
         }),
-    }
-}
-
-/// What the choice of a kernel is made by.
-fn sampling<'f, T: Scalar>(
-    form: &'f SampledForm,
-    extents: SampledExtents,
-    places: Places<'_>,
-    operands: &[(&str, Operand<'_, T>)],
-    (format, options): (Format, &Options),
-) -> Sampling<'f> {
-    let SampledExtents { m, n, k } = extents;
-    let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
-    let [ldx, ldy] = [&form.x, &form.y].map(|factor| leading(operands, &factor.name, k));
-    let given = options.alignment.unwrap_or(16).max(1);
-    Sampling {
-        form,
-        format,
-        dtype: T::DTYPE,
-        work: Samples {
-            m,
-            n,
-            k,
-            entries: places.runs.total * (places.block.0 * places.block.1) as u64,
-            index_slots: places.columns.len() as u64,
-            chunks: match T::DTYPE {
-                Dtype::F32 if options.precision == Precision::Full => 0,
-                Dtype::F32 | Dtype::F16 | Dtype::Bf16 if places.block == (1, 1) => {
-                    chunks(places.runs, places.columns)
-                }
-                _ => 0,
-            },
-            passes,
-        },
-        distances: [ldx, ldy],
-        alignment: alignment_of(&[k, ldx, ldy, given]),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct SparseTensor<T> {
     /// Of a batch of matrices in COO, as one matrix.
     batch: Option<Arc<Runs>>,
     device: Option<DeviceArrays>,
+    /// Where each row's entries lie, on the device; formats of single entries.
+    spans: Option<Arc<DeviceMemory>>,
 }
 
 /// Entries that kernels load at once: both arrays are readable that far past their end.
@@ -43,6 +45,20 @@ pub(crate) fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
     let arrays = tensor.arrays();
     let found = arrays.iter().find(|a| of_axis_1.contains(&a.role));
     found.map(|a| a.data)
+}
+
+/// What tells patterns of the same rows apart: the column of every slot; of sliced ELLPACK the windows, with which local
+/// columns come in every run.
+pub(crate) fn told_by<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
+    match tensor {
+        AnySparse::SlicedEll(a) => Some(a.pattern().windows()),
+        other => columns_of(other),
+    }
+}
+
+/// Whether a matrix is made of single entries that kernels walk row by row.
+fn of_entries<T: Scalar>(tensor: &AnySparse<T>) -> bool {
+    !matches!(tensor, AnySparse::Nm(_)) && block_of(&tensor.format()) == (1, 1)
 }
 
 /// The values with zeros in what edge blocks (groups) hold past the last row and column. Kernels multiply whole blocks,
@@ -115,11 +131,18 @@ impl<T: Scalar> SparseTensor<T> {
                 })
             }
         };
+        let spans = match (&device, &runs) {
+            (Some(arrays), Some(runs)) if of_entries(&tensor) => {
+                Some(Arc::new(arrays.device.upload(&runs.spans())?))
+            }
+            _ => None,
+        };
         Ok(SparseTensor {
             host: Arc::new(tensor),
             runs,
             batch: batch.map(Arc::new),
             device,
+            spans,
         })
     }
 
@@ -130,6 +153,7 @@ impl<T: Scalar> SparseTensor<T> {
             batch: None,
             host: Arc::new(pattern),
             device: Some(arrays),
+            spans: None,
         }
     }
 
@@ -208,6 +232,10 @@ impl<T: Scalar> SparseTensor<T> {
     /// The runs that products walk: of a matrix, or of a batch of matrices as one.
     pub(crate) fn product_runs(&self) -> Option<&Arc<Runs>> {
         self.runs.as_ref().or(self.batch.as_ref())
+    }
+
+    pub(crate) fn spans(&self) -> Option<&Arc<DeviceMemory>> {
+        self.spans.as_ref()
     }
 
     pub(crate) fn device(&self) -> Option<&DeviceArrays> {

@@ -21,17 +21,15 @@ pub const BIT_HEAD: usize = 1024;
 /// Tile of the family: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the tensor
 /// copy engine, else element by element.
 #[derive(Clone, Copy, Debug)]
-pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32 = 0>;
+pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool>;
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
-    BitTile<GROUPS, N, ALIGNED, WAY>
-{
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BIT_TILE * N * 2;
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> Tile
-    for BitTile<GROUPS, N, ALIGNED, WAY>
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
+    for BitTile<GROUPS, N, ALIGNED>
 {
     /// The warpgroups, and one warp that copies.
     const THREADS: u32 = GROUPS as u32 * 128 + 32;

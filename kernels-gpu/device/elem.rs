@@ -125,13 +125,13 @@ pub trait Elem: ElemInfo {
         Self::from_words([copy::load_shared_b32(from), hi])
     }
 
-    /// Loads one accumulator that another thread block stored in this launch.
+    /// Loads one accumulator that another thread block stored in this launch, zero where `ok` is false.
     #[inline(always)]
-    fn load_acc(addr: u64) -> Self::Acc {
+    fn load_acc(addr: u64, ok: bool) -> Self::Acc {
         if Self::ACC_BYTES == 8 {
-            Self::from_words(global::load_v2_fresh(addr, true))
+            Self::from_words(global::load_v2_fresh(addr, ok))
         } else {
-            Self::from_words([global::load_b32_fresh(addr, true), 0])
+            Self::from_words([global::load_b32_fresh(addr, ok), 0])
         }
     }
 }

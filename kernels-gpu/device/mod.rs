@@ -13,7 +13,7 @@ macro_rules! unroll {
         unroll!(@ $i $n, $body, 0 1 2 3)
     }};
     ($i:ident < $n:expr, $body:block) => {{
-        const { assert!($n <= 8, "straight code for eight steps at the most") };
+        const { assert!($n < 9, "straight code for eight steps at the most") };
         unroll!(@ $i $n, $body, 0 1 2 3 4 5 6 7)
     }};
     (@ $i:ident $n:expr, $body:block, $($k:literal)*) => {{
@@ -25,6 +25,8 @@ macro_rules! unroll {
 }
 
 // A family is a compilation of its own: it should not check the bodies of all the others.
+#[cfg(any(family = "attention", not(target_arch = "nvptx64")))]
+mod attention;
 #[cfg(any(family = "batched", not(target_arch = "nvptx64")))]
 mod batched;
 #[cfg(any(family = "bitmap", not(target_arch = "nvptx64")))]
@@ -61,13 +63,20 @@ mod sddmm;
 mod sddmm_staged;
 #[cfg(any(family = "sddmm_tiles", not(target_arch = "nvptx64")))]
 mod sddmm_tiles;
+#[cfg(any(family = "slicing", not(target_arch = "nvptx64")))]
+mod slicing;
 #[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
 mod softmax;
 #[cfg(any(family = "spmm", family = "batched", not(target_arch = "nvptx64")))]
 mod spmm;
+#[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
+mod staged;
 mod tile;
+#[cfg(any(family = "vectors", not(target_arch = "nvptx64")))]
+mod vectors;
 mod walk;
 #[cfg(any(
+    family = "attention",
     family = "wgmma",
     family = "narrow",
     family = "sampled",

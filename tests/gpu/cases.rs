@@ -91,7 +91,8 @@ pub fn entries() -> Vec<Shape> {
             .collect();
         shapes.push(shape(RAGGED, &lens, 23, &few()));
     }
-    let long = if small() { 1500 } else { 5000 };
+    // Sixteen parts cut at 2048 entries.
+    let long = if small() { 2500 } else { 5000 };
     shapes.push(shape(CUT, &[0, 1, long, 0, 3], long, &few()));
     shapes.push(shape(CUT, &[long, 3, long - 201, 0, 300], long, &VERY_FEW));
     shapes

@@ -243,6 +243,7 @@ fn no_work() -> SpmmParams {
         bias: 0,
         partial: 0,
         counters: 0,
+        spans: 0,
         alpha: 1.0,
         item_count: 0,
         n: 0,

@@ -59,10 +59,7 @@ fn run<T: Scalar>(
 
 fn kept_dense<T: Scalar>(dtype: &str) {
     let Some(gpu) = gpu() else { return };
-    for (i, format) in ["csr", "coo", "ell", "group_coo:g=4"]
-        .into_iter()
-        .enumerate()
-    {
+    for (i, format) in ["csr", "coo", "ell", "groupcoo:4"].into_iter().enumerate() {
         let format: Format = format.parse().unwrap();
         for (m, k, n) in [(3, 5, 8), (65, 130, 24), (200, 129, 64)] {
             let a = matrix::<T>((m, k, 0.3), format, i as u64);

@@ -1,6 +1,7 @@
 //! N:M: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers; NaN where
 //! no slot looks; the same bits every time. The CPU executor runs the same suite.
 
+use super::numbers::alike_and_within;
 use super::rows::force;
 use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, assert_matrix, gpu, small};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
@@ -192,17 +193,9 @@ fn repeats<T: Scalar>(context: &Context, roundoff: f64) {
     let nm = AnySparse::from(a).convert("nm:2:4".parse().unwrap());
     let nm = nm.unwrap();
     for row in rows_of(T::DTYPE) {
-        let first = product(context, row, &nm, &b);
-        for (i, found) in first.iter().enumerate() {
-            let bound = roundoff * exact[i].abs() + size[i] * 2f64.powi(-19) + 2f64.powi(-25);
-            let error = (found.to_f64() - exact[i]).abs();
-            assert!(error <= bound, "{}: {found} for {}", row.name, exact[i]);
-        }
-        for _ in 0..5 {
-            let again = product(context, row, &nm, &b);
-            let bytes = |c: &[T]| bytemuck::cast_slice::<T, u8>(c).to_vec();
-            assert!(bytes(&again) == bytes(&first), "{}", row.name);
-        }
+        alike_and_within(row.name, roundoff, [&exact, &size], || {
+            product(context, row, &nm, &b)
+        });
     }
 }
 

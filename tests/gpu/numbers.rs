@@ -222,3 +222,23 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
     }
     assert_eq!(f32::ONE, 1.0);
 }
+
+/// Six runs give the same bits, and each element is within rounding of the exact sum: of `exact`, whose terms' sizes add up
+/// to `size`.
+pub fn alike_and_within<T: Scalar>(
+    name: &str,
+    roundoff: f64,
+    [exact, size]: [&[f64]; 2],
+    run: impl Fn() -> Vec<T>,
+) {
+    let first = run();
+    for (i, found) in first.iter().enumerate() {
+        let bound = roundoff * exact[i].abs() + size[i] * 2f64.powi(-19) + 2f64.powi(-25);
+        let error = (found.to_f64() - exact[i]).abs();
+        assert!(error <= bound, "{name}: {found} for {}", exact[i]);
+    }
+    for _ in 0..5 {
+        let bytes = |c: &[T]| bytemuck::cast_slice::<T, u8>(c).to_vec();
+        assert!(bytes(&run()) == bytes(&first), "{name}");
+    }
+}

@@ -1,14 +1,13 @@
 //! Products of dense matrices at single entries (SDDMM): every row of the table that computes them against exact
 //! integers, random values within their bound, what NaN and Inf reach, formats, raw addresses, graphs.
 
+mod runs;
+
 use super::numbers::Bound;
-use crate::support::{Rng, gpu, gpu_alone, spread};
-use einsparse::driver::Graph;
+use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, kernels};
-use einsparse::{
-    Context, Error, Operand, Options, Precision, RawSampled, SampledPlan, SparseTensor, Tensor,
-};
+use einsparse::{Context, Operand, Options, Precision, SampledPlan, SparseTensor, Tensor};
 
 /// Columns of S: more than the longest row.
 const COLUMNS: usize = 700;
@@ -355,128 +354,4 @@ fn nan_and_inf_reach_only_entries_of_their_row_and_column() {
     for row in rows() {
         by_dtype!(row, planted(&gpu, row));
     }
-}
-
-#[test]
-fn raw_addresses_write_the_values_and_nothing_around_them() {
-    let Some(gpu) = gpu() else { return };
-    let case = Case::<f32>::integers(&LENS, 40);
-    let (x, y) = (
-        gpu.upload_dense(&case.x).unwrap(),
-        gpu.upload_dense(&case.y).unwrap(),
-    );
-    let s = gpu.upload(case.s.clone()).unwrap();
-    let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let plan = gpu
-        .plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)
-        .unwrap();
-    let entries = case.s.values().len();
-    let guarded = Dense::new([entries + 2 * GAP], vec![77.0f32; entries + 2 * GAP]).unwrap();
-    let out = gpu.upload_dense(&guarded).unwrap();
-    let mut raw = RawSampled {
-        columns: s.columns_address().unwrap(),
-        x: x.address().unwrap(),
-        ldx: 40,
-        y: y.address().unwrap(),
-        ldy: 40,
-        mask: 0,
-        values: out.address().unwrap() + 4 * GAP as u64,
-        alpha: 3.0,
-    };
-    let stream = gpu.stream().unwrap();
-    // SAFETY: the addresses are those of operands of the planned shapes, all alive until the stream is waited for.
-    unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
-    stream.synchronize().unwrap();
-    let found = out.to_dense().unwrap();
-    let (inside, around) = (GAP..GAP + entries, |i: usize| i < GAP || i >= GAP + entries);
-    assert!(
-        (0..found.values().len())
-            .filter(|&i| around(i))
-            .all(|i| found.values()[i] == 77.0)
-    );
-    for (place, &found) in case.places().into_iter().zip(&found.values()[inside]) {
-        assert_eq!(f64::from(found), 3.0 * case.sum(place).0);
-    }
-    raw.ldx = 36;
-    // SAFETY: refused before anything is launched.
-    let narrow = unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err();
-    assert!(
-        narrow.to_string().contains("below its 40 columns"),
-        "{narrow}"
-    );
-    raw.mask = raw.values;
-    // SAFETY: as above.
-    let mask = unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err();
-    assert!(mask.to_string().contains("mask"), "{mask}");
-}
-
-#[test]
-fn a_captured_run_is_replayed() {
-    let Some(gpu) = gpu_alone() else { return };
-    let case = Case::<f16>::integers(&LENS, 64);
-    let (x, y) = (
-        gpu.upload_dense(&case.x).unwrap(),
-        gpu.upload_dense(&case.y).unwrap(),
-    );
-    let mut s = gpu.upload(case.s.clone()).unwrap();
-    let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let plan = gpu
-        .plan_sampled("S[m,n] += X[m,k] * Y[n,k]", &operands, &s)
-        .unwrap();
-    let stream = gpu.stream().unwrap();
-    let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut s, &stream)).unwrap();
-    let mut graph = graph.instantiate().unwrap();
-    for _ in 0..2 {
-        // SAFETY: operands, output and plan live past the wait below.
-        unsafe { graph.launch(stream.raw()) }.unwrap();
-    }
-    stream.synchronize().unwrap();
-    let found = s.to_host().unwrap();
-    let old = case.s.values();
-    for ((place, found), old) in case.places().into_iter().zip(found.values()).zip(old) {
-        let wanted = 2.0 * case.sum(place).0 + old.to_f64();
-        assert_eq!(found.to_f64(), wanted, "{place:?}");
-    }
-}
-
-#[test]
-fn entries_refuse_orders_and_variants_that_are_not_there() {
-    let gpu = gpu();
-    let cpu = Context::cpu();
-    let case = Case::<f32>::integers(&LENS, 8);
-    let context = gpu.as_deref().unwrap_or(&cpu);
-    let x = context.upload_dense(&case.x).unwrap();
-    let y = context
-        .upload_dense(&Dense::<f32>::zeros([8, COLUMNS]).unwrap())
-        .unwrap();
-    let s = context.upload(case.s.clone()).unwrap();
-    let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    match context.plan_sampled("S[m,n] = X[m,k] * Y[k,n]", &operands, &s) {
-        Ok(plan) => {
-            assert_eq!(plan.variant(), "cpu");
-            assert!(plan.choice().candidates.is_empty());
-            let reads = |r: &einsparse::Refusal| r.reason.contains("reads [m,k] and [n,k]");
-            assert!(plan.choice().refused.iter().any(reads));
-        }
-        Err(Error::NoKernel { tried, .. }) => {
-            assert!(tried.iter().any(|r| r.reason == "reads [m,k] and [n,k]"));
-        }
-        Err(other) => panic!("{other}"),
-    }
-    let options = Options {
-        variant: Some("sddmm_nowhere".into()),
-        ..Options::default()
-    };
-    let operands = [("X", (&x).into()), ("Y", (&x).into())];
-    let small = context
-        .upload(Csr::new(spread(&[1; 16], 16), vec![0.0f32; 16]).unwrap())
-        .unwrap();
-    let text = "S[m,n] = X[m,k] * Y[n,k]";
-    let unknown = context
-        .plan_sampled_with(text, &operands, &small, &options)
-        .unwrap_err();
-    assert!(
-        unknown.to_string().contains("no kernel of this name"),
-        "{unknown}"
-    );
 }

@@ -3,7 +3,7 @@
 use super::rows::{force, formats, takes_any};
 use crate::support::{GUARD, Problem, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
-use einsparse::kernels::abi::HALF;
+use einsparse::kernels::abi::{HALF, WINDOW};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, products};
 use einsparse::{Context, Operand};
 
@@ -78,11 +78,15 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
     values
 }
 
-/// Rows that multiply this row of B: those that own an entry in its block column; in the `wgmma` family also their
-/// neighbours among the 64 rows of C that a warpgroup computes together.
+/// Rows that multiply this row of B: those that own an entry in its block column; in the families `wgmma` and `vectors` also their
+/// neighbours among the 64 (8) rows of C that are computed together.
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block.1 as usize;
-    let together = if row.family == "wgmma" { HALF } else { 1 };
+    let together = match row.family {
+        "wgmma" => HALF,
+        "vectors" => WINDOW,
+        _ => 1,
+    };
     let rows = a.shape()[0];
     let owns = |r: usize| {
         a.pattern().columns()[a.pattern().row(r)]

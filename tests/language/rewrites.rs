@@ -25,6 +25,7 @@ const MATRIX: &[&str] = &[
     "blockgroupcoo:32x16",
     "nm:2:4",
     "bitmap",
+    "sell",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo", "groupcoo@1", "groupcoo@2"];
 const GOLDEN: &[(&str, &str, &str, &[&str])] = &[

@@ -9,5 +9,7 @@ mod invariants;
 mod nm;
 mod reorder;
 mod round_trips;
+mod sliced_ell;
 mod speed;
 mod statistics;
+mod vectors;

@@ -4,18 +4,19 @@ use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
     AnySparse, BitmapPattern, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern,
     CscPattern, Csr, CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern,
-    Pattern, convert, f16, reference,
+    Pattern, SlicedEllPattern, convert, f16, reference,
 };
 use proptest::prelude::*;
 
 /// Every format of a matrix, with these parameters.
-fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 10] {
+fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 11] {
     [
         Format::Coo,
         Format::Csr,
         Format::Csc,
         Format::Ell,
         Format::Bitmap,
+        Format::SlicedEll,
         Format::Bsr { block },
         Format::GroupCoo { axis: 0, group },
         Format::GroupCoo { axis: 1, group },
@@ -73,6 +74,13 @@ fn assert_valid<T: Element>(any: &AnySparse<T>) {
             let p = a.pattern();
             let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
             let new = BitmapPattern::new(p.rows(), p.cols(), words, starts);
+            assert_eq!(&new.unwrap(), &**p);
+        }
+        AnySparse::SlicedEll(a) => {
+            let p = a.pattern();
+            let (order, offsets) = (p.order().to_vec(), p.offsets().to_vec());
+            let (windows, columns) = (p.windows().to_vec(), p.columns().to_vec());
+            let new = SlicedEllPattern::new(p.rows(), p.cols(), order, offsets, windows, columns);
             assert_eq!(&new.unwrap(), &**p);
         }
         AnySparse::Nm(a) => {

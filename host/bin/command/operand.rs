@@ -18,7 +18,7 @@ Operands, NAME=SOURCE:
                               pruned weights), blocks:RxC:BxB:DENSITY, rmat:SCALE[:EDGES],
                               banded:N:ENTRIES, poisson2d:XxY, clebsch-gordan:L1xL2xL3, karate
 
-Formats: coo csr csc ell bsr:RxC groupcoo[:G][@AXIS] blockcoo:RxC blockgroupcoo:RxC[:G]
+Formats: coo csr csc ell sell bsr:RxC groupcoo[:G][@AXIS] blockcoo:RxC blockgroupcoo:RxC[:G]
          nm:2:4 bitmap, or auto";
 
 /// One extent of a made-up dense operand.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use einsparse::cost::{Cost, Machine, Work};
 use einsparse::formats::stats::{RowStats, Slots, slots};
+use einsparse::formats::vectors::sampled_steps;
 use einsparse::formats::{CsrPattern, Format};
 use einsparse::plan::Problem;
 use einsparse::registry::{Zeros, block_of};
@@ -44,6 +45,7 @@ pub fn formats() -> Vec<Format> {
         grouped(None),
         grouped(Some(4)),
         grouped(Some(8)),
+        Format::SlicedEll,
     ];
     for side in [16, 32, 64] {
         let block = (side, side);
@@ -64,6 +66,8 @@ pub fn offers<T: Scalar>(
     machine: &Machine,
 ) -> Result<Vec<Offer>> {
     let mut offers = Vec::new();
+    let lens = pattern.offsets().windows(2);
+    let rows: Vec<(u32, u32)> = lens.map(|w| (w[0], w[1] - w[0])).collect();
     for format in formats() {
         let slots = slots(pattern, format)?;
         let block = block_of(&slots.format);
@@ -72,7 +76,12 @@ pub fn offers<T: Scalar>(
             _ => RowStats::of_block_rows(pattern, block)?,
         };
         let area = (block.0 * block.1) as u64;
+        let steps = match block {
+            (1, 1) => sampled_steps(&rows, pattern.columns()),
+            _ => (0, 0),
+        };
         let work = Work {
+            steps,
             items: 1,
             m: pattern.rows(),
             k: pattern.cols(),

@@ -5,10 +5,15 @@ use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
 use crate::cost::{Machine, Samples, predict_samples};
+use crate::einsum::Mode;
 use crate::error::Refusal;
 use crate::indirect::SampledForm;
+use crate::launch::{Places, SampledExtents};
+use crate::panes::chunks;
+use crate::plan::choose::{alignment_of, leading};
 use crate::plan::{Candidate, Choice, Options, Precision};
-use crate::registry::{Dtype, block_of, refuses};
+use crate::registry::{Dtype, Scalar, block_of, refuses};
+use crate::tensor::Operand;
 
 /// An SDDMM by what decides which kernels may run it and what they cost.
 pub(super) struct Sampling<'a> {
@@ -118,6 +123,42 @@ impl Sampling<'_> {
         (!x.is_multiple_of(vector) || !y.is_multiple_of(vector)).then(|| {
             format!("moves {vector} elements at once, rows of X lie {x} apart, rows of Y {y}")
         })
+    }
+}
+
+/// What the choice of a kernel is made by.
+pub(super) fn sampling<'f, T: Scalar>(
+    form: &'f SampledForm,
+    extents: SampledExtents,
+    places: Places<'_>,
+    operands: &[(&str, Operand<'_, T>)],
+    (format, options): (Format, &Options),
+) -> Sampling<'f> {
+    let SampledExtents { m, n, k } = extents;
+    let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
+    let [ldx, ldy] = [&form.x, &form.y].map(|factor| leading(operands, &factor.name, k));
+    let given = options.alignment.unwrap_or(16).max(1);
+    Sampling {
+        form,
+        format,
+        dtype: T::DTYPE,
+        work: Samples {
+            m,
+            n,
+            k,
+            entries: places.runs.total * (places.block.0 * places.block.1) as u64,
+            index_slots: places.columns.len() as u64,
+            chunks: match T::DTYPE {
+                Dtype::F32 if options.precision == Precision::Full => 0,
+                Dtype::F32 | Dtype::F16 | Dtype::Bf16 if places.block == (1, 1) => {
+                    chunks(places.runs, places.columns)
+                }
+                _ => 0,
+            },
+            passes,
+        },
+        distances: [ldx, ldy],
+        alignment: alignment_of(&[k, ldx, ldy, given]),
     }
 }
 

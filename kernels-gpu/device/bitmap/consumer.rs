@@ -10,13 +10,6 @@ use crate::frag;
 /// Squares of 16 columns in a tile, one `wgmma` each.
 const SQUARES: usize = 4;
 
-/// What a lane knows of a stage in front of its values.
-#[derive(Clone, Copy, Default)]
-struct Front {
-    bits: u32,
-    from: [u32; SQUARES],
-}
-
 /// Where this lane finds its own of a stage.
 #[derive(Clone, Copy)]
 struct Own {
@@ -26,11 +19,7 @@ struct Own {
     weights: bits::Weights,
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
-    BitTile<GROUPS, N, ALIGNED, WAY>
-{
-    const PAIRS: bool = WAY == 2;
-
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     #[inline(always)]
     pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
         // The same for all lanes, which ptxas has to see.
@@ -56,54 +45,17 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
             }
             let mut acc = Thin::<N>::zero();
             let mut stage = 0;
-            // The same for all lanes, which ptxas has to see.
-            let stages = warp::shuffle::<32>(piece.stages, 0, u32::MAX);
-            let mut front = Front::default();
-            let mut second = Front::default();
-            let mut ahead = ring;
-            if stages != 0 {
-                front = Self::arrived(p, &mut ahead, own);
-            }
-            if Self::PAIRS && stages > 1 {
-                second = Self::arrived(p, &mut ahead, own);
-            }
-            while Self::PAIRS && stage + 1 < stages {
-                let a = Self::fragments(front, own.weights);
-                let b = Self::fragments(second, own.weights);
-                let first = ring.slot;
-                ring.advance(p.stages);
-                acc.fence();
-                Self::multiply::<E>(&mut acc, first, a);
-                Self::multiply::<E>(&mut acc, ring.slot, b);
-                wgmma::commit();
-                stage += 2;
-                // What is long until the first value is known goes on beside the multiplication.
-                if stage < stages {
-                    front = Self::arrived(p, &mut ahead, own);
-                }
-                if stage + 1 < stages {
-                    second = Self::arrived(p, &mut ahead, own);
-                }
-                // The fragments' registers are read until then.
-                acc.wait::<0>();
-                Self::free(first);
-                Self::free(ring.slot);
-                ring.advance(p.stages);
-            }
-            while stage < stages {
-                let a = Self::fragments(front, own.weights);
+            while stage < piece.stages {
+                barrier::wait(Self::full(ring.slot), ring.parity);
+                let a = Self::fragments(p, ring.slot, own);
                 acc.fence();
                 Self::multiply::<E>(&mut acc, ring.slot, a);
                 wgmma::commit();
-                let slot = ring.slot;
+                // The fragments' registers are read until then; other warpgroups expand meanwhile.
+                acc.wait::<0>();
+                Self::free(ring.slot);
                 ring.advance(p.stages);
                 stage += 1;
-                if stage < stages {
-                    front = Self::arrived(p, &mut ahead, own);
-                }
-                // The fragments' registers are read until then.
-                acc.wait::<0>();
-                Self::free(slot);
             }
             Self::leave::<E>(p, piece, group, &mut acc);
         }
@@ -121,50 +73,24 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
         }
     }
 
-    /// Waits for a stage and looks at it.
-    #[inline(always)]
-    fn arrived(p: &BitmapParams, ring: &mut Ring, at: Own) -> Front {
-        barrier::wait(Self::full(ring.slot), ring.parity);
-        let front = Self::look(p, ring.slot, at);
-        ring.advance(p.stages);
-        front
-    }
-
-    /// This lane's bits of a stage, and where its values of each square start.
-    #[inline(always)]
-    fn look(p: &BitmapParams, slot: u32, at: Own) -> Front {
-        let stage = Self::a(p, slot);
-        let own = copy::load_shared_b32(stage + at.word);
-        let [low, high] = bits::load_shared_v2(stage + at.squares);
-        let values = copy::load_shared_b32(Self::offsets(slot) + at.values);
-        let before = bits_in_front(own);
-        // A byte of `before` and a half of the squares' offsets each.
-        let from =
-            |t: u32, square: u32| values + ((before >> (8 * t) & 0xff) + (square & 0xffff)) * 2;
-        Front {
-            bits: own,
-            from: [
-                from(0, low),
-                from(1, low >> 16),
-                from(2, high),
-                from(3, high >> 16),
-            ],
-        }
-    }
-
     /// The fragments of this warp's slab.
     #[inline(always)]
-    fn fragments(front: Front, w: bits::Weights) -> [[u32; 4]; SQUARES] {
-        let mut a = [[0; 4]; SQUARES];
-        unroll!(t < 4, {
-            let bits = front.bits >> (2 * t);
-            a[t] = if WAY != 1 {
-                bits::expand(w, bits, front.from[t])
-            } else {
-                bits::expand_predicated(w, bits, front.from[t])
-            };
-        });
-        a
+    fn fragments(p: &BitmapParams, slot: u32, at: Own) -> [[u32; 4]; SQUARES] {
+        let stage = Self::a(p, slot);
+        let own = copy::load_shared_b32(stage + at.word);
+        let squares = copy::load_shared_v2(stage + at.squares);
+        let values = copy::load_shared_b32(Self::offsets(slot) + at.values);
+        let w = at.weights;
+        let before = bits_in_front(own);
+        // A byte of `before` and a half of `squares` each.
+        let at =
+            |t: u32, square: u32| values + ((before >> (8 * t) & 0xff) + (square & 0xffff)) * 2;
+        [
+            bits::expand(w, own, at(0, squares[0])),
+            bits::expand(w, own >> 2, at(1, squares[0] >> 16)),
+            bits::expand(w, own >> 4, at(2, squares[1])),
+            bits::expand(w, own >> 6, at(3, squares[1] >> 16)),
+        ]
     }
 
     /// The `wgmma`s of a stage.

@@ -84,9 +84,7 @@ impl BitmapParams {
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
-    BitTile<GROUPS, N, ALIGNED, WAY>
-{
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -136,8 +134,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32> Body
-    for BitTile<GROUPS, N, ALIGNED, WAY>
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Body
+    for BitTile<GROUPS, N, ALIGNED>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {

@@ -27,9 +27,7 @@ impl BitmapParams {
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
-    BitTile<GROUPS, N, ALIGNED, WAY>
-{
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     /// Sums of a whole strip go to C, those of a piece to its slot; who arrives last adds the slots in order.
     #[inline(always)]
     pub(super) fn leave<E: ThinElem>(

@@ -12,9 +12,7 @@ const AHEAD: u32 = 32;
 /// Five at the most.
 type Starts = [u32; 8];
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
-    BitTile<GROUPS, N, ALIGNED, WAY>
-{
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     #[inline(always)]
     pub(super) fn produce(p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.
@@ -107,7 +105,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, const WAY: u32>
                 let low = global::load_b16(from + i as u64 * 2, i < left);
                 low | global::load_b16(from + i as u64 * 2 + 2, i + 1 < left) << 16
             });
-            let swizzled = chunk ^ (row * chunks / 8) % chunks;
+            let swizzled = chunk ^ ((row * chunks / 8) % chunks);
             copy::store_shared_v4(to + (row * chunks + swizzled) * 16, four);
         }
     }

@@ -1,5 +1,7 @@
 //! Values to places by their bits.
 
+use super::copy::load_shared_b16;
+use super::matrix::bytes;
 use super::ptx;
 
 /// The sum of `c` and of the products of the bytes of `a` and `b`.
@@ -24,26 +26,6 @@ fn mad(a: u32, b: u32, c: u32) -> u32 {
         options(pure, nomem, nostack)
     );
     d
-}
-
-/// The four bytes of the eight of `a` (0 to 3) and `b` (4 to 7) that the four digits of `pick` name.
-#[inline(always)]
-fn permute(a: u32, b: u32, pick: u32) -> u32 {
-    let mut d = 0u32;
-    ptx!(
-        "prmt.b32 {d}, {a}, {b}, {pick};",
-        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, pick = in(reg32) pick,
-        options(pure, nomem, nostack)
-    );
-    d
-}
-
-/// Loads 2 bytes from shared memory into the low half; the high half is zero.
-#[inline(always)]
-fn load_shared_b16(from: u32) -> u32 {
-    let mut a = 0u32;
-    ptx!("ld.shared.u16 {a}, [{from}];", a = inout(reg32) a, from = in(reg32) from, options(nostack));
-    a
 }
 
 /// Factors that a loop holds in registers: as constants they would be fetched into uniform ones every time.
@@ -91,39 +73,11 @@ pub fn expand(w: Weights, bits: u32, from: u32) -> [u32; 4] {
             load_shared_b16(dot(bits, weights[1], first)),
             load_shared_b16(dot(bits, weights[2], first)),
         ];
-        [permute(v[0], v[1], pick), permute(v[2], v[3], pick >> 16)]
+        [bytes(v[0], v[1], pick), bytes(v[2], v[3], pick >> 16)]
     };
     let [one, two, three, _] = w.low;
     let [a, b] = pairs(from, low, [one, two, three], mad(low, w.pick[0], ZEROS));
     let [c, d] = pairs(middle, high, w.high, mad(high, w.pick[1], ZEROS));
-    [a, b, c, d]
-}
-
-/// [`expand`] by predicates.
-#[inline(always)]
-pub fn expand_predicated(w: Weights, bits: u32, from: u32) -> [u32; 4] {
-    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
-    ptx!(
-        "{{ .reg .pred p<8>; .reg .b32 t<8>; .reg .b32 h<4>; .reg .b32 q;",
-        "mov.b32 q, {q}; mov.b32 {a}, 0; mov.b32 {b}, 0; mov.b32 {c}, 0; mov.b32 {d}, 0;",
-        "and.b32 t0, {w}, 0x1; setp.ne.u32 p0, t0, 0; and.b32 t1, {w}, 0x100; setp.ne.u32 p1, t1, 0;",
-        "and.b32 t2, {w}, 0x10000; setp.ne.u32 p2, t2, 0; and.b32 t3, {w}, 0x1000000; setp.ne.u32 p3, t3, 0;",
-        "and.b32 t4, {w}, 0x2; setp.ne.u32 p4, t4, 0; and.b32 t5, {w}, 0x200; setp.ne.u32 p5, t5, 0;",
-        "and.b32 t6, {w}, 0x20000; setp.ne.u32 p6, t6, 0; and.b32 t7, {w}, 0x2000000; setp.ne.u32 p7, t7, 0;",
-        "@p0 ld.shared.u16 {a}, [q]; @p0 mad.lo.u32 q, {one}, 2, q;",
-        "@p1 ld.shared.u16 h0, [q]; @p1 mad.lo.u32 q, {one}, 2, q;",
-        "@p2 ld.shared.u16 {b}, [q]; @p2 mad.lo.u32 q, {one}, 2, q;",
-        "@p3 ld.shared.u16 h1, [q]; @p3 mad.lo.u32 q, {one}, 2, q;",
-        "@p4 ld.shared.u16 {c}, [q]; @p4 mad.lo.u32 q, {one}, 2, q;",
-        "@p5 ld.shared.u16 h2, [q]; @p5 mad.lo.u32 q, {one}, 2, q;",
-        "@p6 ld.shared.u16 {d}, [q]; @p6 mad.lo.u32 q, {one}, 2, q;",
-        "@p7 ld.shared.u16 h3, [q];",
-        "@p1 prmt.b32 {a}, {a}, h0, 0x5410; @p3 prmt.b32 {b}, {b}, h1, 0x5410;",
-        "@p5 prmt.b32 {c}, {c}, h2, 0x5410; @p7 prmt.b32 {d}, {d}, h3, 0x5410; }}",
-        a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-        w = in(reg32) bits, q = in(reg32) from, one = in(reg32) w.high[0],
-        options(nostack)
-    );
     [a, b, c, d]
 }
 
@@ -142,18 +96,6 @@ pub fn scan(value: u32) -> u32 {
         options(nostack)
     );
     sum
-}
-
-/// Loads 8 bytes from shared memory.
-#[inline(always)]
-pub fn load_shared_v2(from: u32) -> [u32; 2] {
-    let (mut a, mut b) = (0u32, 0u32);
-    ptx!(
-        "ld.shared.v2.u32 {{{a}, {b}}}, [{from}];",
-        a = inout(reg32) a, b = inout(reg32) b, from = in(reg32) from,
-        options(nostack)
-    );
-    [a, b]
 }
 
 /// Orders this thread's writes to shared memory before what the Tensor Cores and the copy engine read there.

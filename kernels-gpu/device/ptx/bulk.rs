@@ -13,6 +13,16 @@ pub fn load(to: u32, map: u64, x: u32, y: u32, barrier: u32) {
     );
 }
 
+/// The same of a tensor of three axes.
+#[inline(always)]
+pub fn load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {
+    ptx!(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{to}], [{map}, {{{x}, {y}, {z}}}], [{bar}];",
+        to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, z = in(reg32) z,
+        bar = in(reg32) barrier, options(nostack)
+    );
+}
+
 /// Starts the copy of `bytes` neighbouring bytes from global `from` to shared `to`, both aligned to 16 bytes; they
 /// count at `barrier`.
 #[inline(always)]

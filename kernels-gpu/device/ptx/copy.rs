@@ -78,6 +78,18 @@ pub fn store_shared_v2(to: u32, v: [u32; 2]) {
     );
 }
 
+/// Loads 8 bytes from shared memory.
+#[inline(always)]
+pub fn load_shared_v2(from: u32) -> [u32; 2] {
+    let (mut a, mut b) = (0u32, 0u32);
+    ptx!(
+        "ld.shared.v2.u32 {{{a}, {b}}}, [{from}];",
+        a = inout(reg32) a, b = inout(reg32) b, from = in(reg32) from,
+        options(nostack)
+    );
+    [a, b]
+}
+
 /// Loads 16 bytes from shared memory.
 #[inline(always)]
 pub fn load_shared_v4(from: u32) -> [u32; 4] {

@@ -73,6 +73,8 @@ load_two! {
     load_v2 = "ld.global.nc.v2.u32" (pure, readonly, nostack);
     /// 8 bytes that this thread may write later.
     load_own_v2 = "ld.global.v2.u32" (nostack);
+    /// 8 bytes that are read once; what the kernel ahead wrote is seen once that has been waited for.
+    load_v2_once = "ld.global.L1::no_allocate.v2.u32" (nostack);
     /// 8 bytes that other thread blocks may have written in this launch: past L1.
     load_v2_fresh = "ld.global.cg.v2.u32" (nostack);
 }
@@ -82,6 +84,8 @@ load_four! {
     load_v4 = "ld.global.nc.v4.u32" (pure, readonly, nostack);
     /// 16 bytes that are read once: they do not displace B in L1.
     load_v4_stream = "ld.global.nc.L1::no_allocate.v4.u32" (pure, readonly, nostack);
+    /// 16 bytes that are read once; what the kernel ahead wrote is seen once that has been waited for.
+    load_v4_once = "ld.global.L1::no_allocate.v4.u32" (nostack);
     /// 16 bytes that this thread may write later.
     load_own_v4 = "ld.global.v4.u32" (nostack);
     /// 16 bytes that other thread blocks may have written in this launch: past L1.

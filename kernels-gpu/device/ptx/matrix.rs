@@ -127,6 +127,18 @@ pub fn bf16x2_from_f32(lo: f32, hi: f32) -> u32 {
     y
 }
 
+/// Four of the eight bytes of two words, `a`'s first: those that the digits of `which` name, lowest first.
+#[inline(always)]
+pub fn bytes(a: u32, b: u32, which: u32) -> u32 {
+    let mut y = 0u32;
+    ptx!(
+        "prmt.b32 {y}, {a}, {b}, {which};",
+        y = inout(reg32) y, a = in(reg32) a, b = in(reg32) b, which = in(reg32) which,
+        options(pure, nomem, nostack)
+    );
+    y
+}
+
 /// `a * b + c`, rounded once.
 #[inline(always)]
 pub fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
@@ -192,6 +204,14 @@ pub fn log2(x: f32) -> f32 {
 pub fn max_or_nan(a: f32, b: f32) -> f32 {
     let mut y = a;
     ptx!("max.NaN.f32 {y}, {y}, {b};", y = inout(reg32) y, b = in(reg32) b, options(pure, nomem, nostack));
+    y
+}
+
+/// 2 to the power of `x`, to 2 ulp; results below 2^-126 are zero.
+#[inline(always)]
+pub fn exp2_flushed(x: f32) -> f32 {
+    let mut y = 0f32;
+    ptx!("ex2.approx.ftz.f32 {y}, {x};", y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack));
     y
 }
 

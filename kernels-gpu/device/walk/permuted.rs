@@ -30,7 +30,7 @@ impl Walk for Permuted {
     fn entry<E: Elem>(p: &SpmmParams, batch: &Batch, i: usize, exists: bool) -> (u32, E::Acc) {
         let pair = &batch.values[(i / 2) & 3];
         let (column, position) = (pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
-        let raw = E::load::<1>(p.values + position as u64 * E::BYTES as u64, exists);
+        let raw = E::load_own::<1>(p.values + position as u64 * E::BYTES as u64, exists);
         (column, E::get(&raw, 0))
     }
 }

@@ -1,0 +1,167 @@
+//! A tile of 64 x 64: which bit stands for which place, and how tiles are numbered.
+
+/// Rows and columns of a tile.
+pub(crate) const TILE: usize = 64;
+/// Tile rows of a panel, whose tiles at one place along the columns are neighbours in memory.
+pub(crate) const PANEL: usize = 4;
+/// Words of bits of a tile: 4 slabs of 16 rows, a word for each lane.
+pub(crate) const BITS: usize = 128;
+/// Words of a tile: the bits, then 16 offsets of 16 bits.
+pub(crate) const WORDS: usize = BITS + 8;
+/// Slots that the values of a tile are a multiple of.
+pub(crate) const ALIGN: usize = 8;
+
+/// Tiles of a matrix, and how they are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    /// Rows of tiles.
+    pub down: usize,
+    /// Columns of tiles.
+    pub across: usize,
+}
+
+impl Grid {
+    pub fn new(rows: usize, cols: usize) -> Self {
+        Grid {
+            down: rows.div_ceil(TILE),
+            across: cols.div_ceil(TILE),
+        }
+    }
+
+    /// Rows of tiles in a panel.
+    pub fn height(self, panel: usize) -> usize {
+        (self.down - panel * PANEL).min(PANEL)
+    }
+
+    /// Number of the tile at row and column of tiles.
+    pub fn tile(self, down: usize, across: usize) -> usize {
+        let panel = down / PANEL;
+        panel * PANEL * self.across + across * self.height(panel) + down % PANEL
+    }
+
+    /// Row and column of tiles of a tile.
+    pub fn place(self, tile: usize) -> (usize, usize) {
+        let panel = tile / (PANEL * self.across);
+        let within = tile - panel * PANEL * self.across;
+        let height = self.height(panel);
+        (panel * PANEL + within % height, within / height)
+    }
+
+    pub fn tiles(self) -> usize {
+        self.down * self.across
+    }
+}
+
+/// Word and bit of a tile that stand for a row and column of it.
+pub(crate) fn bit_of(row: usize, col: usize) -> (usize, usize) {
+    let (r, c) = (row % 16, col % 16);
+    let lane = r % 8 * 4 + c % 8 / 2;
+    let i = c / 8 * 4 + r / 8 * 2 + c % 2;
+    (row / 16 * 32 + lane, 8 * (i % 4) + 2 * (col / 16) + i / 4)
+}
+
+/// Row and column of a tile that a bit of a word stands for: the inverse of [`bit_of`].
+pub(crate) fn place_of(word: usize, bit: usize) -> (usize, usize) {
+    let (slab, lane, square, i) = (word / 32, word % 32, bit % 8 / 2, bit % 2 * 4 + bit / 8);
+    let row = 16 * slab + lane / 4 + 8 * (i / 2 % 2);
+    let col = 16 * square + 2 * (lane % 4) + i % 2 + 8 * (i / 4);
+    (row, col)
+}
+
+/// A lane's bits of a square.
+pub(crate) fn of_square(word: u32, square: usize) -> u32 {
+    word >> (2 * square) & 0x0303_0303
+}
+
+/// The bit of [`of_square`] that stands for place `i`.
+pub(crate) const fn bit_in_square(i: usize) -> u32 {
+    1 << (8 * (i % 4) + i / 4)
+}
+
+/// The values of a tile in front of those of each square of 16 x 16, and of all of them, from its bits.
+pub(crate) fn square_offsets(bits: &[u32]) -> [u32; 17] {
+    let mut offsets = [0; 17];
+    for slab in 0..4 {
+        for square in 0..4 {
+            let count = |&word: &u32| of_square(word, square).count_ones();
+            let here: u32 = bits[32 * slab..32 * slab + 32].iter().map(count).sum();
+            let at = 4 * slab + square;
+            offsets[at + 1] = offsets[at] + here;
+        }
+    }
+    offsets
+}
+
+/// Calls `visit(row, column, rank)` for each bit that is set, in the order of the values.
+pub(crate) fn for_each_bit(bits: &[u32], mut visit: impl FnMut(usize, usize, usize)) {
+    let mut rank = 0;
+    for slab in 0..4 {
+        for square in 0..4 {
+            for lane in 0..32 {
+                let here = of_square(bits[32 * slab + lane], square);
+                if here == 0 {
+                    continue;
+                }
+                for i in (0..8).filter(|&i| here & bit_in_square(i) != 0) {
+                    let row = 16 * slab + lane / 4 + 8 * (i / 2 % 2);
+                    let col = 16 * square + 2 * (lane % 4) + i % 2 + 8 * (i / 4);
+                    visit(row, col, rank);
+                    rank += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Units of [`ALIGN`] slots that a tile with so many entries takes.
+pub(crate) fn units(entries: usize) -> usize {
+    entries.div_ceil(ALIGN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_place_of_a_tile_has_one_bit() {
+        let mut seen = BTreeSet::new();
+        for row in 0..TILE {
+            for col in 0..TILE {
+                let (word, bit) = bit_of(row, col);
+                assert_eq!(place_of(word, bit), (row, col));
+                assert!(word < BITS && bit < 32 && seen.insert((word, bit)));
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_are_numbered_by_panels() {
+        let grid = Grid::new(64 * 6, 64 * 3);
+        let mut all = BTreeSet::new();
+        for down in 0..6 {
+            for across in 0..3 {
+                let tile = grid.tile(down, across);
+                assert_eq!(grid.place(tile), (down, across));
+                assert!(all.insert(tile));
+            }
+        }
+        assert_eq!(all.last(), Some(&17));
+        assert_eq!(
+            [grid.tile(0, 1), grid.tile(4, 0), grid.tile(4, 1)],
+            [4, 12, 14]
+        );
+    }
+
+    #[test]
+    fn a_full_tile_lists_its_values_in_order() {
+        let offsets = square_offsets(&[u32::MAX; BITS]);
+        assert_eq!(offsets[16], 4096);
+        let mut next = 0;
+        for_each_bit(&[u32::MAX; BITS], |row, col, rank| {
+            assert_eq!((rank, row / 16 * 4 + col / 16), (next, rank / 256));
+            next += 1;
+        });
+        assert_eq!(next, 4096);
+    }
+}

@@ -1,0 +1,41 @@
+//! What a kernel of the family `bitmap` costs. Measured on one H200, benches/NOTES.md.
+
+use einsparse_kernels::table::Row;
+
+use super::{Cost, Machine, Work, sum};
+
+/// Clocks of a scheduler to expand a square of 16 x 16 of an empty A, and of a full one: values that lie further apart meet in the banks
+/// of shared memory.
+const SQUARE_CLOCKS: (f64, f64) = (72.0, 142.0);
+/// List, starts, first copies, and the carry of a strip of 16 columns that is cut.
+const BITMAP_START_US: f64 = 6.0;
+/// What a further part of a strip costs its last one to add, a column.
+const BITMAP_PART_US: f64 = 0.015;
+
+/// Positions are expanded one like the other, however many hold a value; B comes through L2 for every strip.
+pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let (m, k) = (work.m as f64, work.k as f64);
+    let tiles = (work.n as f64 / f64::from(row.columns)).ceil().max(1.0);
+    let strips = (m / f64::from(row.block.0)).ceil();
+    let b = strips * k * tiles * f64::from(row.columns) * row.dtype.bytes() as f64;
+    let gather_us = b / machine.l2 * 1e6;
+    let squares = (m / 16.0).ceil() * (k / 16.0).ceil() * tiles;
+    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
+    // Rows of B element by element are a warp's work of its own.
+    let slow = if row.vector == 1 { 6.0 } else { 1.0 };
+    let density = (work.entries as f64 / (m * k).max(1.0)).min(1.0);
+    let (empty, full) = SQUARE_CLOCKS;
+    let clocks = empty + (full - empty) * density;
+    let expand = slow * squares * clocks / machine.issue;
+    let resident = f64::from(machine.multiprocessors * row.min_blocks);
+    let parts = (resident / (strips * tiles)).max(1.0);
+    let carry_us = BITMAP_START_US + parts * f64::from(row.columns) * BITMAP_PART_US;
+    // What A would take as a bitmap, whatever it is stored in now.
+    let words = (work.m.div_ceil(64) * work.k.div_ceil(64) * 137) as u64;
+    let work = &Work {
+        index_slots: words,
+        ..*work
+    };
+    let compute_us = expand.max(arithmetic) * 1e6 + carry_us;
+    sum(work, machine, row.dtype, [gather_us, compute_us, 0.0])
+}

@@ -1,0 +1,145 @@
+//! What the family `spmm` will cost: fitted to 80 cases of DLMC and of graphs with all rows of the table (benches/NOTES.md).
+
+use einsparse_kernels::abi::{BUNDLED_THREADS, WalkKind};
+use einsparse_kernels::table::Row;
+
+use super::{Cost, Machine, Work, row_limit};
+use crate::worklist::Runs;
+
+/// What is left of a launch when the list of items is read while the kernel ahead ends.
+const LAUNCH_US: f64 = 0.5;
+/// One burst of gathers, from address to arithmetic.
+const BURST_US: f64 = 0.41;
+/// What every work item costs in dependent loads and stores: item, entries, first gather, result.
+const ITEM_US: f64 = 0.73;
+/// Adding the parts of a shared item, for every doubling of their number.
+const JOIN_US: f64 = 0.27;
+/// Waves of items from which on they blend.
+const WAVES: f64 = 1.5;
+/// Share of the issue slots that the gather loop reaches.
+const ISSUE_SHARE: f64 = 0.77;
+/// Instructions of a segment for an entry; for one of its vectors beside one for each element; for a row.
+const ENTRY_ISSUES: f64 = 1.5;
+const VECTOR_ISSUES: f64 = 17.0;
+const ROW_ISSUES: f64 = 6.0;
+/// How often the sectors of A are read for each column tile: bursts are shorter than sectors, and their lines do not stay.
+const ENTRY_READS: f64 = 6.0;
+/// What a narrower piece than a line costs L2, for each line over the piece.
+const NARROW: f64 = 0.29;
+/// What rows that share B on a multiprocessor save.
+const SHARED: f64 = 0.14;
+/// Density x rows of a multiprocessor at which they do.
+const SHARING: f64 = 0.042;
+/// A row in a bundle beside its entries, in entries.
+const ROW_ENTRIES: u64 = 6;
+
+/// The four times overlap nearly in full: their fourth-power mean.
+pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let lanes = f64::from(row.threads / (row.items * row.parts));
+    let vector = f64::from(row.vector);
+    let repeat = f64::from(row.columns) / lanes / vector;
+    let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
+    let element = row.dtype.bytes() as f64;
+    let (entries, rows) = (work.entries as f64, work.m as f64);
+    let sectors = (work.n as f64 * element / 32.0).ceil() * 32.0;
+    let bytes = entries * (sectors + ENTRY_READS * (element + 4.0) * tiles);
+    let bytes_us = bytes / gather_rate(row, work, machine) * 1e6;
+    let width = (work.n as f64).min(f64::from(row.columns)) * element;
+    // Registers are written at 128 bytes a clock and multiprocessor.
+    let lines_us = entries * tiles * width / 128.0 / (machine.issue / 4.0) * 1e6;
+    let convert = if element < 4.0 { vector } else { 0.0 };
+    let per_entry = ENTRY_ISSUES + repeat * (VECTOR_ISSUES + vector + convert);
+    let per_row = (ROW_ISSUES + 2.0 * repeat * vector) * f64::from(row.parts);
+    let issues = (entries * per_entry + rows * per_row) * tiles * lanes / 32.0;
+    let compute_us = issues / (machine.issue * ISSUE_SHARE) * 1e6;
+    let latency_us = chain(row, work, machine, tiles);
+    let gather_us = bytes_us.hypot(lines_us);
+    let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;
+    let fourth = [hbm_us, gather_us, compute_us, latency_us].map(|t| t.powi(4));
+    Cost {
+        us: LAUNCH_US + fourth.iter().sum::<f64>().sqrt().sqrt(),
+        hbm_us,
+        gather_us,
+        compute_us,
+        latency_us,
+    }
+}
+
+/// Bytes per second at which rows of B arrive: from L2, or from HBM where a column tile of B does not fit. Column tiles come one
+/// after the other. Both move whole lines, L2 the better.
+fn gather_rate(row: &Row, work: &Work, machine: &Machine) -> f64 {
+    let width = work.n.min(row.columns as usize) as f64 * row.dtype.bytes() as f64;
+    // A part of L2 serves B; A and C stream through the rest.
+    let hit = (0.6 * machine.l2_bytes as f64 / (work.k as f64 * width).max(1.0)).min(1.0);
+    let pieces = (128.0 / width.max(1.0)).clamp(1.0, 4.0);
+    let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
+    let density = work.entries as f64 / (work.m as f64 * work.k as f64).max(1.0);
+    let held = f64::from(row.min_blocks * row.items);
+    let there = held.min(work.m as f64 * tiles / f64::from(machine.multiprocessors));
+    let near = machine.l2 * (1.0 + SHARED * (density * there / SHARING).min(1.0));
+    1.0 / (hit * (1.0 + NARROW * (pieces - 1.0)) / near + (1.0 - hit) * pieces / machine.hbm)
+}
+
+/// Dependent steps: waves of items one after the other, each a chain of bursts; at least the longest item. Bundles are a chain
+/// of bursts alone.
+fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
+    let rows = work.m.max(1) as u64;
+    let items = resident(row, machine) as f64;
+    if is_bundled(
+        row,
+        [work.entries, work.longest, rows],
+        tiles as u64,
+        machine,
+    ) {
+        let share = (work.entries + ROW_ENTRIES * rows) as f64 * tiles / items;
+        return share / f64::from(row.burst) * BURST_US;
+    }
+    let step = f64::from(row.burst * row.parts);
+    let limit = row_limit(row, work.entries, work.m, work.n, machine);
+    let fixed = ITEM_US + JOIN_US * f64::from(row.parts).log2();
+    let longest = fixed + (work.longest.min(u64::from(limit)) as f64 / step).ceil() * BURST_US;
+    let mean = fixed + (work.entries as f64 / rows as f64 / step + 0.5) * BURST_US;
+    let waves = work.m as f64 * tiles / items;
+    match waves {
+        w if w <= 1.0 => longest,
+        w if w <= WAVES => longest.max(w.ceil() * mean),
+        w => longest.max(w * mean),
+    }
+}
+
+/// Segments of lanes, or groups of them, that the machine holds at once.
+fn resident(row: &Row, machine: &Machine) -> u64 {
+    u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1)
+}
+
+/// Whether neighbouring rows are bundled: rows are many and short. Even rows of 16-bit elements are faster one by one.
+fn is_bundled(
+    row: &Row,
+    [entries, longest, rows]: [u64; 3],
+    tiles: u64,
+    machine: &Machine,
+) -> bool {
+    let takes = row.walk != WalkKind::Block && row.parts == 1 && row.threads == BUNDLED_THREADS;
+    let even = row.dtype.bytes() == 2 && longest * rows <= 4 * entries;
+    takes && !even && entries <= 64 * rows && rows * tiles >= 2 * resident(row, machine)
+}
+
+/// Entries of the longest row in a bundle: pieces and their sums are then of one length on the hubs of R-MAT.
+pub const BUNDLED_ROW: u32 = 192;
+
+/// Weight of a bundle of short rows, in entries, or `None` where each row is an item of its own: rows are many and short.
+/// Bundles are a quarter of what a resident segment of lanes does in all, so that all end together.
+pub fn bundle_weight(row: &Row, runs: &Runs, n: usize, machine: &Machine) -> Option<u32> {
+    let rows = runs.rows.len() as u64;
+    let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
+    if !is_bundled(
+        row,
+        [runs.total, u64::from(runs.longest), rows],
+        tiles,
+        machine,
+    ) {
+        return None;
+    }
+    let share = (runs.total + ROW_ENTRIES * rows) * tiles / (4 * resident(row, machine));
+    Some(share.clamp(24, 96) as u32)
+}

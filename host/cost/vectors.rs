@@ -1,0 +1,34 @@
+//! The family `vectors`: windows of eight rows, one after the other.
+
+use einsparse_kernels::table::Row;
+
+use super::{Cost, Machine, Work, sum};
+
+/// A window of the `vectors` family beside its steps: its head, first records, first rows of B, and its rows of C.
+const WINDOW_US: f64 = 1.6;
+/// One step when few warps work, and what it takes longer when all do.
+const VECTOR_STEP_US: f64 = 0.5;
+const CROWDED_STEP_US: f64 = 0.55;
+
+/// Warps take windows one after the other, and their steps; every vector's row of B comes from L2.
+pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let (steps, longest) = (work.steps.0 as f64, work.steps.1 as f64);
+    let element = row.dtype.bytes() as f64;
+    let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
+    let (parts, windows) = (f64::from(row.parts), (work.m as f64 / 8.0).ceil());
+    let b = (work.k * work.n) as f64 * element;
+    let hit = (0.6 * machine.l2_bytes as f64 / b.max(1.0)).min(1.0);
+    let bytes = 16.0 * steps * (work.n as f64 * element / 32.0).ceil() * 32.0;
+    // Where rows share columns, windows that run side by side do too, and a B that does not fit streams through L2 once.
+    let alone = (16.0 * steps / (work.entries as f64).max(1.0)).min(1.0);
+    let missing = (1.0 - hit) * (alone * bytes + (1.0 - alone) * b);
+    let gather_us = (bytes / machine.l2 + missing / machine.hbm) * 1e6;
+    let resident = f64::from(machine.multiprocessors * row.min_blocks * row.threads / 32);
+    let waves = windows * tiles * parts / resident;
+    let step_us = VECTOR_STEP_US + CROWDED_STEP_US * waves.min(1.0);
+    let uneven = if row.parts > 1 { 0.5 } else { 0.0 };
+    let mean_us = WINDOW_US + (steps / windows.max(1.0) / parts + uneven) * step_us;
+    let longest_us = WINDOW_US + (longest / parts).ceil() * step_us;
+    let latency_us = longest_us.max(waves * mean_us);
+    sum(work, machine, row.dtype, [gather_us, 0.0, latency_us])
+}

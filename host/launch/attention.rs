@@ -1,0 +1,217 @@
+//! A kernel of the `attention` family: masks as tiles of keys, tensor maps of queries, keys and values.
+
+use einsparse_kernels::abi::{
+    ATTENTION_PIECE, AttentionParams, HALF, KeyTile, MapWords, Queries, STRIP, attention_partial,
+};
+use einsparse_kernels::table::Row;
+
+use super::maps::{Heads, heads_map};
+use super::turns::Turns;
+use super::{config, refused, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::error::Result;
+use crate::queries::Work;
+
+/// A matrix for each head in device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawHeads {
+    /// Address of the first element; a multiple of 16 bytes.
+    pub address: u64,
+    /// Elements from one head to the next, a multiple of 8.
+    pub head: usize,
+    /// Elements from one row to the next, a multiple of 8.
+    pub row: usize,
+}
+
+/// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention). Elements of a row are neighbours; heads
+/// and rows may be in either order: `[heads, rows, d]` or `[rows, heads, d]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawAttention {
+    /// Queries, m rows a head.
+    pub q: RawHeads,
+    /// Keys, n rows a key head.
+    pub k: RawHeads,
+    /// Values, n rows a key head.
+    pub v: RawHeads,
+    /// Output, m rows a head.
+    pub out: RawHeads,
+    /// Natural logarithms of the sums of exponentials, f32 `[heads, m]`; 0 without.
+    pub log_sum: u64,
+}
+
+/// Extents of an attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AttentionExtents {
+    pub heads: usize,
+    pub key_heads: usize,
+    pub m: usize,
+    pub n: usize,
+    pub d: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct AttentionLaunch {
+    /// End of the last run: partial sums are one workspace, so the next run waits for it.
+    turns: Turns,
+    row: &'static Row,
+    function: Function,
+    extents: AttentionExtents,
+    scale: f32,
+    work: DeviceMemory,
+    tiles: DeviceMemory,
+    masks: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    zeros: DeviceMemory,
+    rounds: u32,
+    blocks: u32,
+    slots: u32,
+}
+
+impl AttentionLaunch {
+    pub(crate) fn new(
+        device: &Device,
+        row: &'static Row,
+        extents: AttentionExtents,
+        scale: f64,
+        work: &Work,
+    ) -> Result<Self> {
+        for (what, value) in [
+            ("queries", extents.m),
+            ("keys", extents.n),
+            ("heads", extents.heads),
+        ] {
+            within(what, value, i32::MAX as usize - STRIP)?;
+        }
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let chunks = row.columns as usize / HALF;
+        let partial = work.slots as usize * 2 * attention_partial(chunks);
+        Ok(AttentionLaunch {
+            turns: Turns::new()?,
+            row,
+            function,
+            extents,
+            scale: (scale * std::f64::consts::LOG2_E) as f32,
+            work: device.upload(query_words(&work.queries))?,
+            tiles: device.upload(tile_words(&work.tiles))?,
+            masks: device.upload(&work.masks)?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(work.counters as usize * 8)?,
+            zeros: device.zeros(128)?,
+            rounds: (work.queries.len() / work.blocks.max(1)) as u32,
+            blocks: work.blocks as u32,
+            slots: work.slots,
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    /// Device bytes of the mask as the kernel reads it, and of partial sums.
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = self.work.bytes() + self.tiles.bytes() + self.masks.bytes();
+        lists + self.partial.bytes() + self.counters.bytes()
+    }
+
+    /// Queues the kernel.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned extents and element type until the work is done.
+    pub(crate) unsafe fn run(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
+        let AttentionExtents { m, n, heads, d, .. } = self.extents;
+        for (name, given, rows) in [
+            ("q", &raw.q, m),
+            ("k", &raw.k, n),
+            ("v", &raw.v, n),
+            ("out", &raw.out, m),
+        ] {
+            given.check(name, rows, d)?;
+        }
+        if self.blocks == 0 || heads == 0 {
+            return Ok(());
+        }
+        let params = self.params(raw)?;
+        self.function.context().set_current()?;
+        let config = config(self.row, [self.blocks, 1, 1]);
+        self.turns.queue(self.slots > 0, stream, || {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, &params) }
+        })
+    }
+
+    fn params(&self, raw: &RawAttention) -> Result<AttentionParams> {
+        let AttentionExtents {
+            heads,
+            key_heads,
+            m,
+            n,
+            ..
+        } = self.extents;
+        let bytes = self.row.dtype.bytes();
+        Ok(AttentionParams {
+            q_map: self.map(raw.q, heads, m)?,
+            k_map: self.map(raw.k, key_heads, n)?,
+            v_map: self.map(raw.v, key_heads, n)?,
+            work: self.work.address(),
+            tiles: self.tiles.address(),
+            masks: self.masks.address(),
+            out: raw.out.address,
+            log_sum: raw.log_sum,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            out_head: raw.out.head as u64 * bytes as u64,
+            out_row: small("bytes of a row of the output", raw.out.row * bytes)?,
+            m: small("queries", m)?,
+            rounds: self.rounds,
+            scale: self.scale,
+        })
+    }
+
+    fn map(&self, given: RawHeads, heads: usize, rows: usize) -> Result<MapWords> {
+        let heads = Heads {
+            address: given.address,
+            extents: [self.extents.d, rows, heads],
+            strides: [given.row, given.head],
+        };
+        heads_map(self.row.dtype, &heads, [HALF, ATTENTION_PIECE], &self.zeros)
+    }
+}
+
+impl RawHeads {
+    fn check(&self, name: &str, rows: usize, d: usize) -> Result<()> {
+        if !self.address.is_multiple_of(16)
+            || !self.head.is_multiple_of(8)
+            || !self.row.is_multiple_of(8)
+        {
+            let reason = format!(
+                "address {:#x} must be a multiple of 16 bytes, strides {} and {} multiples of 8 elements",
+                self.address, self.head, self.row
+            );
+            return Err(refused(name, reason));
+        }
+        if rows > 1 && self.row < d {
+            let reason = format!("rows are {} elements apart, and {d} long", self.row);
+            return Err(refused(name, reason));
+        }
+        Ok(())
+    }
+}
+
+/// Queries as rows of words that the driver module copies.
+fn query_words(list: &[Queries]) -> &[[u32; 8]] {
+    const { assert!(size_of::<Queries>() == 32) };
+    // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
+    unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+}
+
+/// Tiles as rows of words.
+fn tile_words(list: &[KeyTile]) -> &[[u32; 4]] {
+    const { assert!(size_of::<KeyTile>() == 16) };
+    // SAFETY: a `repr(C)` struct of four u32, without padding (asserted above).
+    unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
+}

@@ -1,0 +1,162 @@
+//! A kernel of the family `staged`: rows and windows of the slices, a tensor map of B.
+
+use std::sync::Arc;
+
+use einsparse_formats::{PAD, SlicedEllPattern};
+use einsparse_kernels::abi::{EMPTY_ROW, FLAG_VECTORS, K_TILE, STAGED_COLUMNS, StagedParams};
+use einsparse_kernels::table::Row;
+
+use super::maps::{Flat, tensor_map};
+use super::{
+    Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, refused, small, within,
+};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::worklist::Runs;
+
+/// A kernel chosen for one pattern.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    row: &'static Row,
+    function: Function,
+    form: SpmmForm,
+    extents: Extents,
+    runs: Arc<Runs>,
+    pattern: Arc<SlicedEllPattern>,
+    offsets: DeviceMemory,
+    windows: DeviceMemory,
+    rows: DeviceMemory,
+    slices: u32,
+    grid: [u32; 3],
+}
+
+/// The rows of all lanes, those without entries marked.
+fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
+    let of = |&row: &u32| match row {
+        PAD => PAD,
+        row if runs.rows[row as usize].1 == 0 => row | EMPTY_ROW,
+        row => row,
+    };
+    order.iter().map(of).collect()
+}
+
+impl Staged {
+    pub(super) fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        (runs, pattern): (&Arc<Runs>, &Arc<SlicedEllPattern>),
+    ) -> Result<Self> {
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let Extents { m, k, n, .. } = extents;
+        within("rows of A", m, MAX_GRID_X)?;
+        for (what, value) in [("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - K_TILE)?;
+        }
+        let tiles = n.div_ceil(STAGED_COLUMNS);
+        within("column tiles", tiles, MAX_GRID_Y)?;
+        let slices = small("slices of A", pattern.offsets().len() - 1)?;
+        Ok(Staged {
+            row,
+            function,
+            form,
+            extents,
+            offsets: device.upload(pattern.offsets())?,
+            windows: device.upload(pattern.windows())?,
+            rows: device.upload(&marked(pattern.order(), runs))?,
+            runs: Arc::clone(runs),
+            pattern: Arc::clone(pattern),
+            slices,
+            grid: [slices.div_ceil(row.items), tiles as u32, 1],
+        })
+    }
+
+    pub(super) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    /// The same rows in the same slots, and the same windows: local columns come with a run.
+    pub(super) fn fits(&self, runs: &Arc<Runs>, windows: Option<&[u32]>) -> bool {
+        Arc::ptr_eq(&self.runs, runs)
+            || (*self.runs == **runs && windows == Some(self.pattern.windows()))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.offsets.bytes() + self.windows.bytes() + self.rows.bytes()
+    }
+
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            self.slices,
+            SlicedEllPattern::SLICE,
+            self.pattern.windows().len() / 2,
+            self.grid[0],
+            self.grid[1],
+            self.row.threads,
+            self.row.shared_bytes,
+            self.bytes()
+        )
+    }
+
+    /// # Safety
+    /// As [`super::Launch::run`].
+    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        if self.grid[0] == 0 || self.grid[1] == 0 {
+            return Ok(());
+        }
+        self.function.context().set_current()?;
+        let config = config(self.row, self.grid);
+        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+        // owned by self, whose memory the driver frees only after the work.
+        unsafe { self.function.launch(&config, stream, &params) }
+    }
+
+    fn params(&self, raw: &RawSpmm) -> Result<StagedParams> {
+        let Extents { k, n, .. } = self.extents;
+        let element = self.row.dtype.bytes();
+        let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
+        for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
+            if address % 16 != 0 {
+                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
+                return Err(refused(name, reason));
+            }
+        }
+        aligned(self.row, "B", raw.b, raw.ldb)?;
+        let whole = [raw.ldc, n]
+            .iter()
+            .all(|x| (x * element).is_multiple_of(16));
+        if whole && raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16) {
+            flags |= FLAG_VECTORS;
+        }
+        let b = Flat {
+            address: raw.b,
+            extents: [n, k],
+            leading: raw.ldb,
+        };
+        let tile = [STAGED_COLUMNS, K_TILE];
+        Ok(StagedParams {
+            b_map: tensor_map(self.row.dtype, &b, tile, 0, &self.offsets)?,
+            offsets: self.offsets.address(),
+            windows: self.windows.address(),
+            rows: self.rows.address(),
+            columns: raw.columns,
+            values: raw.values,
+            c: raw.c,
+            bias: raw.bias,
+            alpha: raw.alpha,
+            slices: self.slices,
+            tiles: small("tiles of B", k.div_ceil(K_TILE))?,
+            n: small("columns of B", n)?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            flags,
+            reserved: 0,
+        })
+    }
+}

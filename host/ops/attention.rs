@@ -1,0 +1,289 @@
+//! Attention at the entries of a mask.
+
+mod masks;
+
+use crate::context::Context;
+use crate::cpu::attention::{HostAttention, HostHeads};
+use crate::device::Stream;
+use crate::driver::RawStream;
+use crate::error::{Error, Result};
+use crate::launch::{AttentionExtents, AttentionLaunch, RawAttention, RawHeads};
+use crate::queries::{Mask, Tiles, Work};
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, Tensor};
+use masks::{OwnMask, choose, extents, hidden};
+
+/// Extents, factor and hidden keys of a [`SparseAttention`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttentionOptions {
+    /// Heads of queries and of the output. What a batch has of them follows each other.
+    pub heads: usize,
+    /// Heads of keys and values, each shared by as many neighbouring heads of queries; `None`: as many as those.
+    pub key_heads: Option<usize>,
+    /// Elements of a query: 64 or 128 on a GPU.
+    pub dim: usize,
+    /// Factor of the scores, above 0; `None`: 1 / sqrt(dim).
+    pub scale: Option<f64>,
+    /// Hide keys above their query + this offset: 0 leaves the diagonal and what is below it.
+    pub causal: Option<i64>,
+    /// Hide keys from a length on. One length for each head, or for each of so many equal parts of the heads that follow
+    /// each other, such as the items of a batch.
+    pub lengths: Option<Vec<usize>>,
+}
+
+/// `O = softmax(scale Q K^T at the mask's entries) V` for many heads in one kernel: no score is ever in memory. The mask, `[m,
+/// n]`, is a matrix in row order: single entries (CSR, COO, ELL, GroupCOO by rows) or blocks (BSR, BlockCOO, BlockGroupCOO), all
+/// of whose elements inside the matrix are entries. Its values are not looked at. One mask serves all heads, or each head has
+/// its own. Planned once; the same bits every time.
+///
+/// Sums in f32, softmax in f32, weights rounded to the element type in front of the product with V, as in FlashAttention
+/// (arXiv 2205.14135); the CPU computes in f64. A query without entries, or none of whose scores is above -Inf, gets zeros. A NaN
+/// or +Inf among a query's scores makes its output NaN. On a GPU a NaN or Inf in V makes NaN of all queries of the same 64
+/// that have an entry among the same 128 gathered keys (`zeros = Dense`); in K and Q it reaches their entries only.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::ops::{AttentionOptions, SparseAttention};
+/// let ctx = Context::cpu();
+/// // The first query sees the first key only, the second one both.
+/// let pattern = CsrPattern::new(2, 2, vec![0, 1, 3], vec![0, 0, 1])?;
+/// let mask = ctx.upload(Csr::new(pattern, vec![1.0f32; 3])?)?;
+/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let attention = SparseAttention::new(&ctx, &[&mask], &options)?;
+/// let q = ctx.upload_dense(&Dense::new([1, 2, 1], vec![1.0, 1.0])?)?;
+/// let k = ctx.upload_dense(&Dense::new([1, 2, 1], vec![0.0, 3f32.ln()])?)?;
+/// let v = ctx.upload_dense(&Dense::new([1, 2, 1], vec![4.0, 8.0])?)?;
+/// let mut out = ctx.zeros(&[1, 2, 1])?;
+/// let stream = ctx.stream()?;
+/// attention.run([&q, &k, &v], &mut out, None, &stream)?;
+/// stream.synchronize()?;
+/// let out = out.to_dense()?;
+/// assert!(out.values().iter().zip([4.0, 7.0]).all(|(o, wanted)| (o - wanted).abs() < 1e-5));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SparseAttention<T> {
+    context: Context,
+    extents: AttentionExtents,
+    scale: f64,
+    masks: Vec<OwnMask>,
+    /// Which of the masks each head has.
+    of_head: Vec<usize>,
+    launch: Option<AttentionLaunch>,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Scalar> SparseAttention<T> {
+    /// Attention at the entries of `masks`: one for all heads, or one for each.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that is not
+    /// a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for another type
+    /// than f16 and bf16 or another `dim` than 64 and 128; [`Error::Overflow`] past 2^32 tiles.
+    pub fn new(
+        context: &Context,
+        masks: &[&SparseTensor<T>],
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        Self::with_variant(context, masks, options, None)
+    }
+
+    /// [`SparseAttention::new`] with the kernel of this name.
+    ///
+    /// # Errors
+    /// As [`SparseAttention::new`]; [`Error::NoKernel`] where the kernel does not fit.
+    pub fn with_variant(
+        context: &Context,
+        masks: &[&SparseTensor<T>],
+        options: &AttentionOptions,
+        variant: Option<&str>,
+    ) -> Result<Self> {
+        let extents = extents(masks, options)?;
+        let scale = options
+            .scale
+            .unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
+        if !(scale > 0.0 && scale.is_finite()) {
+            return Err(refused("scale", format!("is {scale}, not above 0")));
+        }
+        for mask in masks {
+            let here = match (context.device(), mask.device()) {
+                (None, None) => true,
+                (Some(device), Some(arrays)) => arrays.device.is_same(device),
+                _ => false,
+            };
+            if !here {
+                return Err(refused("mask", "lies in another context".into()));
+            }
+        }
+        let (masks, of_head) = hidden(masks, options, extents)?;
+        let mut planned = SparseAttention {
+            context: context.clone(),
+            extents,
+            scale,
+            masks,
+            of_head,
+            launch: None,
+            element: std::marker::PhantomData,
+        };
+        if let Some(device) = context.device() {
+            let row = choose::<T>(options.dim, variant)?;
+            let tiles: Vec<Tiles> = (0..planned.masks.len())
+                .map(|mask| Tiles::new(planned.mask(mask)))
+                .collect::<Result<_>>()?;
+            let blocks = device.machine().multiprocessors as usize;
+            let work = Work::new(&tiles, &planned.of_head, extents.key_heads, blocks)?;
+            drop(tiles);
+            planned.launch = Some(AttentionLaunch::new(device, row, extents, scale, &work)?);
+        }
+        Ok(planned)
+    }
+
+    /// The kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", |l| l.row().name)
+    }
+
+    /// Device bytes beside the operands: the masks as the kernel reads them, and partial sums.
+    pub fn workspace_bytes(&self) -> usize {
+        self.launch.as_ref().map_or(0, AttentionLaunch::bytes)
+    }
+
+    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; the natural
+    /// logarithms of the sums of exponentials, which a gradient wants, into `log_sum`, `[heads, m]`, -Inf where a query has
+    /// no entry. On a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
+    ///
+    /// # Errors
+    /// Tensors of another shape or context than planned; output untouched.
+    pub fn run(
+        &self,
+        [q, k, v]: [&Tensor<T>; 3],
+        out: &mut Tensor<T>,
+        log_sum: Option<&mut Tensor<f32>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let AttentionExtents {
+            heads,
+            key_heads,
+            m,
+            n,
+            d,
+        } = self.extents;
+        self.check("q", q, &[heads, m, d])?;
+        self.check("k", k, &[key_heads, n, d])?;
+        self.check("v", v, &[key_heads, n, d])?;
+        self.check("out", out, &[heads, m, d])?;
+        if let Some(log_sum) = &log_sum {
+            self.check("log_sum", log_sum, &[heads, m])?;
+            if log_sum.leading() != m {
+                let reason = format!("has rows {} elements apart, not {m}", log_sum.leading());
+                return Err(refused("log_sum", reason));
+            }
+        }
+        if let Some(device) = self.context.device() {
+            if !stream.belongs_to(device) {
+                return Err(refused("stream", "belongs to another context".into()));
+            }
+            let raw = RawAttention {
+                q: raw(q, m),
+                k: raw(k, n),
+                v: raw(v, n),
+                out: raw(out, m),
+                log_sum: log_sum.and_then(|l| l.address()).unwrap_or(0),
+            };
+            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is
+            // freed only after the work queued on the context.
+            return unsafe { self.run_raw(&raw, stream.raw()) };
+        }
+        self.run_on_host([q, k, v], out, log_sum);
+        Ok(())
+    }
+
+    fn run_on_host(
+        &self,
+        operands: [&Tensor<T>; 3],
+        out: &mut Tensor<T>,
+        log_sum: Option<&mut Tensor<f32>>,
+    ) {
+        let [q, k, v] = operands.map(|tensor| HostHeads {
+            values: tensor.host().unwrap_or(&[]),
+            leading: tensor.leading(),
+        });
+        let attention = HostAttention {
+            q,
+            k,
+            v,
+            masks: self.of_head.iter().map(|&mask| self.mask(mask)).collect(),
+            key_heads: self.extents.key_heads,
+            d: self.extents.d,
+            scale: self.scale,
+        };
+        let leading = out.leading();
+        let log_sum = log_sum.and_then(Tensor::host_mut);
+        attention.run(out.host_mut().unwrap_or(&mut []), leading, log_sum);
+    }
+
+    /// On raw device addresses and a raw stream, for users of other CUDA crates.
+    ///
+    /// # Safety
+    /// The addresses hold matrices of the planned extents and element type, in the primary context of the GPU, until the
+    /// work is done; `stream` is a stream of that context, which this call makes current on the thread.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for addresses and strides that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
+    pub unsafe fn run_raw(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
+        self.context.expect_device()?;
+        match &self.launch {
+            // SAFETY: the caller's promise.
+            Some(launch) => unsafe { launch.run(raw, stream) },
+            None => Ok(()),
+        }
+    }
+
+    fn mask(&self, index: usize) -> Mask<'_> {
+        let own = &self.masks[index];
+        Mask {
+            runs: &own.runs,
+            columns: &own.columns,
+            block: own.block,
+            shape: [self.extents.m, self.extents.n],
+            causal: own.causal,
+            length: own.length,
+        }
+    }
+
+    fn check<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, shape: &[usize]) -> Result<()> {
+        if tensor.shape() != shape {
+            return Err(Error::Shape {
+                index: name.into(),
+                left: format!("planned with {shape:?}"),
+                right: format!("run with {:?}", tensor.shape()),
+            });
+        }
+        let here = match (self.context.device(), tensor.device()) {
+            (None, None) => true,
+            (Some(device), Some(own)) => own.is_same(device),
+            _ => false,
+        };
+        match here {
+            true => Ok(()),
+            false => Err(refused(name, "lies in another context".into())),
+        }
+    }
+}
+
+/// A tensor of heads, `rows` each.
+fn raw<T: Scalar>(tensor: &Tensor<T>, rows: usize) -> RawHeads {
+    RawHeads {
+        address: tensor.address().unwrap_or(0),
+        head: rows * tensor.leading(),
+        row: tensor.leading(),
+    }
+}
+
+fn refused(name: &str, reason: String) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason,
+    }
+}

@@ -1,0 +1,151 @@
+//! What an attention is planned with: extents, masks with what is hidden of them, and the kernel.
+
+use std::sync::Arc;
+
+use einsparse_formats::Format;
+use einsparse_kernels::table::Row;
+
+use super::{AttentionOptions, refused};
+use crate::error::{Error, Refusal, Result};
+use crate::launch::AttentionExtents;
+use crate::registry::{Operation, Scalar, block_of, kernels};
+use crate::tensor::{SparseTensor, columns_of};
+use crate::worklist::Runs;
+
+/// A mask as it was given, and what of it is hidden.
+#[derive(Debug)]
+pub(super) struct OwnMask {
+    pub runs: Arc<Runs>,
+    pub columns: Arc<Vec<u32>>,
+    pub block: (usize, usize),
+    pub causal: Option<i64>,
+    pub length: usize,
+}
+
+pub(super) fn extents<T: Scalar>(
+    masks: &[&SparseTensor<T>],
+    options: &AttentionOptions,
+) -> Result<AttentionExtents> {
+    let heads = options.heads;
+    let key_heads = options.key_heads.unwrap_or(heads);
+    if masks.is_empty() || (masks.len() != 1 && masks.len() != heads) {
+        let reason = format!(
+            "are {}; one for all {heads} heads, or one for each",
+            masks.len()
+        );
+        return Err(refused("masks", reason));
+    }
+    if heads > 0 && (key_heads == 0 || !heads.is_multiple_of(key_heads)) {
+        let reason =
+            format!("are {key_heads}, which do not divide {heads} heads into equal groups");
+        return Err(refused("key_heads", reason));
+    }
+    let shape = masks[0].shape();
+    if let Some(other) = masks.iter().find(|mask| mask.shape() != shape) {
+        return Err(Error::Shape {
+            index: "masks".into(),
+            left: format!("one is {shape:?}"),
+            right: format!("another {:?}", other.shape()),
+        });
+    }
+    let &[m, n] = shape else {
+        let reason = format!("has shape {shape:?}; a mask is a matrix of queries and keys");
+        return Err(refused("mask", reason));
+    };
+    Ok(AttentionExtents {
+        heads,
+        key_heads,
+        m,
+        n,
+        d: options.dim,
+    })
+}
+
+/// Each mask with each length that some head has with it, and which of these every head has.
+pub(super) fn hidden<T: Scalar>(
+    masks: &[&SparseTensor<T>],
+    options: &AttentionOptions,
+    extents: AttentionExtents,
+) -> Result<(Vec<OwnMask>, Vec<usize>)> {
+    let heads = extents.heads;
+    if let Some(lengths) = &options.lengths
+        && (lengths.is_empty() || !heads.is_multiple_of(lengths.len()))
+    {
+        let reason = format!(
+            "are {}, which does not divide {heads} heads into equal parts",
+            lengths.len()
+        );
+        return Err(refused("lengths", reason));
+    }
+    let mut given = Vec::new();
+    for mask in masks {
+        let (Some(runs), Some(columns), false) = (
+            mask.runs(),
+            columns_of(mask.pattern()),
+            matches!(mask.format(), Format::Nm { .. }),
+        ) else {
+            let reason = format!("is {}; a mask is in row order", mask.format());
+            return Err(refused("mask", reason));
+        };
+        given.push((
+            Arc::clone(runs),
+            Arc::new(columns.to_vec()),
+            block_of(&mask.format()),
+        ));
+    }
+    let mut all: Vec<OwnMask> = Vec::new();
+    let mut keys: Vec<(usize, usize)> = Vec::new();
+    let mut of_head = Vec::with_capacity(heads);
+    for head in 0..heads {
+        let mask = head % given.len();
+        let length = options.lengths.as_ref().map_or(extents.n, |lengths| {
+            lengths[head / (heads / lengths.len())].min(extents.n)
+        });
+        let known = keys.iter().position(|&key| key == (mask, length));
+        of_head.push(known.unwrap_or_else(|| {
+            let (runs, columns, block) = &given[mask];
+            keys.push((mask, length));
+            all.push(OwnMask {
+                runs: Arc::clone(runs),
+                columns: Arc::clone(columns),
+                block: *block,
+                causal: options.causal,
+                length,
+            });
+            all.len() - 1
+        }));
+    }
+    Ok((all, of_head))
+}
+
+/// The kernel for an element type and this many elements of a query.
+pub(super) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'static Row> {
+    let rows = || {
+        kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Attention)
+    };
+    let fault = |row: &Row| {
+        if row.dtype != T::DTYPE {
+            Some(format!("is for {}, not {}", row.dtype.name(), T::NAME))
+        } else if row.columns as usize != dim {
+            Some(format!("is for queries of {}, not {dim}", row.columns))
+        } else if variant.is_some_and(|name| name != row.name) {
+            Some("is not the one asked for".into())
+        } else {
+            None
+        }
+    };
+    let tried = rows().filter_map(|row| {
+        Some(Refusal {
+            name: row.name.into(),
+            reason: fault(row)?,
+        })
+    });
+    rows()
+        .find(|row| fault(row).is_none())
+        .ok_or_else(|| Error::NoKernel {
+            indirect: "attention at the entries of a mask".into(),
+            tried: tried.collect(),
+        })
+}

@@ -1,0 +1,189 @@
+//! Many short rows: bundles of neighbours for one segment of lanes each, made by all cores.
+
+use einsparse_kernels::abi::{BUNDLE, Item, Slot, WHOLE_ROW};
+use rayon::prelude::*;
+
+use super::{Runs, WorkList, class};
+
+impl Runs {
+    /// The least of `limit`, its double and so on at which rows that are longer fall into at most `slots` pieces.
+    pub fn limit_within(&self, mut limit: u32, slots: usize) -> u32 {
+        let pieces = |limit: u32| {
+            let of = |&(_, len): &(u32, u32)| match len > limit {
+                true => len.div_ceil(limit) as usize,
+                false => 0,
+            };
+            self.rows.par_iter().map(of).sum::<usize>()
+        };
+        while limit < self.longest && pieces(limit) > slots {
+            limit = limit.saturating_mul(2);
+        }
+        limit
+    }
+}
+
+/// What a row costs beside its entries, in entries: its first burst is seldom full, and it has a result to store.
+const ROW_ENTRIES: u32 = 6;
+/// Rows that one task looks at.
+const ROWS_AT_ONCE: usize = 1 << 12;
+
+impl WorkList {
+    /// Pieces of rows longer than `limit`, rows that weigh more than `weight` entries by length class, and the others in bundles of
+    /// neighbours that weigh about as much: short rows start where the last one ended, and neighbours share rows of B.
+    pub fn bundled(runs: &Runs, limit: u32, weight: u32) -> Self {
+        let chunks: Vec<Bundles> = runs
+            .rows
+            .par_chunks(ROWS_AT_ONCE)
+            .enumerate()
+            .map(|(chunk, rows)| Bundles::of((chunk * ROWS_AT_ONCE) as u32, rows, limit, weight))
+            .collect();
+        let mut list = WorkList {
+            items: Vec::new(),
+            slots: Vec::new(),
+            counters: 0,
+        };
+        for &(row, start, len) in chunks.iter().flat_map(|chunk| &chunk.cut) {
+            list.cut(row, start, len, limit);
+        }
+        let mut single: Vec<Item> = chunks.iter().flat_map(|c| &c.single).copied().collect();
+        single.sort_by_key(|item| std::cmp::Reverse(class(item.len)));
+        list.items.append(&mut single);
+        for chunk in &chunks {
+            list.items.extend_from_slice(&chunk.bundles);
+        }
+        list
+    }
+
+    /// How many items are bundles; they come last.
+    pub fn bundles(&self) -> usize {
+        self.items.len() - self.items.partition_point(|item| item.slot != BUNDLE)
+    }
+
+    /// Adds the equal pieces of a row.
+    fn cut(&mut self, row: u32, start: u32, len: u32, limit: u32) {
+        let piece = len.div_ceil(len.div_ceil(limit)).next_multiple_of(8);
+        let (first, count) = (self.slots.len() as u32, len.div_ceil(piece));
+        for i in 0..count {
+            let at = i * piece;
+            self.items.push(Item {
+                row,
+                start: start + at,
+                len: piece.min(len - at),
+                slot: first + i,
+            });
+            self.slots.push(Slot {
+                counter: self.counters,
+                first,
+                count,
+                reserved: 0,
+            });
+        }
+        self.counters += 1;
+    }
+}
+
+/// What some neighbouring rows fall into.
+struct Bundles {
+    /// Rows longer than the limit: number, start, length.
+    cut: Vec<(u32, u32, u32)>,
+    /// Rows that are items of their own.
+    single: Vec<Item>,
+    bundles: Vec<Item>,
+}
+
+impl Bundles {
+    /// `first` is the number of the first row.
+    fn of(first: u32, rows: &[(u32, u32)], limit: u32, weight: u32) -> Self {
+        let mut all = Bundles {
+            cut: Vec::new(),
+            single: Vec::new(),
+            bundles: Vec::new(),
+        };
+        // Weight of the open bundle; what is full is closed.
+        let mut open = weight;
+        for (row, &(start, len)) in (first..).zip(rows) {
+            let own = len.saturating_add(ROW_ENTRIES);
+            if own > weight {
+                open = weight;
+                if len > limit {
+                    all.cut.push((row, start, len));
+                } else {
+                    let slot = WHOLE_ROW;
+                    all.single.push(Item {
+                        row,
+                        start,
+                        len,
+                        slot,
+                    });
+                }
+                continue;
+            }
+            match all.bundles.last_mut() {
+                Some(last) if open + own / 2 < weight => {
+                    last.len += 1;
+                    open += own;
+                }
+                _ => {
+                    all.bundles.push(Item {
+                        row,
+                        start: 0,
+                        len: 1,
+                        slot: BUNDLE,
+                    });
+                    open = own;
+                }
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::runs;
+    use super::*;
+
+    #[test]
+    fn bundles_hold_every_short_row_once_and_pieces_the_others() {
+        let lens: Vec<u32> = (0..10_000)
+            .map(|r| if r % 997 == 3 { 400 } else { r * 37 % 23 })
+            .collect();
+        let runs = runs(&lens);
+        for (limit, weight) in [(26, 32), (192, 96), (1000, 24)] {
+            let list = WorkList::bundled(&runs, limit, weight);
+            let mut seen = vec![0u32; lens.len()];
+            let mut entries = 0;
+            for item in &list.items {
+                if item.slot == BUNDLE {
+                    let rows = item.row as usize..(item.row + item.len) as usize;
+                    let inside = &lens[rows.clone()];
+                    assert!(inside.iter().all(|&len| len <= limit), "{item:?}");
+                    let all: u32 = inside.iter().map(|len| len + ROW_ENTRIES).sum();
+                    let last = inside.last().unwrap() + ROW_ENTRIES;
+                    assert!(item.len == 1 || all - last + last / 2 < weight, "{item:?}");
+                    entries += inside.iter().sum::<u32>();
+                    rows.for_each(|row| seen[row] += 1);
+                } else if item.slot == WHOLE_ROW {
+                    assert!(
+                        item.len + ROW_ENTRIES > weight && item.len <= limit,
+                        "{item:?}"
+                    );
+                    seen[item.row as usize] += 1;
+                    entries += item.len;
+                } else {
+                    let slot = list.slots[item.slot as usize];
+                    seen[item.row as usize] += u32::from(item.slot == slot.first);
+                    entries += item.len;
+                }
+            }
+            assert!(
+                seen.iter().all(|&s| s == 1),
+                "limit {limit}, weight {weight}"
+            );
+            assert_eq!(u64::from(entries), runs.total);
+        }
+        assert_eq!(runs.limit_within(24, 10_000), 24);
+        assert_eq!(runs.limit_within(24, 30), 384);
+        assert_eq!(runs.limit_within(24, 0), 768);
+    }
+}

@@ -1,0 +1,266 @@
+//! SpMM with B in shared memory. A lane owns a row of A and 32 columns of C, so an entry's value and column are in
+//! the lane's own registers and nothing is broadcast; in each step the eight lanes that shared memory serves at once
+//! take different sixteenths of a row of B, which are different banks whatever rows they are. Tiles of B come by the
+//! tensor copy engine, and stay until the lane that is furthest behind has passed them.
+
+mod out;
+
+use super::elem::Elem;
+use super::gpu;
+use super::ptx::{barrier, bulk, copy, global, warp};
+use crate::abi::*;
+
+/// Vectors of 4 columns of a lane.
+const VECTORS: usize = STAGED_COLUMNS / 4;
+
+/// Accumulators of a lane: vector `t` belongs to columns `4 (lane ^ t)` of the lane's row.
+type Acc = [[f32; 4]; VECTORS];
+
+/// The body; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
+    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64);
+}
+
+/// A place in the ring of tiles, and the parity of the round.
+#[derive(Clone, Copy)]
+struct Place {
+    tile: u32,
+    slot: u32,
+    parity: u32,
+}
+
+impl Place {
+    const START: Place = Place {
+        tile: 0,
+        slot: 0,
+        parity: 0,
+    };
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.tile += 1;
+        self.slot += 1;
+        if self.slot == RING as u32 {
+            self.slot = 0;
+            self.parity ^= 1;
+        }
+    }
+}
+
+/// One lane's share of a chunk.
+#[derive(Clone, Copy)]
+struct Chunk {
+    window: [u32; 2],
+    columns: [u32; 2],
+    values: [u32; 4],
+}
+
+impl Chunk {
+    #[inline(always)]
+    fn load(p: &StagedParams, chunk: u32, lane: u32, ok: bool) -> Chunk {
+        let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
+        Chunk {
+            window: global::load_v2(p.windows + chunk as u64 * 8, ok),
+            columns: global::load_v2(p.columns + slot * 2, ok),
+            values: global::load_v4_stream(p.values + slot * 4, ok),
+        }
+    }
+
+    /// Local column and value of step `i`, a constant after unrolling.
+    #[inline(always)]
+    fn entry(&self, i: usize) -> (u32, f32) {
+        let word = self.columns[(i / 2) & 1];
+        let local = if i % 2 == 0 {
+            word & 0xffff
+        } else {
+            word >> 16
+        };
+        let value = if local == NO_ENTRY {
+            0
+        } else {
+            self.values[i & 3]
+        };
+        (local, f32::from_bits(value))
+    }
+}
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+    /// Barrier that says: the tile has arrived.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + slot * 8
+    }
+
+    /// Barrier that says: the tile may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + RING as u32 * 8
+    }
+
+    /// Makes the barriers and the row of zeros.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        let thread = gpu::thread();
+        if thread == 0 {
+            let mut slot = 0;
+            while slot < RING as u32 {
+                barrier::init(Self::full(slot), 1);
+                barrier::init(Self::empty(slot), WARPS);
+                slot += 1;
+            }
+            barrier::init_fence();
+            bulk::prefetch_map(at);
+        }
+        if thread < STAGED_ROW as u32 / 16 {
+            copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + thread * 16, [0; 4]);
+        }
+        gpu::sync_threads();
+    }
+
+    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last
+    /// has arrived, so that shared memory may serve other things.
+    #[inline(always)]
+    fn produce(p: &StagedParams, at: u64) {
+        let bytes = (K_TILE * STAGED_ROW) as u32;
+        let column = gpu::block_y() * Self::COLUMNS;
+        let mut place = Place::START;
+        while place.tile < p.tiles {
+            let full = Self::full(place.slot);
+            if place.tile >= RING as u32 {
+                barrier::wait(full, place.parity ^ 1);
+                barrier::wait(Self::empty(place.slot), place.parity ^ 1);
+            }
+            barrier::arrive_expect(full, bytes);
+            let to = copy::arena() + place.slot * bytes;
+            bulk::load(to, at, column, place.tile * K_TILE as u32, full);
+            place.advance();
+        }
+        let mut tile = p.tiles.saturating_sub(RING as u32);
+        while tile < p.tiles {
+            let round = tile / RING as u32;
+            barrier::wait(Self::full(tile - round * RING as u32), round & 1);
+            tile += 1;
+        }
+    }
+
+    /// Gives back the tiles before `first`, and waits for those up to `end`. Each tile is waited for before it is given
+    /// back, needed or not, so that no round of its barriers is missed; and none is waited for while those before `first`
+    /// are held, since the copying warp may need their places to get there.
+    #[inline(always)]
+    fn turn(have: &mut Place, freed: &mut Place, [first, end]: [u32; 2]) {
+        if freed.tile < first {
+            // One lane arrives for all, when all have read.
+            warp::sync_lanes(u32::MAX);
+            while freed.tile < first {
+                if have.tile == freed.tile {
+                    barrier::wait(Self::full(have.slot), have.parity);
+                    have.advance();
+                }
+                if gpu::thread() % 32 == 0 {
+                    barrier::arrive(Self::empty(freed.slot));
+                }
+                freed.advance();
+            }
+        }
+        while have.tile < end {
+            barrier::wait(Self::full(have.slot), have.parity);
+            have.advance();
+        }
+    }
+
+    /// A warp: the sums of this part of its slice.
+    #[inline(always)]
+    fn consume<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, part: u32) -> Acc {
+        let lane = gpu::thread() % 32;
+        let inside = slice < p.slices;
+        let at = p.offsets + slice as u64 * 4;
+        let first = global::load_b32(at, inside) + part;
+        let end = global::load_b32(at + 4, inside);
+        let own = copy::arena() + lane % 8 * 16;
+        let (mut have, mut freed) = (Place::START, Place::START);
+        let mut acc = [[0.0f32; 4]; VECTORS];
+        let fetch = |chunk: u32| Chunk::load(p, chunk, lane, chunk < end);
+        let mut chunk = first;
+        let (mut next, mut later) = (fetch(chunk), fetch(chunk + PARTS));
+        while chunk < end {
+            let now = next;
+            next = later;
+            later = fetch(chunk + 2 * PARTS);
+            Self::turn(&mut have, &mut freed, now.window);
+            let base = freed.slot * K_TILE as u32;
+            let mut step = Step::load(&now, 0, own, base);
+            unroll!(i < CHUNK_STEPS - 1, {
+                let after = Step::load(&now, i + 1, own, base);
+                step.multiply::<E>(&mut acc);
+                step = after;
+            });
+            step.multiply::<E>(&mut acc);
+            chunk += PARTS;
+        }
+        Self::turn(&mut have, &mut freed, [p.tiles, p.tiles]);
+        acc
+    }
+}
+
+/// A step under way: the lane's value, and its row of B as it comes in.
+#[derive(Clone, Copy)]
+struct Step {
+    value: f32,
+    raw: [[u32; 4]; VECTORS],
+}
+
+impl Step {
+    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row.
+    #[inline(always)]
+    fn load(chunk: &Chunk, i: usize, own: u32, base: u32) -> Step {
+        let (local, value) = chunk.entry(i);
+        let row = base + local;
+        // The smaller of both is the one inside the ring; no entry is past it either way.
+        let row = row.min(row.wrapping_sub(RING_ROWS as u32));
+        let from = own + row.min(RING_ROWS as u32) * STAGED_ROW as u32;
+        let mut raw = [[0u32; 4]; VECTORS];
+        unroll!(t < VECTORS, {
+            raw[t] = copy::load_shared_v4(from ^ (t * 16) as u32);
+        });
+        Step { value, raw }
+    }
+
+    #[inline(always)]
+    fn multiply<E: Elem<Acc = f32>>(&self, acc: &mut Acc) {
+        unroll!(t < VECTORS, {
+            unroll!(i < 4, {
+                acc[t][i] = E::fma(self.value, E::get(&self.raw[t], i), acc[t][i]);
+            });
+        });
+    }
+}
+
+impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
+        Self::set_up(at);
+        let warp = gpu::thread() / 32;
+        // Slices are sorted by length, so thread blocks are dealt them in turn.
+        let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
+        let mut acc = [[0.0f32; 4]; VECTORS];
+        if warp < WARPS {
+            acc = Self::consume::<E>(p, slice, warp % PARTS);
+        } else if gpu::thread() % 32 == 0 {
+            Self::produce(p, at);
+        }
+        gpu::sync_threads();
+        if warp < WARPS {
+            Self::leave(&acc, warp);
+        }
+        if PARTS > 1 {
+            gpu::sync_threads();
+        } else {
+            warp::sync_lanes(u32::MAX);
+        }
+        if warp < WARPS {
+            Self::write::<E>(p, slice, warp);
+        }
+    }
+}

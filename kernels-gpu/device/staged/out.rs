@@ -1,0 +1,79 @@
+//! C's way out: from a lane for each row through shared memory to eight lanes for each row.
+
+use super::{Acc, VECTORS};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::epilogue::{Output, finish, row_bias, scale};
+use crate::device::gpu;
+use crate::device::ptx::{copy, global};
+
+impl StagedParams {
+    /// Where results go.
+    #[inline(always)]
+    fn output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            flags: self.flags,
+            gate: 0,
+            gate_bytes: 0,
+        }
+    }
+}
+
+/// Bytes of a slice's sums.
+const SLICE_BYTES: u32 = (SLICE * STAGED_ROW) as u32;
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+    /// Leaves this warp's sums in shared memory, a row for each lane.
+    #[inline(always)]
+    pub(super) fn leave(acc: &Acc, warp: u32) {
+        let lane = gpu::thread() % 32;
+        let row = copy::arena() + warp * SLICE_BYTES + lane * STAGED_ROW as u32;
+        let own = row + lane % 8 * 16;
+        unroll!(t < VECTORS, {
+            copy::store_shared_v4(own ^ (t * 16) as u32, acc[t].map(f32::to_bits));
+        });
+    }
+
+    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
+    #[inline(always)]
+    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, warp: u32) {
+        let (lane, o) = (gpu::thread() % 32, p.output());
+        let (part, rows) = (warp % PARTS, SLICE as u32 / PARTS);
+        let first = (warp - part) * SLICE_BYTES;
+        let column = gpu::block_y() * Self::COLUMNS + lane % 8 * 4;
+        let mut i = 0;
+        while i < rows {
+            let local = part * rows + i + lane / 8;
+            let from = copy::arena() + first + local * STAGED_ROW as u32 + lane % 8 * 16;
+            let mut sum = [0.0f32; 4];
+            let mut other = 0;
+            while other < PARTS {
+                let raw = copy::load_shared_v4(from + other * SLICE_BYTES);
+                unroll!(j < 4, {
+                    sum[j] = E::add(sum[j], f32::from_bits(raw[j]));
+                });
+                other += 1;
+            }
+            let at = p.rows + (slice as u64 * SLICE as u64 + local as u64) * 4;
+            let row = global::load_b32(at, slice < p.slices);
+            if slice < p.slices && row != u32::MAX {
+                let len = u32::from(row & EMPTY_ROW == 0);
+                let row = row & !EMPTY_ROW;
+                let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
+                if p.flags & FLAG_VECTORS != 0 {
+                    finish::<E, 4>(o, row, column, factors, sum);
+                } else {
+                    unroll!(j < 4, {
+                        finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
+                    });
+                }
+            }
+            i += 4;
+        }
+    }
+}

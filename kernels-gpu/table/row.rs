@@ -1,0 +1,102 @@
+//! The rows of the table as the host reads them.
+
+extern crate std;
+
+use std::{vec, vec::Vec};
+
+/// One row of the table, as values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Entry name in the PTX module.
+    pub name: &'static str,
+    /// Module the entry lives in.
+    pub family: &'static str,
+    /// What it computes.
+    pub operation: crate::abi::Operation,
+    /// How the sparse operand is walked.
+    pub walk: crate::abi::WalkKind,
+    /// What happens to implicit zeros.
+    pub zeros: crate::abi::Zeros,
+    /// Element type.
+    pub dtype: crate::abi::Dtype,
+    /// Threads of a thread block.
+    pub threads: u32,
+    /// Thread blocks a multiprocessor must hold.
+    pub min_blocks: u32,
+    /// Columns of C per thread block.
+    pub columns: u32,
+    /// Work items per thread block.
+    pub items: u32,
+    /// Segments of lanes that share a work item.
+    pub parts: u32,
+    /// Entries that a segment has in flight.
+    pub burst: u32,
+    /// Rows and columns of the pieces of A that the kernel moves; (1, 1) for unstructured walks.
+    pub block: (u32, u32),
+    /// How A's pieces and B lie in memory, `PLAIN` or [`crate::abi::A_COLUMNS`] and the like.
+    pub order: u32,
+    /// Which step of an operation of several kernels, `STEP_*` of [`crate::abi`].
+    pub step: u32,
+    /// The least architecture whose module holds the kernel.
+    pub arch: &'static str,
+    /// Bytes of the params struct.
+    pub params_bytes: usize,
+    /// Elements per access to B and C.
+    pub vector: u32,
+    /// Dynamic shared memory, bytes.
+    pub shared_bytes: u32,
+}
+
+impl Row {
+    /// Whether the kernel multiplies by A's transpose. Blocks of one column lie column by column as they are.
+    pub fn transposes(&self) -> bool {
+        self.order & crate::abi::A_COLUMNS != 0 && self.block.1 > 1
+    }
+
+    /// Whether it computes `C[m,n] = A[m,k] * B[k,n]` as it stands.
+    pub fn is_plain(&self) -> bool {
+        !self.transposes() && self.order & crate::abi::ON_THE_LEFT == 0
+    }
+}
+
+macro_rules! rows {
+    ($($family:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+) => {
+        /// Families, one PTX module each, in table order.
+        pub const FAMILIES: &[&str] = &[$(stringify!($family)),+];
+
+        /// Every row of the table.
+        pub fn kernels() -> &'static [Row] {
+            use crate::abi::*;
+            static ROWS: std::sync::LazyLock<Vec<Row>> = std::sync::LazyLock::new(|| vec![$($(Row {
+                name: stringify!($name),
+                family: stringify!($family),
+                operation: Operation::$operation,
+                walk: <$walk as WalkInfo>::WALK,
+                zeros: <$walk as WalkInfo>::ZEROS,
+                dtype: <$elem as ElemInfo>::DTYPE,
+                threads: <$tile as Tile>::THREADS,
+                min_blocks: <$tile as Tile>::MIN_BLOCKS,
+                columns: <$tile as Tile>::COLUMNS,
+                items: <$tile as Tile>::ITEMS,
+                parts: <$tile as Tile>::PARTS,
+                burst: <$tile as Tile>::BURST,
+                block: <$tile as Tile>::BLOCK,
+                order: <$tile as Tile>::ORDER,
+                step: <$tile as Tile>::STEP,
+                arch: stringify!($arch),
+                params_bytes: size_of::<$params>(),
+                vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),
+                shared_bytes: <$tile as Tile>::shared_bytes(<$elem as ElemInfo>::DTYPE),
+            },)+)+]);
+            &ROWS
+        }
+    };
+}
+
+/// The rows that compute products: what plans choose from.
+pub fn products() -> impl Iterator<Item = &'static Row> {
+    let product = |row: &&Row| row.operation == crate::abi::Operation::Product;
+    kernels().iter().filter(product)
+}
+
+crate::for_each_kernel!(rows);

@@ -1,0 +1,198 @@
+//! B in shared memory: what the suite of all rows is too small for. Rings that go round, windows that rows run ahead of,
+//! slices with and without rows, a part of a thread block left over.
+
+use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, f16, generate};
+use einsparse::kernels::abi::{RING_ROWS, SLICE};
+use einsparse::registry::{Row, Scalar, WalkKind, products};
+use einsparse::{Context, Options, SparseTensor};
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    products().filter(|row| row.walk == WalkKind::SlicedEll)
+}
+
+/// A pattern from the columns of each row.
+fn pattern(cols: usize, rows: usize, columns: impl Fn(usize) -> Vec<u32>) -> CsrPattern {
+    let mut offsets = vec![0];
+    let mut all = Vec::new();
+    for row in 0..rows {
+        all.extend(columns(row));
+        offsets.push(all.len() as u32);
+    }
+    CsrPattern::new(rows, cols, offsets, all).unwrap()
+}
+
+fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
+    let problem = Problem::<f32>::integers(pattern, 3, n);
+    let a: SparseTensor<f32> = context.upload(problem.sparse("sell")).unwrap();
+    let b = context.upload_strided(&problem.b(n), n.next_multiple_of(4) + 4, f32::NAN);
+    let b = b.unwrap();
+    let operands = [("A", (&a).into()), ("B", (&b).into())];
+    let stream = context.stream().unwrap();
+    for row in rows() {
+        let options = Options {
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let plan = context
+            .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
+            .unwrap();
+        let start =
+            einsparse::formats::Dense::new([problem.m(), n], vec![f32::NAN; problem.m() * n]);
+        let leading = n + 1;
+        let mut c = context
+            .upload_strided(&start.unwrap(), leading, GUARD as f32)
+            .unwrap();
+        // Twice: barriers of the first run must not be needed by the second.
+        for _ in 0..2 {
+            plan.run(&operands, &mut c, &stream).unwrap();
+        }
+        stream.synchronize().unwrap();
+        let found = c.to_storage().unwrap();
+        assert_matrix(
+            &(row.name, what),
+            &found,
+            (problem.m(), n, leading),
+            |r, c| problem.exact(r, c),
+        );
+    }
+}
+
+#[test]
+fn rings_go_round() {
+    let Some(gpu) = gpu() else { return };
+    let depth = if small() { 2 } else { 3 };
+    let k = depth * RING_ROWS + 100;
+    for (rows, density) in [(300, 0.05), (33, 0.002), (520, 0.01)] {
+        let pattern = generate::uniform(rows, k, density, 5).unwrap();
+        check(
+            &gpu,
+            &format!("{rows} x {k}, density {density}"),
+            pattern,
+            40,
+        );
+    }
+}
+
+/// Half of the rows of each slice end where the others begin, so lanes have to wait.
+#[test]
+fn rows_that_run_ahead_wait() {
+    let Some(gpu) = gpu() else { return };
+    let k = 2 * RING_ROWS + 70;
+    let halves = pattern(k, 70, |row| {
+        let from = if row % 2 == 0 { 0 } else { k / 2 };
+        (0..40).map(|i| (from + i * 37) as u32).collect()
+    });
+    check(&gpu, "halves", halves, 33);
+    let ends = pattern(k, 40, |row| match row % 3 {
+        0 => vec![0, k as u32 - 1],
+        1 => vec![k as u32 - 1],
+        _ => Vec::new(),
+    });
+    check(&gpu, "both ends", ends, 64);
+    let one = pattern(k, 5, |row| {
+        if row == 2 {
+            (0..k as u32).collect()
+        } else {
+            vec![]
+        }
+    });
+    check(&gpu, "one row with everything", one, 8);
+}
+
+#[test]
+fn slices_may_be_ragged() {
+    let Some(gpu) = gpu() else { return };
+    for rows in [
+        1,
+        SLICE - 1,
+        SLICE,
+        SLICE + 1,
+        8 * SLICE + 1,
+        16 * SLICE - 1,
+    ] {
+        for cols in [1, 63, 64, 65] {
+            let lens = |row: usize| (0..(row % (cols + 1)) as u32).collect();
+            check(
+                &gpu,
+                &format!("{rows} x {cols}"),
+                pattern(cols, rows, lens),
+                31,
+            );
+        }
+    }
+}
+
+/// The device's converter makes the arrays of the host's, bit for bit.
+#[test]
+fn slices_are_made_on_the_device() {
+    let Some(gpu) = gpu() else { return };
+    fn same<T: Scalar>(gpu: &Context, what: &str, pattern: CsrPattern) {
+        let values = (1..=pattern.nnz()).map(|i| T::from_f64((i % 100) as f64));
+        let csr = Csr::new(pattern.clone(), values.collect()).unwrap();
+        let wanted = AnySparse::from(csr.clone())
+            .convert(Format::SlicedEll)
+            .unwrap();
+        let made = gpu.upload(csr).unwrap().to_sliced_ell().unwrap();
+        assert!(
+            made.to_host().unwrap() == wanted,
+            "{what}, {}",
+            T::DTYPE.name()
+        );
+    }
+    let uniform = |m, k, d| generate::uniform(m, k, d, 11).unwrap();
+    let cases = [
+        ("sorted in two windows", uniform(4500, 100, 0.1)),
+        ("wide", uniform(100, 9000, 0.01)),
+        ("no rows", uniform(0, 10, 0.5)),
+        ("no entries", pattern(9, 40, |_| Vec::new())),
+        (
+            "far ahead",
+            pattern(8000, 40, |row| vec![row as u32, 4000 + 90 * row as u32]),
+        ),
+    ];
+    for (what, pattern) in cases {
+        same::<f32>(&gpu, what, pattern.clone());
+        same::<f64>(&gpu, what, pattern.clone());
+        same::<f16>(&gpu, what, pattern);
+    }
+}
+
+/// What is no entry is not multiplied: NaN in padding's values, Inf in rows of B that only others own.
+#[test]
+fn padding_and_foreign_rows_stay_out() {
+    let Some(gpu) = gpu() else { return };
+    // Row r owns columns 2 r + 1, 2 r + 3, .., so rows of every length up to 40 stand side by side.
+    let odd = pattern(200, 40, |row| (0..row as u32).map(|i| 2 * i + 1).collect());
+    let problem = Problem::<f32>::integers(odd, 5, 32);
+    let a = problem.sparse("sell");
+    let AnySparse::SlicedEll(sliced) = &a else {
+        panic!("{}", a.format())
+    };
+    let p = sliced.pattern();
+    let mut values = a.values().to_vec();
+    let padding = (0..values.len()).filter(|&slot| p.column(slot) == u32::MAX);
+    padding.for_each(|slot| values[slot] = f32::NAN);
+    let mut tensor = gpu.upload(a.clone()).unwrap();
+    tensor.set_values(&values).unwrap();
+    let mut b = problem.b(32);
+    for k in (0..200).filter(|k| k % 2 == 0 || *k > 78) {
+        b.values_mut()[k * 32..][..32].fill(f32::INFINITY);
+    }
+    let b = gpu.upload_dense(&b).unwrap();
+    let operands = [("A", (&tensor).into()), ("B", (&b).into())];
+    let stream = gpu.stream().unwrap();
+    for row in rows() {
+        let options = Options {
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let plan = gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options);
+        let plan = plan.unwrap();
+        let mut c = gpu.zeros(plan.out_shape()).unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let found = c.to_storage().unwrap();
+        assert_matrix(&row.name, &found, (40, 32, 32), |r, c| problem.exact(r, c));
+    }
+}
