@@ -9,6 +9,7 @@ mod check;
 mod conversions;
 mod decode;
 mod device;
+mod epilogue;
 mod host_ops;
 mod layer;
 mod levels;
@@ -20,6 +21,7 @@ mod peers {
     pub mod cublas;
     pub mod cublaslt;
     pub mod cusparse;
+    pub mod fused;
     pub mod sddmm;
 }
 mod problems;
@@ -41,7 +43,7 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, levels,
+    /// Operations (spmm, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, levels,
     /// narrow, nm_narrow, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -190,6 +192,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let first = arguments.wants_apart("first_result");
     let apart = [
         ("attention", attention::run as GpuOp),
+        (epilogue::OP, epilogue::run),
         ("layer", layer::run),
         ("levels", levels::run),
         ("narrow", narrow::run),
