@@ -17,6 +17,7 @@ mod slicing;
 mod softmax;
 mod staged;
 mod vectors;
+mod vectors_narrow;
 mod wgmma;
 pub use attention::*;
 pub use bitmap::*;
@@ -34,6 +35,7 @@ pub use slicing::*;
 pub use softmax::*;
 pub use staged::*;
 pub use vectors::*;
+pub use vectors_narrow::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -105,6 +107,8 @@ pub enum Operation {
     Compression,
     /// A product of 8-bit operands into a wider output.
     Narrow,
+    /// The same at the places of a pattern.
+    SampledNarrow,
     /// A dense product written to be read, which no plan takes.
     Teaching,
     /// One step of bringing a matrix into a block format.
@@ -198,6 +202,8 @@ markers! {
     Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Vector`].
     Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
+    /// The same of integers, of which none times zero is anything but zero.
+    WholeVector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::SlicedEll`].
     SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Direct`].

@@ -126,6 +126,9 @@ fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
         WalkKind::Block | WalkKind::Nm | WalkKind::Bitmap | WalkKind::SlicedEll => {
             ("rows of B", problem.b_alignment)
         }
+        WalkKind::Vector if row.operation == Operation::Narrow => {
+            ("rows of B", problem.b_alignment)
+        }
         _ => ("rows of B and C and their length", problem.alignment),
     };
     let vector = row.vector;

@@ -52,6 +52,7 @@ mod scatter;
 #[cfg(any(
     family = "sddmm",
     family = "sddmm_staged",
+    family = "sddmm_narrow",
     not(target_arch = "nvptx64")
 ))]
 mod sddmm;
@@ -70,6 +71,8 @@ mod staged;
 mod tile;
 #[cfg(any(family = "vectors", not(target_arch = "nvptx64")))]
 mod vectors;
+#[cfg(any(family = "vectors_narrow", not(target_arch = "nvptx64")))]
+mod vectors_narrow;
 mod walk;
 #[cfg(any(
     family = "attention",
@@ -86,5 +89,7 @@ mod wgmma;
 
 #[cfg(any(family = "nm_narrow", not(target_arch = "nvptx64")))]
 use nm::narrow as nm_narrow;
+#[cfg(any(family = "sddmm_narrow", not(target_arch = "nvptx64")))]
+use sddmm as sddmm_narrow;
 #[cfg(any(family = "narrow", not(target_arch = "nvptx64")))]
 use wgmma::narrow;
