@@ -11,6 +11,7 @@ mod convert;
 mod dense;
 mod driver;
 mod files;
+mod int8;
 mod kept;
 mod large;
 mod levels;

@@ -12,6 +12,7 @@ use einsparse_formats::Format;
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use super::choose::known_variant;
+use super::into::{sums_fit, whole_factor};
 use super::{Choice, Options};
 use crate::context::Context;
 use crate::device::Stream;
@@ -45,7 +46,7 @@ use choose::sampling;
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct SampledPlan<T> {
+pub struct SampledPlan<T, Out = T> {
     context: Context,
     einsum: Einsum,
     indirect: IndirectEinsum,
@@ -56,7 +57,7 @@ pub struct SampledPlan<T> {
     block: (usize, usize),
     choice: Choice,
     exec: Exec,
-    element: PhantomData<T>,
+    elements: PhantomData<(T, Out)>,
 }
 
 #[derive(Debug)]
@@ -119,6 +120,71 @@ impl Context {
         out: &SparseTensor<T>,
         options: &Options,
     ) -> Result<SampledPlan<T>> {
+        SampledPlan::new(self, text, operands, out, options)
+    }
+
+    /// [`Context::plan_sampled_with`] into an output of another type than the operands. On a GPU that is for `i8` into f16, bf16,
+    /// f32 and `i32`, onto CSR, COO, ELL and GroupCOO, with X and Y `[m,k]`, `[n,k]` and a mask of `i8`. Sums are exact; into `i32`
+    /// factors are whole numbers, and results are saturated. The CPU sums in f64, and takes any types.
+    ///
+    /// ```
+    /// use einsparse::{Context, Options};
+    /// use einsparse::formats::{Csr, CsrPattern, Dense};
+    /// let ctx = Context::cpu();
+    /// let pattern = CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?;
+    /// let mut s = ctx.upload(Csr::new(pattern, vec![0i32; 2])?)?;
+    /// let x = ctx.upload_dense(&Dense::new([2, 2], vec![100i8, 100, 1, 2])?)?;
+    /// let y = ctx.upload_dense(&Dense::new([2, 2], vec![3i8, 4, 100, 100])?)?;
+    /// let operands = [("X", (&x).into()), ("Y", (&y).into())];
+    /// let text = "S[m,n] = X[m,k] * Y[n,k]";
+    /// let plan = ctx.plan_sampled_into::<i8, i32>(text, &operands, &s, &Options::default())?;
+    /// let stream = ctx.stream()?;
+    /// plan.run(&operands, &mut s, &stream)?;
+    /// stream.synchronize()?;
+    /// assert_eq!(s.to_host()?.values(), [20_000, 11]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Context::plan_sampled_with`], and [`Error::Overflow`] for more terms of `i8` than `i32` may hold the sum of: 131071.
+    pub fn plan_sampled_into<T: Scalar, Out: Scalar>(
+        &self,
+        text: &str,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &SparseTensor<Out>,
+        options: &Options,
+    ) -> Result<SampledPlan<T, Out>> {
+        SampledPlan::new(self, text, operands, out, options)
+    }
+}
+
+/// Shapes of the operands and of the output, which is none of them.
+fn shapes<T: Scalar, Out: Scalar>(
+    name: &str,
+    operands: &[(&str, Operand<'_, T>)],
+    out: &SparseTensor<Out>,
+) -> Result<BTreeMap<String, Vec<usize>>> {
+    let mut shapes: BTreeMap<String, Vec<usize>> = operands
+        .iter()
+        .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
+        .collect();
+    match shapes.insert(name.into(), out.shape().to_vec()) {
+        None => Ok(shapes),
+        Some(_) => Err(Error::Operand {
+            name: name.into(),
+            reason: "is the output, which is given beside the operands".into(),
+        }),
+    }
+}
+
+impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
+    fn new(
+        context: &Context,
+        text: &str,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &SparseTensor<Out>,
+        options: &Options,
+    ) -> Result<Self> {
         let einsum = Einsum::parse(text)?;
         let shapes = shapes(&einsum.out.tensor, operands, out)?;
         einsum.check(&shapes)?;
@@ -142,25 +208,33 @@ impl Context {
             k: find(operands, &form.x.name)?.shape()[k_axis],
         };
         known_variant(&indirect, options)?;
+        sums_fit(T::DTYPE, extents.k as u64)?;
         let places = Places {
             runs: own.runs,
             columns: own.columns,
             block: block_of(&out.format()),
         };
-        let choice = sampling(&form, extents, places, operands, (out.format(), options))
-            .candidates(&self.machine(), options);
-        let exec = match self.device() {
+        let choice = sampling(
+            &form,
+            extents,
+            places,
+            operands,
+            (out.format(), Out::DTYPE, options),
+        )
+        .candidates(&context.machine(), options);
+        let exec = match context.device() {
             None => Exec::Cpu,
             Some(device) => match choice.candidates.first().and_then(|c| row_of(c.name)) {
                 None => return Err(refuse(choice.refused)),
                 Some(row) => {
-                    let launch = SampledLaunch::new(device, row, extents, form.mode, places)?;
+                    let launch =
+                        SampledLaunch::new(device, row, extents, (form.mode, Out::DTYPE), places)?;
                     Exec::Gpu(Box::new(launch))
                 }
             },
         };
         Ok(SampledPlan {
-            context: self.clone(),
+            context: context.clone(),
             einsum,
             indirect,
             form,
@@ -170,31 +244,10 @@ impl Context {
             block: places.block,
             choice,
             exec,
-            element: PhantomData,
+            elements: PhantomData,
         })
     }
-}
 
-/// Shapes of the operands and of the output, which is none of them.
-fn shapes<T: Scalar>(
-    name: &str,
-    operands: &[(&str, Operand<'_, T>)],
-    out: &SparseTensor<T>,
-) -> Result<BTreeMap<String, Vec<usize>>> {
-    let mut shapes: BTreeMap<String, Vec<usize>> = operands
-        .iter()
-        .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-        .collect();
-    match shapes.insert(name.into(), out.shape().to_vec()) {
-        None => Ok(shapes),
-        Some(_) => Err(Error::Operand {
-            name: name.into(),
-            reason: "is the output, which is given beside the operands".into(),
-        }),
-    }
-}
-
-impl<T: Scalar> SampledPlan<T> {
     /// The kernel chosen, what it was chosen from, and what was refused.
     pub fn choice(&self) -> &Choice {
         &self.choice
@@ -237,7 +290,7 @@ impl<T: Scalar> SampledPlan<T> {
     pub fn run(
         &self,
         operands: &[(&str, Operand<'_, T>)],
-        out: &mut SparseTensor<T>,
+        out: &mut SparseTensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
         self.check(operands, out)?;
@@ -245,6 +298,7 @@ impl<T: Scalar> SampledPlan<T> {
         for factor in &self.form.scalars {
             alpha *= scalar_value(operands, factor)?;
         }
+        whole_factor::<Out>(alpha)?;
         match &self.exec {
             Exec::Cpu => self.run_cpu(operands, out, alpha),
             Exec::Gpu(launch) => {
@@ -272,6 +326,7 @@ impl<T: Scalar> SampledPlan<T> {
     /// [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
+        whole_factor::<Out>(raw.alpha)?;
         if self.form.mask.is_some() != (raw.mask != 0) {
             return Err(Error::Operand {
                 name: "mask".into(),
@@ -285,7 +340,7 @@ impl<T: Scalar> SampledPlan<T> {
         }
     }
 
-    fn check(&self, operands: &[(&str, Operand<'_, T>)], out: &SparseTensor<T>) -> Result<()> {
+    fn check(&self, operands: &[(&str, Operand<'_, T>)], out: &SparseTensor<Out>) -> Result<()> {
         let given = operands.iter().map(|(name, o)| (*name, o.shape()));
         let all = given.chain([(self.form.output.as_str(), out.shape())]);
         for (name, shape) in all {
@@ -305,11 +360,11 @@ impl<T: Scalar> SampledPlan<T> {
     }
 
     /// Addresses of columns and values of a sparse tensor of the planned pattern.
-    fn arrays_of(
+    fn arrays_of<S: Scalar>(
         &self,
         launch: &SampledLaunch,
         name: &str,
-        s: &SparseTensor<T>,
+        s: &SparseTensor<S>,
     ) -> Result<(u64, u64)> {
         let device = self.context.expect_device()?;
         let own = pattern(name, s)?;
@@ -331,7 +386,7 @@ impl<T: Scalar> SampledPlan<T> {
         &self,
         launch: &SampledLaunch,
         operands: &[(&str, Operand<'_, T>)],
-        out: &SparseTensor<T>,
+        out: &SparseTensor<Out>,
         alpha: f64,
     ) -> Result<RawSampled> {
         let device = self.context.expect_device()?;
@@ -365,7 +420,7 @@ impl<T: Scalar> SampledPlan<T> {
     }
 }
 
-impl<T: Scalar> fmt::Display for SampledPlan<T> {
+impl<T: Scalar, Out: Scalar> fmt::Display for SampledPlan<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
             Exec::Cpu => write!(f, "cpu: {} on {}", self.indirect, self.context),
