@@ -11,6 +11,7 @@ mod decode;
 mod device;
 mod epilogue;
 mod host_ops;
+mod int8;
 mod layer;
 mod levels;
 mod narrow;
@@ -23,6 +24,7 @@ mod peers {
     pub mod cusparse;
     pub mod fused;
     pub mod sddmm;
+    pub mod whole;
 }
 mod problems;
 mod record;
@@ -44,7 +46,7 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations (spmm, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, levels,
-    /// narrow, nm_narrow, decode, first_result, convert, read); all by default
+    /// narrow, nm_narrow, int8, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -193,6 +195,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let apart = [
         ("attention", attention::run as GpuOp),
         (epilogue::OP, epilogue::run),
+        ("int8", int8::run),
         ("layer", layer::run),
         ("levels", levels::run),
         ("narrow", narrow::run),
