@@ -28,4 +28,5 @@ mod sampled;
 mod sddmm;
 mod softmax;
 mod staged;
+mod workspace;
 mod zeros;
