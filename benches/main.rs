@@ -8,6 +8,7 @@ mod case;
 mod check;
 mod conversions;
 mod decode;
+mod determinism;
 mod device;
 mod epilogue;
 mod host_ops;
@@ -46,7 +47,7 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations (spmm, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, levels,
-    /// narrow, nm_narrow, int8, decode, first_result, convert, read); all by default
+    /// narrow, nm_narrow, int8, determinism, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -194,6 +195,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let first = arguments.wants_apart("first_result");
     let apart = [
         ("attention", attention::run as GpuOp),
+        (determinism::OP, determinism::run),
         (epilogue::OP, epilogue::run),
         ("int8", int8::run),
         ("layer", layer::run),

@@ -8,6 +8,7 @@ mod levels;
 mod narrow;
 mod nm;
 mod prune;
+mod relaxed;
 mod sampled;
 mod scatter;
 mod sddmm;
@@ -26,6 +27,7 @@ pub use levels::*;
 pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
+pub use relaxed::*;
 pub use sampled::*;
 pub use scatter::*;
 pub use sddmm::*;
@@ -103,6 +105,8 @@ pub enum Operation {
     Product,
     /// A product of dense matrices at the places of a pattern (SDDMM).
     Sampled,
+    /// A product that adds in any order: for plans that allow it.
+    Relaxed,
     /// A dense matrix to `nm:2:4`, by magnitude.
     Compression,
     /// A product of 8-bit operands into a wider output.

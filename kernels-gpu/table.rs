@@ -95,6 +95,11 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
+            relaxed "relaxed" SpmmParams sm_80 Relaxed {
+                relaxed_csr_f32_n32: Csr, F32, Relaxed<8, 4, 1, 8>;
+                relaxed_csr_f32_n128: Csr, F32, Relaxed<32, 4, 1, 8>;
+                relaxed_csr_f32_n128_l16: Csr, F32, Relaxed<16, 4, 2, 4>;
+            }
             staged "staged" StagedParams sm_90a Product {
                 staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
                 staged_f32_w16: SlicedEll, F32, Staged<16, 1>;

@@ -89,6 +89,10 @@ fn wrong_output(row: &Row, problem: &Problem) -> Option<String> {
     if !writes(row, problem.out) {
         return Some(format!("has no {out} output of {own} operands"));
     }
+    let plain = problem.work.accumulate && !problem.biased && !problem.activated;
+    if row.operation == Operation::Relaxed && !plain {
+        return Some("adds to C as parts come: `+=` without bias and activation".into());
+    }
     if row.operation == Operation::Narrow && problem.biased {
         return Some("adds no bias".into());
     }

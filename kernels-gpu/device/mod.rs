@@ -45,6 +45,8 @@ mod nm;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
+#[cfg(any(family = "relaxed", not(target_arch = "nvptx64")))]
+mod relaxed;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
 mod sampled;
 #[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]
@@ -64,7 +66,7 @@ mod sddmm_tiles;
 mod slicing;
 #[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
 mod softmax;
-#[cfg(any(family = "spmm", not(target_arch = "nvptx64")))]
+#[cfg(any(family = "spmm", family = "relaxed", not(target_arch = "nvptx64")))]
 mod spmm;
 #[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
 mod staged;
