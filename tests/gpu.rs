@@ -22,6 +22,7 @@ mod nm_narrow;
 mod numbers;
 mod orders;
 mod places;
+mod relaxed;
 mod rows;
 mod runs;
 mod sampled;
