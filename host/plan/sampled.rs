@@ -18,11 +18,11 @@ use super::{Choice, Options};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::RawStream;
-use crate::einsum::Einsum;
+use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
 use crate::launch::{Places, RawSampled, SampledExtents, SampledLaunch};
-use crate::registry::{Scalar, block_of, find as row_of};
+use crate::registry::{Dtype, Scalar, block_of, find as row_of};
 use crate::tensor::{Operand, SparseTensor};
 use crate::worklist::Runs;
 use choose::sampling;
@@ -65,6 +65,26 @@ pub struct SampledPlan<T, Out = T> {
 enum Exec {
     Cpu,
     Gpu(Box<SampledLaunch>),
+}
+
+impl Exec {
+    /// The first of the candidates, launched; `None` where a GPU has none.
+    fn new(
+        context: &Context,
+        choice: &Choice,
+        extents: SampledExtents,
+        out: (Mode, Dtype),
+        places: Places<'_>,
+    ) -> Result<Option<Exec>> {
+        let Some(device) = context.device() else {
+            return Ok(Some(Exec::Cpu));
+        };
+        let Some(row) = choice.candidates.first().and_then(|c| row_of(c.name)) else {
+            return Ok(None);
+        };
+        let launch = SampledLaunch::new(device, row, extents, out, places)?;
+        Ok(Some(Exec::Gpu(Box::new(launch))))
+    }
 }
 
 /// The array that kernels read of a sparse matrix in row order: columns of blocks or of entries.
@@ -154,16 +174,9 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             (out.format(), Out::DTYPE, options),
         )
         .candidates(&context.machine(), options);
-        let exec = match context.device() {
-            None => Exec::Cpu,
-            Some(device) => match choice.candidates.first().and_then(|c| row_of(c.name)) {
-                None => return Err(refuse(choice.refused)),
-                Some(row) => {
-                    let launch =
-                        SampledLaunch::new(device, row, extents, (form.mode, Out::DTYPE), places)?;
-                    Exec::Gpu(Box::new(launch))
-                }
-            },
+        let Some(exec) = Exec::new(context, &choice, extents, (form.mode, Out::DTYPE), places)?
+        else {
+            return Err(refuse(choice.refused));
         };
         Ok(SampledPlan {
             context: context.clone(),

@@ -281,14 +281,13 @@ fn kernels_of_int8_say_what_they_refuse() {
             operands.push(("bias", (&bias).into()));
         }
         let options = Options::default();
-        let choice = if whole {
+        if whole {
             let plan = cpu.plan_into::<i8, i32>(text, &operands, &options);
             plan.unwrap().choice().to_string()
         } else {
             let plan = cpu.plan_into::<i8, i8>(text, &operands, &options);
             plan.unwrap().choice().to_string()
-        };
-        choice
+        }
     };
     for (reason, found) in [
         ("no int8 output", said("C[m,n] = A[m,k] * B[k,n]", false)),

@@ -65,25 +65,23 @@ fn samples<Out: Scalar>(
     plan.run(&operands, &mut s, &stream).unwrap();
     stream.synchronize().unwrap();
     let found = s.to_host().unwrap().to_csr().unwrap();
-    for r in 0..LENS.len() {
-        for p in pattern.row(r) {
-            let column = pattern.columns()[p] as usize;
-            let terms = (0..k).map(|i| i64::from(x[r * k + i]) * i64::from(y[column * k + i]));
-            let mut wanted = terms.sum::<i64>() as f64 * alpha;
-            if masked {
-                wanted *= f64::from(mask[p]);
-            }
-            if text.contains("+=") {
-                wanted += old_csr.values()[p].to_f64();
-            }
-            assert_eq!(
-                found.values()[p].to_f64(),
-                Out::from_f64(wanted).to_f64(),
-                "{:?} {text} {format} {k} terms into {}: row {r}, column {column}",
-                row.map(|row| row.name),
-                Out::NAME
-            );
-        }
+    let add = text.contains("+=");
+    for (r, p) in (0..LENS.len()).flat_map(|r| pattern.row(r).map(move |p| (r, p))) {
+        let column = pattern.columns()[p] as usize;
+        let terms = (0..k).map(|i| i64::from(x[r * k + i]) * i64::from(y[column * k + i]));
+        let factor = alpha * if masked { f64::from(mask[p]) } else { 1.0 };
+        let old = if add {
+            old_csr.values()[p].to_f64()
+        } else {
+            0.0
+        };
+        let wanted = Out::from_f64(terms.sum::<i64>() as f64 * factor + old);
+        let name = row.map(|row| row.name);
+        assert!(
+            found.values()[p] == wanted,
+            "{name:?} {text} {format}, {k} terms, ({r}, {column}): {} and not {wanted}",
+            found.values()[p]
+        );
     }
 }
 
