@@ -271,10 +271,40 @@ impl Gpu {
         }
     }
 
+    /// c[row, column] = max(c[row, column] + bias[row], 0) for elements of `size` bytes: what stands behind a product that has
+    /// no epilogue.
+    pub fn bias_relu(
+        &self,
+        size: usize,
+        [c, bias]: [u64; 2],
+        [rows, width]: [usize; 2],
+    ) -> Result<()> {
+        let each = if (width * size).is_multiple_of(16) {
+            16 / size
+        } else {
+            1
+        };
+        let wide = if each > 1 { "_wide" } else { "" };
+        let name = CString::new(format!("bias_relu{size}{wide}")).map_err(|e| e.to_string())?;
+        let arguments = [Arg::U64(c), Arg::U64(bias), Arg::U32(width as u32)];
+        let grid = [width.div_ceil(each * 256) as u32, rows as u32];
+        self.launch_grid(function(self.module, &name)?, grid, 256, &arguments)
+    }
+
     fn launch(
         &self,
         kernel: sys::CUfunction,
         blocks: u32,
+        threads: u32,
+        arguments: &[Arg],
+    ) -> Result<()> {
+        self.launch_grid(kernel, [blocks, 1], threads, arguments)
+    }
+
+    fn launch_grid(
+        &self,
+        kernel: sys::CUfunction,
+        [across, down]: [u32; 2],
         threads: u32,
         arguments: &[Arg],
     ) -> Result<()> {
@@ -285,8 +315,8 @@ impl Gpu {
             let (parameters, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
             sys::cuLaunchKernel(
                 kernel,
-                blocks,
-                1,
+                across,
+                down,
                 1,
                 threads,
                 1,

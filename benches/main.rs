@@ -8,9 +8,12 @@ mod case;
 mod check;
 mod conversions;
 mod decode;
+mod determinism;
 mod device;
 mod entries;
+mod epilogue;
 mod host_ops;
+mod int8;
 mod layer;
 mod levels;
 mod narrow;
@@ -21,7 +24,9 @@ mod peers {
     pub mod cublas;
     pub mod cublaslt;
     pub mod cusparse;
+    pub mod fused;
     pub mod sddmm;
+    pub mod whole;
 }
 mod problems;
 mod record;
@@ -43,8 +48,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, convert_entries,
-    /// spmm_t, levels, narrow, nm_narrow, decode, first_result, convert, read); all by default
+    /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks,
+    /// convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -192,6 +197,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let first = arguments.wants_apart("first_result");
     let apart = [
         ("attention", attention::run as GpuOp),
+        (determinism::OP, determinism::run),
+        (epilogue::OP, epilogue::run),
+        ("int8", int8::run),
         ("layer", layer::run),
         ("convert_entries", entries::conversions),
         ("spmm_t", turned::run),

@@ -11,7 +11,7 @@ const DENSITIES: [f64; 2] = [0.1, 0.2];
 
 /// MobileNetV1 at width 1 (arXiv 1704.04861, table 1): output channels, input channels, and as N the places of the
 /// feature map of one image.
-const MOBILENET: [(usize, usize, &[usize]); 9] = [
+pub const MOBILENET: [(usize, usize, &[usize]); 9] = [
     (64, 32, &[112 * 112]),
     (128, 64, &[56 * 56]),
     (128, 128, &[56 * 56]),
@@ -22,7 +22,8 @@ const MOBILENET: [(usize, usize, &[usize]); 9] = [
     (1024, 512, &[7 * 7]),
     (1024, 1024, &[7 * 7]),
 ];
-const LAYER_DENSITY: f64 = 0.1;
+/// Share of the weights that is there.
+pub const LAYER_DENSITY: f64 = 0.1;
 
 const BOTH: &[Dtype] = &[Dtype::F32, Dtype::F16];
 

@@ -164,7 +164,7 @@ pub(crate) enum Launch {
     Bitmaps(Box<Bitmaps>),
     /// Families `nm` and `nm_narrow`.
     TwoOfFour(Box<TwoOfFour>),
-    /// Family `vectors`.
+    /// Families `vectors` and `vectors_narrow`.
     Vectors(Box<VectorProduct>),
     /// Family `staged`.
     Staged(Box<Staged>),
@@ -208,7 +208,7 @@ impl Launch {
             }
             (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Vector => {
                 let a = (runs, columns);
-                let product = VectorProduct::new(device, row, form, extents, a)?;
+                let product = VectorProduct::new(device, row, form, extents, a, out)?;
                 Ok(Launch::Vectors(Box::new(product)))
             }
             (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(

@@ -53,7 +53,8 @@ pub enum Determinism {
     /// Bit for bit the same result for the same inputs and plan.
     #[default]
     Strict,
-    /// Kernels that add in any order are allowed. No kernel of the table needs it yet.
+    /// Kernels that add in any order are allowed: family `relaxed`, `+=` in f32 over single entries. What the default costs is
+    /// measured against it; a plan takes it by its variant only.
     Relaxed,
 }
 

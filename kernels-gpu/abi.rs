@@ -10,6 +10,7 @@ mod levels;
 mod narrow;
 mod nm;
 mod prune;
+mod relaxed;
 mod sampled;
 mod scatter;
 mod sddmm;
@@ -19,6 +20,7 @@ mod slicing;
 mod softmax;
 mod staged;
 mod vectors;
+mod vectors_narrow;
 mod wgmma;
 pub use attention::*;
 pub use batched::*;
@@ -29,6 +31,7 @@ pub use levels::*;
 pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
+pub use relaxed::*;
 pub use sampled::*;
 pub use scatter::*;
 pub use sddmm::*;
@@ -38,6 +41,7 @@ pub use slicing::*;
 pub use softmax::*;
 pub use staged::*;
 pub use vectors::*;
+pub use vectors_narrow::*;
 pub use wgmma::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
@@ -105,10 +109,14 @@ pub enum Operation {
     Product,
     /// A product of dense matrices at the places of a pattern (SDDMM).
     Sampled,
+    /// A product that adds in any order: for plans that allow it.
+    Relaxed,
     /// A dense matrix to `nm:2:4`, by magnitude.
     Compression,
     /// A product of 8-bit operands into a wider output.
     Narrow,
+    /// The same at the places of a pattern.
+    SampledNarrow,
     /// A dense product written to be read, which no plan takes.
     Teaching,
     /// One step of bringing a matrix into a block format.
@@ -208,6 +216,8 @@ markers! {
     Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Vector`].
     Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
+    /// The same of integers, of which none times zero is anything but zero.
+    WholeVector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::SlicedEll`].
     SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Direct`].

@@ -95,6 +95,11 @@ macro_rules! for_each_kernel {
                 spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
+            relaxed "relaxed" SpmmParams sm_80 Relaxed {
+                relaxed_csr_f32_n32: Csr, F32, Relaxed<8, 4, 1, 8>;
+                relaxed_csr_f32_n128: Csr, F32, Relaxed<32, 4, 1, 8>;
+                relaxed_csr_f32_n128_l16: Csr, F32, Relaxed<16, 4, 2, 4>;
+            }
             staged "staged" StagedParams sm_90a Product {
                 staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
                 staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
@@ -132,6 +137,12 @@ macro_rules! for_each_kernel {
                 vectors_bf16_n128_s4: Vector, Bf16, Vectors<1, 4, 2>;
                 vectors_tf32_n64: Vector, Tf32, Vectors<4, 1, 2, 4>;
                 vectors_tf32_n64_s4: Vector, Tf32, Vectors<1, 4, 2, 4>;
+            }
+            vectors_narrow "vectors_narrow" VectorsParams sm_80 Narrow {
+                vectors_int8_n128: WholeVector, Int8, NarrowVectors<4, 1, true>;
+                vectors_int8_n128_s4: WholeVector, Int8, NarrowVectors<1, 4, true>;
+                vectors_int8_n128_s8: WholeVector, Int8, NarrowVectors<1, 8, true>;
+                vectors_int8_any: WholeVector, Int8, NarrowVectors<4, 1, false>;
             }
             wgmma "wgmma" WgmmaParams sm_90a Product {
                 wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
@@ -222,6 +233,13 @@ macro_rules! for_each_kernel {
                 sddmm_csr_bf16_k128: Csr, Bf16, Dots<16, 8, 1, 8, 5>;
                 sddmm_csr_bf16_k256: Csr, Bf16, Dots<32, 8, 1, 8, 5>;
                 sddmm_csr_bf16_any32: Csr, Bf16, Dots<8, 1, 4, 4, 5>;
+            }
+            sddmm_narrow "sddmm_narrow" SddmmParams sm_80 SampledNarrow {
+                sddmm_csr_int8_k64: Csr, Int8, Dots<8, 8, 1, 8, 5>;
+                sddmm_csr_int8_k128: Csr, Int8, Dots<8, 16, 1, 8, 5>;
+                sddmm_csr_int8_k256: Csr, Int8, Dots<16, 16, 1, 8, 5>;
+                sddmm_csr_int8_k512: Csr, Int8, Dots<32, 16, 1, 8, 5>;
+                sddmm_csr_int8_any32: Csr, Int8, Dots<8, 1, 4, 4, 5>;
             }
             sddmm_staged "sddmm_staged" SddmmStagedParams sm_90a Sampled {
                 sddmm_staged_f32_k64: Csr, F32, StagedDots<8, 2, 4>;

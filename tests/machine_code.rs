@@ -60,7 +60,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "wgmma" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention" => {
             hopper >= 4 && ampere + sparse == 0
         }
-        "block" | "vectors" => hopper + sparse == 0 && ampere > 0,
+        "block" | "vectors" | "vectors_narrow" => hopper + sparse == 0 && ampere > 0,
         // Loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
             Some("0" | "1") => hopper + ampere + sparse == 0,

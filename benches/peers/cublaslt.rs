@@ -134,7 +134,7 @@ impl Dense {
 }
 
 /// The library's first choice.
-fn algorithm(
+pub fn algorithm(
     handle: sys::cublasLtHandle_t,
     description: sys::cublasLtMatmulDesc_t,
     [b, a, c]: [sys::cublasLtMatrixLayout_t; 3],

@@ -1,4 +1,4 @@
-//! The family `vectors`: windows of eight rows, one after the other.
+//! The families `vectors` and `vectors_narrow`: windows of eight rows, one after the other.
 
 use einsparse_kernels::table::Row;
 
@@ -9,6 +9,9 @@ const WINDOW_US: f64 = 1.6;
 /// One step when few warps work, and what it takes longer when all do.
 const VECTOR_STEP_US: f64 = 0.5;
 const CROWDED_STEP_US: f64 = 0.55;
+
+/// A step whose rows of B come byte by byte takes that many times as long.
+const BYTEWISE_STEP: f64 = 6.0;
 
 /// Warps take windows one after the other, and their steps; every vector's row of B comes from L2.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -25,7 +28,8 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let gather_us = (bytes / machine.l2 + missing / machine.hbm) * 1e6;
     let resident = f64::from(machine.multiprocessors * row.min_blocks * row.threads / 32);
     let waves = windows * tiles * parts / resident;
-    let step_us = VECTOR_STEP_US + CROWDED_STEP_US * waves.min(1.0);
+    let bytewise = if row.vector == 1 { BYTEWISE_STEP } else { 1.0 };
+    let step_us = bytewise * (VECTOR_STEP_US + CROWDED_STEP_US * waves.min(1.0));
     let uneven = if row.parts > 1 { 0.5 } else { 0.0 };
     let mean_us = WINDOW_US + (steps / windows.max(1.0) / parts + uneven) * step_us;
     let longest_us = WINDOW_US + (longest / parts).ceil() * step_us;

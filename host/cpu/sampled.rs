@@ -13,6 +13,17 @@ pub(crate) struct Strided<'a, T> {
     pub k: usize,
 }
 
+impl<T> Strided<'_, T> {
+    /// The same of other values.
+    pub(crate) fn with<'b, U>(&self, values: &'b [U]) -> Strided<'b, U> {
+        Strided {
+            values,
+            row: self.row,
+            k: self.k,
+        }
+    }
+}
+
 /// Slots of a sparse matrix of `rows` x `columns` in blocks; entries are blocks of 1 x 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots<'a> {

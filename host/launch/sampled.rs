@@ -19,6 +19,7 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::registry::Dtype;
 use crate::windows::{Blocks, Windows};
 use crate::worklist::Runs;
 
@@ -64,7 +65,7 @@ pub(crate) struct Places<'a> {
 pub(crate) enum SampledLaunch {
     /// Family `sampled`.
     Windows(Box<Sampler>),
-    /// Family `sddmm`.
+    /// Families `sddmm` and `sddmm_narrow`.
     Entries(Box<Sddmm>),
     /// Family `sddmm_staged`.
     Staged(Box<SddmmStaged>),
@@ -77,13 +78,13 @@ impl SampledLaunch {
         device: &Device,
         row: &'static Row,
         extents: SampledExtents,
-        mode: Mode,
+        (mode, out): (Mode, Dtype),
         places: Places<'_>,
     ) -> Result<Self> {
         let pattern = (places.runs, places.columns);
         Ok(match row.family {
-            "sddmm" => {
-                let launch = Sddmm::new(device, row, extents, mode, pattern)?;
+            "sddmm" | "sddmm_narrow" => {
+                let launch = Sddmm::new(device, row, extents, (mode, out), pattern)?;
                 SampledLaunch::Entries(Box::new(launch))
             }
             "sddmm_staged" => {

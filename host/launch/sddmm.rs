@@ -1,11 +1,12 @@
-//! A kernel of the `sddmm` family: runs of entries of a pattern, and X and Y by their addresses.
+//! A kernel of the families `sddmm` and `sddmm_narrow`: runs of entries of a pattern, and X and Y by their addresses.
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_MASK_VALUES, Item, SddmmParams};
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_MASK_VALUES, Item, Operation, SddmmParams};
 use einsparse_kernels::table::Row;
 
 use super::gather::Words;
+use super::panel::out_flag;
 use super::planned::Planned;
 use super::{MAX_GRID_X, RawSampled, SampledExtents, aligned, config, refused, small, within};
 use crate::cost::sample_limit;
@@ -13,6 +14,7 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::registry::Dtype;
 use crate::worklist::{Runs, pieces};
 
 #[derive(Debug)]
@@ -21,6 +23,7 @@ pub(crate) struct Sddmm {
     function: Function,
     extents: SampledExtents,
     mode: Mode,
+    out: Dtype,
     items: DeviceMemory,
     item_count: u32,
     planned: Planned,
@@ -31,12 +34,12 @@ impl Sddmm {
         device: &Device,
         row: &'static Row,
         extents: SampledExtents,
-        mode: Mode,
+        (mode, out): (Mode, Dtype),
         pattern: (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
         let runs = pattern.0;
         let list = pieces(runs, sample_limit(row, runs.total, device.machine()));
-        Self::of_items(device, row, extents, mode, pattern, &list)
+        Self::of_items(device, row, extents, (mode, out), pattern, &list)
     }
 
     /// The same with the items given.
@@ -44,7 +47,7 @@ impl Sddmm {
         device: &Device,
         row: &'static Row,
         extents: SampledExtents,
-        mode: Mode,
+        (mode, out): (Mode, Dtype),
         (runs, columns): (&Arc<Runs>, &[u32]),
         list: &[Item],
     ) -> Result<Self> {
@@ -62,6 +65,7 @@ impl Sddmm {
             function,
             extents,
             mode,
+            out,
             items: device.upload(Item::words(list))?,
             item_count,
             planned: Planned::new(runs, columns),
@@ -118,6 +122,10 @@ impl Sddmm {
         }
         let accumulate = u32::from(self.mode == Mode::Accumulate) * FLAG_ACCUMULATE;
         let masked = u32::from(raw.mask != 0) * FLAG_MASK_VALUES;
+        let own = match self.row.operation {
+            Operation::SampledNarrow => out_flag(self.out),
+            _ => 0,
+        };
         let stride = |what: &str, leading: usize| small(what, leading.saturating_mul(element));
         Ok(SddmmParams {
             items: self.items.address(),
@@ -131,7 +139,7 @@ impl Sddmm {
             k: small("terms", k)?,
             ldx_bytes: stride("bytes of a row of X", raw.ldx)?,
             ldy_bytes: stride("bytes of a row of Y", raw.ldy)?,
-            flags: accumulate | masked,
+            flags: accumulate | masked | own,
             reserved: 0,
         })
     }

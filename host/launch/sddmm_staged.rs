@@ -41,7 +41,14 @@ impl SddmmStaged {
         let list = Shelves::new((runs, columns), extents.n, most, multiprocessors);
         let blocks = within("thread blocks", list.shelves.len(), super::MAX_GRID_X)?;
         Ok(SddmmStaged {
-            entries: Sddmm::of_items(device, row, extents, mode, (runs, columns), &list.items)?,
+            entries: Sddmm::of_items(
+                device,
+                row,
+                extents,
+                (mode, row.dtype),
+                (runs, columns),
+                &list.items,
+            )?,
             function,
             shelves: device.upload(Shelf::words(&list.shelves))?,
             blocks,

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use einsparse_formats::vectors::{VectorPattern, VectorStep};
-use einsparse_kernels::abi::{RowWindow, VectorsParams, record_bytes};
+use einsparse_kernels::abi::{
+    Dtype, FLAG_VECTORS, Operation, RowWindow, VectorsParams, record_bytes,
+};
 use einsparse_kernels::table::Row;
 
+use super::panel::out_flag;
 use super::planned::Planned;
 use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, small, within};
 use crate::device::Device;
@@ -24,6 +27,7 @@ pub(crate) struct VectorProduct {
     row: &'static Row,
     function: Function,
     form: SpmmForm,
+    out: Dtype,
     extents: Extents,
     planned: Planned,
     windows: DeviceMemory,
@@ -87,6 +91,7 @@ impl VectorProduct {
         form: SpmmForm,
         extents: Extents,
         (runs, columns): (&Arc<Runs>, &[u32]),
+        out: Dtype,
     ) -> Result<Self> {
         let function = device
             .modules()
@@ -104,6 +109,7 @@ impl VectorProduct {
             row,
             function,
             form,
+            out,
             extents,
             planned: Planned::new(runs, columns),
             windows: device.upload(&list)?,
@@ -160,12 +166,20 @@ impl VectorProduct {
 
     fn params(&self, raw: &RawSpmm) -> Result<VectorsParams> {
         let Extents { m, n, .. } = self.extents;
-        let element = self.row.dtype.bytes();
-        let (flags, column_bias) = flags(&self.form, self.extents, raw)?;
+        let (element, out_element) = (self.row.dtype.bytes(), self.out.bytes());
+        let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
         aligned(self.row, "values of A", raw.values, 0)?;
         aligned(self.row, "B", raw.b, raw.ldb)?;
-        aligned(self.row, "C", raw.c, raw.ldc)?;
-        aligned(self.row, "bias", column_bias, 0)?;
+        if self.row.operation == Operation::Narrow {
+            flags |= out_flag(self.out);
+            let pairs = n.is_multiple_of(2) && raw.ldc.is_multiple_of(2);
+            if pairs && raw.c.is_multiple_of(2 * out_element as u64) {
+                flags |= FLAG_VECTORS;
+            }
+        } else {
+            aligned(self.row, "C", raw.c, raw.ldc)?;
+            aligned(self.row, "bias", column_bias, 0)?;
+        }
         Ok(VectorsParams {
             windows: self.windows.address(),
             records: self.records.address(),
@@ -178,7 +192,7 @@ impl VectorProduct {
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
             ldb_bytes: small("bytes of a row of B", raw.ldb.saturating_mul(element))?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(out_element))?,
             flags,
             wide: u32::from(self.wide),
             reserved: 0,

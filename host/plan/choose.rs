@@ -12,7 +12,7 @@ use super::bind::find;
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
 use super::refuse::refusal;
-use super::{Exec, Operand, Options};
+use super::{Determinism, Exec, Operand, Options};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict, turned_us};
 use crate::einsum::{Activation, Einsum, Mode};
@@ -119,8 +119,12 @@ impl Problem {
     /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
-        let wanted = [Operation::Product, Operation::Narrow];
-        let products = |row: &&Row| wanted.contains(&row.operation);
+        let relaxed = options.determinism == Determinism::Relaxed;
+        let products = |row: &&Row| match row.operation {
+            Operation::Product | Operation::Narrow => true,
+            Operation::Relaxed => relaxed,
+            _ => false,
+        };
         for row in kernels().iter().filter(products) {
             let tf32 = row.dtype == Dtype::Tf32 && self.dtype == Dtype::F32;
             if row.dtype != self.dtype && !tf32 {

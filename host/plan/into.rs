@@ -13,7 +13,10 @@ use crate::tensor::{Operand, Tensor};
 impl Context {
     /// [`plan`](Context::plan) with an output of another type than the operands.
     ///
-    /// On a GPU that is for operands of 8 bits, [`E4m3`](crate::formats::E4m3) and [`E5m2`](crate::formats::E5m2) into f16, bf16
+    /// `i8` with A of single entries (CSR, COO, ELL, GroupCOO) is `C[m,n] (= | +=) A[m,k] * B[k,n]`, B by rows, into the same types; eight
+    /// neighbouring rows have at most 65,536 values.
+    ///
+    /// On a GPU the rest is for operands of 8 bits, [`E4m3`](crate::formats::E4m3) and [`E5m2`](crate::formats::E5m2) into f16, bf16
     /// or f32, `i8` into these and `i32`: `C[m,n] (= | +=) A[m,k] * B[n,k]`, A made of blocks of 32 x 32 or of multiples of
     /// 64 x 64, or dense, or for `i8` in `nm:2:4`, and rows of B of multiples of 16 elements. The Tensor Cores want both operands contiguous along k.
     /// ReLU, GELU and scalar factors are allowed, a bias is not; a factor undoes the quantisation. Into `i32` factors are whole

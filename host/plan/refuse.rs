@@ -100,6 +100,10 @@ fn wrong_output(row: &Row, problem: &Problem) -> Option<String> {
     if !writes(row, problem.out) {
         return Some(format!("has no {out} output of {own} operands"));
     }
+    let plain = problem.work.accumulate && !problem.biased && !problem.activated;
+    if row.operation == Operation::Relaxed && !plain {
+        return Some("adds to C as parts come: `+=` without bias and activation".into());
+    }
     if row.operation == Operation::Narrow && problem.biased {
         return Some("adds no bias".into());
     }
@@ -135,6 +139,9 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let (what, alignment) = match row.walk {
         WalkKind::Block | WalkKind::Nm | WalkKind::Bitmap | WalkKind::SlicedEll => {
+            ("rows of B", problem.b_alignment)
+        }
+        WalkKind::Vector if row.operation == Operation::Narrow => {
             ("rows of B", problem.b_alignment)
         }
         _ => ("rows of B and C and their length", problem.alignment),

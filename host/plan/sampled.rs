@@ -2,6 +2,7 @@
 
 mod choose;
 mod host;
+mod plans;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,15 +13,16 @@ use einsparse_formats::Format;
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use super::choose::known_variant;
+use super::into::{sums_fit, whole_factor};
 use super::{Choice, Options};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::RawStream;
-use crate::einsum::Einsum;
+use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
 use crate::launch::{Places, RawSampled, SampledExtents, SampledLaunch};
-use crate::registry::{Scalar, block_of, find as row_of};
+use crate::registry::{Dtype, Scalar, block_of, find as row_of};
 use crate::tensor::{Operand, SparseTensor};
 use crate::worklist::Runs;
 use choose::sampling;
@@ -45,7 +47,7 @@ use choose::sampling;
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct SampledPlan<T> {
+pub struct SampledPlan<T, Out = T> {
     context: Context,
     einsum: Einsum,
     indirect: IndirectEinsum,
@@ -56,13 +58,33 @@ pub struct SampledPlan<T> {
     block: (usize, usize),
     choice: Choice,
     exec: Exec,
-    element: PhantomData<T>,
+    elements: PhantomData<(T, Out)>,
 }
 
 #[derive(Debug)]
 enum Exec {
     Cpu,
     Gpu(Box<SampledLaunch>),
+}
+
+impl Exec {
+    /// The first of the candidates, launched; `None` where a GPU has none.
+    fn new(
+        context: &Context,
+        choice: &Choice,
+        extents: SampledExtents,
+        out: (Mode, Dtype),
+        places: Places<'_>,
+    ) -> Result<Option<Exec>> {
+        let Some(device) = context.device() else {
+            return Ok(Some(Exec::Cpu));
+        };
+        let Some(row) = choice.candidates.first().and_then(|c| row_of(c.name)) else {
+            return Ok(None);
+        };
+        let launch = SampledLaunch::new(device, row, extents, out, places)?;
+        Ok(Some(Exec::Gpu(Box::new(launch))))
+    }
 }
 
 /// The array that kernels read of a sparse matrix in row order: columns of blocks or of entries.
@@ -88,37 +110,33 @@ fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<
     }
 }
 
-impl Context {
-    /// Plans an expression whose output is sparse: `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]`, computed where `out` has
-    /// places. P is a sparse factor with the same pattern and may be missing, the axes of X and Y may be swapped, scalar
-    /// factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in every type with X and Y `[m,k]`, `[n,k]`, on
-    /// Hopper in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
-    /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
-    ///
-    /// # Errors
-    /// What parsing and checking find; [`Error::NoKernel`] for another form, and on a GPU for a format, type or order of
-    /// axes that no kernel of the table takes.
-    pub fn plan_sampled<T: Scalar>(
-        &self,
-        text: &str,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &SparseTensor<T>,
-    ) -> Result<SampledPlan<T>> {
-        self.plan_sampled_with(text, operands, out, &Options::default())
+/// Shapes of the operands and of the output, which is none of them.
+fn shapes<T: Scalar, Out: Scalar>(
+    name: &str,
+    operands: &[(&str, Operand<'_, T>)],
+    out: &SparseTensor<Out>,
+) -> Result<BTreeMap<String, Vec<usize>>> {
+    let mut shapes: BTreeMap<String, Vec<usize>> = operands
+        .iter()
+        .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
+        .collect();
+    match shapes.insert(name.into(), out.shape().to_vec()) {
+        None => Ok(shapes),
+        Some(_) => Err(Error::Operand {
+            name: name.into(),
+            reason: "is the output, which is given beside the operands".into(),
+        }),
     }
+}
 
-    /// [`Context::plan_sampled`] with a variant by name, less alignment of X and Y than the operands have, or leave to
-    /// round f32 to TF32; the other options change nothing here.
-    ///
-    /// # Errors
-    /// As [`Context::plan_sampled`]; [`Error::NoKernel`] where the variant does not exist or does not take the operands.
-    pub fn plan_sampled_with<T: Scalar>(
-        &self,
+impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
+    fn new(
+        context: &Context,
         text: &str,
         operands: &[(&str, Operand<'_, T>)],
-        out: &SparseTensor<T>,
+        out: &SparseTensor<Out>,
         options: &Options,
-    ) -> Result<SampledPlan<T>> {
+    ) -> Result<Self> {
         let einsum = Einsum::parse(text)?;
         let shapes = shapes(&einsum.out.tensor, operands, out)?;
         einsum.check(&shapes)?;
@@ -142,25 +160,26 @@ impl Context {
             k: find(operands, &form.x.name)?.shape()[k_axis],
         };
         known_variant(&indirect, options)?;
+        sums_fit(T::DTYPE, extents.k as u64)?;
         let places = Places {
             runs: own.runs,
             columns: own.columns,
             block: block_of(&out.format()),
         };
-        let choice = sampling(&form, extents, places, operands, (out.format(), options))
-            .candidates(&self.machine(), options);
-        let exec = match self.device() {
-            None => Exec::Cpu,
-            Some(device) => match choice.candidates.first().and_then(|c| row_of(c.name)) {
-                None => return Err(refuse(choice.refused)),
-                Some(row) => {
-                    let launch = SampledLaunch::new(device, row, extents, form.mode, places)?;
-                    Exec::Gpu(Box::new(launch))
-                }
-            },
+        let choice = sampling(
+            &form,
+            extents,
+            places,
+            operands,
+            (out.format(), Out::DTYPE, options),
+        )
+        .candidates(&context.machine(), options);
+        let Some(exec) = Exec::new(context, &choice, extents, (form.mode, Out::DTYPE), places)?
+        else {
+            return Err(refuse(choice.refused));
         };
         Ok(SampledPlan {
-            context: self.clone(),
+            context: context.clone(),
             einsum,
             indirect,
             form,
@@ -170,31 +189,10 @@ impl Context {
             block: places.block,
             choice,
             exec,
-            element: PhantomData,
+            elements: PhantomData,
         })
     }
-}
 
-/// Shapes of the operands and of the output, which is none of them.
-fn shapes<T: Scalar>(
-    name: &str,
-    operands: &[(&str, Operand<'_, T>)],
-    out: &SparseTensor<T>,
-) -> Result<BTreeMap<String, Vec<usize>>> {
-    let mut shapes: BTreeMap<String, Vec<usize>> = operands
-        .iter()
-        .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-        .collect();
-    match shapes.insert(name.into(), out.shape().to_vec()) {
-        None => Ok(shapes),
-        Some(_) => Err(Error::Operand {
-            name: name.into(),
-            reason: "is the output, which is given beside the operands".into(),
-        }),
-    }
-}
-
-impl<T: Scalar> SampledPlan<T> {
     /// The kernel chosen, what it was chosen from, and what was refused.
     pub fn choice(&self) -> &Choice {
         &self.choice
@@ -237,7 +235,7 @@ impl<T: Scalar> SampledPlan<T> {
     pub fn run(
         &self,
         operands: &[(&str, Operand<'_, T>)],
-        out: &mut SparseTensor<T>,
+        out: &mut SparseTensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
         self.check(operands, out)?;
@@ -245,6 +243,7 @@ impl<T: Scalar> SampledPlan<T> {
         for factor in &self.form.scalars {
             alpha *= scalar_value(operands, factor)?;
         }
+        whole_factor::<Out>(alpha)?;
         match &self.exec {
             Exec::Cpu => self.run_cpu(operands, out, alpha),
             Exec::Gpu(launch) => {
@@ -272,6 +271,7 @@ impl<T: Scalar> SampledPlan<T> {
     /// [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
+        whole_factor::<Out>(raw.alpha)?;
         if self.form.mask.is_some() != (raw.mask != 0) {
             return Err(Error::Operand {
                 name: "mask".into(),
@@ -285,7 +285,7 @@ impl<T: Scalar> SampledPlan<T> {
         }
     }
 
-    fn check(&self, operands: &[(&str, Operand<'_, T>)], out: &SparseTensor<T>) -> Result<()> {
+    fn check(&self, operands: &[(&str, Operand<'_, T>)], out: &SparseTensor<Out>) -> Result<()> {
         let given = operands.iter().map(|(name, o)| (*name, o.shape()));
         let all = given.chain([(self.form.output.as_str(), out.shape())]);
         for (name, shape) in all {
@@ -305,11 +305,11 @@ impl<T: Scalar> SampledPlan<T> {
     }
 
     /// Addresses of columns and values of a sparse tensor of the planned pattern.
-    fn arrays_of(
+    fn arrays_of<S: Scalar>(
         &self,
         launch: &SampledLaunch,
         name: &str,
-        s: &SparseTensor<T>,
+        s: &SparseTensor<S>,
     ) -> Result<(u64, u64)> {
         let device = self.context.expect_device()?;
         let own = pattern(name, s)?;
@@ -331,7 +331,7 @@ impl<T: Scalar> SampledPlan<T> {
         &self,
         launch: &SampledLaunch,
         operands: &[(&str, Operand<'_, T>)],
-        out: &SparseTensor<T>,
+        out: &SparseTensor<Out>,
         alpha: f64,
     ) -> Result<RawSampled> {
         let device = self.context.expect_device()?;
@@ -365,7 +365,7 @@ impl<T: Scalar> SampledPlan<T> {
     }
 }
 
-impl<T: Scalar> fmt::Display for SampledPlan<T> {
+impl<T: Scalar, Out: Scalar> fmt::Display for SampledPlan<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
             Exec::Cpu => write!(f, "cpu: {} on {}", self.indirect, self.context),

@@ -63,7 +63,7 @@ pub struct SddmmParams {
     pub ldx_bytes: u32,
     /// Bytes from one row of Y to the next.
     pub ldy_bytes: u32,
-    /// [`FLAG_ACCUMULATE`](super::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](super::FLAG_MASK_VALUES).
+    /// [`FLAG_ACCUMULATE`](super::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](super::FLAG_MASK_VALUES); of 8-bit operands `FLAG_OUT_*`.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,

@@ -49,6 +49,8 @@ mod nm;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
+#[cfg(any(family = "relaxed", not(target_arch = "nvptx64")))]
+mod relaxed;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
 mod sampled;
 #[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]
@@ -56,6 +58,7 @@ mod scatter;
 #[cfg(any(
     family = "sddmm",
     family = "sddmm_staged",
+    family = "sddmm_narrow",
     not(target_arch = "nvptx64")
 ))]
 mod sddmm;
@@ -67,13 +70,20 @@ mod sddmm_tiles;
 mod slicing;
 #[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
 mod softmax;
-#[cfg(any(family = "spmm", family = "batched", not(target_arch = "nvptx64")))]
+#[cfg(any(
+    family = "spmm",
+    family = "batched",
+    family = "relaxed",
+    not(target_arch = "nvptx64")
+))]
 mod spmm;
 #[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
 mod staged;
 mod tile;
 #[cfg(any(family = "vectors", not(target_arch = "nvptx64")))]
 mod vectors;
+#[cfg(any(family = "vectors_narrow", not(target_arch = "nvptx64")))]
+mod vectors_narrow;
 mod walk;
 #[cfg(any(
     family = "attention",
@@ -90,5 +100,7 @@ mod wgmma;
 
 #[cfg(any(family = "nm_narrow", not(target_arch = "nvptx64")))]
 use nm::narrow as nm_narrow;
+#[cfg(any(family = "sddmm_narrow", not(target_arch = "nvptx64")))]
+use sddmm as sddmm_narrow;
 #[cfg(any(family = "narrow", not(target_arch = "nvptx64")))]
 use wgmma::narrow;

@@ -2,17 +2,20 @@
 //! that row of X in registers and gathers rows of Y, several in flight. Sub-warp tiling as in Sputnik (arXiv
 //! 2006.10901, section 6); eight sums are added over the lanes in one transposing reduction and stored together.
 
-use super::elem::{Elem, Raw};
+mod terms;
+
+use super::elem::Raw;
 use super::gpu;
 use super::ptx::{global, warp};
 use super::walk::Walk;
 use crate::abi::*;
+pub(super) use terms::Terms;
 
 /// The body, generic over walk and element; the tile is the implementor.
 pub trait Body: Tile {
     /// # Safety
     /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: Walk, E: Elem>(p: &SddmmParams, _at: u64);
+    unsafe fn run<W: Walk, E: Terms>(p: &SddmmParams, _at: u64);
 }
 
 /// Entries `start..start + len` of the pattern, one row's.
@@ -37,7 +40,7 @@ impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, 
     Body for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
 {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Elem>(p: &SddmmParams, _at: u64) {
+    unsafe fn run<W: Walk, E: Terms>(p: &SddmmParams, _at: u64) {
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         let item = p.items + index as u64 * 16;
         // Past the last item everything is zero, the length too.
@@ -82,7 +85,7 @@ fn lane<const LANES: u32>() -> u32 {
 
 /// This lane's vectors of a row, of the step along k that begins at `k`; zeros past the end.
 #[inline(always)]
-pub(super) fn slice<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+pub(super) fn slice<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
     row: u64,
     k: u32,
@@ -101,7 +104,7 @@ pub(super) fn slice<E: Elem, const LANES: u32, const VEC: usize, const REP: usiz
 
 /// Adds the terms of a whole step along k to the sums of eight entries, `FLIGHT` rows of Y at a time.
 #[inline(always)]
-fn add<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize>(
+fn add<E: Terms, const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize>(
     p: &SddmmParams,
     (run, at, k): (Run, u32, u32),
     column: u32,
@@ -121,7 +124,7 @@ fn add<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const FLIG
         unroll!(f < FLIGHT, {
             let u = (step * FLIGHT + f) & (SAMPLES - 1);
             unroll!(r < REP, {
-                sums[u] = dot::<E, VEC>(&x[r], &raw[f][r], sums[u]);
+                sums[u] = E::dot::<VEC>(&x[r], &raw[f][r], sums[u]);
             });
         });
     });
@@ -130,7 +133,7 @@ fn add<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const FLIG
 /// The same for the step that the end of k cuts: one vector of all eight rows at a time, so that the tests of its end and
 /// of the run's do not multiply.
 #[inline(always)]
-fn add_ragged<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+fn add_ragged<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
     (run, at, k): (Run, u32, u32),
     column: u32,
@@ -147,14 +150,14 @@ fn add_ragged<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
             raw[u] = E::load::<VEC>(from, inside && at + (u as u32) < run.len);
         });
         unroll!(u < SAMPLES, {
-            sums[u] = dot::<E, VEC>(&x[r], &raw[u], sums[u]);
+            sums[u] = E::dot::<VEC>(&x[r], &raw[u], sums[u]);
         });
     });
 }
 
 /// Where this lane reads the row of Y of entry `u` of eight, from `k` on.
 #[inline(always)]
-fn row_of_y<E: Elem, const LANES: u32, const VEC: usize>(
+fn row_of_y<E: Terms, const LANES: u32, const VEC: usize>(
     p: &SddmmParams,
     column: u32,
     u: u32,
@@ -165,19 +168,10 @@ fn row_of_y<E: Elem, const LANES: u32, const VEC: usize>(
     p.y + column as u64 * p.ldy_bytes as u64 + offset as u64
 }
 
-/// `sum` and the products of two vectors.
-#[inline(always)]
-pub(super) fn dot<E: Elem, const VEC: usize>(a: &Raw, b: &Raw, mut sum: E::Acc) -> E::Acc {
-    unroll!(i < VEC, {
-        sum = E::fma(E::get(a, i), E::get(b, i), sum);
-    });
-    sum
-}
-
 /// Sum over the lanes of a segment of the entry that lane belongs to: entry `e` to lanes `e LANES / 8` and on. Each of
 /// three exchanges halves the entries a lane has: 7 shuffles for 8 sums where sums one by one would take 24.
 #[inline(always)]
-pub(super) fn over_lanes<E: Elem, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
+pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
     unroll!(level < 3, {
         let (stride, half) = (LANES >> (level + 1), SAMPLES >> (level + 1));
         let upper = gpu::thread() & stride != 0;
@@ -199,7 +193,7 @@ pub(super) fn over_lanes<E: Elem, const LANES: u32>(mut sums: [E::Acc; SAMPLES])
 
 /// The accumulator of the lane whose number differs by the bits of `other`.
 #[inline(always)]
-fn exchange<E: Elem>(a: E::Acc, other: u32) -> E::Acc {
+fn exchange<E: Terms>(a: E::Acc, other: u32) -> E::Acc {
     let [low, high] = E::words(a);
     let high = if E::ACC_BYTES == 8 {
         warp::exchange(high, other)
@@ -211,19 +205,11 @@ fn exchange<E: Elem>(a: E::Acc, other: u32) -> E::Acc {
 
 /// Finishes the entry that this lane keeps, of those at `at..at + 8`, and stores it: scalar, mask, `=` or `+=`.
 #[inline(always)]
-pub(super) fn store<E: Elem, const LANES: u32>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc) {
+pub(super) fn store<E: Terms, const LANES: u32>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc) {
     let share = LANES / SAMPLES as u32;
     let own = at + lane::<LANES>() / share;
     if own >= run.len || !lane::<LANES>().is_multiple_of(share) {
         return;
     }
-    let offset = (run.start as u64 + own as u64) * E::BYTES as u64;
-    let mut value = E::mul(sum, E::scalar(p.alpha));
-    if p.flags & FLAG_MASK_VALUES != 0 {
-        value = E::mul(value, E::get(&E::load_own::<1>(p.mask + offset, true), 0));
-    }
-    if p.flags & FLAG_ACCUMULATE != 0 {
-        value = E::add(value, E::get(&E::load_own::<1>(p.values + offset, true), 0));
-    }
-    E::store::<1>(p.values + offset, &[value]);
+    E::store(p, run.start as u64 + own as u64, sum);
 }

@@ -4,7 +4,7 @@
 use super::elem::{Elem, Raw};
 use super::gpu;
 use super::ptx::{copy, global, warp};
-use super::sddmm::{Run, dot, over_lanes, slice, store};
+use super::sddmm::{Run, Terms, over_lanes, slice, store};
 use super::walk::Walk;
 use crate::abi::*;
 
@@ -92,7 +92,7 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize> StagedDots<LANES, 
                 unroll!(f < FLIGHT, {
                     let u = (step * FLIGHT + f) & (SAMPLES - 1);
                     unroll!(r < REP, {
-                        sums[u] = dot::<E, 4>(&x[r], &raw[f][r], sums[u]);
+                        sums[u] = <E as Terms>::dot::<4>(&x[r], &raw[f][r], sums[u]);
                     });
                 });
             });

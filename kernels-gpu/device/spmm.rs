@@ -18,7 +18,7 @@ pub trait Body: Tile {
 }
 
 /// Accumulators of one lane.
-type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
+pub(super) type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
 impl<
     const LANES: u32,
@@ -63,7 +63,7 @@ impl<
 /// Sum over the item's entries of value x row of B, in entry order: this part takes bursts `part`,
 /// `part + SPLIT`, ...
 #[inline(always)]
-fn gather<
+pub(super) fn gather<
     W: Walk,
     E: Elem,
     const LANES: u32,
@@ -125,7 +125,7 @@ impl Run {
 /// `left` rows that follow each other, from `row` on. The entries of the next burst are fetched before the gathers of this
 /// one, over the ends of rows, so that short rows cost no wait of their own.
 #[inline(always)]
-fn bundle<
+pub(super) fn bundle<
     W: Walk,
     E: Elem,
     const LANES: u32,
@@ -215,7 +215,7 @@ fn burst<
 
 /// Finishes a row of `entries` entries.
 #[inline(always)]
-fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+pub(super) fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SpmmParams,
     row: u32,
     entries: u32,

@@ -131,9 +131,8 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
                         "{} on {name}: {poison} reached row {r}",
                         row.name
                     );
-                } else if row.zeros == Zeros::Strict
-                    && problem.a.values()[first_at(&problem.a, r, used)] != T::ZERO
-                {
+                } else if row.zeros == Zeros::Strict {
+                    // Also where the entry is a stored zero: that times infinity is NaN.
                     let reached = c[r * N..][..N].iter().all(|x| !x.to_f64().is_finite());
                     assert!(
                         reached,
@@ -144,14 +143,6 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
             }
         }
     }
-}
-
-/// Position of the entry of a row at a column.
-fn first_at<T: Scalar>(a: &Csr<T>, row: usize, column: usize) -> usize {
-    a.pattern()
-        .row(row)
-        .find(|&p| a.pattern().columns()[p] as usize == column)
-        .unwrap()
 }
 
 fn every_row(context: &Context) {

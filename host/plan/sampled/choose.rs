@@ -12,7 +12,7 @@ use crate::launch::{Places, SampledExtents};
 use crate::panes::chunks;
 use crate::plan::choose::{alignment_of, leading};
 use crate::plan::{Candidate, Choice, Options, Precision};
-use crate::registry::{Dtype, Scalar, block_of, refuses};
+use crate::registry::{Dtype, Scalar, block_of, refuses, writes};
 use crate::tensor::Operand;
 
 /// An SDDMM by what decides which kernels may run it and what they cost.
@@ -20,11 +20,18 @@ pub(super) struct Sampling<'a> {
     pub(super) form: &'a SampledForm,
     pub(super) format: Format,
     pub(super) dtype: Dtype,
+    /// That of the output.
+    pub(super) out: Dtype,
     pub(super) work: Samples,
     /// Elements from one row of X, and of Y, to the next.
     pub(super) distances: [usize; 2],
     /// Elements, up to 16, that k and both distances are multiples of.
     pub(super) alignment: usize,
+}
+
+/// Whether a kernel computes products at the places of a pattern.
+fn samples(row: &Row) -> bool {
+    [Operation::Sampled, Operation::SampledNarrow].contains(&row.operation)
 }
 
 impl Sampling<'_> {
@@ -33,7 +40,7 @@ impl Sampling<'_> {
         let mut choice = Choice::default();
         let rows = kernels()
             .iter()
-            .filter(|row| row.operation == Operation::Sampled && self.computes(row.dtype));
+            .filter(|row| samples(row) && self.computes(row.dtype));
         for row in rows {
             match self.refusal(row, machine, options) {
                 Some(reason) => choice.refused.push(Refusal {
@@ -74,6 +81,10 @@ impl Sampling<'_> {
         }
         if row.arch == "sm_90a" && machine.wgmma == 0.0 {
             return Some("is for compute capability 9.0 only".into());
+        }
+        if !writes(row, self.out) {
+            let (own, out) = (row.dtype.name(), self.out.name());
+            return Some(format!("has no {out} output of {own} operands"));
         }
         if let Some(reason) = refuses(row.walk, &self.format) {
             return Some(reason);
@@ -132,7 +143,7 @@ pub(super) fn sampling<'f, T: Scalar>(
     extents: SampledExtents,
     places: Places<'_>,
     operands: &[(&str, Operand<'_, T>)],
-    (format, options): (Format, &Options),
+    (format, out, options): (Format, Dtype, &Options),
 ) -> Sampling<'f> {
     let SampledExtents { m, n, k } = extents;
     let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
@@ -142,6 +153,7 @@ pub(super) fn sampling<'f, T: Scalar>(
         form,
         format,
         dtype: T::DTYPE,
+        out,
         work: Samples {
             m,
             n,
@@ -179,6 +191,7 @@ mod tests {
             form: &form,
             format: Format::Bsr { block },
             dtype,
+            out: dtype,
             work: Samples {
                 m: 256,
                 n: 256,

@@ -11,11 +11,11 @@ use crate::plan::bind::{elsewhere, find, wrong};
 use crate::registry::{Scalar, block_of};
 use crate::tensor::{Operand, SparseTensor};
 
-impl<T: Scalar> SampledPlan<T> {
+impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     pub(super) fn run_cpu(
         &self,
         operands: &[(&str, Operand<'_, T>)],
-        out: &mut SparseTensor<T>,
+        out: &mut SparseTensor<Out>,
         alpha: f64,
     ) -> Result<()> {
         let x = strided(operands, &self.form.x)?;
@@ -36,8 +36,24 @@ impl<T: Scalar> SampledPlan<T> {
             block: block_of(&out.format()),
             extents: (self.out_shape[0], self.out_shape[1]),
         };
-        let more = (alpha, mask, self.form.mode == Mode::Accumulate);
-        sampled((x, y), self.extents.k, slots, more, out.host_values_mut());
+        let (k, accumulate) = (self.extents.k, self.form.mode == Mode::Accumulate);
+        if T::DTYPE == Out::DTYPE {
+            // One type has one DTYPE.
+            let values: &mut [T] = bytemuck::cast_slice_mut(out.host_values_mut());
+            sampled((x, y), k, slots, (alpha, mask, accumulate), values);
+            return Ok(());
+        }
+        // Everything as f64, one rounding.
+        let wide = |values: &[T]| -> Vec<f64> { values.iter().map(|v| v.to_f64()).collect() };
+        let (own_x, own_y, mask) = (wide(x.values), wide(y.values), mask.map(wide));
+        let factors = (x.with(&own_x), y.with(&own_y));
+        let own = out.host_values_mut();
+        let mut values: Vec<f64> = own.iter().map(|v| v.to_f64()).collect();
+        let more = (alpha, mask.as_deref(), accumulate);
+        sampled(factors, k, slots, more, &mut values);
+        for (to, from) in own.iter_mut().zip(values) {
+            *to = Out::from_f64(from);
+        }
         Ok(())
     }
 }
@@ -62,10 +78,10 @@ fn strided<'a, T: Scalar>(
 }
 
 /// The values of a mask on the host, whose pattern is the output's.
-fn host_mask<'a, T: Scalar>(
+fn host_mask<'a, T: Scalar, Out: Scalar>(
     operands: &'a [(&str, Operand<'_, T>)],
     name: &str,
-    out: &SparseTensor<T>,
+    out: &SparseTensor<Out>,
     planned: &Pattern<'_>,
 ) -> Result<&'a [T]> {
     let Operand::Sparse(mask) = find(operands, name)? else {

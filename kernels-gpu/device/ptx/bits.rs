@@ -16,6 +16,18 @@ fn dot(a: u32, b: u32, c: u32) -> u32 {
     d
 }
 
+/// The sum of `c` and of the products of the bytes of `a` and `b`, all signed.
+#[inline(always)]
+pub fn dot_s8(a: u32, b: u32, c: i32) -> i32 {
+    let mut d = 0i32;
+    ptx!(
+        "dp4a.s32.s32 {d}, {a}, {b}, {c};",
+        d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c,
+        options(pure, nomem, nostack)
+    );
+    d
+}
+
 /// `a * b + c`.
 #[inline(always)]
 fn mad(a: u32, b: u32, c: u32) -> u32 {

@@ -160,6 +160,12 @@ pub fn atomic_add(addr: u64, v: u32) -> u32 {
     old
 }
 
+/// Adds to an f32. Atomic over the GPU, without order.
+#[inline(always)]
+pub fn add_f32(addr: u64, x: f32) {
+    ptx!("red.relaxed.gpu.global.add.f32 [{addr}], {x};", addr = in(reg64) addr, x = in(reg32) x, options(nostack));
+}
+
 /// Sets bits of a word. Atomic over the GPU, without order.
 #[inline(always)]
 pub fn set_bits(addr: u64, bits: u32) {

@@ -83,6 +83,19 @@ mma! {
     mma_tf32, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
 }
 
+/// D += A B, m16n8k16, 8-bit integers, i32 accumulators.
+#[inline(always)]
+pub fn mma_s8(d: &mut [u32; 4], a: [u32; 2], b: u32) {
+    let [mut d0, mut d1, mut d2, mut d3] = *d;
+    ptx!(
+        "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {{{d0}, {d1}, {d2}, {d3}}}, {{{a0}, {a1}}}, {{{b}}}, {{{d0}, {d1}, {d2}, {d3}}};",
+        d0 = inout(reg32) d0, d1 = inout(reg32) d1, d2 = inout(reg32) d2, d3 = inout(reg32) d3,
+        a0 = in(reg32) a[0], a1 = in(reg32) a[1], b = in(reg32) b,
+        options(pure, nomem, nostack)
+    );
+    *d = [d0, d1, d2, d3];
+}
+
 /// f32 rounded to TF32, to nearest, ties away from zero.
 #[inline(always)]
 pub fn round_tf32(x: u32) -> u32 {

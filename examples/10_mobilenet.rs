@@ -1,0 +1,261 @@
+//! MobileNetV1's thirteen 1x1 convolutions, 90 % of the weights pruned: time and device memory of the chain, sparse and dense, each
+//! layer one kernel with bias and ReLU. Checked against the CPU. Needs a GPU; without one it says so.
+//!
+//! A 1x1 convolution is `C[out,place] = relu(W[out,in] * B[in,place] + bias[out])`. The depthwise layers in between are left out;
+//! where one halves the map, the chain goes on with the first quarter of the places.
+
+use std::time::Instant;
+
+use einsparse::driver::{Graph, OwnedStream};
+use einsparse::formats::{AnySparse, Csr, Dense, f16, generate};
+use einsparse::{
+    Context, Operand, Options, Plan, RawSpmm, Result, SparseTensor, Tensor, ValuesRule,
+};
+
+/// Output channels, input channels, edge of the map (arXiv 1704.04861, table 1); the fourth of the 512 x 512 stands five times.
+const LAYERS: [(usize, usize, usize); 13] = [
+    (64, 32, 112),
+    (128, 64, 56),
+    (128, 128, 56),
+    (256, 128, 28),
+    (256, 256, 28),
+    (512, 256, 14),
+    (512, 512, 14),
+    (512, 512, 14),
+    (512, 512, 14),
+    (512, 512, 14),
+    (512, 512, 14),
+    (1024, 512, 7),
+    (1024, 1024, 7),
+];
+const DENSITY: f64 = 0.1;
+/// Images at once: with eight all maps are multiples of the eight elements that kernels move.
+const IMAGES: usize = 8;
+const TEXT: &str = "C[m,n] = relu(W[m,k] * B[k,n] + bias[m])";
+
+/// What a layer's weights are kept as.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Weights {
+    /// CSR, and nothing else.
+    Sparse,
+    /// What the plan thinks best, made of CSR once.
+    Kept,
+    /// All of them.
+    Dense,
+}
+
+enum Matrix {
+    Sparse(SparseTensor<f16>),
+    Dense(Tensor<f16>),
+}
+
+struct Layer {
+    weights: Matrix,
+    bias: Tensor<f16>,
+    plan: Plan<f16>,
+    places: usize,
+}
+
+fn main() -> Result<()> {
+    let ctx = Context::new();
+    if ctx.device().is_none() {
+        println!("skipped: no GPU (`einsparse doctor` says what is missing)");
+        return Ok(());
+    }
+    println!("{ctx}");
+    let pruned = LAYERS.iter().zip(1..).map(|(&(out, inputs, _), seed)| {
+        let pattern = generate::uniform(out, inputs, DENSITY, seed)?;
+        // The variance of what comes in is kept: half of the inputs are zero after a ReLU.
+        let scale = (2.0 / (inputs as f64 * DENSITY)).sqrt();
+        let values = generate::random_values::<f32>(pattern.columns().len(), seed);
+        let values = values.iter().map(|x| f16::from_f64(f64::from(*x) * scale));
+        Ok(Csr::new(pattern, values.collect())?)
+    });
+    let pruned = pruned.collect::<Result<Vec<_>>>()?;
+    let biases: Vec<Vec<f16>> = (LAYERS.iter().zip(100..))
+        .map(|(&(out, ..), seed)| generate::random_values::<f16>(out, seed))
+        .collect();
+    let input = generate::random_values::<f16>(LAYERS[0].1 * places(0), 7);
+    let input = Dense::new([LAYERS[0].1, places(0)], input)?;
+    let mut outputs = Vec::new();
+    for kind in [Weights::Dense, Weights::Sparse, Weights::Kept] {
+        outputs.push(chain(&ctx, kind, &pruned, &biases, &input)?);
+    }
+    check(&pruned, &biases, &input, &outputs);
+    Ok(())
+}
+
+/// Places of a layer's maps, of all images.
+fn places(layer: usize) -> usize {
+    LAYERS[layer].2 * LAYERS[layer].2 * IMAGES
+}
+
+/// Plans one layer, and says how many bytes it holds on the device beside what goes in and out.
+fn layer(
+    ctx: &Context,
+    kind: Weights,
+    (weights, bias, places): (&Csr<f16>, &[f16], usize),
+) -> Result<(Layer, usize)> {
+    let pattern = weights.pattern();
+    let (out, inputs) = (pattern.rows(), pattern.cols());
+    let bias = ctx.upload_dense(&Dense::new([out], bias.to_vec())?)?;
+    // Only the shape of the input is planned with.
+    let b = Dense::<f16>::zeros(vec![inputs, places])?;
+    let (weights, bytes) = if kind == Weights::Dense {
+        let dense = AnySparse::from(weights.clone()).to_dense()?;
+        (Matrix::Dense(ctx.upload_dense(&dense)?), out * inputs * 2)
+    } else {
+        let bytes = pattern.columns().len() * 6 + (out + 1) * 4;
+        (Matrix::Sparse(ctx.upload(weights.clone())?), bytes)
+    };
+    let own: Operand<'_, f16> = match &weights {
+        Matrix::Sparse(weights) => weights.into(),
+        Matrix::Dense(weights) => weights.into(),
+    };
+    let options = Options {
+        values: if kind == Weights::Kept {
+            ValuesRule::Kept
+        } else {
+            ValuesRule::EachRun
+        },
+        ..Options::default()
+    };
+    let operands = [("W", own), ("B", (&b).into()), ("bias", (&bias).into())];
+    let plan = ctx.plan(TEXT, &operands, &options)?;
+    let bytes = bytes + plan.workspace_bytes() + out * 2;
+    let layer = Layer {
+        weights,
+        bias,
+        plan,
+        places,
+    };
+    Ok((layer, bytes))
+}
+
+/// Runs the chain, prints its time and memory, and gives back the last map.
+fn chain(
+    ctx: &Context,
+    kind: Weights,
+    pruned: &[Csr<f16>],
+    biases: &[Vec<f16>],
+    input: &Dense<f16>,
+) -> Result<Dense<f16>> {
+    let (mut layers, mut bytes) = (Vec::new(), 0);
+    for (i, (weights, bias)) in pruned.iter().zip(biases).enumerate() {
+        let (layer, own) = layer(ctx, kind, (weights, bias, places(i)))?;
+        bytes += own;
+        layers.push(layer);
+    }
+    // Maps by turns: a layer reads the one and writes the other. No map is larger than the first layer's output.
+    let input = ctx.upload_dense(input)?;
+    let largest = LAYERS[0].0 * places(0);
+    let maps: [Tensor<f16>; 2] = [ctx.zeros(&[largest])?, ctx.zeros(&[largest])?];
+    let address = |tensor: &Tensor<f16>| tensor.address().unwrap_or(0);
+    let mut steps = Vec::new();
+    let (mut from, mut ldb) = (address(&input), places(0));
+    for (i, layer) in layers.iter().enumerate() {
+        let (columns, values) = match &layer.weights {
+            Matrix::Sparse(weights) => (weights.columns_address(), weights.values_address()),
+            Matrix::Dense(weights) => (None, weights.address()),
+        };
+        let to = address(&maps[i % 2]);
+        let raw = RawSpmm {
+            columns: columns.unwrap_or(0),
+            values: values.unwrap_or(0),
+            b: from,
+            ldb,
+            c: to,
+            ldc: layer.places,
+            bias: address(&layer.bias),
+            ..RawSpmm::default()
+        };
+        steps.push((&layer.plan, raw));
+        (from, ldb) = (to, layer.places);
+    }
+    let microseconds = timed(&steps)?;
+    let maps_bytes = 2 * 2 * largest;
+    let names: Vec<&str> = layers.iter().map(|layer| layer.plan.variant()).collect();
+    println!(
+        "{kind:?}: {microseconds:.0} us a chain; {:.2} MB of weights and work lists, {:.1} MB with the maps\n  {}",
+        bytes as f64 / 1e6,
+        (bytes + maps_bytes) as f64 / 1e6,
+        names.join(", ")
+    );
+    let last = layers.len() - 1;
+    let shape = [LAYERS[last].0, places(last)];
+    let mut all = maps[last % 2].to_dense()?.values().to_vec();
+    all.truncate(shape[0] * shape[1]);
+    Ok(Dense::new(shape, all)?)
+}
+
+/// Microseconds of the chain as a graph, the median of some.
+fn timed(steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
+    const REPEATS: u32 = 20;
+    let stream = OwnedStream::new()?;
+    let graph = Graph::capture(stream.raw(), |stream| {
+        for (plan, raw) in steps {
+            // SAFETY: the addresses hold operands of the planned shapes and pattern, alive until the last replay is done; maps
+            // are no shorter than planned and rows of them no closer.
+            unsafe { plan.run_raw(raw, stream)? };
+        }
+        Ok(())
+    })?;
+    let mut graph = graph.instantiate()?;
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        let start = Instant::now();
+        for _ in 0..REPEATS {
+            // SAFETY: as above.
+            unsafe { graph.launch(stream.raw())? };
+        }
+        stream.raw().synchronize()?;
+        times.push(start.elapsed().as_secs_f64() * 1e6 / f64::from(REPEATS));
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
+
+/// Holds every 41st place of the last maps against a chain on the CPU, which rounds each map to f16 as the kernels do: a place's
+/// channels depend on no other place.
+fn check(pruned: &[Csr<f16>], biases: &[Vec<f16>], input: &Dense<f16>, outputs: &[Dense<f16>]) {
+    let (mut worst, mut largest) = (vec![0f64; outputs.len()], 0f64);
+    for place in (0..places(LAYERS.len() - 1)).step_by(41) {
+        let mut channels: Vec<f64> = (0..LAYERS[0].1)
+            .map(|c| input.values()[c * places(0) + place].to_f64())
+            .collect();
+        for (weights, bias) in pruned.iter().zip(biases) {
+            let pattern = weights.pattern();
+            let row = |row: usize| {
+                let entries = pattern.row(row);
+                let columns = pattern.columns()[entries.clone()].iter();
+                let values = weights.values()[entries].iter();
+                let products = columns
+                    .zip(values)
+                    .map(|(&c, w)| w.to_f64() * channels[c as usize]);
+                f16::from_f64((products.sum::<f64>() + bias[row].to_f64()).max(0.0)).to_f64()
+            };
+            channels = (0..pattern.rows()).map(row).collect();
+        }
+        for (channel, wanted) in channels.iter().enumerate() {
+            largest = largest.max(*wanted);
+            for (worst, output) in worst.iter_mut().zip(outputs) {
+                let found = output.values()[channel * output.shape()[1] + place].to_f64();
+                // A NaN is as far off as can be.
+                let error = (found - wanted).abs();
+                *worst = if error.is_nan() {
+                    f64::INFINITY
+                } else {
+                    worst.max(error)
+                };
+            }
+        }
+    }
+    for worst in worst {
+        println!("differs by {:.1e} of the largest value", worst / largest);
+        // One in 2048 for each of thirteen roundings that fall the other way, and what follows from these.
+        assert!(
+            worst <= 0.01 * largest,
+            "off by {worst}, the largest is {largest}"
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! Sums in any order: the family `relaxed`.
+
+use crate::support::{Problem, assert_matrix, gpu, spread};
+use einsparse::formats::Dense;
+use einsparse::registry::{Operation, Row, kernels};
+use einsparse::{Context, Determinism, Operand, Options};
+
+const N: usize = 64;
+const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
+
+/// Parts of cut rows added in any order: exact on whole numbers, for plans that allow it and name it.
+#[test]
+fn relaxed_rows_add_to_c_on_the_gpu() {
+    let relaxed: Vec<&Row> = kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Relaxed)
+        .collect();
+    assert!(!relaxed.is_empty());
+    // Short rows, and two that every tile cuts.
+    let lens: Vec<usize> = (0..50).chain([2600, 17, 2300]).collect();
+    let cpu = Context::cpu();
+    let gpu = gpu();
+    for row in relaxed {
+        let problem = Problem::<f32>::integers(spread(&lens, 2600), 4, N);
+        let run = |context: &Context, determinism, text: &str| {
+            let (a, b) = (
+                context.upload(problem.sparse("csr")).unwrap(),
+                context.upload_dense(&problem.b(N)).unwrap(),
+            );
+            let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+            let options = Options {
+                determinism,
+                variant: Some(row.name.into()),
+                ..Options::default()
+            };
+            let plan = context.plan(text, &operands, &options).unwrap();
+            let ones = Dense::new([problem.m(), N], vec![1f32; problem.m() * N]).unwrap();
+            let mut c = context.upload_dense(&ones).unwrap();
+            let stream = context.stream().unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            (plan.choice().clone(), c.to_storage().unwrap())
+        };
+        let added = "C[m,n] += A[m,k] * B[k,n]";
+        let (strict, _) = run(&cpu, Determinism::Strict, added);
+        assert!(strict.candidates.is_empty(), "{strict}");
+        let (stored, _) = run(&cpu, Determinism::Relaxed, TEXT);
+        assert!(stored.to_string().contains("as parts come"), "{stored}");
+        for context in gpu.iter().map(|g| &**g) {
+            let (_, found) = run(context, Determinism::Relaxed, added);
+            assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| {
+                problem.exact(r, c) + 1.0
+            });
+        }
+    }
+}
