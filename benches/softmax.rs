@@ -171,13 +171,14 @@ impl<'a, T: Scalar> Case<'a, T> {
         let [given, gradient] = [0, 1].map(|i| address(&self.out[i]));
         let forward = RawSoftmax {
             input: scores,
-            upstream: 0,
             output: given,
+            ..RawSoftmax::default()
         };
         let backward = RawSoftmax {
             input: given,
             upstream: scores,
             output: gradient,
+            ..RawSoftmax::default()
         };
         let mut faults = 0;
         for (step, (raw, passes)) in [(forward, 2), (backward, 3)].iter().enumerate() {
