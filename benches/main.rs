@@ -9,6 +9,7 @@ mod check;
 mod conversions;
 mod decode;
 mod device;
+mod entries;
 mod host_ops;
 mod layer;
 mod levels;
@@ -28,6 +29,7 @@ mod sddmm;
 mod softmax;
 mod sweep;
 mod timing;
+mod turned;
 
 use clap::Parser;
 use device::{Gpu, Result};
@@ -41,8 +43,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, levels,
-    /// narrow, nm_narrow, decode, first_result, convert, read); all by default
+    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, convert_entries,
+    /// spmm_t, levels, narrow, nm_narrow, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -191,6 +193,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let apart = [
         ("attention", attention::run as GpuOp),
         ("layer", layer::run),
+        ("convert_entries", entries::conversions),
+        ("spmm_t", turned::run),
         ("levels", levels::run),
         ("narrow", narrow::run),
         ("nm_narrow", nm_narrow::run),

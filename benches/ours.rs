@@ -1,7 +1,7 @@
 //! Ours: what the plan takes (`auto`) and every variant that can be forced, on the bench's own B and C.
 //!
 //! `auto` gets the operand in CSR, block problems in BlockGroupCOO; `auto@<format>` is the plan's choice for
-//! another format. Bringing A into its format is not part of any time; what a plan keeps of A (`auto@kept`) is made in
+//! another format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@kept`) is made in
 //! `prepare_ms` and counted in `prepared_bytes`.
 
 use crate::case::{Case, Engine, Prepared};
@@ -95,8 +95,8 @@ fn blocks(edge: usize) -> Format {
 /// What the array of columns of a matrix holds: columns, or for N:M positions.
 const COLUMNS: [Role; 2] = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
 
-/// The plan's choice where it may keep A's values in another form, which its preparation makes.
-const KEPT: &str = "auto@kept";
+/// Behind a variant's name: the plan may keep A's values in another form, which its preparation makes.
+const KEPT: &str = "kept";
 
 const GROUPS: Format = Format::GroupCoo {
     axis: 0,
@@ -104,7 +104,7 @@ const GROUPS: Format = Format::GroupCoo {
 };
 
 impl Einsparse {
-    fn options(&self, case: &Case<'_>, variant: Option<&str>) -> Options {
+    fn options(&self, case: &Case<'_>, variant: Option<&str>, values: ValuesRule) -> Options {
         let tf32 = case.dtype() == Dtype::Tf32;
         Options {
             precision: if tf32 {
@@ -112,12 +112,8 @@ impl Einsparse {
             } else {
                 Precision::Full
             },
-            values: if variant == Some(KEPT) {
-                ValuesRule::Kept
-            } else {
-                ValuesRule::EachRun
-            },
-            variant: variant.filter(|v| *v != KEPT).map(str::to_owned),
+            values,
+            variant: variant.map(str::to_owned),
             ..Options::default()
         }
     }
@@ -172,13 +168,14 @@ impl Einsparse {
         case: &Case<'_>,
         a: &SparseTensor<T>,
         variant: Option<&str>,
+        values: ValuesRule,
     ) -> std::result::Result<Plan<T>, Error> {
         let (_, k, _) = case.problem.extents();
         // Only the shape of B is planned with.
         let b = Dense::<T>::zeros(vec![k, case.n])?;
         let operands = [("A", a.into()), ("B", (&b).into())];
         self.context
-            .plan(SPMM, &operands, &self.options(case, variant))
+            .plan(SPMM, &operands, &self.options(case, variant, values))
     }
 
     /// Names of the rows of the table that take the case in one of its formats; `Err` = none does, and why.
@@ -187,11 +184,11 @@ impl Einsparse {
         let formats = match case.problem.block {
             Some(edge) => vec![blocks(edge)],
             None if case.problem.two_of_four => vec![natural(case.problem)],
-            None => vec![Format::Csr, GROUPS, Format::SlicedEll],
+            None => vec![Format::Csr, GROUPS],
         };
         for format in formats {
             let a = self.tensor::<T>(case, format)?;
-            let plan = match self.plan(case, &a.tensor, None) {
+            let plan = match self.plan(case, &a.tensor, None, ValuesRule::EachRun) {
                 Ok(plan) => plan,
                 Err(Error::NoKernel { .. }) => continue,
                 Err(other) => return Err(other.to_string()),
@@ -199,35 +196,39 @@ impl Einsparse {
             let new = plan.choice().candidates.iter().map(|c| c.name.to_owned());
             names.extend(new.filter(|name| format == format_of(name, case.problem)));
         }
+        if natural(case.problem) == Format::Csr {
+            let a = self.tensor::<T>(case, Format::Csr)?;
+            let plan = self.plan(case, &a.tensor, None, ValuesRule::Kept);
+            let plan = plan.map_err(text)?;
+            let kept = plan.choice().candidates.iter().filter(|c| c.kept.is_some());
+            names.extend(kept.map(|c| format!("{}@{KEPT}", c.name)));
+        }
         Ok(names)
     }
 
     fn prepared<'a, T: Scalar>(&self, case: &Case<'a>, variant: &str) -> Result<Prepared<'a>> {
-        let (forced, format) = match variant.split_once('@') {
-            Some((_, format)) if format.starts_with("bsr") => {
+        let (name, form) = variant.split_once('@').unwrap_or((variant, ""));
+        let forced = (name != "auto").then_some(name);
+        let format = match form {
+            "bsr" => {
                 let edge = case.problem.block.unwrap_or(1);
-                (
-                    None,
-                    Format::Bsr {
-                        block: (edge, edge),
-                    },
-                )
+                let block = (edge, edge);
+                Format::Bsr { block }
             }
-            Some(_) if variant == KEPT => (Some(KEPT), natural(case.problem)),
-            Some(_) => (None, GROUPS),
-            None if variant == "auto" => (None, natural(case.problem)),
-            None => (Some(variant), format_of(variant, case.problem)),
+            "groupcoo" => GROUPS,
+            KEPT => natural(case.problem),
+            _ => forced.map_or(natural(case.problem), |name| format_of(name, case.problem)),
         };
-        let start = Instant::now();
-        let built = format == Format::SlicedEll;
-        // What is built out of CSR counts, and is built for each measurement.
-        let stored = if built {
-            Rc::new(self.store::<T>(case, format)?)
+        let values = if form == KEPT {
+            ValuesRule::Kept
         } else {
-            self.tensor::<T>(case, format)?
+            ValuesRule::EachRun
         };
-        let start = if built { start } else { Instant::now() };
-        let plan = self.plan(case, &stored.tensor, forced).map_err(text)?;
+        let stored = self.tensor::<T>(case, format)?;
+        let start = Instant::now();
+        let plan = self
+            .plan(case, &stored.tensor, forced, values)
+            .map_err(text)?;
         self.context.synchronize().map_err(text)?;
         let prepare_ms = start.elapsed().as_secs_f64() * 1e3;
         let taken = plan.choice().candidates.first();
@@ -239,12 +240,9 @@ impl Einsparse {
         if let Some(form) = plan.kept() {
             note += &format!(" kept as {form}");
         }
-        let beside = if built {
-            stored._own.iter().map(|buffer| buffer.bytes).sum()
-        } else {
-            0
-        };
-        let prepared_bytes = plan.workspace_bytes() + beside;
+        if let Some(taken) = taken {
+            note += &format!(", predicted {:.1} us", taken.cost.us);
+        }
         let raw = RawSpmm {
             columns: stored.columns,
             values: stored.values,
@@ -255,6 +253,7 @@ impl Einsparse {
             ..RawSpmm::default()
         };
         let stream = case.gpu.stream.cast();
+        let plan_bytes = plan.workspace_bytes();
         let run = move || {
             let _alive = &stored;
             // SAFETY: A, B and C have the planned shapes, type and pattern and outlive the closure, which owns A;
@@ -264,7 +263,7 @@ impl Einsparse {
         Ok(Prepared {
             run: Box::new(run),
             prepare_ms,
-            prepared_bytes,
+            prepared_bytes: plan_bytes,
             zeros,
             note,
         })
@@ -327,7 +326,6 @@ fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>
 fn format_of(variant: &str, problem: &Problem) -> Format {
     match find(variant).map(|row| row.walk) {
         Some(WalkKind::GroupCoo) => GROUPS,
-        Some(WalkKind::SlicedEll) => Format::SlicedEll,
         _ => natural(problem),
     }
 }
@@ -340,7 +338,7 @@ impl Engine for Einsparse {
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
         let mut all = vec!["auto".to_owned()];
         if case.problem.block.is_none() && !case.problem.two_of_four {
-            all.push(KEPT.to_owned());
+            all.push(format!("auto@{KEPT}"));
         }
         if self.auto_only {
             return all;
@@ -364,7 +362,13 @@ impl Engine for Einsparse {
             }
             Err(reason) => println!("einsparse on {}: {reason}", case.problem.workload),
         }
-        all.retain(|name| name == "auto" || self.chosen.is_empty() || self.chosen.contains(name));
+        let asked = |name: &String| {
+            let row = name.split('@').next().unwrap_or(name);
+            self.chosen
+                .iter()
+                .any(|chosen| chosen == row || chosen == name)
+        };
+        all.retain(|name| name == "auto" || self.chosen.is_empty() || asked(name));
         all
     }
 

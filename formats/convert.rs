@@ -10,6 +10,7 @@ mod entries;
 mod from;
 mod from_dense;
 mod group;
+mod keep;
 mod nm;
 mod sliced;
 mod tasks;
@@ -24,6 +25,7 @@ pub use compressed::{
 pub use dense::{coo_to_dense, csr_to_dense, dense_to_coo, dense_to_csr};
 pub use from_dense::{dense_to_block_coo, dense_to_block_group_coo, dense_to_bsr};
 pub use group::{coo_to_group_coo, csr_to_group_coo, group_coo_to_coo};
+pub use keep::{EntryChoice, dense_to_csr_by};
 pub use nm::{csr_to_nm, dense_to_nm, nm_to_csr, nm_to_dense, prune_to_nm};
 pub use sliced::{csr_to_sliced_ell, sliced_ell_to_csr};
 pub use unblock::{block_coo_to_csr, block_group_coo_to_csr, bsr_to_csr};

@@ -69,6 +69,11 @@ impl Context {
         self.device().map_or(Machine::H200, |d| *d.machine())
     }
 
+    /// The context of a GPU that is open.
+    pub(crate) fn of(device: &Arc<Device>) -> Context {
+        Context(Some(Arc::clone(device)))
+    }
+
     pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {
         self.device().ok_or_else(|| Error::Cuda {
             call: "launch".into(),

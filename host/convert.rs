@@ -348,7 +348,7 @@ impl<T: Scalar> BlockConverter<T> {
 }
 
 /// Device memory with zeros behind what is used: kernels load whole vectors.
-fn padded(device: &Device, bytes: usize, room: usize) -> Result<DeviceMemory> {
+pub(crate) fn padded(device: &Device, bytes: usize, room: usize) -> Result<DeviceMemory> {
     let memory = DeviceMemory::alloc(device.context(), bytes + room)?;
     // SAFETY: the range is the end of the allocation, which outlives all work: freeing waits for it.
     unsafe {

@@ -5,6 +5,7 @@ mod bitmap;
 mod gather;
 mod sampled;
 mod staged;
+mod turned;
 mod vectors;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use gather::predict_gather;
 pub use gather::{BUNDLED_ROW, bundle_weight};
 pub(crate) use sampled::tile_clocks;
 pub use sampled::{Samples, predict_samples, sample_limit};
+pub use turned::turned_us;
 
 /// Ceilings of a GPU that the predictions use.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -192,7 +194,9 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         WalkKind::Vector => vectors::predict(row, work, machine),
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
-        WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
+        WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted => {
+            predict_gather(row, work, machine)
+        }
     }
 }
 

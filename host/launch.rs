@@ -2,8 +2,10 @@
 //! blocks likewise. The only place that launches a kernel.
 
 mod attention;
+mod batched;
 mod bitmap;
 mod convert;
+mod entries;
 mod gather;
 mod maps;
 mod nm;
@@ -35,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
+use batched::Batched;
 use bitmap::Bitmaps;
 use gather::Gather;
 use nm::TwoOfFour;
@@ -46,6 +49,8 @@ pub(crate) use attention::{AttentionExtents, AttentionLaunch};
 pub use attention::{RawAttention, RawHeads};
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
+pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check};
+pub use entries::{Order, RawEntries};
 pub(crate) use panel::Matrix;
 pub(crate) use planned::Planned;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
@@ -79,6 +84,9 @@ pub struct RawSpmm {
     pub gate: u64,
     /// Elements from one row of the gate to the next.
     pub ldg: usize,
+    /// Elements from the values of A of one of a batch to those of the next; 0 where all have the same. Families of single
+    /// entries alone.
+    pub value_stride: usize,
     /// Factor of the product: of all scalar factors of the expression, literals included.
     pub alpha: f64,
 }
@@ -96,6 +104,7 @@ impl Default for RawSpmm {
             bias: 0,
             gate: 0,
             ldg: 0,
+            value_stride: 0,
             alpha: 1.0,
         }
     }
@@ -147,6 +156,8 @@ pub(crate) struct Extents {
 pub(crate) enum Launch {
     /// Families `spmm` and `block`.
     Gather(Box<Gather>),
+    /// Family `batched`, and family `spmm` with the transpose.
+    Batched(Box<Batched>),
     /// Families `wgmma` and `narrow`.
     Panels(Box<Panels>),
     /// Family `bitmap`.
@@ -162,7 +173,7 @@ pub(crate) enum Launch {
 impl Launch {
     /// A sparse A given by its runs, and by what its blocks look like where the kernel wants that; C of type `out`.
     pub(crate) fn new(
-        device: &Device,
+        device: &Arc<Device>,
         row: &'static Row,
         form: SpmmForm,
         extents: Extents,
@@ -183,6 +194,9 @@ impl Launch {
                     out,
                 )?)))
             }
+            (family, matrix) if is_turned(family, &form) => Ok(Launch::Batched(Box::new(
+                Batched::new(device, row, form, extents, matrix)?,
+            ))),
             (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Bitmap => {
                 Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
                     device,
@@ -222,6 +236,7 @@ impl Launch {
     pub(crate) fn row(&self) -> &'static Row {
         match self {
             Launch::Gather(launch) => launch.row(),
+            Launch::Batched(launch) => launch.row(),
             Launch::Panels(launch) => launch.row(),
             Launch::TwoOfFour(launch) => launch.row(),
             Launch::Bitmaps(launch) => launch.row(),
@@ -234,6 +249,7 @@ impl Launch {
     pub(crate) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
         match self {
             Launch::Gather(launch) => launch.fits(runs),
+            Launch::Batched(launch) => launch.fits(runs, columns),
             Launch::Panels(launch) => launch.fits(runs, columns),
             Launch::TwoOfFour(launch) => launch.fits(runs, columns),
             Launch::Bitmaps(launch) => launch.fits(runs, columns),
@@ -260,6 +276,7 @@ impl Launch {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Launch::Gather(launch) => launch.bytes(),
+            Launch::Batched(launch) => launch.bytes(),
             Launch::Panels(launch) => launch.bytes(),
             Launch::TwoOfFour(launch) => launch.bytes(),
             Launch::Bitmaps(launch) => launch.bytes(),
@@ -272,6 +289,7 @@ impl Launch {
     pub(crate) fn describe(&self) -> String {
         match self {
             Launch::Gather(launch) => launch.describe(),
+            Launch::Batched(launch) => launch.describe(),
             Launch::Panels(launch) => launch.describe(),
             Launch::TwoOfFour(launch) => launch.describe(),
             Launch::Bitmaps(launch) => launch.describe(),
@@ -289,6 +307,7 @@ impl Launch {
         unsafe {
             match self {
                 Launch::Gather(launch) => launch.run(raw, stream),
+                Launch::Batched(launch) => launch.run(raw, stream),
                 Launch::Panels(launch) => launch.run(raw, stream),
                 Launch::TwoOfFour(launch) => launch.run(raw, stream),
                 Launch::Bitmaps(launch) => launch.run(raw, stream),
@@ -297,6 +316,11 @@ impl Launch {
             }
         }
     }
+}
+
+/// Whether a product is a batch of entries, or one with their transpose.
+fn is_turned(family: &str, form: &SpmmForm) -> bool {
+    family == "batched" || family == "spmm" && form.order.transposed
 }
 
 /// Largest grid in y.

@@ -30,6 +30,7 @@ pub mod cpu;
 pub mod device;
 pub mod driver;
 pub mod einsum;
+pub mod entries;
 pub mod error;
 pub mod indirect;
 mod launch;
@@ -49,6 +50,7 @@ pub mod worklist;
 pub use context::Context;
 pub use convert::{BlockChoice, BlockConverter, RawBlocks};
 pub use device::{Device, Stream};
+pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RawEntries, RowSorter};
 pub use error::{Error, Refusal, Result};
 pub use launch::{RawAttention, RawHeads, RawSampled, RawSoftmax, RawSpmm};
 pub use plan::{

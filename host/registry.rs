@@ -49,8 +49,13 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
     let grouped =
         |axis: usize| (axis != 0).then(|| format!("walks rows, but {format} groups axis {axis}"));
     match (walk, format) {
-        (WalkKind::Csr | WalkKind::Vector, Format::Coo | Format::Csr | Format::Ell) => None,
-        (WalkKind::Csr | WalkKind::Vector, Format::GroupCoo { axis, .. }) => grouped(*axis),
+        (
+            WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector,
+            Format::Coo | Format::Csr | Format::Ell,
+        ) => None,
+        (WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector, Format::GroupCoo { axis, .. }) => {
+            grouped(*axis)
+        }
         (WalkKind::GroupCoo, Format::GroupCoo { axis, group }) => match group {
             Some(g) if g % 4 == 0 => grouped(*axis),
             g => Some(format!(
@@ -75,6 +80,7 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::GroupCoo => "aligned groups of entries in row order",
         WalkKind::Block => "dense blocks in block row order",
         WalkKind::Nm => "two of every four neighbours in a row",
+        WalkKind::Permuted => "entries in row order, transposed",
         WalkKind::Bitmap => "bits and values by tiles",
         WalkKind::Vector => "entries in row order, as columns of eight rows",
         WalkKind::SlicedEll => "slices of rows, a lane for each row",

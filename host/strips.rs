@@ -5,7 +5,6 @@ mod schedule;
 
 pub(crate) use schedule::{Schedule, Tiles, deal, rounds};
 
-use einsparse_formats::{AnySparse, Element};
 use einsparse_kernels::abi::{
     A_COLUMNS, ABSENT, HALF, PANEL_BYTES, RECORD_HEAD, STEPS, STRIP, record_words,
 };
@@ -67,24 +66,6 @@ pub(crate) enum Source<'a> {
     /// Runs of blocks of each block row, the block columns, the extents of a block, and whether the product takes the
     /// transpose.
     Blocks(&'a Runs, &'a [u32], (usize, usize), bool),
-}
-
-/// Array of columns (block columns) of a matrix whose rows lie one after the other; of positions for N:M, of bits for
-/// bitmaps, of windows for sliced ELLPACK.
-pub(crate) fn block_columns<T: Element>(matrix: &AnySparse<T>) -> Option<&[u32]> {
-    match matrix {
-        AnySparse::Bsr(a) => Some(a.pattern().columns()),
-        AnySparse::BlockCoo(a) => Some(a.pattern().block_cols()),
-        AnySparse::BlockGroupCoo(a) => Some(a.pattern().block_cols()),
-        AnySparse::Nm(a) => Some(a.pattern().meta()),
-        AnySparse::SlicedEll(a) => Some(a.pattern().windows()),
-        AnySparse::Bitmap(a) => Some(a.pattern().words()),
-        AnySparse::Csr(a) => Some(a.pattern().columns()),
-        AnySparse::Ell(a) => Some(a.pattern().columns()),
-        AnySparse::Coo(a) => a.pattern().coords().get(1).map(Vec::as_slice),
-        AnySparse::GroupCoo(a) => a.pattern().others().first().map(Vec::as_slice),
-        AnySparse::Csc(_) => None,
-    }
 }
 
 /// The stages of one strip.

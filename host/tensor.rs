@@ -15,7 +15,7 @@ use crate::registry::Scalar;
 
 pub use operand::Operand;
 pub use sparse::SparseTensor;
-pub(crate) use sparse::{DeviceArrays, VECTOR_ENTRIES, columns_of};
+pub(crate) use sparse::{DeviceArrays, VECTOR_ENTRIES, columns_of, told_by};
 
 /// A dense tensor, row-major, in the memory of a [`Context`]. The last axis is contiguous; rows of it may
 /// lie further apart than they are long.

@@ -32,6 +32,37 @@ impl Runs {
         }
     }
 
+    /// Runs of rows that start at `offsets`, the last of which is the end of all.
+    pub fn of_offsets(offsets: &[u32]) -> Runs {
+        Runs::new(from_offsets(offsets))
+    }
+
+    /// Runs of a batch of matrices, a COO tensor of order 3, as those of one matrix that holds them along its diagonal, and
+    /// the column of every entry in it. `None` for others, and where an extent does not fit.
+    pub fn of_batch<T: Element>(tensor: &AnySparse<T>) -> Option<(Runs, Vec<u32>)> {
+        let (AnySparse::Coo(a), &[items, rows, columns]) = (tensor, tensor.shape()) else {
+            return None;
+        };
+        let [item_of, row_of, column_of] = a.pattern().coords() else {
+            return None;
+        };
+        let fits = |extent: usize| {
+            items
+                .checked_mul(extent)
+                .is_some_and(|n| n < u32::MAX as usize)
+        };
+        if !fits(rows) || !fits(columns) {
+            return None;
+        }
+        let along = |index: &[u32], extent: usize| -> Vec<u32> {
+            let places = index.par_iter().zip(item_of);
+            places.map(|(&i, &item)| item * extent as u32 + i).collect()
+        };
+        let rows_of = along(row_of, rows);
+        let runs = Runs::new(from_sorted(&rows_of, items * rows, 1, |_| 1));
+        Some((runs, along(column_of, columns)))
+    }
+
     /// First slot and count of every row, as kernels read them.
     pub fn spans(&self) -> Vec<[u32; 2]> {
         self.rows

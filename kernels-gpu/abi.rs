@@ -2,8 +2,10 @@
 //! `const`s, and one `#[repr(C)]` params struct per family.
 
 mod attention;
+mod batched;
 mod bitmap;
 mod convert;
+mod entries;
 mod levels;
 mod narrow;
 mod nm;
@@ -19,8 +21,10 @@ mod staged;
 mod vectors;
 mod wgmma;
 pub use attention::*;
+pub use batched::*;
 pub use bitmap::*;
 pub use convert::*;
+pub use entries::*;
 pub use levels::*;
 pub use narrow::*;
 pub use nm::*;
@@ -109,6 +113,8 @@ pub enum Operation {
     Teaching,
     /// One step of bringing a matrix into a block format.
     Convert,
+    /// One step of bringing entries into another order or format.
+    Entries,
     /// Softmax of the entries of each row, or its gradient.
     Softmax,
     /// Values to their places in another form of their matrix.
@@ -130,6 +136,8 @@ pub enum WalkKind {
     Block,
     /// Two of every four neighbours in a row, with their positions: N:M.
     Nm,
+    /// Entries of a row as pairs of column and position, values read through the position: a transposed pattern.
+    Permuted,
     /// Bits and values by tiles of 64 x 64: bitmap.
     Bitmap,
     /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
@@ -194,6 +202,8 @@ markers! {
     Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Nm`].
     Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Permuted`].
+    Permuted: WalkInfo { WALK: WalkKind = WalkKind::Permuted, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Bitmap`].
     Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Vector`].

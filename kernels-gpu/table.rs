@@ -347,6 +347,64 @@ macro_rules! for_each_kernel {
                 nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
                 nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;
             }
+            batched "batched" BatchedParams sm_80 Product {
+                batched_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8, 1>;
+                batched_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8, 1>;
+                batched_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8, 1>;
+                batched_csr_f32_any32: Csr, F32, SubWarp<32, 1, 1, 8, 1>;
+                batched_csr_f64_n64: Csr, F64, SubWarp<32, 2, 1, 4, 1>;
+                batched_csr_f64_any32: Csr, F64, SubWarp<32, 1, 1, 8, 1>;
+                batched_csr_f16_n64: Csr, F16, SubWarp<8, 8, 1, 8, 1>;
+                batched_csr_f16_n128: Csr, F16, SubWarp<16, 8, 1, 8, 1>;
+                batched_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8, 1>;
+                batched_csr_bf16_n64: Csr, Bf16, SubWarp<8, 8, 1, 8, 1>;
+                batched_csr_bf16_n128: Csr, Bf16, SubWarp<16, 8, 1, 8, 1>;
+                batched_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
+                batched_permuted_f32_n32: Permuted, F32, SubWarp<8, 4, 1, 8, 1>;
+                batched_permuted_f32_n64: Permuted, F32, SubWarp<16, 4, 1, 8, 1>;
+                batched_permuted_f32_n128: Permuted, F32, SubWarp<32, 4, 1, 8, 1>;
+                batched_permuted_f32_n256: Permuted, F32, SubWarp<32, 4, 2, 4, 1>;
+                batched_permuted_f32_any32: Permuted, F32, SubWarp<32, 1, 1, 8, 1>;
+                batched_permuted_f64_n64: Permuted, F64, SubWarp<32, 2, 1, 4, 1>;
+                batched_permuted_f64_any32: Permuted, F64, SubWarp<32, 1, 1, 8, 1>;
+                batched_permuted_f16_n32: Permuted, F16, SubWarp<4, 8, 1, 8, 1>;
+                batched_permuted_f16_n64: Permuted, F16, SubWarp<8, 8, 1, 8, 1>;
+                batched_permuted_f16_n128: Permuted, F16, SubWarp<16, 8, 1, 8, 1>;
+                batched_permuted_f16_n256: Permuted, F16, SubWarp<32, 8, 1, 8, 1>;
+                batched_permuted_f16_any32: Permuted, F16, SubWarp<32, 1, 1, 8, 1>;
+                batched_permuted_bf16_n32: Permuted, Bf16, SubWarp<4, 8, 1, 8, 1>;
+                batched_permuted_bf16_n64: Permuted, Bf16, SubWarp<8, 8, 1, 8, 1>;
+                batched_permuted_bf16_n128: Permuted, Bf16, SubWarp<16, 8, 1, 8, 1>;
+                batched_permuted_bf16_n256: Permuted, Bf16, SubWarp<32, 8, 1, 8, 1>;
+                batched_permuted_bf16_any32: Permuted, Bf16, SubWarp<32, 1, 1, 8, 1>;
+            }
+            entries "entries" EntriesParams sm_80 Entries {
+                entries_rows: Direct, F32, EntryRows;
+                entries_offsets: Direct, F32, EntryOffsets;
+                entries_check: Direct, F32, CheckEntries;
+                entries_sort_count: Direct, F32, SortCount;
+                entries_sort_place: Direct, F32, SortPlace;
+                entries_sort_move: Direct, F32, SortMove;
+                entries_group_starts: Direct, F32, GroupStarts;
+                entries_fill_slots_16: Direct, F16, FillSlots;
+                entries_fill_slots_32: Direct, F32, FillSlots;
+                entries_fill_slots_64: Direct, F64, FillSlots;
+                entries_permute_16: Direct, F16, PermuteValues;
+                entries_permute_32: Direct, F32, PermuteValues;
+                entries_permute_64: Direct, F64, PermuteValues;
+                entries_top_f32: Direct, F32, TopEntries;
+                entries_top_f64: Direct, F64, TopEntries;
+                entries_top_f16: Direct, F16, TopEntries;
+                entries_top_bf16: Direct, Bf16, TopEntries;
+                entries_compact_f32: Direct, F32, Compact<true>;
+                entries_compact_f64: Direct, F64, Compact<true>;
+                entries_compact_f16: Direct, F16, Compact<true>;
+                entries_compact_bf16: Direct, Bf16, Compact<true>;
+                entries_compact_f32_any: Direct, F32, Compact<false>;
+                entries_compact_f64_any: Direct, F64, Compact<false>;
+                entries_compact_f16_any: Direct, F16, Compact<false>;
+                entries_compact_bf16_any: Direct, Bf16, Compact<false>;
+            }
         }
     };
 }

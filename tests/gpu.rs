@@ -4,12 +4,14 @@
 
 mod attention;
 mod batched;
+mod batches;
 mod bitmap;
 mod bundles;
 mod cases;
 mod convert;
 mod dense;
 mod driver;
+mod entries;
 mod files;
 mod kept;
 mod large;
@@ -26,5 +28,7 @@ mod runs;
 mod sampled;
 mod sddmm;
 mod softmax;
+mod sparse_linear;
 mod staged;
+mod transposed;
 mod zeros;

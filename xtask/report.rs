@@ -3,6 +3,8 @@
 //! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Where the peer is below 10 us
 //! cold, most of that is launch, and the warm figures decide.
 
+mod choice;
+
 use plotters::prelude::*;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -66,7 +68,7 @@ pub fn report(record: &Path) -> Result<String> {
     let written = header(&mut text, &right)
         .and_then(|()| summary(&mut text, &duels))
         .and_then(|()| losses(&mut text, &duels))
-        .and_then(|()| choice(&mut text, &right))
+        .and_then(|()| choice::write(&mut text, &right))
         .and_then(|()| others(&mut text, &right, &wrong));
     written.map_err(|e| e.to_string())?;
     if !duels.is_empty() {
@@ -246,48 +248,6 @@ fn losses(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
         writeln!(
             text,
             "| {ratio} | {op} | {workload} | {n} | {nnz} | {dtype} | {peer} {variant} | {theirs} | {ours} |"
-        )?;
-    }
-    Ok(())
-}
-
-/// What the plan's choice costs against the best of all variants.
-fn choice(text: &mut String, rows: &[Row]) -> std::fmt::Result {
-    let mut cases: BTreeMap<_, (Option<f64>, f64)> = BTreeMap::new();
-    for row in rows.iter().filter(|r| r.engine == "einsparse") {
-        let case = cases
-            .entry((&row.op, &row.workload, &row.dtype, row.n))
-            .or_insert((None, f64::INFINITY));
-        if row.variant == "auto" {
-            case.0 = Some(row.ms);
-        } else if !row.variant.starts_with("auto@") {
-            case.1 = case.1.min(row.ms);
-        }
-    }
-    let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();
-    for ((op, _, dtype, _), (auto, best)) in cases {
-        if let Some(auto) = auto.filter(|_| best.is_finite()) {
-            groups
-                .entry((op, dtype))
-                .or_default()
-                .push((best / auto).min(1.0));
-        }
-    }
-    if groups.is_empty() {
-        return Ok(());
-    }
-    writeln!(text, "\n## The plan's choice against the best variant\n")?;
-    writeln!(
-        text,
-        "| op | dtype | cases | geomean | least |\n|---|---|---|---|---|"
-    )?;
-    for ((op, dtype), shares) in groups {
-        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
-        writeln!(
-            text,
-            "| {op} | {dtype} | {} | {:.3} | {least:.2} |",
-            shares.len(),
-            geomean(&shares)
         )?;
     }
     Ok(())

@@ -55,6 +55,8 @@ pub struct SpmmForm {
     pub order: Orientation,
     /// Whether the dense operand and the output have one more axis in front: one product for each of a batch.
     pub batched: bool,
+    /// Whether all three have one more axis in front: a pattern for each of a batch.
+    pub stacked: bool,
     /// `=` or `+=`.
     pub mode: Mode,
     /// Name and direction of the bias, in the axes of the output.
@@ -78,8 +80,10 @@ impl IndirectEinsum {
     /// The SpMM that this is, or `None`: one sparse matrix and one dense, summed over one index of each.
     pub fn as_spmm(&self) -> Option<SpmmForm> {
         let sparse = self.sparse.as_ref()?;
-        let ([row, column], 2) = (sparse.coordinates.as_slice(), self.factors.len()) else {
-            return None;
+        let [row, column] = match (sparse.coordinates.as_slice(), self.factors.len()) {
+            ([row, column], 2) => [row, column],
+            ([item, row, column], 2) => return self.as_stacked(item, [row, column]),
+            _ => return None,
         };
         let dense = &self.factors[1 - sparse.factor];
         let (batch, [o0, o1], [d0, d1]) =
@@ -128,8 +132,44 @@ impl IndirectEinsum {
             output: self.out.tensor.clone(),
             order: all.into_iter().find(fits)?,
             batched: batch.is_some(),
+            stacked: false,
             mode: self.mode,
             bias: matrix_bias(self.bias.as_ref(), usize::from(batch.is_some()))?,
+            activation: self.activation,
+            gate: self.gate.clone(),
+            scalars: self.scalars.clone(),
+            format: Some(sparse.format),
+        })
+    }
+
+    /// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, a pattern for each of a batch, in this order of the axes alone.
+    fn as_stacked(&self, item: &Index, [row, column]: [&Index; 2]) -> Option<SpmmForm> {
+        let sparse = self.sparse.as_ref()?;
+        let dense = &self.factors[1 - sparse.factor];
+        let ([oz, om, on], [dz, dk, dn]) = (self.out.indices.as_slice(), dense.indices.as_slice())
+        else {
+            return None;
+        };
+        let Index::Name(n) = on else { return None };
+        let mut free = self.equalities.is_empty();
+        for place in &sparse.coordinates {
+            place.for_each_name(&mut |name| free &= name != n);
+        }
+        let fits = oz == item && dz == item && om == row && dk == column && dn == on;
+        // A bias of rows is one for each row of one matrix.
+        let bias = matrix_bias(self.bias.as_ref(), 1)?;
+        if !free || !fits || matches!(bias, Some((_, BiasAxis::Rows))) {
+            return None;
+        }
+        Some(SpmmForm {
+            sparse: sparse.name.clone(),
+            dense: dense.tensor.clone(),
+            output: self.out.tensor.clone(),
+            order: Orientation::default(),
+            batched: false,
+            stacked: true,
+            mode: self.mode,
+            bias,
             activation: self.activation,
             gate: self.gate.clone(),
             scalars: self.scalars.clone(),
@@ -177,6 +217,7 @@ impl IndirectEinsum {
             output: self.out.tensor.clone(),
             order,
             batched: false,
+            stacked: false,
             mode: self.mode,
             bias: matrix_bias(self.bias.as_ref(), 0)?,
             activation: self.activation,

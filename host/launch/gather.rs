@@ -61,7 +61,7 @@ impl Gather {
         let weight = bundle_weight(row, runs, extents.n, device.machine());
         let list = match weight {
             Some(weight) => {
-                let columns = extents.n.next_multiple_of(row.columns as usize);
+                let columns = extents.n.next_multiple_of(row.columns as usize) * extents.items;
                 let limit = runs.limit_within(BUNDLED_ROW, partial_slots(columns, row));
                 WorkList::bundled(runs, limit, weight)
             }
@@ -90,8 +90,8 @@ impl Gather {
             runs: Arc::clone(runs),
             items: device.upload(Item::words(&list.items))?,
             slots: device.upload(Slot::words(&list.slots))?,
-            partial: DeviceMemory::alloc(device.context(), partial_bytes)?,
-            counters: device.zeros(list.counters as usize * tiles * 4)?,
+            partial: DeviceMemory::alloc(device.context(), partial_bytes * extents.items)?,
+            counters: device.zeros(list.counters as usize * tiles * 4 * extents.items)?,
             own_spans: own_spans.map_or(0, |spans| spans.bytes()),
             spans,
             overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
@@ -102,6 +102,14 @@ impl Gather {
             partial_columns,
             turns: Turns::new()?,
         })
+    }
+
+    /// The same, but started when the kernel ahead has ended: that one writes what this one reads through L1.
+    pub(super) fn behind(self) -> Self {
+        Gather {
+            overlaps: false,
+            ..self
+        }
     }
 
     /// The row of the table.
@@ -125,6 +133,11 @@ impl Gather {
 
     /// What `explain` says of the geometry.
     pub(super) fn describe(&self) -> String {
+        self.describe_with(0)
+    }
+
+    /// The same where there are so many bytes more.
+    pub(super) fn describe_with(&self, more: usize) -> String {
         format!(
             "{} items, {} of them bundles, {} rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.item_count,
@@ -134,7 +147,7 @@ impl Gather {
             self.grid[1],
             self.row.threads,
             self.row.shared_bytes,
-            self.bytes()
+            self.bytes() + more
         )
     }
 
@@ -144,19 +157,39 @@ impl Gather {
     /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
     pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         let params = self.params(raw)?;
+        // SAFETY: the params are those of the family; the rest is the caller's promise.
+        unsafe { self.launch(1, &params, stream) }
+    }
+
+    /// Queues the kernel for as many products as the grid is deep.
+    ///
+    /// # Safety
+    /// The params are those of the row's family, of [`Gather::params`], and as in [`Gather::run`].
+    pub(super) unsafe fn launch<P: Copy>(
+        &self,
+        depth: u32,
+        params: &P,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
         self.function.context().set_current()?;
         let config = LaunchConfig {
             overlap_previous: self.overlaps,
-            ..config(self.row, self.grid)
+            ..config(self.row, [self.grid[0], self.grid[1], depth])
         };
         self.turns.queue(self.cut_rows > 0, stream, || {
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
             // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, &params) }
+            unsafe { self.function.launch(&config, stream, params) }
         })
     }
 
-    fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
+    /// Bytes of partial sums and of counters of one product.
+    pub(super) fn strides(&self) -> [u64; 2] {
+        let items = self.extents.items.max(1);
+        [self.partial.bytes(), self.counters.bytes()].map(|bytes| (bytes / items) as u64)
+    }
+
+    pub(super) fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
         let Extents { m, k, n, .. } = self.extents;
         let element = self.row.dtype.bytes();
         Ok(SpmmParams {

@@ -33,6 +33,8 @@ pub(crate) enum Matrix<'a> {
         block: (usize, usize),
         /// Blocks that the array of values holds.
         stored: usize,
+        /// Where `columns` lies on the device.
+        address: u64,
     },
     /// Slices of rows.
     Sliced {

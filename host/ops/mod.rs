@@ -5,6 +5,7 @@ mod einsum;
 mod linear;
 mod prune;
 mod softmax;
+mod sparse_linear;
 mod spmm;
 
 pub use attention::{AttentionOptions, SparseAttention};
@@ -12,4 +13,5 @@ pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
 pub use prune::prune_to_nm;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
+pub use sparse_linear::SparseLinear;
 pub use spmm::spmm;

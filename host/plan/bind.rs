@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
 use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{Operand, Tensor, told_by};
 
 /// The operand of this name.
 pub(super) fn find<'s, 'a, T: Scalar>(
@@ -126,8 +126,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         let (columns, values) = match find(operands, &form.sparse)? {
             Operand::Sparse(a) => {
                 let same = Some(a.format()) == form.format
-                    && a.runs()
-                        .is_some_and(|r| launch.fits(r, crate::strips::block_columns(a.pattern())));
+                    && a.product_runs()
+                        .is_some_and(|r| launch.fits(r, told_by(a.pattern())));
                 let (true, Some(arrays)) = (same, a.device()) else {
                     return Err(Error::Operand {
                         name: form.sparse.clone(),
@@ -165,6 +165,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             bias,
             gate,
             ldg,
+            value_stride: 0,
             alpha: self.factor(operands)?,
         })
     }

@@ -14,12 +14,14 @@ use super::kept::{self, Kept, KeptForm};
 use super::refuse::refusal;
 use super::{Exec, Operand, Options};
 use crate::context::Context;
-use crate::cost::{Cost, Machine, Work, predict};
+use crate::cost::{Cost, Machine, Work, predict, turned_us};
 use crate::einsum::{Activation, Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
 use crate::registry::{Scalar, block_of, refuses};
+use crate::tensor::columns_of;
+use crate::worklist::Runs;
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,6 +73,8 @@ pub struct Problem {
     pub dtype: Dtype,
     /// That of the output.
     pub out: Dtype,
+    /// Whether A is a pattern for each of a batch, taken as one matrix with all of them along its diagonal.
+    pub stacked: bool,
     /// Which matrices lie the other way round; `work` is that of the product.
     pub order: Orientation,
     /// Whether the result passes a gate (`relu_grad`).
@@ -91,6 +95,7 @@ impl Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
             format: Some(format),
+            stacked: false,
             order: Orientation::default(),
             gated: false,
             biased: false,
@@ -101,6 +106,14 @@ impl Problem {
             alignment,
             b_alignment: alignment,
         }
+    }
+
+    fn cost(&self, row: &Row, machine: &Machine) -> Cost {
+        let mut cost = predict(row, &self.work, machine);
+        if self.order.transposed && row.block == (1, 1) {
+            cost.us += turned_us(row, &self.work, machine);
+        }
+        cost
     }
 
     /// Every kernel for this element type: a candidate with its predicted cost, or refused with a reason.
@@ -120,7 +133,7 @@ impl Problem {
                 }),
                 None => choice.candidates.push(Candidate {
                     name: row.name,
-                    cost: predict(row, &self.work, machine),
+                    cost: self.cost(row, machine),
                     zeros: row.zeros,
                     kept: None,
                 }),
@@ -209,11 +222,12 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
             },
         },
         Operand::Sparse(a) => Matrix::Sparse {
-            runs: a.runs().ok_or_else(|| refuse(vec![]))?,
+            runs: a.product_runs().ok_or_else(|| refuse(vec![]))?,
             spans: a.spans(),
-            columns: crate::strips::block_columns(a.pattern()).unwrap_or(&[]),
+            columns: columns_of(a.pattern()).unwrap_or(&[]),
             block: stored_block(&problem),
             stored: problem.work.index_slots as usize,
+            address: a.columns_address().unwrap_or(0),
         },
         Operand::Dense(a) => Matrix::Dense {
             leading: a.leading(),
@@ -273,15 +287,21 @@ fn problem<T: Scalar>(
         _ => return Ok(None),
     };
     let runs = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) => a.runs().cloned(),
-        _ => crate::worklist::Runs::of(host).map(Into::into),
+        Operand::Sparse(a) => a.product_runs().cloned(),
+        _ => Runs::of(host)
+            .or_else(|| Some(Runs::of_batch(host)?.0))
+            .map(Into::into),
     };
     let Some(runs) = runs else { return Ok(None) };
     let order = form.order;
     let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
         return Ok(None);
     };
-    let k = host.shape()[usize::from(!order.transposed)];
+    // A batch of patterns is one matrix with all of them along its diagonal.
+    let k = match *host.shape() {
+        [items, _, columns] => items * columns,
+        _ => host.shape()[usize::from(!order.transposed)],
+    };
     let b_width = if order.dense_columns { k } else { n };
     let c_width = if order.out_columns { m } else { n };
     let (ldb, ldc) = (
@@ -290,8 +310,8 @@ fn problem<T: Scalar>(
     );
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
-    let by_entries = refuses(WalkKind::Vector, &host.format()).is_none();
-    let steps = match crate::strips::block_columns(host) {
+    let by_entries = !form.stacked && refuses(WalkKind::Vector, &host.format()).is_none();
+    let steps = match columns_of(host) {
         Some(columns) if by_entries => sampled_steps(&runs.rows, columns),
         _ => (0, 0),
     };
@@ -310,6 +330,7 @@ fn problem<T: Scalar>(
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: Some(host.format()),
+        stacked: form.stacked,
         order,
         gated: form.gate.is_some(),
         biased: form.bias.is_some(),
@@ -328,6 +349,7 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
     let (items, [rows, columns]) = match *out_shape {
         [rows, columns] => (1, [rows, columns]),
         [items, rows, columns] if form.batched => (items, [rows, columns]),
+        [items, rows, columns] if form.stacked => (1, [items * rows, columns]),
         _ => return None,
     };
     let swapped = form.order.out_columns;
@@ -408,6 +430,7 @@ fn dense_problem<T: Scalar>(
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         format: None,
+        stacked: false,
         order,
         gated: form.gate.is_some(),
         biased: form.bias.is_some(),

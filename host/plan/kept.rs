@@ -47,7 +47,7 @@ pub(super) fn add_forms(
     machine: &Machine,
     options: &Options,
 ) {
-    let plain = problem.order == Default::default() && !form.batched;
+    let plain = problem.order == Default::default() && !form.batched && !problem.stacked;
     let entries = problem.format.is_some_and(|format| {
         block_of(&format) == (1, 1)
             && !matches!(

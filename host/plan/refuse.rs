@@ -67,15 +67,26 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
         }
         None => {}
     }
+    if row.walk == WalkKind::Vector && problem.stacked {
+        return Some("walks one matrix, and the batch has a pattern for each".into());
+    }
     let none = problem.work.steps == (0, 0) && problem.work.entries > 0;
     if row.walk == WalkKind::Vector && none {
         return Some("counts 65,536 values in eight rows, which have more".into());
     }
-    if problem.order.transposed && row.walk != WalkKind::Block {
+    let turned = [WalkKind::Block, WalkKind::Permuted, WalkKind::Csr].contains(&row.walk);
+    if problem.order.transposed && !turned {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
+    if problem.order.transposed && row.walk == WalkKind::Csr && problem.work.items != 1 {
+        return Some("orders the values of one product ahead, not of a batch".into());
+    }
+    if row.walk == WalkKind::Permuted && !problem.order.transposed {
+        return Some("walks a transposed pattern, and the product takes A as it is".into());
+    }
+    let batched = row.family == "batched";
     let wide = has_strips(row) || row.walk == WalkKind::Nm;
-    if problem.work.items != 1 && !wide {
+    if problem.work.items != 1 && !wide && !batched {
         return Some("computes one product at a time, not a batch".into());
     }
     // A gate has the type of the operands, not of C.

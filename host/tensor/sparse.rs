@@ -17,6 +17,8 @@ pub struct SparseTensor<T> {
     /// In a CPU context the tensor; beside a GPU only the pattern counts.
     host: Arc<AnySparse<T>>,
     runs: Option<Arc<Runs>>,
+    /// Of a batch of matrices in COO, as one matrix.
+    batch: Option<Arc<Runs>>,
     device: Option<DeviceArrays>,
     /// Where each row's entries lie, on the device; formats of single entries.
     spans: Option<Arc<DeviceMemory>>,
@@ -43,6 +45,15 @@ pub(crate) fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
     let arrays = tensor.arrays();
     let found = arrays.iter().find(|a| of_axis_1.contains(&a.role));
     found.map(|a| a.data)
+}
+
+/// What tells patterns of the same rows apart: the column of every slot; of sliced ELLPACK the windows, with which local
+/// columns come in every run.
+pub(crate) fn told_by<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
+    match tensor {
+        AnySparse::SlicedEll(a) => Some(a.pattern().windows()),
+        other => columns_of(other),
+    }
 }
 
 /// Whether a matrix is made of single entries that kernels walk row by row.
@@ -104,10 +115,12 @@ fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]>
 impl<T: Scalar> SparseTensor<T> {
     pub(crate) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
         let runs = Runs::of(&tensor).map(Arc::new);
+        let (batch, columns) = Runs::of_batch(&tensor).unzip();
         let device = match device {
             None => None,
             Some(device) => {
-                let columns = columns_of(&tensor).unwrap_or(&[PAD]);
+                let own = columns_of(&tensor).unwrap_or(&[PAD]);
+                let columns = columns.as_deref().unwrap_or(own);
                 let columns = device.upload_padded(columns, VECTOR_ENTRIES)?;
                 let values = values_inside(&tensor, tensor.values());
                 let values = device.upload_padded(&values, VECTOR_ENTRIES)?;
@@ -127,6 +140,7 @@ impl<T: Scalar> SparseTensor<T> {
         Ok(SparseTensor {
             host: Arc::new(tensor),
             runs,
+            batch: batch.map(Arc::new),
             device,
             spans,
         })
@@ -136,6 +150,7 @@ impl<T: Scalar> SparseTensor<T> {
     pub(crate) fn made(pattern: AnySparse<T>, arrays: DeviceArrays) -> Self {
         SparseTensor {
             runs: Runs::of(&pattern).map(Arc::new),
+            batch: None,
             host: Arc::new(pattern),
             device: Some(arrays),
             spans: None,
@@ -201,7 +216,7 @@ impl<T: Scalar> SparseTensor<T> {
     /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::RawSpmm) takes it; `None` in a
     /// CPU context and for formats that are not in row order.
     pub fn columns_address(&self) -> Option<u64> {
-        self.runs.as_ref()?;
+        self.product_runs()?;
         self.device.as_ref().map(|d| d.columns.address())
     }
 
@@ -212,6 +227,11 @@ impl<T: Scalar> SparseTensor<T> {
 
     pub(crate) fn runs(&self) -> Option<&Arc<Runs>> {
         self.runs.as_ref()
+    }
+
+    /// The runs that products walk: of a matrix, or of a batch of matrices as one.
+    pub(crate) fn product_runs(&self) -> Option<&Arc<Runs>> {
+        self.runs.as_ref().or(self.batch.as_ref())
     }
 
     pub(crate) fn spans(&self) -> Option<&Arc<DeviceMemory>> {

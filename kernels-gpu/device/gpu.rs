@@ -24,6 +24,12 @@ mod body {
     }
 
     #[inline(always)]
+    pub fn block_z() -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_block_idx_z() as u32 }
+    }
+
+    #[inline(always)]
     pub fn grid_x() -> u32 {
         // SAFETY: reads a special register.
         unsafe { nvptx::_grid_dim_x() as u32 }
@@ -60,6 +66,11 @@ mod body {
     #[inline(always)]
     pub fn block_y() -> u32 {
         t::block_idx_y()
+    }
+
+    #[inline(always)]
+    pub fn block_z() -> u32 {
+        t::block_idx_z()
     }
 
     #[inline(always)]

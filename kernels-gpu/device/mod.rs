@@ -27,13 +27,17 @@ macro_rules! unroll {
 // A family is a compilation of its own: it should not check the bodies of all the others.
 #[cfg(any(family = "attention", not(target_arch = "nvptx64")))]
 mod attention;
+#[cfg(any(family = "batched", not(target_arch = "nvptx64")))]
+mod batched;
 #[cfg(any(family = "bitmap", not(target_arch = "nvptx64")))]
 mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
-#[cfg(any(family = "convert", not(target_arch = "nvptx64")))]
+#[cfg(any(family = "convert", family = "entries", not(target_arch = "nvptx64")))]
 mod convert;
 mod elem;
+#[cfg(any(family = "entries", not(target_arch = "nvptx64")))]
+mod entries;
 mod entry;
 mod epilogue;
 mod gpu;
@@ -63,7 +67,7 @@ mod sddmm_tiles;
 mod slicing;
 #[cfg(any(family = "softmax", not(target_arch = "nvptx64")))]
 mod softmax;
-#[cfg(any(family = "spmm", not(target_arch = "nvptx64")))]
+#[cfg(any(family = "spmm", family = "batched", not(target_arch = "nvptx64")))]
 mod spmm;
 #[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
 mod staged;

@@ -81,11 +81,11 @@ fn gather<
     let run = Run::new::<W>(start, len);
     let mut acc = [[E::ZERO; VEC]; REP];
     let mut at = part * UNROLL as u32;
-    let mut next = run.fetch::<E, UNROLL>(p, at);
+    let mut next = run.fetch::<W, E, UNROLL>(p, at);
     while at < run.end {
         let batch = next;
-        next = run.fetch::<E, UNROLL>(p, at + UNROLL as u32 * SPLIT);
-        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, run, at, column, &mut acc);
+        next = run.fetch::<W, E, UNROLL>(p, at + UNROLL as u32 * SPLIT);
+        burst::<W, E, LANES, VEC, REP, UNROLL>(p, &batch, run, at, column, &mut acc);
         at += UNROLL as u32 * SPLIT;
     }
     acc
@@ -115,10 +115,10 @@ impl Run {
 
     /// Loads the burst at `at`, nothing behind the end.
     #[inline(always)]
-    fn fetch<E: Elem, const UNROLL: usize>(&self, p: &SpmmParams, at: u32) -> Batch {
+    fn fetch<W: Walk, E: Elem, const UNROLL: usize>(&self, p: &SpmmParams, at: u32) -> Batch {
         let second = UNROLL > 4 && at + 4 < self.end;
         let from = self.base + at as u64;
-        Batch::load::<E>(p.columns, p.values, from, at < self.end, second)
+        W::fetch::<E>(p, from, at < self.end, second)
     }
 }
 
@@ -145,7 +145,7 @@ fn bundle<
     let mut run = Run::new::<W>(start, len);
     let mut acc = [[E::ZERO; VEC]; REP];
     let mut at = 0;
-    let mut next = run.fetch::<E, UNROLL>(p, 0);
+    let mut next = run.fetch::<W, E, UNROLL>(p, 0);
     loop {
         let (batch, own, from, entries) = (next, run, at, len);
         at += UNROLL as u32;
@@ -157,8 +157,8 @@ fn bundle<
             ahead = span(row + 2, left > 2);
             at = 0;
         }
-        next = run.fetch::<E, UNROLL>(p, at);
-        burst::<E, LANES, VEC, REP, UNROLL>(p, &batch, own, from, column, &mut acc);
+        next = run.fetch::<W, E, UNROLL>(p, at);
+        burst::<W, E, LANES, VEC, REP, UNROLL>(p, &batch, own, from, column, &mut acc);
         if done {
             store::<E, LANES, VEC, REP>(p, row, entries, column, &acc);
             left -= 1;
@@ -175,7 +175,14 @@ fn bundle<
 
 /// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first multiplication.
 #[inline(always)]
-fn burst<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>(
+fn burst<
+    W: Walk,
+    E: Elem,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const UNROLL: usize,
+>(
     p: &SpmmParams,
     batch: &Batch,
     run: Run,
@@ -187,8 +194,8 @@ fn burst<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UN
     let mut raw = [[[0u32; 4]; REP]; UNROLL];
     let mut value = [E::ZERO; UNROLL];
     unroll!(u < UNROLL, {
-        let (col, v) = batch.entry::<E>(u);
         let exists = at + (u as u32) >= run.lead && at + (u as u32) < run.end;
+        let (col, v) = W::entry::<E>(p, batch, u, exists);
         value[u] = if exists { v } else { E::ZERO };
         let from = b + col as u64 * p.ldb_bytes as u64;
         unroll!(r < REP, {

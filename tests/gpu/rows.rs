@@ -11,7 +11,8 @@ use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones, other
 /// orders of axes their own expressions.
 pub fn takes_any(row: &Row) -> bool {
-    row.is_plain() && ![WalkKind::Nm, WalkKind::Bitmap].contains(&row.walk) && in_family(row)
+    let own = [WalkKind::Nm, WalkKind::Permuted, WalkKind::Bitmap];
+    row.is_plain() && !own.contains(&row.walk) && in_family(row)
 }
 
 /// EINSPARSE_TEST_FAMILY: only its rows, for bundles that hold no other module.
@@ -23,7 +24,7 @@ fn in_family(row: &Row) -> bool {
 pub fn formats(row: &Row) -> Vec<String> {
     let b = format!("{}x{}", row.block.0, row.block.1);
     match row.walk {
-        WalkKind::Csr | WalkKind::Vector => [
+        WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector => [
             "csr",
             "coo",
             "ell",

@@ -22,16 +22,16 @@ pub trait Body: Tile {
     unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64);
 }
 
-const WARPS: u32 = CONVERT_THREADS / 32;
-const ALL_LANES: u32 = u32::MAX;
+pub(super) const WARPS: u32 = CONVERT_THREADS / 32;
+pub(super) const ALL_LANES: u32 = u32::MAX;
 
 #[inline(always)]
-fn lane() -> u32 {
+pub(super) fn lane() -> u32 {
     gpu::thread() % 32
 }
 
 #[inline(always)]
-fn word(base: u64, index: u64) -> u64 {
+pub(super) fn word(base: u64, index: u64) -> u64 {
     base + index * 4
 }
 
@@ -96,7 +96,7 @@ fn rank(p: &ConvertParams, ordered: u64, place: u32) -> u64 {
 
 /// Sum of the values of the threads in front of this one, and of all. Every thread must call it.
 #[inline(always)]
-fn scan(value: u32) -> (u32, u32) {
+pub(super) fn scan(value: u32) -> (u32, u32) {
     let mut inclusive = value;
     let mut step = 1;
     while step < 32 {

@@ -113,3 +113,9 @@ pub fn add_shared(to: u32, v: u32) {
 pub fn set_bits_shared(to: u32, bits: u32) {
     ptx!("red.shared.or.b32 [{to}], {v};", to = in(reg32) to, v = in(reg32) bits, options(nostack));
 }
+
+/// Raises a word of shared memory to `v` where it is below. Atomic over the thread block.
+#[inline(always)]
+pub fn raise_shared(to: u32, v: u32) {
+    ptx!("red.shared.max.u32 [{to}], {v};", to = in(reg32) to, v = in(reg32) v, options(nostack));
+}

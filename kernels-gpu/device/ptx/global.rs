@@ -165,3 +165,23 @@ pub fn atomic_add(addr: u64, v: u32) -> u32 {
 pub fn set_bits(addr: u64, bits: u32) {
     ptx!("red.relaxed.gpu.global.or.b32 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) bits, options(nostack));
 }
+
+/// 8 bytes that other thread blocks write in this launch, all at once. `addr`: 8-byte aligned.
+#[inline(always)]
+pub fn load_b64_relaxed(addr: u64) -> u64 {
+    let mut a = 0u64;
+    ptx!("ld.relaxed.gpu.global.u64 {a}, [{addr}];", a = inout(reg64) a, addr = in(reg64) addr, options(nostack));
+    a
+}
+
+/// Stores 8 bytes that other thread blocks read in this launch, all at once. `addr`: 8-byte aligned.
+#[inline(always)]
+pub fn store_b64_relaxed(addr: u64, v: u64) {
+    ptx!("st.relaxed.gpu.global.u64 [{addr}], {v};", addr = in(reg64) addr, v = in(reg64) v, options(nostack));
+}
+
+/// Lowers a word to `v` where it is above. Atomic over the GPU, without order.
+#[inline(always)]
+pub fn lower(addr: u64, v: u32) {
+    ptx!("red.relaxed.gpu.global.min.u32 [{addr}], {v};", addr = in(reg64) addr, v = in(reg32) v, options(nostack));
+}

@@ -4,15 +4,29 @@
 
 mod csr;
 mod group_coo;
+mod permuted;
 
 use super::elem::{Elem, Raw};
 use super::ptx::global;
-use crate::abi::WalkInfo;
+use crate::abi::{SpmmParams, WalkInfo};
 
 /// A walk over the entries of one row.
 pub trait Walk: WalkInfo {
     /// Entries between the aligned place where the loads of a row begin and its first entry.
     fn lead(start: u32) -> u32;
+
+    /// Loads entries `at..at + 4` where `first`, `at + 4..at + 8` where `second`. `at` is a multiple of four.
+    #[inline(always)]
+    fn fetch<E: Elem>(p: &SpmmParams, at: u64, first: bool, second: bool) -> Batch {
+        Batch::load::<E>(p.columns, p.values, at, first, second)
+    }
+
+    /// Column and value of entry `i` of the batch, which is one of the row's where `exists`; `i` is a constant after
+    /// unrolling.
+    #[inline(always)]
+    fn entry<E: Elem>(_: &SpmmParams, batch: &Batch, i: usize, _exists: bool) -> (u32, E::Acc) {
+        batch.entry::<E>(i)
+    }
 }
 
 /// Up to eight entries: columns, and values as they lie in memory (f64 fills all four vectors).

@@ -1,0 +1,177 @@
+//! Products with the transpose of a matrix of single entries (`spmm_t`) beside the plain product and that with a transpose
+//! made as a matrix; batches of products (`spmm_batched`).
+
+use crate::device::{Gpu, Result};
+use crate::entries::{patterns, row, text, value, values};
+use crate::problems::SEED;
+use crate::record::{Recorder, Row};
+use crate::timing::{Effort, Times, measure};
+use einsparse::driver::RawStream;
+use einsparse::formats::{Csr, CsrPattern, Dense, convert, f16, generate};
+use einsparse::registry::Scalar;
+use einsparse::{Context, Options, RawSpmm};
+use std::time::Instant;
+
+/// Products with A, with its transpose, and with a transpose that was made as a matrix of its own; and batches.
+pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+    let context = Context::cuda(0).map_err(text)?;
+    let mut bench = Bench {
+        gpu,
+        effort,
+        recorder,
+        context,
+    };
+    for (name, pattern) in patterns(effort)? {
+        for n in [32, 128, 256] {
+            bench.turned::<f32>(name, &pattern, n)?;
+            bench.turned::<f16>(name, &pattern, n)?;
+        }
+    }
+    let pattern = generate::uniform(2048, 2048, 0.05, SEED).map_err(text)?;
+    for items in [1, 8, 64] {
+        bench.batch::<f32>(&pattern, items)?;
+        bench.batch::<f16>(&pattern, items)?;
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    gpu: &'a Gpu,
+    effort: Effort,
+    recorder: &'a mut Recorder,
+    context: Context,
+}
+
+impl Bench<'_> {
+    fn product<T: Scalar>(
+        &mut self,
+        mut row: Row,
+        (expression, variant): (&str, Option<&str>),
+        csr: &Csr<T>,
+        items: usize,
+    ) -> Result<(Times, Dense<T>)> {
+        let context = self.context.clone();
+        let a = context.upload(csr.clone()).map_err(text)?;
+        let transposed = expression.contains("A[k,m]");
+        let [rows, columns] = [a.shape()[0], a.shape()[1]];
+        let (m, k) = if transposed {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        };
+        let n = row.n;
+        let shape = |rows| {
+            if items > 1 {
+                vec![items, rows, n]
+            } else {
+                vec![rows, n]
+            }
+        };
+        let table: Vec<T> = (0..k * n).map(|i| value(i + 3)).collect();
+        let all: Vec<T> = table.iter().copied().cycle().take(k * n * items).collect();
+        let b = Dense::new(shape(k), all).map_err(text)?;
+        let b = context.upload_dense(&b).map_err(text)?;
+        let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let options = Options {
+            variant: variant.map(str::to_owned),
+            ..Options::default()
+        };
+        let start = Instant::now();
+        let plan = context
+            .plan(expression, &operands, &options)
+            .map_err(text)?;
+        context.synchronize().map_err(text)?;
+        row.prepare_ms = Some(start.elapsed().as_secs_f64() * 1e3);
+        row.prepared_bytes = Some(plan.workspace_bytes());
+        let c = context.zeros::<T>(&shape(m)).map_err(text)?;
+        let raw = RawSpmm {
+            columns: a.columns_address().unwrap_or(0),
+            values: a.values_address().unwrap_or(0),
+            b: b.address().unwrap_or(0),
+            ldb: n,
+            c: c.address().unwrap_or(0),
+            ldc: n,
+            ..RawSpmm::default()
+        };
+        // SAFETY: the bench's stream belongs to the primary context, which outlives it.
+        let stream = unsafe { RawStream::from_raw(self.gpu.stream.cast()) };
+        let times = measure(self.gpu, self.effort, &mut || {
+            // SAFETY: sizes as promised; runs follow each other on one stream.
+            unsafe { plan.run_raw(&raw, stream) }.map_err(text)
+        })?;
+        let flops = 2.0 * row.nnz as f64 * (n * items) as f64;
+        row.engine = "einsparse".into();
+        row.variant = format!("{}{}", row.variant, plan.variant());
+        row.ms = times.cold;
+        row.ms_warm = Some(times.warm);
+        row.gflops = Some(flops / times.cold / 1e6);
+        let matrix = (4 + size_of::<T>()) * row.nnz + 4 * (rows + 1);
+        let share = plan.workspace_bytes() as f64 / matrix as f64;
+        row.note = format!("{}; prepared {share:.2} of A's bytes", row.note);
+        row.zeros = "strict".into();
+        self.recorder.add(row)?;
+        Ok((times, c.to_dense().map_err(text)?))
+    }
+
+    fn turned<T: Scalar>(&mut self, name: &str, p: &CsrPattern, n: usize) -> Result<()> {
+        let csr = Csr::new(p.clone(), values::<T>(p.columns().len())).map_err(text)?;
+        let other = convert::transpose_csr(&csr).map_err(text)?;
+        let of = |note: String, p: &CsrPattern| Row {
+            n,
+            note,
+            ..row::<T>("spmm_t", name, "", p)
+        };
+        let plain = ("C[m,n] = A[m,k] * B[k,n]", None);
+        let turned = "C[m,n] = A[k,m] * B[k,n]";
+        let (as_is, _) = self.product(of("A".into(), p), plain, &csr, 1)?;
+        let note = "transpose as a matrix".into();
+        let (made, wanted) = self.product(of(note, other.pattern()), plain, &other, 1)?;
+        let (auto, found) = self.product(of("transpose".into(), p), (turned, None), &csr, 1)?;
+        let forced = format!("batched_permuted_{}_n{n}", T::DTYPE.name());
+        let note = "transpose, values in place".into();
+        let variant = (turned, Some(forced.as_str()));
+        let (in_place, other) = self.product(of(note, p), variant, &csr, 1)?;
+        let bound = if size_of::<T>() == 2 { 1e-2 } else { 1e-4 };
+        for found in [&found, &other] {
+            let pairs = found.values().iter().zip(wanted.values());
+            let mut pairs = pairs.map(|(a, b)| (a.to_f64(), b.to_f64()));
+            if !pairs.all(|(a, b)| (a - b).abs() <= bound * (1.0 + b.abs())) {
+                return Err(format!("spmm_t on {name}: WRONG"));
+            }
+        }
+        println!(
+            "{name} {} n {n}: transposed / plain cold {:.3} warm {:.3}; over the made transpose cold {:.3}; in place cold {:.3}",
+            T::DTYPE.name(),
+            auto.cold / as_is.cold,
+            auto.warm / as_is.warm,
+            auto.cold / made.cold,
+            in_place.cold / as_is.cold
+        );
+        Ok(())
+    }
+
+    fn batch<T: Scalar>(&mut self, p: &CsrPattern, items: usize) -> Result<()> {
+        let csr = Csr::new(p.clone(), values::<T>(p.columns().len())).map_err(text)?;
+        let expressions = match items {
+            1 => ["C[m,n] = A[m,k] * B[k,n]", "C[m,n] = A[k,m] * B[k,n]"],
+            _ => [
+                "C[z,m,n] = A[m,k] * B[z,k,n]",
+                "C[z,m,n] = A[k,m] * B[z,k,n]",
+            ],
+        };
+        for expression in expressions {
+            let row = Row {
+                n: 64,
+                note: format!("{items} of a batch"),
+                ..row::<T>(
+                    "spmm_batched",
+                    &format!("uniform-2048x2048-d0.05-x{items}"),
+                    "",
+                    p,
+                )
+            };
+            self.product(row, (expression, None), &csr, items)?;
+        }
+        Ok(())
+    }
+}

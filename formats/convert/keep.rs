@@ -1,0 +1,126 @@
+//! Which elements of a dense matrix become entries. The rules are fixed to the last bit, so that the GPU, which follows
+//! the same, keeps the same entries.
+
+use rayon::prelude::*;
+
+use super::tasks::prefix_sum;
+use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, check, convert::matrix};
+
+/// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits; zeros
+/// of either sign are never kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum EntryChoice {
+    /// Elements other than zero: nothing is lost.
+    NonZero,
+    /// Elements whose magnitude is above this, at least 0, compared exactly.
+    Above(f64),
+    /// The so many elements of the largest magnitudes of each row; of equal ones those of the lowest columns.
+    TopPerRow(usize),
+}
+
+impl EntryChoice {
+    /// # Errors
+    /// [`FormatError::Shape`] for a threshold that is negative or NaN.
+    pub fn check(&self) -> Result<(), FormatError> {
+        match *self {
+            EntryChoice::Above(threshold) if threshold.is_nan() || threshold < 0.0 => {
+                Err(FormatError::Shape {
+                    what: "magnitude threshold",
+                    found: threshold.to_string(),
+                    expected: "at least 0".into(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Columns of a row that are kept, ascending.
+    fn of_row<T: Element>(&self, row: &[T]) -> Vec<u32> {
+        let size = |v: T| match v.to_f64() {
+            x if x.is_nan() => u64::MAX,
+            x => x.abs().to_bits(),
+        };
+        let columns = |keep: &dyn Fn(T) -> bool| {
+            let kept = (0u32..).zip(row).filter(|&(_, &v)| keep(v));
+            kept.map(|(c, _)| c).collect::<Vec<_>>()
+        };
+        match *self {
+            EntryChoice::NonZero => columns(&|v| size(v) > 0),
+            EntryChoice::Above(threshold) => columns(&|v| size(v) > threshold.abs().to_bits()),
+            EntryChoice::TopPerRow(count) => {
+                let mut order = columns(&|v| size(v) > 0);
+                order.sort_by_key(|&c| std::cmp::Reverse(size(row[c as usize])));
+                order.truncate(count);
+                order.sort_unstable();
+                order
+            }
+        }
+    }
+}
+
+/// Dense to CSR, with the entries of `choice`.
+///
+/// # Errors
+/// If the tensor is not a matrix, the threshold is negative or NaN, or the entries do not fit u32.
+pub fn dense_to_csr_by<T: Element>(
+    dense: &Dense<T>,
+    choice: EntryChoice,
+) -> Result<Csr<T>, FormatError> {
+    let (rows, cols) = matrix(dense.shape())?;
+    check::extent("rows", rows)?;
+    check::extent("columns", cols)?;
+    choice.check()?;
+    let line = |r: usize| &dense.values()[r * cols..][..cols];
+    let kept: Vec<Vec<u32>> = (0..rows)
+        .into_par_iter()
+        .with_min_len(16)
+        .map(|r| choice.of_row(line(r)))
+        .collect();
+    let offsets = prefix_sum("entries", kept.iter().map(Vec::len))?;
+    let values = kept.iter().enumerate();
+    let values = values.flat_map(|(r, columns)| columns.iter().map(move |&c| line(r)[c as usize]));
+    let values = values.collect();
+    // SAFETY: columns taken in ascending order from rows of `cols` elements.
+    let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, kept.concat()) };
+    Sparse::new(pattern, values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_kept_by_magnitude_then_column() {
+        let nan = f32::NAN;
+        let dense = Dense::new(
+            [2, 5],
+            vec![1.0, -3.0, 0.0, 3.0, -0.0, nan, 2.0, 2.0, -2.0, 0.5],
+        );
+        let dense = dense.unwrap();
+        let kept = |choice| {
+            let csr = dense_to_csr_by(&dense, choice).unwrap();
+            let offsets = csr.pattern().offsets().to_vec();
+            (offsets, csr.pattern().columns().to_vec())
+        };
+        assert_eq!(
+            kept(EntryChoice::NonZero),
+            (vec![0, 3, 8], vec![0, 1, 3, 0, 1, 2, 3, 4])
+        );
+        assert_eq!(
+            kept(EntryChoice::Above(1.0)),
+            (vec![0, 2, 6], vec![1, 3, 0, 1, 2, 3])
+        );
+        assert_eq!(
+            kept(EntryChoice::Above(f64::INFINITY)),
+            (vec![0, 0, 1], vec![0])
+        );
+        assert_eq!(kept(EntryChoice::TopPerRow(1)), (vec![0, 1, 2], vec![1, 0]));
+        assert_eq!(
+            kept(EntryChoice::TopPerRow(3)),
+            (vec![0, 3, 6], vec![0, 1, 3, 0, 1, 2])
+        );
+        assert_eq!(kept(EntryChoice::TopPerRow(0)), (vec![0, 0, 0], vec![]));
+        assert!(dense_to_csr_by(&dense, EntryChoice::Above(-1.0)).is_err());
+        assert!(dense_to_csr_by(&dense, EntryChoice::Above(f64::NAN)).is_err());
+    }
+}

@@ -1,0 +1,33 @@
+//! What the transpose of a matrix of entries costs a product.
+
+use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::table::Row;
+
+use super::{LAUNCH_US, Machine, Work};
+
+/// Bytes of L2, and of device memory, that one value read through a permutation costs inside a product, per column tile.
+const APART: [f64; 2] = [72.0, 100.0];
+/// The same in a pass of its own.
+const AHEAD: [f64; 2] = [52.0, 45.0];
+
+/// What the transpose costs beside A as it is, microseconds: values read through the
+/// permutation, in every column tile or once ahead of it.
+pub fn turned_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
+    let (entries, element) = (work.entries as f64, row.dtype.bytes() as f64);
+    let resident = entries * element < 0.5 * machine.l2_bytes as f64;
+    let each = |[l2, hbm]: [f64; 2]| {
+        if resident {
+            l2 / machine.l2
+        } else {
+            hbm / machine.hbm
+        }
+    };
+    let seconds = match row.walk {
+        WalkKind::Permuted => {
+            let tiles = work.n.div_ceil(row.columns as usize).max(1) * work.items;
+            entries * tiles as f64 * each(APART)
+        }
+        _ => LAUNCH_US / 1e6 + entries * ((4.0 + 2.0 * element) / machine.hbm + each(AHEAD)),
+    };
+    seconds * 1e6
+}

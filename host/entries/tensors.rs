@@ -1,0 +1,364 @@
+//! Tensors of single entries from dense ones and from each other: memory allocated, the pattern read back for plans.
+
+use std::sync::Arc;
+
+use einsparse_formats::convert::dense_to_csr_by;
+use einsparse_formats::stats::RowStats;
+use einsparse_formats::{
+    AnySparse, Coo, CooPattern, Csr, CsrPattern, Ell, EllPattern, Format, FormatError, GroupCoo,
+    GroupCooPattern,
+};
+
+use super::{EntryChoice, EntryConverter, RawEntries};
+use crate::context::Context;
+use crate::convert::padded;
+use crate::device::Device;
+use crate::driver::{DeviceMemory, copy_dtod_async};
+use crate::error::{Error, Result};
+use crate::launch::{Conversion, SortOut, Transpose};
+use crate::registry::Scalar;
+use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zeros};
+
+/// A format of the list, or the error that names it.
+fn unsupported(from: Format, to: Format) -> Error {
+    Error::Operand {
+        name: "sparse".into(),
+        reason: format!(
+            "is {from}, and entries are brought from csr to coo, groupcoo and ell, and from coo to csr, not to {to}"
+        ),
+    }
+}
+
+impl Context {
+    /// Brings a dense matrix of this context into CSR, with the entries of `choice`: the same entries and bits on GPU and
+    /// CPU. Waits for all work on the GPU.
+    ///
+    /// ```
+    /// use einsparse::formats::Dense;
+    /// use einsparse::{Context, EntryChoice};
+    ///
+    /// let ctx = Context::new();
+    /// let a = ctx.upload_dense(&Dense::new([2, 3], vec![1f32, -4.0, 0.0, 0.5, 2.0, -3.0])?)?;
+    /// let csr = ctx.csr_from_dense(&a, EntryChoice::TopPerRow(1))?;
+    /// assert_eq!(csr.to_host()?.values(), [-4.0, -3.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the tensor is not a matrix or lies elsewhere, its elements do not fit u32, the threshold is negative or NaN, or
+    /// memory does not suffice.
+    pub fn csr_from_dense<T: Scalar>(
+        &self,
+        dense: &Tensor<T>,
+        choice: EntryChoice,
+    ) -> Result<SparseTensor<T>> {
+        let &[m, k] = dense.shape() else {
+            let (found, expected) = (dense.shape().len().to_string(), "2".into());
+            let what = "order";
+            return Err(FormatError::Shape {
+                what,
+                found,
+                expected,
+            }
+            .into());
+        };
+        match (self.device(), dense.device()) {
+            (None, None) => self.upload(dense_to_csr_by(&dense.to_dense()?, choice)?),
+            (Some(device), Some(own)) if device.is_same(own) => {
+                let converter = EntryConverter::<T>::from_dense(self, (m, k), choice)?;
+                converter.compacted(device, dense, (m, k))
+            }
+            _ => Err(Error::Operand {
+                name: "dense".into(),
+                reason: "is not in the memory of this context".into(),
+            }),
+        }
+    }
+}
+
+/// Room for so many slots, with zeros behind them.
+fn room<T: Scalar>(device: &Arc<Device>, slots: usize) -> Result<DeviceArrays> {
+    if slots > u32::MAX as usize {
+        let (what, value, limit) = ("slots", slots as u128, u32::MAX.into());
+        return Err(FormatError::Overflow { what, value, limit }.into());
+    }
+    let bytes = size_of::<T>();
+    Ok(DeviceArrays {
+        columns: padded(device, slots * 4, VECTOR_ENTRIES * 4)?,
+        values: padded(device, slots * bytes, VECTOR_ENTRIES * bytes)?,
+        device: Arc::clone(device),
+    })
+}
+
+/// A copy of columns and values.
+pub(super) fn copied<T: Scalar>(
+    device: &Arc<Device>,
+    slots: usize,
+    [columns, values]: [u64; 2],
+) -> Result<DeviceArrays> {
+    let own = room::<T>(device, slots)?;
+    let stream = device.after_all()?;
+    // SAFETY: both sides hold that many slots; the caller's arrays are borrowed, and later work waits for all.
+    unsafe {
+        copy_dtod_async(own.columns.address(), columns, slots * 4, stream)?;
+        copy_dtod_async(own.values.address(), values, slots * size_of::<T>(), stream)?;
+    }
+    Ok(own)
+}
+
+/// The tensor of arrays that are there; its pattern is checked like one of a user.
+fn csr_of<T: Scalar>(
+    device: &Device,
+    (m, k): (usize, usize),
+    starts: &DeviceMemory,
+    own: DeviceArrays,
+    entries: usize,
+) -> Result<SparseTensor<T>> {
+    let (mut offsets, mut columns) = (vec![0u32; m + 1], vec![0u32; entries]);
+    device.read(starts, &mut offsets)?;
+    device.read(&own.columns, &mut columns)?;
+    let pattern = CsrPattern::new(m, k, offsets, columns)?;
+    let host = Csr::new(pattern, host_zeros(entries)?)?;
+    Ok(SparseTensor::made(host.into(), own))
+}
+
+impl<T: Scalar> EntryConverter<T> {
+    /// Twice: the first run counts.
+    fn compacted(
+        &self,
+        device: &Arc<Device>,
+        dense: &Tensor<T>,
+        (m, k): (usize, usize),
+    ) -> Result<SparseTensor<T>> {
+        let starts = DeviceMemory::alloc(device.context(), 4 * (m + 1))?;
+        let raw = RawEntries {
+            source: dense.address().unwrap_or(0),
+            leading: dense.leading(),
+            offsets: starts.address(),
+            ..RawEntries::default()
+        };
+        // SAFETY: the dense matrix is borrowed until the waits below, the outputs have the room that `capacity` says.
+        unsafe { self.entries.run(&raw, device.after_all()?)? };
+        let mut offsets = vec![0u32; m + 1];
+        device.read(&starts, &mut offsets)?;
+        let entries = offsets[m] as usize;
+        let own = room::<T>(device, entries)?;
+        let raw = RawEntries {
+            out_columns: own.columns.address(),
+            out_values: own.values.address(),
+            capacity: entries,
+            ..raw
+        };
+        // SAFETY: as above.
+        unsafe { self.entries.run(&raw, device.after_all()?)? };
+        csr_of(device, (m, k), &starts, own, entries)
+    }
+}
+
+impl<T: Scalar> SparseTensor<T> {
+    /// Brings a matrix of single entries into another such format where it is: CSR to COO, GroupCOO and ELL, COO to CSR, as
+    /// in [`AnySparse::convert`]. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// For other formats, a group of 0, slots that do not fit u32, or if memory does not suffice.
+    pub fn to_entries(&self, format: Format) -> Result<SparseTensor<T>> {
+        let known = match (self.pattern(), format) {
+            (AnySparse::Coo(_), Format::Csr) => self.shape().len() == 2,
+            (AnySparse::Csr(_), Format::Coo | Format::Ell) => true,
+            (AnySparse::Csr(_), Format::GroupCoo { axis, .. }) => axis == 0,
+            _ => false,
+        };
+        if !known {
+            return Err(unsupported(self.format(), format));
+        }
+        let Some(arrays) = self.device() else {
+            return SparseTensor::new(None, self.pattern().convert(format)?);
+        };
+        match (self.pattern(), format) {
+            (AnySparse::Csr(a), Format::GroupCoo { group, .. }) => {
+                self.grouped(a.pattern(), arrays, group)
+            }
+            (AnySparse::Csr(a), Format::Ell) => self.in_ell(a.pattern(), arrays),
+            (AnySparse::Csr(a), _) => self.in_coo(a.pattern(), arrays),
+            (AnySparse::Coo(a), _) => self.in_csr(a.pattern(), arrays),
+            (_, to) => Err(unsupported(self.format(), to)),
+        }
+    }
+
+    fn in_coo(&self, p: &CsrPattern, arrays: &DeviceArrays) -> Result<SparseTensor<T>> {
+        let (device, shape, entries) = (&arrays.device, (p.rows(), p.cols()), p.columns().len());
+        let converter = EntryConverter::<T>::on(device, shape, Conversion::ToCoo, 0)?;
+        let offsets = device.upload(p.offsets())?;
+        let rows = DeviceMemory::alloc(device.context(), 4 * entries.next_multiple_of(4))?;
+        let raw = RawEntries {
+            offsets: offsets.address(),
+            rows: rows.address(),
+            capacity: entries,
+            ..RawEntries::default()
+        };
+        // SAFETY: the arrays have these sizes and live past the read below.
+        unsafe { converter.run_raw(&raw, device.after_all()?)? };
+        let mut of_entries = vec![0u32; entries];
+        device.read(&rows, &mut of_entries)?;
+        let coords = vec![of_entries, p.columns().to_vec()];
+        let pattern = CooPattern::new(vec![p.rows(), p.cols()], coords)?;
+        let own = copied::<T>(
+            device,
+            entries,
+            [arrays.columns.address(), arrays.values.address()],
+        )?;
+        Ok(SparseTensor::made(
+            Coo::new(pattern, host_zeros(entries)?)?.into(),
+            own,
+        ))
+    }
+
+    fn in_csr(&self, p: &CooPattern, arrays: &DeviceArrays) -> Result<SparseTensor<T>> {
+        let (&[m, k], device) = (self.shape(), &arrays.device) else {
+            return Err(unsupported(self.format(), Format::Csr));
+        };
+        let entries = p.coords()[0].len();
+        let converter = EntryConverter::<T>::on(device, (m, k), Conversion::FromCoo, 0)?;
+        let rows = device.upload(&p.coords()[0])?;
+        let starts = DeviceMemory::alloc(device.context(), 4 * (m + 1))?;
+        let raw = RawEntries {
+            offsets: starts.address(),
+            rows: rows.address(),
+            capacity: entries,
+            ..RawEntries::default()
+        };
+        // SAFETY: the arrays have these sizes and live past the read below.
+        unsafe { converter.run_raw(&raw, device.after_all()?)? };
+        let own = copied::<T>(
+            device,
+            entries,
+            [arrays.columns.address(), arrays.values.address()],
+        )?;
+        csr_of(device, (m, k), &starts, own, entries)
+    }
+
+    fn in_ell(&self, p: &CsrPattern, arrays: &DeviceArrays) -> Result<SparseTensor<T>> {
+        let (device, shape) = (&arrays.device, (p.rows(), p.cols()));
+        let longest = p.offsets().windows(2).map(|w| w[1] - w[0]).max();
+        let width = longest.unwrap_or(0) as usize;
+        let slots = p.rows().saturating_mul(width);
+        let own = room::<T>(device, slots)?;
+        let converter = EntryConverter::<T>::on(device, shape, Conversion::Ell(width), 0)?;
+        let offsets = device.upload(p.offsets())?;
+        let raw = self.raw_of(arrays, &offsets, &own, slots);
+        // SAFETY: the arrays have these sizes and live past the read below.
+        unsafe { converter.run_raw(&raw, device.after_all()?)? };
+        let mut columns = vec![0u32; slots];
+        device.read(&own.columns, &mut columns)?;
+        let pattern = EllPattern::new(p.rows(), p.cols(), width, columns)?;
+        Ok(SparseTensor::made(
+            Ell::new(pattern, host_zeros(slots)?)?.into(),
+            own,
+        ))
+    }
+
+    fn grouped(
+        &self,
+        p: &CsrPattern,
+        arrays: &DeviceArrays,
+        group: Option<usize>,
+    ) -> Result<SparseTensor<T>> {
+        let (device, shape) = (&arrays.device, (p.rows(), p.cols()));
+        let lengths = p.offsets().windows(2).map(|w| (w[1] - w[0]) as usize);
+        // As on the CPU: by the rows that have entries.
+        let group =
+            group.unwrap_or_else(|| RowStats::from_counts(lengths.filter(|&n| n > 0)).group());
+        let context = Context::of(device);
+        let converter = EntryConverter::<T>::to_group_coo(&context, shape, group)?;
+        let offsets = device.upload(p.offsets())?;
+        let survey = RawEntries {
+            offsets: offsets.address(),
+            ..RawEntries::default()
+        };
+        // SAFETY: the offsets live past the read below.
+        unsafe { converter.entries.survey(&survey, device.after_all()?)? };
+        let groups = converter.groups()?.last().map_or(0, |&n| n as usize);
+        let slots = groups.saturating_mul(group);
+        let own = room::<T>(device, slots)?;
+        let rows = DeviceMemory::alloc(device.context(), 4 * groups.next_multiple_of(4))?;
+        let raw = RawEntries {
+            rows: rows.address(),
+            ..self.raw_of(arrays, &offsets, &own, slots)
+        };
+        // SAFETY: the arrays have these sizes and live past the reads below.
+        unsafe {
+            converter
+                .entries
+                .fill_groups(&raw, group, device.after_all()?)?
+        };
+        let (mut index, mut columns) = (vec![0u32; groups], vec![0u32; slots]);
+        device.read(&rows, &mut index)?;
+        device.read(&own.columns, &mut columns)?;
+        let shape = vec![p.rows(), p.cols()];
+        let pattern = GroupCooPattern::new(shape, 0, group, index, vec![columns])?;
+        Ok(SparseTensor::made(
+            GroupCoo::new(pattern, host_zeros(slots)?)?.into(),
+            own,
+        ))
+    }
+
+    fn raw_of(
+        &self,
+        arrays: &DeviceArrays,
+        offsets: &DeviceMemory,
+        own: &DeviceArrays,
+        slots: usize,
+    ) -> RawEntries {
+        RawEntries {
+            source: arrays.values.address(),
+            offsets: offsets.address(),
+            columns: arrays.columns.address(),
+            out_columns: own.columns.address(),
+            out_values: own.values.address(),
+            capacity: slots,
+            ..RawEntries::default()
+        }
+    }
+
+    /// The transpose of a CSR matrix, in CSR, made where it is: a sort of the pattern, and the values gathered. Products with
+    /// the transpose, `C[k,n] = A[m,k] * B[m,n]`, do not need it. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// For other formats, or if memory does not suffice.
+    pub fn transposed(&self) -> Result<SparseTensor<T>> {
+        let AnySparse::Csr(csr) = self.pattern() else {
+            return Err(unsupported(self.format(), Format::Csr));
+        };
+        let Some(arrays) = self.device() else {
+            let turned = einsparse_formats::convert::transpose_csr(csr)?;
+            return SparseTensor::new(None, turned.into());
+        };
+        let (p, device) = (csr.pattern(), &arrays.device);
+        let (m, k, entries) = (p.rows(), p.cols(), p.columns().len());
+        let transpose = Transpose::new(device, (m, k), entries, false, T::DTYPE)?;
+        let own = room::<T>(device, entries)?;
+        let [starts, permutation] =
+            [k + 1, entries].map(|words| DeviceMemory::alloc(device.context(), 4 * words));
+        let (starts, permutation) = (starts?, permutation?);
+        let offsets = device.upload(p.offsets())?;
+        let out = SortOut {
+            first: permutation.address(),
+            second: own.columns.address(),
+            capacity: entries,
+            ..SortOut::default()
+        };
+        let from = [offsets.address(), arrays.columns.address()];
+        let values = [
+            arrays.values.address(),
+            permutation.address(),
+            own.values.address(),
+        ];
+        let stream = device.after_all()?;
+        // SAFETY: the arrays have these sizes and live past the reads in `csr_of`.
+        unsafe {
+            transpose.run(from, starts.address(), out, stream)?;
+            transpose.gather(values, entries, stream)?;
+        }
+        csr_of(device, (k, m), &starts, own, entries)
+    }
+}

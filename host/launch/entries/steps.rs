@@ -1,0 +1,123 @@
+//! The kernels of family `entries`, resolved once, and the one step that stands alone.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{
+    CONVERT_THREADS, COPIES, ENTRY_TILE, EntriesParams, STEP_CHECK_ENTRIES, STEP_COMPACT,
+    STEP_FILL_SLOTS, STEP_PERMUTE_VALUES, STEP_TOP_ENTRIES,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use crate::device::Device;
+use crate::driver::{Function, LaunchConfig, RawStream, memset_d32_async};
+use crate::error::Result;
+use crate::launch::{MAX_GRID_X, config, refused, small, within};
+use crate::registry::{Dtype, Operation};
+
+#[derive(Debug)]
+struct Kernel {
+    row: &'static Row,
+    function: Function,
+}
+
+/// The kernels of the family for one element type.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    pub(super) device: Arc<Device>,
+    kernels: Vec<Kernel>,
+    /// Kernels may start while the one ahead ends: they wait for it themselves, in the modules of sm_90a.
+    overlaps: bool,
+}
+
+/// Whether a row of the table is a step of operations on this element. Copies know the size of an element alone.
+fn needs(row: &Row, dtype: Dtype) -> bool {
+    match row.step {
+        STEP_TOP_ENTRIES | STEP_COMPACT => row.dtype == dtype,
+        STEP_FILL_SLOTS | STEP_PERMUTE_VALUES => row.dtype.bytes() == dtype.bytes(),
+        _ => true,
+    }
+}
+
+impl Steps {
+    pub(crate) fn new(device: &Arc<Device>, dtype: Dtype) -> Result<Self> {
+        let rows = kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Entries && needs(row, dtype));
+        let kernels = rows.map(|row| {
+            let function = device
+                .modules()
+                .function(row.family, row.name, row.shared_bytes)?;
+            Ok(Kernel { row, function })
+        });
+        Ok(Steps {
+            kernels: kernels.collect::<Result<_>>()?,
+            overlaps: device.modules().arch() == "sm_90a",
+            device: Arc::clone(device),
+        })
+    }
+
+    /// Queues a step of `blocks` thread blocks; `first`: it reads nothing that a step ahead of it wrote.
+    ///
+    /// # Safety
+    /// The addresses of the params are valid for what the kernel does until it is done.
+    pub(super) unsafe fn launch(
+        &self,
+        step: u32,
+        (aligned, first): (bool, bool),
+        blocks: usize,
+        stream: RawStream<'_>,
+        params: &EntriesParams,
+    ) -> Result<()> {
+        let fits = |k: &&Kernel| k.row.step == step && (k.row.vector > 1) == aligned;
+        let Some(kernel) = self.kernels.iter().find(fits) else {
+            return Err(refused("entries", format!("no kernel for step {step}")));
+        };
+        let config = LaunchConfig {
+            overlap_previous: self.overlaps && !first,
+            ..config(
+                kernel.row,
+                [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1],
+            )
+        };
+        // SAFETY: the params are those of the family; the rest is the caller's promise.
+        unsafe { kernel.function.launch(&config, stream, params) }
+    }
+}
+
+/// Thread blocks of a step that looks at `count` entries or rows.
+pub(super) fn tiles(count: usize) -> usize {
+    count.div_ceil(ENTRY_TILE as usize)
+}
+
+/// Thread blocks of a copy of `count` elements.
+pub(super) fn copies(count: usize) -> usize {
+    count.div_ceil((CONVERT_THREADS * COPIES) as usize)
+}
+
+/// Queues the check of CSR arrays into a report that starts as all ones.
+///
+/// # Safety
+/// `offsets` holds m + 1 words, `columns` as many as `entries`, `report` two, until the work is done.
+pub(crate) unsafe fn check(
+    steps: &Steps,
+    (m, k, entries): (usize, usize, usize),
+    [offsets, columns, report]: [u64; 3],
+    stream: RawStream<'_>,
+) -> Result<()> {
+    steps.device.context().set_current()?;
+    let params = EntriesParams {
+        offsets,
+        columns,
+        report,
+        m: within("rows", m, MAX_GRID_X - 1)?,
+        k: small("columns", k)?,
+        count: small("entries", entries)?,
+        ..EntriesParams::default()
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        memset_d32_async(report, u32::MAX, 2, stream)?;
+        let blocks = tiles(entries.max(m + 1));
+        steps.launch(STEP_CHECK_ENTRIES, (false, true), blocks, stream, &params)
+    }
+}

@@ -1,0 +1,108 @@
+//! Running sums over thread blocks in one pass: each leaves its own sum and looks back at those in front of it until one
+//! has left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start
+//! thread blocks in the order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry the number of the run: nothing is cleared between runs.
+
+use super::{ALL_LANES, EntriesParams, TURNS_HEAD, copy, global, gpu, lane, warp, word};
+
+/// A thread block's place among those of a step.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) tile: u32,
+    run: u32,
+}
+
+/// Own sum, all that is in front included.
+const ALL: u32 = 2;
+/// Own sum alone.
+const OWN: u32 = 1;
+
+/// The place of this thread block, and the run. Thread blocks start in the order of their numbers.
+#[inline(always)]
+pub(super) fn take(p: &EntriesParams) -> Turn {
+    Turn {
+        tile: gpu::block_x(),
+        run: global::load_b32_fresh(p.turns + 4, true),
+    }
+}
+
+/// Counts this thread block in, once it has looked back; the last of all counts the run. Every thread must call it.
+#[inline(always)]
+fn leave(p: &EntriesParams, turn: Turn) {
+    // Every thread of every thread block has read the number of the run by now.
+    if gpu::thread() == 0 && global::atomic_add(p.turns, 1) + 1 == p.tiles {
+        global::store_b32(p.turns, 0);
+        global::store_b32(p.turns + 4, turn.run + 1);
+    }
+}
+
+/// Sum of what the thread blocks in front gave as `own`. Every thread must call it.
+#[inline(always)]
+pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
+    let states = p.turns + TURNS_HEAD;
+    // The two lowest bits say what the sum is of.
+    let run = (turn.run + 1) << 2;
+    let state = |kind: u32, sum: u32| ((run | kind) as u64) << 32 | sum as u64;
+    let to = states + turn.tile as u64 * 8;
+    if gpu::thread() < 32 {
+        let mut sum = 0;
+        if turn.tile > 0 {
+            if lane() == 0 {
+                global::store_b64_relaxed(to, state(OWN, own));
+            }
+            sum = look_back(states, run, turn.tile);
+        }
+        if lane() == 0 {
+            global::store_b64_relaxed(to, state(ALL, sum + own));
+            copy::store_shared_b32(copy::arena(), sum);
+        }
+    }
+    gpu::sync_threads();
+    let sum = copy::load_shared_b32(copy::arena());
+    gpu::sync_threads();
+    leave(p, turn);
+    sum
+}
+
+/// By a whole warp, 32 thread blocks at a time.
+#[inline(always)]
+fn look_back(states: u64, run: u32, tile: u32) -> u32 {
+    let (mut end, mut sum) = (tile, 0);
+    loop {
+        let there = lane() < end;
+        let mut kind = ALL;
+        let mut value = 0;
+        loop {
+            if there {
+                let from = states + (end - 1 - lane()) as u64 * 8;
+                let word = global::load_b64_relaxed(from);
+                let tag = (word >> 32) as u32;
+                (kind, value) = (if tag & !3 == run { tag & 3 } else { 0 }, word as u32);
+            }
+            if warp::ballot(kind != 0) == ALL_LANES {
+                break;
+            }
+        }
+        let full = warp::ballot(kind == ALL);
+        let mut part = if lane() <= full.trailing_zeros() {
+            value
+        } else {
+            0
+        };
+        let mut step = 1;
+        while step < 32 {
+            part += warp::shuffle::<32>(part, lane() ^ step, ALL_LANES);
+            step *= 2;
+        }
+        sum += part;
+        if full != 0 {
+            return sum;
+        }
+        end -= 32;
+    }
+}
+
+/// Where a word of the step's output lies; see [`word`].
+#[inline(always)]
+pub(super) fn start_of(p: &EntriesParams, row: u32) -> u64 {
+    word(p.starts, row as u64)
+}

@@ -1,0 +1,36 @@
+//! A transposed pattern: pairs of column and position, two a load. Values stay where they are and are gathered by
+//! position, together with the rows of B: they come no later than those.
+
+use super::{Batch, Walk};
+use crate::abi::{Permuted, SpmmParams};
+use crate::device::elem::Elem;
+use crate::device::ptx::global;
+
+impl Walk for Permuted {
+    #[inline(always)]
+    fn lead(start: u32) -> u32 {
+        start & 3
+    }
+
+    #[inline(always)]
+    fn fetch<E: Elem>(p: &SpmmParams, at: u64, first: bool, second: bool) -> Batch {
+        let from = p.columns + at * 8;
+        Batch {
+            columns: [[0; 4]; 2],
+            values: [
+                global::load_v4_stream(from, first),
+                global::load_v4_stream(from + 16, first),
+                global::load_v4_stream(from + 32, second),
+                global::load_v4_stream(from + 48, second),
+            ],
+        }
+    }
+
+    #[inline(always)]
+    fn entry<E: Elem>(p: &SpmmParams, batch: &Batch, i: usize, exists: bool) -> (u32, E::Acc) {
+        let pair = &batch.values[(i / 2) & 3];
+        let (column, position) = (pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+        let raw = E::load_own::<1>(p.values + position as u64 * E::BYTES as u64, exists);
+        (column, E::get(&raw, 0))
+    }
+}

@@ -1,0 +1,90 @@
+//! What a plan's choice costs: its time beside the best of all variants in the same record.
+
+use super::{Row, geomean};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+/// Two plans' choices on one case, and the best of all that each could have taken.
+#[derive(Default)]
+struct Choices {
+    /// Of the kernels that read A as it is.
+    plain: Shares,
+    /// Of all, A kept in another form included.
+    kept: Shares,
+}
+
+/// The time of a choice and the least time there was.
+#[derive(Default)]
+struct Shares {
+    taken: Option<f64>,
+    best: Option<f64>,
+}
+
+impl Shares {
+    fn add(&mut self, ms: f64, taken: bool) {
+        if taken {
+            self.taken = Some(ms);
+        }
+        // The choice is a sample of a variant too: noise of the others must not flatter the best.
+        self.best = Some(self.best.map_or(ms, |best| best.min(ms)));
+    }
+
+    fn share(&self) -> Option<f64> {
+        Some(self.best? / self.taken?)
+    }
+}
+
+/// What the plan's choice costs against the best of all variants.
+pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
+    let ours = || rows.iter().filter(|r| r.engine == "einsparse");
+    let mut cases: BTreeMap<_, Choices> = BTreeMap::new();
+    for row in ours() {
+        let case = (&row.op, &row.workload, &row.dtype, row.n);
+        let (name, form) = row.variant.split_once('@').unwrap_or((&row.variant, ""));
+        // A plan of CSR cannot take what reads another format.
+        if !(form.is_empty() || form == "kept") || row.note.contains(" on groupcoo") {
+            continue;
+        }
+        let all = cases.entry(case).or_default();
+        if form.is_empty() {
+            all.plain.add(row.ms, name == "auto");
+        }
+        all.kept.add(row.ms, name == "auto" && form == "kept");
+    }
+    let forced: BTreeSet<_> = ours()
+        .filter(|r| !r.variant.starts_with("auto"))
+        .map(|r| (&r.op, &r.workload, &r.dtype, r.n))
+        .collect();
+    let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (case, all) in &cases {
+        if !forced.contains(case) {
+            continue;
+        }
+        let (op, workload, dtype, n) = *case;
+        for (name, shares) in [("auto", &all.plain), ("auto@kept", &all.kept)] {
+            if let Some(share) = shares.share() {
+                let group = groups.entry((op, dtype, name)).or_default();
+                group.push((share, format!("{workload} N {n}")));
+            }
+        }
+    }
+    if groups.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n## The plan's choice against the best variant\n")?;
+    writeln!(
+        text,
+        "| op | dtype | plan | cases | geomean | least | where |\n|---|---|---|---|---|---|---|"
+    )?;
+    for ((op, dtype, name), shares) in groups {
+        let worst = shares.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+        let (least, at) = worst.map_or((f64::NAN, ""), |(share, at)| (*share, at));
+        let mean = geomean(&shares.iter().map(|s| s.0).collect::<Vec<_>>());
+        let cases = shares.len();
+        writeln!(
+            text,
+            "| {op} | {dtype} | {name} | {cases} | {mean:.3} | {least:.2} | {at} |"
+        )?;
+    }
+    Ok(())
+}
