@@ -1,7 +1,5 @@
 //! The gradient of attention at the entries of a mask, composed of the products it is made of.
 
-use std::sync::Arc;
-
 use einsparse_formats::{Csr, CsrPattern};
 
 use super::masks::{OwnMask, extents, hidden};
@@ -64,8 +62,8 @@ pub struct AttentionGradient<T> {
 struct Group<T> {
     first: usize,
     heads: usize,
-    pattern: Arc<SparseTensor<T>>,
-    sampled: Arc<SampledPlan<T>>,
+    pattern: SparseTensor<T>,
+    sampled: SampledPlan<T>,
     softmax: SparseSoftmax<T>,
     /// dQ from dS and K; dK and dV from dS, Q and P, dO; the same added to what is there.
     products: [Plan<T>; 3],
@@ -197,7 +195,9 @@ impl<T: Scalar> AttentionGradient<T> {
             q,
             k,
             v,
-            masks: masks.map(|&m| mask_of(&self.masks[m], self.extents)).collect(),
+            masks: masks
+                .map(|&m| mask_of(&self.masks[m], self.extents))
+                .collect(),
             key_heads: self.extents.key_heads,
             d: self.extents.d,
             scale: self.scale,
@@ -283,7 +283,7 @@ impl<T: Scalar> Group<T> {
         let (queries, keys) = (of(m)?, of(n)?);
         let plan = |text: &str, b: &Tensor<T>| {
             let text = match batched {
-                true => text.replace("h,", "h,"),
+                true => text.to_owned(),
                 false => text.replace("h,", ""),
             };
             let operands = [("S", (&scores).into()), ("X", b.into())];
@@ -322,11 +322,7 @@ impl<T: Scalar> Group<T> {
         let values = 2 * self.heads * self.weights.leading() * size_of::<T>();
         let pattern = self.pattern.pattern().values().len() * (4 + size_of::<T>());
         let plans: usize = self.products.iter().map(Plan::workspace_bytes).sum();
-        values
-            + pattern
-            + plans
-            + self.sampled.workspace_bytes()
-            + self.softmax.workspace_bytes()
+        values + pattern + plans + self.sampled.workspace_bytes() + self.softmax.workspace_bytes()
     }
 
     fn queue(
@@ -342,10 +338,7 @@ impl<T: Scalar> Group<T> {
         let columns = self.pattern.columns_address().unwrap_or(0);
         for own in 0..self.heads {
             let head = self.first + own;
-            for (x, y, to, alpha) in [
-                (q, k, weights, scale),
-                (places.upstream, v, slopes, 1.0),
-            ] {
+            for (x, y, to, alpha) in [(q, k, weights, scale), (places.upstream, v, slopes, 1.0)] {
                 let raw = RawSampled {
                     columns,
                     x: x.at(head * m),
@@ -384,9 +377,21 @@ impl<T: Scalar> Group<T> {
             let onto = usize::from(head % places.ratio != 0);
             let of_keys = &self.products[1 + onto];
             for (plan, values, b, c, alpha) in [
-                (&self.products[0], slopes, (k, key_row), (dq, head * m), scale),
+                (
+                    &self.products[0],
+                    slopes,
+                    (k, key_row),
+                    (dq, head * m),
+                    scale,
+                ),
                 (of_keys, slopes, (q, head * m), (dk, key_row), scale),
-                (of_keys, weights, (places.upstream, head * m), (dv, key_row), 1.0),
+                (
+                    of_keys,
+                    weights,
+                    (places.upstream, head * m),
+                    (dv, key_row),
+                    1.0,
+                ),
             ] {
                 let raw = RawSpmm {
                     columns,
