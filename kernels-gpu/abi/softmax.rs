@@ -11,8 +11,9 @@ pub const SOFTMAX_STRETCHES: usize = SOFTMAX_CLASSES - 1;
 pub const STRETCH_SLOTS: u32 = 2048;
 /// Rows of a stretch at the most: one for each thread.
 pub const STRETCH_ROWS: u32 = SOFTMAX_THREADS;
-/// Entries of a row of a stretch at the most: a thread holds them in registers.
-pub const STRETCH_LONGEST: u32 = 32;
+/// Entries of a row of a stretch at the most: a thread holds 32 numbers in registers, by fours, and a row may begin at the
+/// last place of one.
+pub const STRETCH_LONGEST: u32 = 29;
 /// Words of 16 bits that say where a stretch's rows begin, counted from its first entry, and where the last ends. Unused
 /// rows are empty ones at the end.
 pub const STRETCH_BOUNDS: u32 = STRETCH_ROWS + 8;
@@ -67,9 +68,9 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
         STEP_SOFTMAX
     };
     fn shared_bytes(_: Dtype) -> u32 {
-        // A stretch, a word more for each bank's width, and what the last row's thread looks at beyond it. The
-        // reductions of longer rows need two words for each warp.
-        4 * (STRETCH_SLOTS + STRETCH_LONGEST) / 32 * 33 + 4 * STRETCH_LONGEST
+        // A stretch and what the last row's thread looks at beyond it, 36 words for 32 slots. The reductions of longer rows
+        // need two words for each warp.
+        4 * (STRETCH_SLOTS + 32) / 32 * 36
     }
     fn vector(_: Dtype) -> u32 {
         VEC as u32

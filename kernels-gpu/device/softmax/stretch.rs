@@ -47,10 +47,11 @@ impl Stretch {
     }
 }
 
-/// Where a slot lies. A word is left out after every 32: rows of 16 and of 32 begin in different banks then.
+/// Slots are kept by fours. Where the fours of number `index` lie: one is left out after every eight, so that rows of 16
+/// begin in different banks.
 #[inline(always)]
-fn word(slot: u32) -> u32 {
-    copy::arena() + (slot + slot / 32) * 4
+fn place(index: u32) -> u32 {
+    copy::arena() + (index + index / 8) * 16
 }
 
 /// First slot of vector `r` of this thread.
@@ -72,21 +73,26 @@ fn load<E: Elem, const VEC: usize, const REP: usize>(from: u64, span: Span) -> [
     raw
 }
 
-/// A vector of numbers to where its slots lie: one word for each, as they share their 32.
+/// A vector of numbers to where its slots lie.
 #[inline(always)]
 fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
-    let at = word(slot);
-    unroll!(i < VEC, {
-        copy::store_shared_b32(at + i as u32 * 4, values[i].to_bits());
+    unroll!(half < 2, {
+        if half * 4 < VEC {
+            let mut words = [0; 4];
+            unroll!(i < 4, { words[i] = values[half * 4 + i].to_bits() });
+            copy::store_shared_v4(place(slot / 4 + half as u32), words);
+        }
     });
 }
 
 #[inline(always)]
 fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
-    let at = word(slot);
     let mut words = [0; VEC];
-    unroll!(i < VEC, {
-        words[i] = copy::load_shared_b32(at + i as u32 * 4)
+    unroll!(half < 2, {
+        if half * 4 < VEC {
+            let four = copy::load_shared_v4(place(slot / 4 + half as u32));
+            unroll!(i < 4, { words[half * 4 + i] = four[i] });
+        }
     });
     words
 }
@@ -112,84 +118,160 @@ fn store<E: Elem<Acc = f32>, const VEC: usize>(
     }
 }
 
-/// The softmax of this thread's row, in its place.
+/// Numbers of a row by fours, those of two neighbours at the ends.
+type Fours = [[f32; 4]; 8];
+
+/// This thread's row as it lies in fours.
+#[derive(Clone, Copy)]
+struct Own {
+    /// Number of the first.
+    first: u32,
+    /// Places in front of the row in it.
+    lead: u32,
+    /// Past the last entry that no mask hides, and past the last.
+    live: u32,
+    end: u32,
+}
+
+impl Own {
+    #[inline(always)]
+    fn new(stretch: Stretch) -> Own {
+        let lead = stretch.from % 4;
+        Own {
+            first: stretch.from / 4,
+            lead,
+            live: lead + stretch.live,
+            end: lead + stretch.len,
+        }
+    }
+
+    /// Does a row of this warp reach to the pair of fours `c`?
+    #[inline(always)]
+    fn reaches(self, c: usize) -> bool {
+        warp::ballot(self.live > c as u32 * 8) != 0
+    }
+
+    /// Is place `i` of four `j` an entry that no mask hides?
+    #[inline(always)]
+    fn is_live(self, j: usize, i: usize) -> bool {
+        let at = (j * 4 + i) as u32;
+        at < self.live && (j > 0 || at >= self.lead)
+    }
+
+    /// Numbers of four `j`; past the row there are others', behind the last a little room.
+    #[inline(always)]
+    fn load(self, j: usize) -> [f32; 4] {
+        copy::load_shared_v4(place(self.first + j as u32)).map(f32::from_bits)
+    }
+
+    /// Stores what is live of four `j`.
+    #[inline(always)]
+    fn store(self, j: usize, words: [u32; 4]) {
+        let at = place(self.first + j as u32);
+        if self.is_live(j, 0) && self.is_live(j, 3) {
+            copy::store_shared_v4(at, words);
+        } else {
+            unroll!(i < 4, {
+                if self.is_live(j, i) {
+                    copy::store_shared_b32(at + i as u32 * 4, words[i]);
+                }
+            });
+        }
+    }
+
+    /// Stores what a mask hides.
+    #[inline(always)]
+    fn hide(self, word: u32) {
+        let mut at = self.live;
+        while at < self.end {
+            copy::store_shared_b32(place(self.first + at / 4) + at % 4 * 4, word);
+            at += 1;
+        }
+    }
+}
+
+/// The softmax of this thread's scaled row, in its place.
 #[inline(always)]
-fn soften<const LOG: bool>(p: &SoftmaxParams, own: Stretch) {
-    let mut values = [[f32::NEG_INFINITY; 8]; 4];
+fn soften<const LOG: bool>(own: Own) {
+    let mut values: Fours = [[f32::NEG_INFINITY; 4]; 8];
     let mut max = f32::NEG_INFINITY;
     unroll!(c < 4, {
-        if warp::ballot(own.live > c as u32 * 8) != 0 {
-            unroll!(i < 8, {
-                let entry = (c * 8 + i) as u32;
-                // Past the row there are other numbers, and a little room behind the last.
-                let score = f32::from_bits(copy::load_shared_b32(word(own.from + entry)));
-                let scaled = matrix::mul_f32(score, p.scale);
-                if entry < own.live {
-                    values[c][i] = scaled;
-                }
-                max = matrix::max_or_nan(max, values[c][i]);
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let scores = own.load(j);
+                unroll!(i < 4, {
+                    if own.is_live(j, i) {
+                        values[j][i] = scores[i];
+                    }
+                    max = matrix::max_or_nan(max, values[j][i]);
+                });
             });
         }
     });
     let base = base_of(max);
+    let shift = -base * core::f32::consts::LOG2_E;
     let mut sum = 0.0;
     unroll!(c < 4, {
-        if warp::ballot(own.live > c as u32 * 8) != 0 {
-            unroll!(i < 8, {
-                let difference = values[c][i] - base;
-                let power = exp(difference);
-                sum += power;
-                values[c][i] = if LOG { difference } else { power };
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                unroll!(i < 4, {
+                    let score = values[c * 2 + half][i];
+                    let (power, value) = if LOG {
+                        (exp(score - base), score - base)
+                    } else {
+                        // What is rounded of the shift is the same for the whole row.
+                        let power = matrix::fma_f32(score, core::f32::consts::LOG2_E, shift);
+                        let power = matrix::exp2_flushed(power);
+                        (power, power)
+                    };
+                    sum += power;
+                    values[c * 2 + half][i] = value;
+                });
             });
         }
     });
     let finish = Finish::new::<LOG>(max, sum);
     unroll!(c < 4, {
-        if warp::ballot(own.len > c as u32 * 8) != 0 {
-            unroll!(i < 8, {
-                let entry = (c * 8 + i) as u32;
-                let mut value = matrix::fma_f32(values[c][i], finish.factor, finish.shift);
-                if entry >= own.live {
-                    value = if LOG { f32::NEG_INFINITY } else { 0.0 };
-                }
-                if entry < own.len {
-                    copy::store_shared_b32(word(own.from + entry), value.to_bits());
-                }
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let mut words = [0; 4];
+                unroll!(i < 4, {
+                    let value = matrix::fma_f32(values[j][i], finish.factor, finish.shift);
+                    words[i] = value.to_bits();
+                });
+                own.store(j, words);
             });
         }
     });
+    let masked: f32 = if LOG { f32::NEG_INFINITY } else { 0.0 };
+    own.hide(masked.to_bits());
 }
 
 /// The sum of this thread's row, in the place of each of its entries.
 #[inline(always)]
-fn add(own: Stretch) {
+fn add(own: Own) {
     let mut sum = 0.0;
     unroll!(c < 4, {
-        if warp::ballot(own.live > c as u32 * 8) != 0 {
-            unroll!(i < 8, {
-                let entry = (c * 8 + i) as u32;
-                let more = f32::from_bits(copy::load_shared_b32(word(own.from + entry)));
-                if entry < own.live {
-                    sum += more;
-                }
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let more = own.load(j);
+                unroll!(i < 4, {
+                    if own.is_live(j, i) {
+                        sum += more[i];
+                    }
+                });
             });
         }
     });
     unroll!(c < 4, {
-        if warp::ballot(own.len > c as u32 * 8) != 0 {
-            unroll!(i < 8, {
-                let entry = (c * 8 + i) as u32;
-                let value = if entry < own.live {
-                    sum.to_bits()
-                } else {
-                    MASKED
-                };
-                if entry < own.len {
-                    copy::store_shared_b32(word(own.from + entry), value);
-                }
-            });
+        if own.reaches(c) {
+            unroll!(half < 2, { own.store(c * 2 + half, [sum.to_bits(); 4]) });
         }
     });
+    own.hide(MASKED);
 }
 
 #[inline(always)]
@@ -200,11 +282,11 @@ fn forward<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bo
     let raw = load::<E, VEC, REP>(p.input, own.span);
     unroll!(r < REP, {
         let mut values = [0.0; VEC];
-        unroll!(i < VEC, { values[i] = E::get(&raw[r], i) });
+        unroll!(i < VEC, { values[i] = E::get(&raw[r], i) * p.scale });
         put(slot::<VEC>(r), &values);
     });
     gpu::sync_threads();
-    soften::<LOG>(p, own);
+    soften::<LOG>(Own::new(own));
     gpu::sync_threads();
     unroll!(r < REP, {
         let slot = slot::<VEC>(r);
@@ -233,7 +315,7 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
         put(slot::<VEC>(r), &values);
     });
     gpu::sync_threads();
-    add(own);
+    add(Own::new(own));
     gpu::sync_threads();
     unroll!(r < REP, {
         let slot = slot::<VEC>(r);
