@@ -4,6 +4,7 @@
 //! line says so; EINSPARSE_REQUIRE_GPU=1 makes that a failure.
 
 mod attention;
+mod attention_gradient;
 mod case;
 mod check;
 mod conversions;
@@ -43,7 +44,7 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks, layer, convert_entries,
+    /// Operations (spmm, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, dense_to_blocks, csr_to_blocks, layer, convert_entries,
     /// spmm_t, levels, narrow, nm_narrow, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -192,6 +193,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let first = arguments.wants_apart("first_result");
     let apart = [
         ("attention", attention::run as GpuOp),
+        ("attention_gradient", attention_gradient::run),
         ("layer", layer::run),
         ("convert_entries", entries::conversions),
         ("spmm_t", turned::run),
