@@ -132,6 +132,11 @@ impl Deal {
         let rounds = rounds.clamp(1, u64::from(MOST_ROUNDS)) as u32;
         let (mut blocks, mut firsts) = ([0; SOFTMAX_CLASSES + 1], [0; SOFTMAX_CLASSES + 1]);
         for class in 0..SOFTMAX_CLASSES {
+            let rounds = match class {
+                // One is as long as the next: as often round as lets all thread blocks be there at once.
+                SOFTMAX_STRETCHES => full(class).div_ceil(resident.max(1)).max(1),
+                _ => rounds,
+            };
             blocks[class + 1] = blocks[class] + full(class).div_ceil(rounds);
             firsts[class + 1] = firsts[class] + count(class);
         }
@@ -298,6 +303,6 @@ mod tests {
         let short: Vec<_> = (0..100_000).map(|i| (i * 16, 16)).collect();
         let (deal, _) = dealt(&short, None, Dtype::F32, 10);
         assert_eq!(deal.items.len(), 100_000usize.div_ceil(128));
-        assert_eq!(deal.blocks[9..], [0, 0, 98]);
+        assert_eq!(deal.blocks[9..], [0, 0, 10]);
     }
 }
