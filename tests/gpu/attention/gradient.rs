@@ -181,3 +181,31 @@ fn gradients_on_the_gpu() {
     suite::<f16>(&gpu);
     suite::<bf16>(&gpu);
 }
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let cpu = Context::cpu();
+    let case = Case::<f32>::new(vec![uneven(4, 5)], plain(2, 3), 1);
+    let masks = case.masks(&cpu, "csr");
+    let bad = AttentionOptions {
+        scale: Some(-1.0),
+        ..plain(2, 3)
+    };
+    let error = AttentionGradient::new(&cpu, &[&masks[0]], &bad).unwrap_err();
+    assert!(error.to_string().contains("-1, not above 0"), "{error}");
+    let mut gradient = AttentionGradient::new(&cpu, &[&masks[0]], &case.options).unwrap();
+    let upload = |dense: &Dense<f32>| cpu.upload_dense(dense).unwrap();
+    let (q, k, v) = (upload(&case.q), upload(&case.k), upload(&case.v));
+    let (mut dq, mut dk) = (upload(&case.q), upload(&case.k));
+    let mut short = cpu.zeros(&[2, 4, 3]).unwrap();
+    let stream = cpu.stream().unwrap();
+    let error = gradient
+        .run([&q, &k, &v], &q, [&mut dq, &mut dk, &mut short], &stream)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("[2, 5, 3]") && error.contains("[2, 4, 3]"),
+        "{error}"
+    );
+    assert_eq!(dq.to_dense().unwrap(), case.q);
+}
