@@ -52,9 +52,10 @@ fn main() -> Result<()> {
     ] {
         let sparse = measure(&ctx, name, Some(DENSITY), keys)?;
         println!(
-            "  {:.2} times as fast, {:.2} of the memory",
+            "  {:.2} times as fast, {:.2} of the memory, {:.3} of it with the scores",
             dense.0.as_secs_f64() / sparse.0.as_secs_f64(),
-            sparse.1 as f64 / dense.1 as f64
+            sparse.1 as f64 / dense.1 as f64,
+            sparse.1 as f64 / (dense.1 + scores as u64) as f64
         );
     }
     Ok(())
