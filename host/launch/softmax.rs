@@ -100,6 +100,7 @@ impl SoftmaxLaunch {
             overlaps: device.modules().arch() == "sm_90a",
             deal: Deal {
                 blocks: deal.blocks,
+                gradient_blocks: deal.gradient_blocks,
                 firsts: deal.firsts,
                 ..Deal::default()
             },
@@ -148,7 +149,11 @@ impl SoftmaxLaunch {
             let reason = format!("heads are {bytes} bytes apart, not a multiple of 16");
             return Err(refused("stride", reason));
         }
-        let blocks = self.deal.blocks[SOFTMAX_CLASSES];
+        let mut of_class = self.deal.blocks;
+        if raw.upstream != 0 {
+            of_class[SOFTMAX_CLASSES] = self.deal.gradient_blocks;
+        }
+        let blocks = of_class[SOFTMAX_CLASSES];
         if blocks == 0 || self.heads == 0 {
             return Ok(());
         }
@@ -164,7 +169,7 @@ impl SoftmaxLaunch {
             stride: raw.stride as u64,
             scale: scale as f32,
             flags: if log { SOFTMAX_LOG } else { 0 },
-            blocks: self.deal.blocks,
+            blocks: of_class,
             firsts: self.deal.firsts,
         };
         function.context().set_current()?;

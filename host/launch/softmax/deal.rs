@@ -37,6 +37,8 @@ pub(super) struct Deal {
     /// First piece of the row and number of its pieces, for each piece.
     pub pieces: Vec<[u32; 2]>,
     pub blocks: [u32; SOFTMAX_CLASSES + 1],
+    /// Number of thread blocks of the gradient, of which the GPU holds fewer: the last of `blocks` there.
+    pub gradient_blocks: u32,
     pub firsts: [u32; SOFTMAX_CLASSES + 1],
 }
 
@@ -140,11 +142,9 @@ impl Deal {
             blocks[class + 1] = blocks[class] + full(class).div_ceil(rounds);
             firsts[class + 1] = firsts[class] + count(class);
         }
-        within(
-            "thread blocks",
-            blocks[SOFTMAX_CLASSES] as usize,
-            MAX_GRID_X,
-        )?;
+        let gradient_blocks = blocks[SOFTMAX_STRETCHES] + full(SOFTMAX_STRETCHES).div_ceil(rounds);
+        let most = blocks[SOFTMAX_CLASSES].max(gradient_blocks);
+        within("thread blocks", most as usize, MAX_GRID_X)?;
         let spans: Vec<Span> = classes.into_iter().flatten().collect();
         let mut items: Vec<_> = spans.iter().map(|s| [s.start, s.len]).collect();
         items.extend(stretches.items);
@@ -159,6 +159,7 @@ impl Deal {
             bounds: stretches.bounds,
             pieces,
             blocks,
+            gradient_blocks,
             firsts,
         })
     }
