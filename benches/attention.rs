@@ -25,7 +25,7 @@ const SHARE: f64 = 0.05;
 
 /// Where the entries are.
 #[derive(Clone, Copy)]
-enum Entries {
+pub enum Entries {
     /// A causal band, and a share of what is in front of it.
     Band(f64),
     /// Blocks of 64 with this density.
@@ -72,7 +72,7 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
 }
 
 /// The mask, and what is hidden above the diagonal.
-fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>, Option<i64>)> {
+pub fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>, Option<i64>)> {
     let blocks = |pattern: BsrPattern| {
         let values = vec![T::ONE; pattern.columns().len() * 64 * 64];
         Bsr::new(pattern, values).map(AnySparse::from).map_err(text)
@@ -99,7 +99,7 @@ fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>, Opt
 }
 
 /// Standard normal values, `[heads, extent, dim]`.
-fn values<T: Scalar>(shape: [usize; 3], seed: u64) -> Result<Dense<T>> {
+pub fn values<T: Scalar>(shape: [usize; 3], seed: u64) -> Result<Dense<T>> {
     let count = shape.iter().product();
     let values = generate::random_values::<T>(count, SEED + seed);
     Dense::new(shape.to_vec(), values).map_err(text)

@@ -4,6 +4,7 @@
 //! line says so; EINSPARSE_REQUIRE_GPU=1 makes that a failure.
 
 mod attention;
+mod attention_gradient;
 mod case;
 mod check;
 mod conversions;
@@ -48,8 +49,8 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, dense_to_blocks, csr_to_blocks,
-    /// convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, first_result, convert, read); all by default
+    /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient,
+    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -200,6 +201,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         (determinism::OP, determinism::run),
         (epilogue::OP, epilogue::run),
         ("int8", int8::run),
+        ("attention_gradient", attention_gradient::run),
         ("layer", layer::run),
         ("convert_entries", entries::conversions),
         ("spmm_t", turned::run),

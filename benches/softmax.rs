@@ -12,7 +12,7 @@ use crate::record::{Recorder, Row};
 use crate::sweep::{Tally, copy};
 use crate::timing::{Times, measure};
 use einsparse::driver::RawStream;
-use einsparse::formats::{AnySparse, Csr, CsrPattern, FormatError, bf16, f16};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError, bf16, f16};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::registry::Scalar;
 use einsparse::{Context, RawSoftmax, SparseTensor};
@@ -41,6 +41,9 @@ pub fn workloads(products: &[Workload]) -> Vec<Workload> {
         let source = Source::Attention(extent, band, share);
         all.push(workload(format!("attention-{extent}"), source, true));
     }
+    // Rows of 100,000.
+    let long = Source::Uniform(64, 400_000, 0.25);
+    all.push(workload("uniform-64x400000-d0.25".into(), long, true));
     let names = ["uniform-4096x4096", "rmat17", "uniform1M-16", "dlmc/"];
     let wanted = |w: &&Workload| w.op == "spmm" && names.iter().any(|n| w.name.starts_with(n));
     for product in products.iter().filter(wanted) {
@@ -171,13 +174,14 @@ impl<'a, T: Scalar> Case<'a, T> {
         let [given, gradient] = [0, 1].map(|i| address(&self.out[i]));
         let forward = RawSoftmax {
             input: scores,
-            upstream: 0,
             output: given,
+            ..RawSoftmax::default()
         };
         let backward = RawSoftmax {
             input: given,
             upstream: scores,
             output: gradient,
+            ..RawSoftmax::default()
         };
         let mut faults = 0;
         for (step, (raw, passes)) in [(forward, 2), (backward, 3)].iter().enumerate() {
@@ -210,7 +214,71 @@ impl<'a, T: Scalar> Case<'a, T> {
                 ..row
             })?;
         }
+        if self.problem.workload.starts_with("attention-4096") {
+            faults += usize::from(!self.heads(gpu, arguments, recorder)?);
+        }
         Ok(faults)
+    }
+
+    /// The softmax of eight heads in one launch, beside a copy of as many values: right where each head is, bit for bit, what
+    /// it is alone.
+    fn heads(&self, gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<bool> {
+        const HEADS: usize = 8;
+        let context = Context::cuda(0).map_err(text)?;
+        let options = SoftmaxOptions {
+            heads: HEADS,
+            ..SoftmaxOptions::default()
+        };
+        let softmax = SparseSoftmax::new(&context, &self.upstream, options).map_err(text)?;
+        let one = self.upstream.to_host().map_err(text)?;
+        let slots = one.values().len();
+        let all = Dense::new([HEADS, slots], one.values().repeat(HEADS)).map_err(text)?;
+        let stride = slots.next_multiple_of(8);
+        let scores = context
+            .upload_strided(&all, stride, T::ZERO)
+            .map_err(text)?;
+        let out = context
+            .upload_strided(&all, stride, T::ZERO)
+            .map_err(text)?;
+        let raw = RawSoftmax {
+            input: scores.address().unwrap_or(0),
+            output: out.address().unwrap_or(0),
+            stride,
+            ..RawSoftmax::default()
+        };
+        let bytes = HEADS * stride * size_of::<T>();
+        let (from, to) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
+        let copied = measure(gpu, arguments.effort(), &mut || copy(gpu, &from, &to))?;
+        let times = measure(gpu, arguments.effort(), &mut || {
+            // SAFETY: as in `measured`.
+            unsafe { softmax.run_raw(&raw, RawStream::from_raw(gpu.stream.cast())) }.map_err(text)
+        })?;
+        let (found, alone) = (
+            out.to_dense().map_err(text)?,
+            self.out[0].to_host().map_err(text)?,
+        );
+        let bits = |values: &[T]| bytemuck::cast_slice::<T, u8>(values).to_vec();
+        let mut heads = found.values().chunks(slots.max(1));
+        let right = heads.all(|head| bits(head) == bits(alone.values()));
+        let row = self.row("driver", "copy", &copied, 2 * bytes);
+        let name = format!("{}-h{HEADS}", self.problem.workload);
+        recorder.add(Row {
+            workload: name.clone(),
+            ..row
+        })?;
+        let row = self.row("einsparse", softmax.variants()[0], &times, 2 * bytes);
+        recorder.add(Row {
+            workload: name,
+            ms: if right { times.cold } else { f64::NAN },
+            limit_fraction: Some(copied.cold / times.cold),
+            note: match right {
+                true => format!("{:.0} % of a copy warm", 100.0 * copied.warm / times.warm),
+                false => "WRONG".into(),
+            },
+            prepared_bytes: Some(softmax.workspace_bytes()),
+            ..row
+        })?;
+        Ok(right)
     }
 
     /// Whether an entry is off by more than the roundoff of the output and of f32 arithmetic.

@@ -1,8 +1,8 @@
-//! Attention at the entries of a mask in one kernel: a causal band, and a few keys far back for each query. Checked against the
-//! same in three steps on the host.
+//! Attention at the entries of a mask, forward in one kernel and backward: a causal band, and a few keys far back for each
+//! query. The output is checked against the same in three steps on the host, the gradients against the CPU's.
 
 use einsparse::formats::{Csr, CsrPattern, Dense, bf16, generate};
-use einsparse::ops::{AttentionOptions, SparseAttention};
+use einsparse::ops::{AttentionGradient, AttentionOptions, SparseAttention};
 use einsparse::{Context, Result, Scalar};
 
 /// The last `band` keys of each query, and every `stride`-th in front of them.
@@ -66,7 +66,59 @@ fn compare<T: Scalar>(ctx: &Context, extent: usize, dim: usize) -> Result<()> {
         attention.workspace_bytes(),
     );
     assert!(worst < 0.03, "off by {worst}");
+
+    let upstream = random(4)?;
+    let host = [&q, &k, &v, &upstream];
+    let (found, bytes) = gradients(ctx, &pattern, &options, host)?;
+    let (wanted, _) = gradients(&Context::cpu(), &pattern, &options, host)?;
+    println!("gradients: {bytes} bytes beside the operands");
+    for ((found, wanted), name) in found.iter().zip(&wanted).zip(["dQ", "dK", "dV"]) {
+        let (mut worst, mut largest) = (0f64, 0f64);
+        for (found, wanted) in found.values().iter().zip(wanted.values()) {
+            worst = worst.max((found.to_f64() - wanted.to_f64()).abs());
+            largest = largest.max(wanted.to_f64().abs());
+        }
+        println!(
+            "{name} differs by {:.1e} of its largest value",
+            worst / largest
+        );
+        assert!(
+            worst <= 0.03 * largest,
+            "{name} is off by {worst} of {largest}"
+        );
+    }
     Ok(())
+}
+
+/// Gradients of queries, keys and values from the operands and the output's gradient, and the bytes that they took.
+fn gradients<T: Scalar>(
+    ctx: &Context,
+    pattern: &CsrPattern,
+    options: &AttentionOptions,
+    host: [&Dense<T>; 4],
+) -> Result<([Dense<T>; 3], usize)> {
+    let values = vec![T::ONE; pattern.columns().len()];
+    let mask = ctx.upload(Csr::new(pattern.clone(), values)?)?;
+    let mut gradient = AttentionGradient::new(ctx, &[&mask], options)?;
+    let upload = |dense: &Dense<T>| ctx.upload_dense(dense);
+    let (q, k, v, upstream) = (
+        upload(host[0])?,
+        upload(host[1])?,
+        upload(host[2])?,
+        upload(host[3])?,
+    );
+    let (mut dq, mut dk) = (ctx.zeros(q.shape())?, ctx.zeros(k.shape())?);
+    let mut dv = ctx.zeros(v.shape())?;
+    let stream = ctx.stream()?;
+    gradient.run(
+        [&q, &k, &v],
+        &upstream,
+        [&mut dq, &mut dk, &mut dv],
+        &stream,
+    )?;
+    stream.synchronize()?;
+    let found = [dq.to_dense()?, dk.to_dense()?, dv.to_dense()?];
+    Ok((found, gradient.workspace_bytes()))
 }
 
 /// The largest difference to scores, softmax and weighted sum one after the other, of every 37th query.

@@ -1,6 +1,8 @@
 //! Attention at the entries of a mask on the CPU, in f64 and rounded once. Each query of each head is the work of one
 //! thread.
 
+mod gradient;
+
 use einsparse_formats::Element;
 use rayon::prelude::*;
 
@@ -30,29 +32,29 @@ impl<T: Element> HostAttention<'_, T> {
         &heads.values[row * heads.leading..][..self.d]
     }
 
+    fn key_head(&self, head: usize) -> usize {
+        head / (self.masks.len() / self.key_heads)
+    }
+
+    /// Scaled scores of one query of a head at these keys.
+    fn scores(&self, head: usize, query: usize, keys: &[usize]) -> Vec<f64> {
+        let [m, n] = self.masks[head].shape;
+        let q = self.row(&self.q, head * m + query);
+        let score = |key: &usize| {
+            let k = self.row(&self.k, self.key_head(head) * n + key);
+            let dot: f64 = q.iter().zip(k).map(|(q, k)| q.to_f64() * k.to_f64()).sum();
+            dot * self.scale
+        };
+        keys.iter().map(score).collect()
+    }
+
     /// Output of one query of a head, and the logarithm of its sum of exponentials.
     fn query(&self, head: usize, query: usize, out: &mut [T]) -> f32 {
         let mask = self.masks[head];
-        let [m, n] = mask.shape;
-        let key_head = head / (self.masks.len() / self.key_heads);
-        let q = self.row(&self.q, head * m + query);
+        let n = mask.shape[1];
+        let key_head = self.key_head(head);
         let keys: Vec<usize> = mask.row(query).flatten().collect();
-        let scores: Vec<f64> = keys
-            .iter()
-            .map(|key| {
-                let k = self.row(&self.k, key_head * n + key);
-                let dot: f64 = q.iter().zip(k).map(|(q, k)| q.to_f64() * k.to_f64()).sum();
-                dot * self.scale
-            })
-            .collect();
-        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let base = if largest == f64::NEG_INFINITY {
-            0.0
-        } else {
-            largest
-        };
-        let weights: Vec<f64> = scores.iter().map(|s| (s - base).exp()).collect();
-        let sum: f64 = weights.iter().sum();
+        let (weights, base, sum) = softmax_of(self.scores(head, query, &keys));
         let mut sums = vec![0.0; self.d];
         for (key, weight) in keys.iter().zip(&weights) {
             let v = self.row(&self.v, key_head * n + key);
@@ -78,4 +80,17 @@ impl<T: Element> HostAttention<'_, T> {
             log_sum.copy_from_slice(&logs);
         }
     }
+}
+
+/// Exponentials of scores less the largest, that largest (0 where none is above -Inf), and their sum.
+fn softmax_of(scores: Vec<f64>) -> (Vec<f64>, f64, f64) {
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let base = if largest == f64::NEG_INFINITY {
+        0.0
+    } else {
+        largest
+    };
+    let weights: Vec<f64> = scores.iter().map(|s| (s - base).exp()).collect();
+    let sum = weights.iter().sum();
+    (weights, base, sum)
 }

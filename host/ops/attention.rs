@@ -1,5 +1,6 @@
 //! Attention at the entries of a mask.
 
+mod gradient;
 mod masks;
 
 use crate::context::Context;
@@ -11,7 +12,8 @@ use crate::launch::{AttentionExtents, AttentionLaunch, RawAttention, RawHeads};
 use crate::queries::{Mask, Tiles, Work};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
-use masks::{OwnMask, choose, extents, hidden};
+pub use gradient::AttentionGradient;
+use masks::{OwnMask, check_places, choose, extents, hidden};
 
 /// Extents, factor and hidden keys of a [`SparseAttention`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,22 +102,8 @@ impl<T: Scalar> SparseAttention<T> {
         variant: Option<&str>,
     ) -> Result<Self> {
         let extents = extents(masks, options)?;
-        let scale = options
-            .scale
-            .unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
-        if !(scale > 0.0 && scale.is_finite()) {
-            return Err(refused("scale", format!("is {scale}, not above 0")));
-        }
-        for mask in masks {
-            let here = match (context.device(), mask.device()) {
-                (None, None) => true,
-                (Some(device), Some(arrays)) => arrays.device.is_same(device),
-                _ => false,
-            };
-            if !here {
-                return Err(refused("mask", "lies in another context".into()));
-            }
-        }
+        let scale = scale_of(options)?;
+        check_places(context, masks)?;
         let (masks, of_head) = hidden(masks, options, extents)?;
         let mut planned = SparseAttention {
             context: context.clone(),
@@ -241,34 +229,58 @@ impl<T: Scalar> SparseAttention<T> {
     }
 
     fn mask(&self, index: usize) -> Mask<'_> {
-        let own = &self.masks[index];
-        Mask {
-            runs: &own.runs,
-            columns: &own.columns,
-            block: own.block,
-            shape: [self.extents.m, self.extents.n],
-            causal: own.causal,
-            length: own.length,
-        }
+        mask_of(&self.masks[index], self.extents)
     }
 
     fn check<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, shape: &[usize]) -> Result<()> {
-        if tensor.shape() != shape {
-            return Err(Error::Shape {
-                index: name.into(),
-                left: format!("planned with {shape:?}"),
-                right: format!("run with {:?}", tensor.shape()),
-            });
-        }
-        let here = match (self.context.device(), tensor.device()) {
-            (None, None) => true,
-            (Some(device), Some(own)) => own.is_same(device),
-            _ => false,
-        };
-        match here {
-            true => Ok(()),
-            false => Err(refused(name, "lies in another context".into())),
-        }
+        check(&self.context, name, tensor, shape)
+    }
+}
+
+fn mask_of(own: &OwnMask, extents: AttentionExtents) -> Mask<'_> {
+    Mask {
+        runs: &own.runs,
+        columns: &own.columns,
+        block: own.block,
+        shape: [extents.m, extents.n],
+        causal: own.causal,
+        length: own.length,
+    }
+}
+
+/// The factor of the scores.
+fn scale_of(options: &AttentionOptions) -> Result<f64> {
+    let scale = options
+        .scale
+        .unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
+    match scale > 0.0 && scale.is_finite() {
+        true => Ok(scale),
+        false => Err(refused("scale", format!("is {scale}, not above 0"))),
+    }
+}
+
+/// A tensor of this shape in this context.
+fn check<T: Scalar>(
+    context: &Context,
+    name: &str,
+    tensor: &Tensor<T>,
+    shape: &[usize],
+) -> Result<()> {
+    if tensor.shape() != shape {
+        return Err(Error::Shape {
+            index: name.into(),
+            left: format!("planned with {shape:?}"),
+            right: format!("run with {:?}", tensor.shape()),
+        });
+    }
+    let here = match (context.device(), tensor.device()) {
+        (None, None) => true,
+        (Some(device), Some(own)) => own.is_same(device),
+        _ => false,
+    };
+    match here {
+        true => Ok(()),
+        false => Err(refused(name, "lies in another context".into())),
     }
 }
 

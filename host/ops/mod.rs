@@ -8,7 +8,7 @@ mod softmax;
 mod sparse_linear;
 mod spmm;
 
-pub use attention::{AttentionOptions, SparseAttention};
+pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
 pub use prune::prune_to_nm;

@@ -1,12 +1,14 @@
 //! Softmax of the entries of each row, and its gradient.
 
+mod heads;
+
 use std::sync::Arc;
 
 use einsparse_formats::Format;
 
 use crate::context::Context;
 use crate::cpu::softmax::{SoftmaxRows, gradient, softmax};
-use crate::device::Stream;
+use crate::device::{Device, Stream};
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
 use crate::launch::{RawSoftmax, SoftmaxLaunch};
@@ -26,16 +28,19 @@ pub struct SoftmaxOptions {
     /// Mask entries in columns from a length on. One length for each row, or for each of so many equal parts of the rows
     /// that follow each other, such as the items of a batch.
     pub lengths: Option<Vec<usize>>,
+    /// Sets of values that share the pattern, for [`SparseSoftmax::run_heads`].
+    pub heads: usize,
 }
 
 impl Default for SoftmaxOptions {
-    /// Factor 1, no masks.
+    /// Factor 1, no masks, one head.
     fn default() -> Self {
         SoftmaxOptions {
             scale: 1.0,
             log: false,
             causal: None,
             lengths: None,
+            heads: 1,
         }
     }
 }
@@ -72,6 +77,8 @@ pub struct SparseSoftmax<T> {
     shape: Vec<usize>,
     format: Format,
     runs: Arc<Runs>,
+    /// Values of the pattern, padding included.
+    slots: usize,
     live: Option<Vec<u32>>,
     options: SoftmaxOptions,
     launch: Option<SoftmaxLaunch>,
@@ -106,19 +113,29 @@ impl<T: Scalar> SparseSoftmax<T> {
         let live = live(runs, columns, &options)?;
         let launch = match context.device() {
             None => None,
-            Some(device) => Some(SoftmaxLaunch::new(device, T::DTYPE, runs, live.as_deref())?),
+            Some(device) => {
+                let live = live.as_deref();
+                Some(SoftmaxLaunch::new(
+                    device,
+                    T::DTYPE,
+                    runs,
+                    live,
+                    options.heads,
+                )?)
+            }
         };
         let planned = SparseSoftmax {
             context: context.clone(),
             shape: tensor.shape().to_vec(),
             format,
             runs: Arc::clone(runs),
+            slots: tensor.pattern().values().len(),
             live,
             options,
             launch,
             element: std::marker::PhantomData,
         };
-        planned.check("scores", tensor)?;
+        planned.check_place("scores", tensor.device().map(|arrays| &arrays.device))?;
         Ok(planned)
     }
 
@@ -251,15 +268,14 @@ impl<T: Scalar> SparseSoftmax<T> {
 
     /// Input, upstream and output, all checked, on a GPU.
     fn queue(&self, tensors: [Option<&SparseTensor<T>>; 3], stream: &Stream) -> Result<()> {
-        if !stream.belongs_to(self.context.expect_device()?) {
-            return Err(refused("stream", "belongs to another context".into()));
-        }
+        self.check_stream(stream)?;
         let [input, upstream, output] =
             tensors.map(|t| t.and_then(SparseTensor::values_address).unwrap_or(0));
         let raw = RawSoftmax {
             input,
             upstream,
             output,
+            stride: 0,
         };
         // SAFETY: shapes, rows and places were checked; the tensors are borrowed for the call, and device memory is
         // freed only after the work queued on the context.
@@ -268,6 +284,10 @@ impl<T: Scalar> SparseSoftmax<T> {
 
     /// Columns are not compared: masks are those of the planned pattern.
     fn check(&self, name: &str, tensor: &SparseTensor<T>) -> Result<()> {
+        if self.options.heads != 1 {
+            let reason = format!("is one set of values, planned for {}", self.options.heads);
+            return Err(refused(name, reason));
+        }
         if tensor.shape() != self.shape {
             return Err(Error::Shape {
                 index: name.into(),
@@ -288,9 +308,20 @@ impl<T: Scalar> SparseSoftmax<T> {
             );
             return Err(refused(name, reason));
         }
-        let here = match (self.context.device(), tensor.device()) {
+        self.check_place(name, tensor.device().map(|arrays| &arrays.device))
+    }
+
+    fn check_stream(&self, stream: &Stream) -> Result<()> {
+        match stream.belongs_to(self.context.expect_device()?) {
+            true => Ok(()),
+            false => Err(refused("stream", "belongs to another context".into())),
+        }
+    }
+
+    fn check_place(&self, name: &str, device: Option<&Arc<Device>>) -> Result<()> {
+        let here = match (self.context.device(), device) {
             (None, None) => true,
-            (Some(device), Some(arrays)) => arrays.device.is_same(device),
+            (Some(own), Some(device)) => device.is_same(own),
             _ => false,
         };
         match here {

@@ -3,6 +3,7 @@
 //! runs the same suite.
 
 mod case;
+mod gradient;
 
 use crate::support::{gpu, gpu_alone, small, spread};
 use case::{Case, bits, csr, variants};

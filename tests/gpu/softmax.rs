@@ -1,11 +1,14 @@
 //! Softmax over rows and its gradient against a reference in f64: rows around every length class, masks, NaN and Inf, in
 //! place, between guard bands, captured; gradients against finite differences. The CPU runs the same suite.
 
+mod heads;
+
 use crate::support::{Rng, gpu, gpu_alone, small, spread};
 use einsparse::driver::{DeviceMemory, Graph};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, bf16, f16};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::{Context, RawSoftmax, Scalar, SparseTensor};
+use heads::{heads, many_rows, short_rows};
 
 const INF: f64 = f64::INFINITY;
 const COLUMNS: usize = 100_100;
@@ -244,17 +247,6 @@ fn planted<T: Scalar>(context: &Context) {
     }
 }
 
-/// Rows enough for thread blocks to go round, of every class.
-fn many_rows<T: Scalar>(context: &Context) {
-    let rows = if small() { 300 } else { 60_000 };
-    let lens: Vec<usize> = (0..rows)
-        .map(|r| [3, 14, 0, 25, 50, 90][r % 6] + r % 3)
-        .collect();
-    let pattern = spread(&lens, 120);
-    let scores = Rng(9).units::<T>(pattern.columns().len());
-    check(context, &pattern, &scores, &SoftmaxOptions::default());
-}
-
 macro_rules! on_both {
     ($($name:ident, $cpu:ident: $check:ident;)+) => {$(
         #[test]
@@ -277,6 +269,8 @@ macro_rules! on_both {
 on_both! {
     rows_of_every_length_on_the_gpu, rows_of_every_length_on_the_cpu: every_length;
     nan_and_inf_on_the_gpu, nan_and_inf_on_the_cpu: planted;
+    short_rows_on_the_gpu, short_rows_on_the_cpu: short_rows;
+    heads_on_the_gpu, heads_on_the_cpu: heads;
     many_rows_on_the_gpu, many_rows_on_the_cpu: many_rows;
     formats_on_the_gpu, formats_on_the_cpu: formats;
 }
@@ -329,7 +323,7 @@ fn gradients_are_those_of_finite_differences() {
             scale: 0.7,
             log,
             causal,
-            lengths: None,
+            ..SoftmaxOptions::default()
         };
         let tensor = upload(&context, &host, &scores);
         let softmax = SparseSoftmax::new(&context, &tensor, o).unwrap();

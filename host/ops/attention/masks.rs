@@ -6,6 +6,7 @@ use einsparse_formats::Format;
 use einsparse_kernels::table::Row;
 
 use super::{AttentionOptions, refused};
+use crate::context::Context;
 use crate::error::{Error, Refusal, Result};
 use crate::launch::AttentionExtents;
 use crate::registry::{Operation, Scalar, block_of, kernels};
@@ -20,6 +21,21 @@ pub(super) struct OwnMask {
     pub block: (usize, usize),
     pub causal: Option<i64>,
     pub length: usize,
+}
+
+/// All masks lie in this context.
+pub(super) fn check_places<T: Scalar>(context: &Context, masks: &[&SparseTensor<T>]) -> Result<()> {
+    for mask in masks {
+        let here = match (context.device(), mask.device()) {
+            (None, None) => true,
+            (Some(device), Some(arrays)) => arrays.device.is_same(device),
+            _ => false,
+        };
+        if !here {
+            return Err(refused("mask", "lies in another context".into()));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn extents<T: Scalar>(

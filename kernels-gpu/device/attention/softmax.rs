@@ -44,8 +44,7 @@ macro_rules! each {
 /// The largest score of two rows, of each piece apart: one chain would be as long as what it is to be hidden behind.
 type Largest = [[f32; 2]; 2];
 
-/// Scores without an entry become -Inf. The largest is found here and again without a mask, so that ptxas fills one with the
-/// other.
+/// Scores without an entry become -Inf, and the largest of the others.
 #[inline(always)]
 fn hide(scores: &mut Acc<2>, bits: [u32; 2]) -> Largest {
     let mut max = [[f32::NEG_INFINITY; 2]; 2];
@@ -85,6 +84,21 @@ fn quad_max(x: f32) -> f32 {
     x.max(other(x, 2))
 }
 
+/// The largest of each row, in all its lanes.
+#[inline(always)]
+fn tops(max: Largest) -> [f32; 2] {
+    [
+        quad_max(max[0][0].max(max[1][0])),
+        quad_max(max[0][1].max(max[1][1])),
+    ]
+}
+
+/// Does the base move? False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
+#[inline(always)]
+fn grows(top: f32, base: f32, scale: f32) -> bool {
+    (top - base) * scale > SLACK
+}
+
 /// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea of
 /// FlashAttention-4). f32 and f16 hold it, and less is lost below than with the largest score as the base.
 const SLACK: f32 = 8.0;
@@ -97,30 +111,47 @@ pub(super) fn softmax(
     rows: &mut Rows,
     scale: f32,
 ) -> [f32; 2] {
-    let max = if entries.mask == MASK_ALL {
-        largest(scores)
-    } else {
-        hide(scores, entries.bits)
-    };
+    let masked = entries.mask != MASK_ALL;
+    let mut top = tops(largest(scores));
+    // A base that all scores leave where it is, those with an entry do as well: nothing has to be hidden yet, and the
+    // masks wait for the exponentials, whose unit leaves time for them.
+    if masked
+        && warp::ballot(grows(top[0], rows.base[0], scale) || grows(top[1], rows.base[1], scale))
+            != 0
+    {
+        top = tops(hide(scores, entries.bits));
+    }
     let mut sum = [[0f32; 2]; 2];
     let mut shrink = [1f32; 2];
     // Minus the base, scaled; zero while there is none, so that -Inf gives no weight.
     let mut shift = [0f32; 2];
     unroll!(r < 2, {
-        let largest = quad_max(max[0][r].max(max[1][r]));
         let old = rows.base[r];
-        // False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
-        let grown = (largest - old) * scale > SLACK;
-        let base = if grown { largest } else { old };
+        let grown = grows(top[r], old, scale);
+        let base = if grown { top[r] } else { old };
         shift[r] = shift_of(base, scale);
         if grown {
             shrink[r] = matrix::exp2_flushed(matrix::fma_f32(old, scale, shift[r]));
         }
         rows.base[r] = base;
     });
-    each!(scores, 2, |r, x| {
-        *x = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[r]));
-    });
+    if masked {
+        unroll!(c < 2, {
+            unroll!(atom < 8, {
+                unroll!(i < 4, {
+                    let x = &mut scores.0[c][4 * atom + i];
+                    let power = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[i / 2]));
+                    // Bits in order: ptxas then moves seven at once to predicates.
+                    let there = entries.bits[c] >> (4 * atom + i) & 1 != 0;
+                    *x = if there { power } else { 0.0 };
+                });
+            });
+        });
+    } else {
+        each!(scores, 2, |r, x| {
+            *x = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[r]));
+        });
+    }
     unroll!(atom < 8, {
         unroll!(i < 4, {
             unroll!(c < 2, {

@@ -1,24 +1,24 @@
 //! Softmax of a row. The maximum is taken off first, sums are f32 in an order that the length alone decides.
 
-use super::{FIRST, SECOND, Span, exp, reduce};
+use super::{FIRST, SECOND, Span, each_piece, exp, leave, reduce};
 use crate::abi::*;
 use crate::device::elem::Elem;
-use crate::device::ptx::matrix;
+use crate::device::ptx::{grid, matrix};
 
 /// Scaled scores of one lane; -Inf where there is none.
 type Scores<const VEC: usize, const REP: usize> = [[f32; VEC]; REP];
 
 /// What turns a score less its maximum, or the exponential of it, into the output.
 #[derive(Clone, Copy)]
-struct Finish {
-    factor: f32,
-    shift: f32,
+pub(super) struct Finish {
+    pub factor: f32,
+    pub shift: f32,
 }
 
 impl Finish {
     /// A row in which no score is above -Inf becomes 0 (-Inf), as if every entry were masked.
     #[inline(always)]
-    fn new<const LOG: bool>(max: f32, sum: f32) -> Finish {
+    pub fn new<const LOG: bool>(max: f32, sum: f32) -> Finish {
         let none = max == f32::NEG_INFINITY;
         let (factor, shift) = if LOG {
             (1.0, -core::f32::consts::LN_2 * matrix::log2(sum))
@@ -34,7 +34,7 @@ impl Finish {
 
 /// What scores are taken relative to; 0 where none is above -Inf, since -Inf less itself is no number.
 #[inline(always)]
-fn base_of(max: f32) -> f32 {
+pub(super) fn base_of(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
@@ -128,35 +128,34 @@ pub(super) fn row<
     write::<E, VEC, LANES, REP, LOG>(p, span, 0, &values, finish);
 }
 
-/// A longer row: once through for maximum and sum, which is scaled whenever the maximum grows (Milakov and Gimelshein,
-/// arXiv 1805.02867), and once more, out of L2, for the output.
+/// A piece of a longer row. The launch ahead leaves each piece's maximum and sum (Milakov and Gimelshein, arXiv
+/// 1805.02867); this one joins those of the row, in order, and goes through the piece once more, out of L2.
 #[inline(always)]
-pub(super) fn long<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
     p: &SoftmaxParams,
     span: Span,
+    index: u32,
 ) {
     const LANES: u32 = SOFTMAX_THREADS;
-    let chunk = LANES * (VEC * REP) as u32;
-    let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
-    let mut from = 0;
-    while from < span.lead + span.live {
-        let (mut values, above) = scores::<E, VEC, LANES, REP>(p, span, from);
-        let above = matrix::max_or_nan(max, above);
-        let base = base_of(above);
-        let more = exponentials::<VEC, REP, false>(&mut values, base);
-        sum = matrix::fma_f32(sum, exp(max - base), more);
-        max = above;
-        from += chunk;
+    let (mut values, max) = scores::<E, VEC, LANES, REP>(p, span, 0);
+    if p.flags & SOFTMAX_SUMS != 0 {
+        grid::let_next_start();
+        let max = reduce::<LANES, true>(max, FIRST);
+        let sum = exponentials::<VEC, REP, false>(&mut values, base_of(max));
+        let sum = reduce::<LANES, false>(sum, SECOND);
+        leave(p, index, [max, sum]);
+        return;
     }
+    let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
+    each_piece(p, index, |[more_max, more_sum]| {
+        let above = matrix::max_or_nan(max, more_max);
+        let base = base_of(above);
+        sum = matrix::fma_f32(more_sum, exp(more_max - base), sum * exp(max - base));
+        max = above;
+    });
     let all = reduce::<LANES, true>(max, FIRST);
     let base = base_of(all);
     let sum = reduce::<LANES, false>(sum * exp(max - base), SECOND);
-    let finish = Finish::new::<LOG>(all, sum);
-    from = 0;
-    while from < span.end {
-        let (mut values, _) = scores::<E, VEC, LANES, REP>(p, span, from);
-        exponentials::<VEC, REP, LOG>(&mut values, base);
-        write::<E, VEC, LANES, REP, LOG>(p, span, from, &values, finish);
-        from += chunk;
-    }
+    exponentials::<VEC, REP, LOG>(&mut values, base);
+    write::<E, VEC, LANES, REP, LOG>(p, span, 0, &values, Finish::new::<LOG>(all, sum));
 }

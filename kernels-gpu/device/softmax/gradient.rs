@@ -1,11 +1,21 @@
 //! Gradient of the scores of a row, from what the softmax gave and the gradient of that:
 //! `dS = P (dP - sum P dP) scale`, of the logarithm `dS = (dY - exp(Y) sum dY) scale`.
 
-use super::{FIRST, Span, exp, reduce};
+use super::{FIRST, Span, each_piece, exp, leave, reduce};
 use crate::abi::*;
 use crate::device::elem::{Elem, Raw};
 use crate::device::gpu;
-use crate::device::ptx::matrix;
+use crate::device::ptx::{grid, matrix};
+
+/// The gradient of a scaled score, of what the softmax gave and the gradient of that, and the row's sum.
+#[inline(always)]
+pub(super) fn slope<const LOG: bool>(y: f32, dy: f32, sum: f32) -> f32 {
+    if LOG {
+        matrix::fma_f32(-exp(y), sum, dy)
+    } else {
+        y * (dy - sum)
+    }
+}
 
 /// Output of the softmax and its gradient, as they lie in memory.
 type Pair<const REP: usize> = ([Raw; REP], [Raw; REP]);
@@ -71,12 +81,7 @@ fn write<
         let mut out = [0.0; VEC];
         unroll!(i < VEC, {
             let (y, dy) = (E::get(&given[r], i), E::get(&upstream[r], i));
-            let (power, difference) = if LOG {
-                (1.0, matrix::fma_f32(-exp(y), sum, dy))
-            } else {
-                (y, dy - sum)
-            };
-            let gradient = power * difference * p.scale;
+            let gradient = slope::<LOG>(y, dy, sum) * p.scale;
             if lane.is_live(r, i) {
                 out[i] = gradient;
             }
@@ -107,26 +112,28 @@ pub(super) fn row<
     write::<E, VEC, LANES, REP, LOG>(p, span, 0, &pair, sum);
 }
 
-/// A longer row: once through for the sum, and once more, out of L2, for the gradient.
+/// A piece of a longer row: the launch ahead leaves the pieces' sums, this one adds those of the row, in order.
 #[inline(always)]
-pub(super) fn long<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
     p: &SoftmaxParams,
     span: Span,
+    index: u32,
 ) {
     const LANES: u32 = SOFTMAX_THREADS;
-    let chunk = LANES * (VEC * REP) as u32;
-    let (mut sum, mut from) = (0.0, 0);
-    while from < span.lead + span.live {
-        let pair = load::<E, VEC, LANES, REP>(p, span, from);
-        sum += share::<E, VEC, LANES, REP, LOG>(span, from, &pair);
-        from += chunk;
+    let pair = load::<E, VEC, LANES, REP>(p, span, 0);
+    let mut sum = 0.0;
+    let sums_only = p.flags & SOFTMAX_SUMS != 0;
+    if sums_only {
+        grid::let_next_start();
+        sum = share::<E, VEC, LANES, REP, LOG>(span, 0, &pair);
+    } else {
+        each_piece(p, index, |[more, _]| sum += more);
     }
     let sum = reduce::<LANES, false>(sum, FIRST);
     gpu::sync_threads();
-    from = 0;
-    while from < span.end {
-        let pair = load::<E, VEC, LANES, REP>(p, span, from);
-        write::<E, VEC, LANES, REP, LOG>(p, span, from, &pair, sum);
-        from += chunk;
+    if sums_only {
+        leave(p, index, [sum, 0.0]);
+    } else {
+        write::<E, VEC, LANES, REP, LOG>(p, span, 0, &pair, sum);
     }
 }

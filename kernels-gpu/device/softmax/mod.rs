@@ -1,13 +1,14 @@
 //! Softmax of the entries of each row, and its gradient: a row is held in registers by a few lanes, a warp or a thread
 //! block, so that values are read once and written once. Rows start anywhere: loads begin at the aligned vector in front
-//! of the row, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this family replaces.
+//! of the row, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this family replaces. blockIdx.y: head.
 
 mod forward;
 mod gradient;
+mod stretch;
 
 use super::elem::{Elem, Raw};
 use super::gpu;
-use super::ptx::{copy, global, matrix, warp};
+use super::ptx::{copy, global, grid, matrix, warp};
 use crate::abi::*;
 
 /// The body, generic over the element; the tile is the implementor.
@@ -56,6 +57,9 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
             8: 4, 2;
             9: 4, 1;
         }
+        const { check::<SOFTMAX_THREADS>(SOFTMAX_STRETCHES, HALF as u32, WIDE as u32) };
+        const { assert!(HALF as u32 * VEC as u32 * SOFTMAX_THREADS == STRETCH_SLOTS) };
+        stretch::deal::<E, VEC, HALF, GRADIENT, LOG>(p);
     }
 }
 
@@ -87,9 +91,15 @@ impl Span {
             0 => len,
             live => global::load_b32(live + index as u64 * 4, there),
         };
+        Span::new::<VEC>(p, start, len, live)
+    }
+
+    /// In this thread block's head: all begin at multiples of a vector.
+    #[inline(always)]
+    fn new<const VEC: usize>(p: &SoftmaxParams, start: u32, len: u32, live: u32) -> Span {
         let lead = start % VEC as u32;
         Span {
-            base: (start - lead) as u64,
+            base: gpu::block_y() as u64 * p.stride + (start - lead) as u64,
             lead,
             live,
             end: lead + len,
@@ -184,16 +194,43 @@ fn deal<
     let mut first = p.firsts[CLASS] + (gpu::block_x() - p.blocks[CLASS]) * rows;
     let mut next = Span::load::<VEC>(p, first + own, end);
     while first < end {
-        let span = next;
+        let (span, index) = (next, first);
         first += step;
         // The place of the next row is under way while this one is.
         next = Span::load::<VEC>(p, first + own, end);
         match (GRADIENT, CLASS) {
-            (false, 0) => forward::long::<E, VEC, REP, LOG>(p, span),
+            (false, 0) => forward::piece::<E, VEC, REP, LOG>(p, span, index),
             (false, _) => forward::row::<E, VEC, LANES, REP, LOG>(p, span),
-            (true, 0) => gradient::long::<E, VEC, REP, LOG>(p, span),
+            (true, 0) => gradient::piece::<E, VEC, REP, LOG>(p, span, index),
             (true, _) => gradient::row::<E, VEC, LANES, REP, LOG>(p, span),
         }
+    }
+}
+
+/// Where a piece of this head leaves its two numbers.
+#[inline(always)]
+fn sums_of(p: &SoftmaxParams, piece: u32) -> u64 {
+    p.sums + (gpu::block_y() as u64 * p.firsts[1] as u64 + piece as u64) * 8
+}
+
+/// Leaves what the whole thread block has found of a piece.
+#[inline(always)]
+fn leave(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
+    if gpu::thread() == 0 {
+        global::store_v2(sums_of(p, piece), found.map(f32::to_bits));
+    }
+}
+
+/// What the pieces of this one's row have left: each thread's share of them, in order.
+#[inline(always)]
+fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
+    let [first, count] = global::load_v2(p.pieces + piece as u64 * 8, true);
+    // The launch ahead has left them.
+    grid::wait_for_previous();
+    let mut own = gpu::thread();
+    while own < count {
+        work(global::load_v2_fresh(sums_of(p, first + own), true).map(f32::from_bits));
+        own += SOFTMAX_THREADS;
     }
 }
 

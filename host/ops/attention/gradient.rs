@@ -1,0 +1,211 @@
+//! The gradient of attention at the entries of a mask, composed of the products it is made of.
+
+mod group;
+
+use einsparse_formats::CsrPattern;
+
+use super::masks::{OwnMask, extents, hidden};
+use super::{AttentionOptions, mask_of, refused, scale_of};
+use crate::context::Context;
+use crate::cpu::attention::{HostAttention, HostHeads};
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::AttentionExtents;
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, Tensor};
+use group::{Group, Heads, Places};
+
+/// Gradients of the queries, keys and values of [`SparseAttention`](super::SparseAttention), from that of its output, for
+/// many heads. Every step is a kernel of its own at the mask's entries, none of them dense (P the weights, S the scores, sums over
+/// heads that share keys):
+///
+/// ```text
+/// P = softmax(scale Q K^T)    dV = P^T dO    dP = dO V^T    dS = P (dP - sum P dP)    dQ = scale dS K    dK = scale dS^T Q
+/// ```
+///
+/// The weights are computed again, so the forward run leaves nothing behind for it. P and dS of all heads are held in the
+/// element type, 2 values an entry and head; that is also what they are rounded to (f16 and bf16: as in attention by
+/// separate products, not as in a fused kernel), sums are f32. Masks as in the forward run; those of blocks are taken entry by
+/// entry. On a GPU f32, f16, bf16, each `dim` that the products take. The same bits every time.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::ops::{AttentionGradient, AttentionOptions};
+/// let ctx = Context::cpu();
+/// // Each query has one key: its weight is 1 whatever the score, so the values' gradient is the output's.
+/// let mask = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?, vec![1.0f32; 2])?;
+/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let mut gradient = AttentionGradient::new(&ctx, &[&ctx.upload(mask)?], &options)?;
+/// let tensor = |values: [f32; 2]| ctx.upload_dense(&Dense::new([1, 2, 1], values.to_vec())?);
+/// let (q, k, v, upstream) = (tensor([1.0, 2.0])?, tensor([3.0, 4.0])?, tensor([5.0, 6.0])?, tensor([7.0, 8.0])?);
+/// let [mut dq, mut dk, mut dv] = [tensor([0.0; 2])?, tensor([0.0; 2])?, tensor([0.0; 2])?];
+/// let stream = ctx.stream()?;
+/// gradient.run([&q, &k, &v], &upstream, [&mut dq, &mut dk, &mut dv], &stream)?;
+/// stream.synchronize()?;
+/// assert_eq!(dv.to_dense()?.values(), [8.0, 7.0]);
+/// assert_eq!(dq.to_dense()?.values(), [0.0, 0.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct AttentionGradient<T> {
+    context: Context,
+    extents: AttentionExtents,
+    scale: f64,
+    masks: Vec<OwnMask>,
+    of_head: Vec<usize>,
+    /// On a GPU: neighbouring heads with the same mask.
+    groups: Vec<Group<T>>,
+}
+
+impl<T: Scalar> AttentionGradient<T> {
+    /// The gradient of attention at the entries of `masks`, as [`SparseAttention::new`](super::SparseAttention::new) takes
+    /// them.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that is
+    /// not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for a type
+    /// without a softmax; [`Error::Overflow`] past 2^32 entries of a mask.
+    pub fn new(
+        context: &Context,
+        masks: &[&SparseTensor<T>],
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        let extents = extents(masks, options)?;
+        let scale = scale_of(options)?;
+        super::masks::check_places(context, masks)?;
+        let (masks, of_head) = hidden(masks, options, extents)?;
+        let mut planned = AttentionGradient {
+            context: context.clone(),
+            extents,
+            scale,
+            masks,
+            of_head,
+            groups: Vec::new(),
+        };
+        if context.is_cuda() && extents.d > 0 {
+            planned.groups = planned.groups()?;
+        }
+        Ok(planned)
+    }
+
+    fn groups(&self) -> Result<Vec<Group<T>>> {
+        let mut groups = Vec::new();
+        let mut first = 0;
+        for heads in self.of_head.chunk_by(|a, b| a == b) {
+            let pattern = entries(mask_of(&self.masks[heads[0]], self.extents))?;
+            let span = (first, heads.len());
+            groups.push(Group::new(&self.context, self.extents, pattern, span)?);
+            first += heads.len();
+        }
+        Ok(groups)
+    }
+
+    /// Device bytes beside the operands: patterns, weights and slopes, and what the plans hold.
+    pub fn workspace_bytes(&self) -> usize {
+        self.groups.iter().map(Group::bytes).sum()
+    }
+
+    /// Kernels: scores, softmax, its gradient, dQ, and dK and dV; `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 5] {
+        self.groups.first().map_or(["cpu"; 5], Group::variants)
+    }
+
+    /// Queries and `upstream`, the gradient of the output, `[heads, m, dim]`, keys and values `[key_heads, n, dim]`; gradients in the
+    /// same shapes. On a GPU nothing is allocated and nothing waited for; runs on several streams are the caller's to order.
+    ///
+    /// # Errors
+    /// Tensors of another shape or context than planned; outputs untouched.
+    pub fn run(
+        &mut self,
+        [q, k, v]: [&Tensor<T>; 3],
+        upstream: &Tensor<T>,
+        [dq, dk, dv]: [&mut Tensor<T>; 3],
+        stream: &Stream,
+    ) -> Result<()> {
+        let AttentionExtents {
+            heads,
+            key_heads,
+            m,
+            n,
+            d,
+        } = self.extents;
+        let (queries, keys) = ([heads, m, d], [key_heads, n, d]);
+        for (name, tensor, shape) in [
+            ("q", q, queries),
+            ("k", k, keys),
+            ("v", v, keys),
+            ("upstream", upstream, queries),
+            ("dq", &*dq, queries),
+            ("dk", &*dk, keys),
+            ("dv", &*dv, keys),
+        ] {
+            super::check(&self.context, name, tensor, &shape)?;
+        }
+        let Some(device) = self.context.device() else {
+            self.run_on_host([q, k, v], upstream, [dq, dk, dv]);
+            return Ok(());
+        };
+        if !stream.belongs_to(device) {
+            return Err(refused("stream", "belongs to another context".into()));
+        }
+        let places = Places {
+            inputs: [q, k, v].map(|t| Heads::of(t)),
+            upstream: Heads::of(upstream),
+            outputs: [&*dq, &*dk, &*dv].map(|t| Heads::of(t)),
+            ratio: heads / key_heads.max(1),
+        };
+        for group in &self.groups {
+            group.queue(&places, self.extents, self.scale, stream)?;
+        }
+        Ok(())
+    }
+
+    fn run_on_host(
+        &self,
+        operands: [&Tensor<T>; 3],
+        upstream: &Tensor<T>,
+        gradients: [&mut Tensor<T>; 3],
+    ) {
+        let heads = |tensor: &'_ Tensor<T>| tensor.leading();
+        let leading = [&*gradients[0], &*gradients[1], &*gradients[2]].map(heads);
+        let [q, k, v] = operands.map(host_heads);
+        let masks = self.of_head.iter();
+        let attention = HostAttention {
+            q,
+            k,
+            v,
+            masks: masks
+                .map(|&m| mask_of(&self.masks[m], self.extents))
+                .collect(),
+            key_heads: self.extents.key_heads,
+            d: self.extents.d,
+            scale: self.scale,
+        };
+        let outputs = gradients.map(|t| t.host_mut().unwrap_or(&mut []));
+        attention.gradient(host_heads(upstream), outputs, leading);
+    }
+}
+
+fn host_heads<T: Scalar>(tensor: &Tensor<T>) -> HostHeads<'_, T> {
+    HostHeads {
+        values: tensor.host().unwrap_or(&[]),
+        leading: tensor.leading(),
+    }
+}
+
+/// The entries of a mask that nothing hides, one by one.
+fn entries(mask: crate::queries::Mask<'_>) -> Result<CsrPattern> {
+    let [m, n] = mask.shape;
+    let (mut offsets, mut columns) = (vec![0], Vec::new());
+    for row in 0..m {
+        columns.extend(mask.row(row).flatten().map(|key| key as u32));
+        let end = u32::try_from(columns.len()).map_err(|_| Error::Overflow {
+            what: "entries of a mask".into(),
+            value: columns.len() as u128,
+            limit: u128::from(u32::MAX),
+        })?;
+        offsets.push(end);
+    }
+    Ok(CsrPattern::new(m, n, offsets, columns)?)
+}

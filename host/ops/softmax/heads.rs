@@ -1,0 +1,129 @@
+//! The softmax of many heads that share a pattern, in one kernel.
+
+use super::{SparseSoftmax, refused};
+use crate::cpu::softmax::{gradient, softmax};
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::RawSoftmax;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+impl<T: Scalar> SparseSoftmax<T> {
+    /// The softmax of every head's scores, `[heads, slots]`, into `output`, in one launch: slot for slot the values of the
+    /// planned tensor, padding included.
+    ///
+    /// # Errors
+    /// Tensors of another shape or context than planned ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)); on a GPU
+    /// rows that are no multiples of 16 bytes apart ([`Context::upload_strided`](crate::Context::upload_strided) makes room).
+    /// Output untouched.
+    pub fn run_heads(
+        &self,
+        scores: &Tensor<T>,
+        output: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let stride = self.check_heads("scores", scores)?;
+        self.same_stride("output", output, stride)?;
+        if let (Some(from), Some(to)) = (scores.host(), output.host_mut()) {
+            for (from, to) in self.rows_of(stride, from).zip(to.chunks_mut(stride.max(1))) {
+                softmax(self.rows(), Some(from), to);
+            }
+            return Ok(());
+        }
+        self.queue_heads([Some(scores), None, Some(output)], stride, stream)
+    }
+
+    /// The same in place of the scores.
+    ///
+    /// # Errors
+    /// As [`SparseSoftmax::run_heads`].
+    pub fn run_heads_in_place(&self, scores: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        let stride = self.check_heads("scores", scores)?;
+        if let Some(scores) = scores.host_mut() {
+            for scores in scores.chunks_mut(stride.max(1)) {
+                softmax(self.rows(), None, scores);
+            }
+            return Ok(());
+        }
+        self.queue_heads([Some(scores), None, Some(scores)], stride, stream)
+    }
+
+    /// The gradient of every head's scores, in place of that of what the softmax gave, as
+    /// [`SparseSoftmax::backward_in_place`] of each.
+    ///
+    /// # Errors
+    /// As [`SparseSoftmax::run_heads`].
+    pub fn backward_heads_in_place(
+        &self,
+        given: &Tensor<T>,
+        upstream: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let stride = self.check_heads("given", given)?;
+        self.same_stride("upstream", upstream, stride)?;
+        if let (Some(given), Some(to)) = (given.host(), upstream.host_mut()) {
+            let heads = self.rows_of(stride, given);
+            for (given, to) in heads.zip(to.chunks_mut(stride.max(1))) {
+                gradient(self.rows(), given, None, to);
+            }
+            return Ok(());
+        }
+        let tensors = [Some(given), Some(&*upstream), Some(&*upstream)];
+        self.queue_heads(tensors, stride, stream)
+    }
+
+    /// Each head's values.
+    fn rows_of<'v>(&self, stride: usize, all: &'v [T]) -> impl Iterator<Item = &'v [T]> {
+        all.chunks(stride.max(1))
+    }
+
+    /// Elements from one head to the next.
+    fn check_heads(&self, name: &str, tensor: &Tensor<T>) -> Result<usize> {
+        let shape = [self.options.heads, self.slots];
+        if tensor.shape() != shape {
+            return Err(Error::Shape {
+                index: name.into(),
+                left: format!("planned with {shape:?}"),
+                right: format!("run with {:?}", tensor.shape()),
+            });
+        }
+        self.check_place(name, tensor.device())?;
+        Ok(tensor.leading())
+    }
+
+    fn same_stride(&self, name: &str, tensor: &Tensor<T>, stride: usize) -> Result<()> {
+        let own = self.check_heads(name, tensor)?;
+        match own == stride {
+            true => Ok(()),
+            false => {
+                let reason = format!("has heads {own} elements apart, the input {stride}");
+                Err(refused(name, reason))
+            }
+        }
+    }
+
+    /// Input, upstream and output, all checked, on a GPU.
+    fn queue_heads(
+        &self,
+        tensors: [Option<&Tensor<T>>; 3],
+        stride: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        // Also with one head: whole vectors are read, and nothing lies behind a tensor.
+        if !(stride * size_of::<T>()).is_multiple_of(16) {
+            let reason = format!("has heads {stride} elements apart, not a multiple of 16 bytes");
+            return Err(refused("scores", reason));
+        }
+        let [input, upstream, output] = tensors.map(|t| t.and_then(Tensor::address).unwrap_or(0));
+        let raw = RawSoftmax {
+            input,
+            upstream,
+            output,
+            stride,
+        };
+        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only
+        // after the work queued on the context.
+        unsafe { self.run_raw(&raw, stream.raw()) }
+    }
+}

@@ -1,0 +1,211 @@
+//! Gradients of attention: of the CPU against finite differences of its forward run, of the GPU against those of the CPU in
+//! f64.
+
+use super::case::Case;
+use super::{plain, uneven};
+use crate::support::{fill_blocks, gpu, spread};
+use einsparse::formats::{CsrPattern, Dense, bf16, f16};
+use einsparse::ops::{AttentionGradient, AttentionOptions, SparseAttention};
+use einsparse::registry::Scalar;
+use einsparse::{Context, Tensor};
+
+fn in_f64<T: Scalar>(dense: &Dense<T>) -> Dense<f64> {
+    let values = dense.values().iter().map(|x| x.to_f64()).collect();
+    Dense::new(dense.shape().to_vec(), values).unwrap()
+}
+
+/// The same operands in f64.
+fn exact<T: Scalar>(case: &Case<T>) -> Case<f64> {
+    Case {
+        patterns: case.patterns.clone(),
+        options: case.options.clone(),
+        q: in_f64(&case.q),
+        k: in_f64(&case.k),
+        v: in_f64(&case.v),
+    }
+}
+
+/// Gradients of queries, keys and values; outputs start as NaN, with gaps between their rows.
+fn gradients<T: Scalar>(
+    context: &Context,
+    case: &Case<T>,
+    format: &str,
+    upstream: &Dense<T>,
+) -> [Dense<T>; 3] {
+    let masks = case.masks(context, format);
+    let masks: Vec<_> = masks.iter().collect();
+    let mut gradient = AttentionGradient::new(context, &masks, &case.options).unwrap();
+    let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
+    let (q, k, v, from) = (
+        upload(&case.q),
+        upload(&case.k),
+        upload(&case.v),
+        upload(upstream),
+    );
+    let poisoned = |like: &Tensor<T>| {
+        let nan = Dense::from_fn(like.shape().to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
+        let leading = like.leading() + 8;
+        context
+            .upload_strided(&nan, leading, T::from_f64(7.0))
+            .unwrap()
+    };
+    let [mut dq, mut dk, mut dv] = [poisoned(&q), poisoned(&k), poisoned(&v)];
+    let stream = context.stream().unwrap();
+    // A second run finds nothing of the first.
+    for _ in 0..2 {
+        let outputs = [&mut dq, &mut dk, &mut dv];
+        gradient.run([&q, &k, &v], &from, outputs, &stream).unwrap();
+    }
+    stream.synchronize().unwrap();
+    [dq, dk, dv].map(|t| t.to_dense().unwrap())
+}
+
+fn upstream<T: Scalar>(case: &Case<T>) -> Dense<T> {
+    let value = |i: &[usize]| ((i[0] * 31 + i[1] * 17 + i[2] * 7919) % 23) as f64 / 11.0 - 1.0;
+    Dense::from_fn(case.q.shape().to_vec(), |i| T::from_f64(value(i))).unwrap()
+}
+
+#[test]
+fn gradients_are_those_of_finite_differences() {
+    const STEP: f64 = 1e-5;
+    let context = Context::cpu();
+    let options = AttentionOptions {
+        key_heads: Some(1),
+        causal: Some(1),
+        lengths: Some(vec![5, 4]),
+        scale: Some(0.7),
+        ..plain(2, 3)
+    };
+    let case = Case::<f64>::new(vec![uneven(6, 5)], options, 1);
+    let from = upstream(&case);
+    let found = gradients(&context, &case, "csr", &from);
+    let masks = case.masks(&context, "csr");
+    let attention = SparseAttention::new(&context, &[&masks[0]], &case.options).unwrap();
+    let stream = context.stream().unwrap();
+    let operands = [&case.q, &case.k, &case.v];
+    let loss = |operands: [&Dense<f64>; 3]| -> f64 {
+        let [q, k, v] = operands.map(|dense| context.upload_dense(dense).unwrap());
+        let mut out = context.zeros::<f64>(q.shape()).unwrap();
+        attention
+            .run([&q, &k, &v], &mut out, None, &stream)
+            .unwrap();
+        let out = out.to_dense().unwrap();
+        out.values()
+            .iter()
+            .zip(from.values())
+            .map(|(o, w)| o * w)
+            .sum()
+    };
+    for (which, found) in found.iter().enumerate() {
+        for (i, found) in found.values().iter().enumerate() {
+            let at = |step: f64| {
+                let mut values = operands[which].values().to_vec();
+                values[i] += step;
+                let moved = Dense::new(operands[which].shape().to_vec(), values).unwrap();
+                let mut all = operands;
+                all[which] = &moved;
+                loss(all)
+            };
+            let wanted = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+            assert!(
+                (found - wanted).abs() < 1e-8,
+                "{which} {i}: {found}, expected {wanted}"
+            );
+        }
+    }
+}
+
+/// On a GPU, against the CPU in f64, within a few roundings of the largest.
+fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str) {
+    let from = upstream(case);
+    let found = gradients(context, case, format, &from);
+    let wanted = gradients(&Context::cpu(), &exact(case), format, &in_f64(&from));
+    let bound = match T::NAME {
+        "bf16" => 0.5f64.powi(5),
+        "f16" => 0.5f64.powi(8),
+        _ => 1e-5,
+    };
+    for (which, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+        let largest = wanted.values().iter().fold(0f64, |a, x| a.max(x.abs()));
+        for (i, (found, wanted)) in found.values().iter().zip(wanted.values()).enumerate() {
+            let near = (found.to_f64() - wanted).abs() <= bound * largest;
+            let what = (T::NAME, format, &case.options, which, i);
+            assert!(
+                near,
+                "{what:?}: {found:?}, expected {wanted} of at most {largest}"
+            );
+        }
+    }
+}
+
+fn suite<T: Scalar>(context: &Context) {
+    let dense = |rows: usize| spread(&vec![rows; rows], rows);
+    let masks: Vec<CsrPattern> = (1..5)
+        .map(|i| spread(&[(i * 40) % 190; 190], 190))
+        .collect();
+    let hidden = AttentionOptions {
+        causal: Some(2),
+        lengths: Some(vec![100, 33]),
+        ..plain(4, 64)
+    };
+    let grouped = AttentionOptions {
+        key_heads: Some(2),
+        ..plain(4, 64)
+    };
+    let all = [
+        (vec![uneven(129, 200)], plain(3, 128)),
+        (vec![uneven(64, 65)], plain(1, 40)),
+        (vec![dense(120)], hidden),
+        (vec![uneven(130, 140)], grouped.clone()),
+        (masks.clone(), plain(4, 64)),
+        (masks, grouped),
+        (vec![spread(&[0; 9], 7)], plain(2, 64)),
+    ];
+    for (i, (masks, options)) in all.into_iter().enumerate() {
+        check(context, &Case::<T>::new(masks, options, i as u64), "csr");
+    }
+    for format in ["ell", "coo", "bsr:16x16", "blockgroupcoo:16x16:2"] {
+        let pattern = fill_blocks(&spread(&[0, 3, 6, 1], 6), (16, 16), 59, 89);
+        check(
+            context,
+            &Case::<T>::new(vec![pattern], plain(2, 64), 9),
+            format,
+        );
+    }
+}
+
+#[test]
+fn gradients_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    suite::<f32>(&gpu);
+    suite::<f16>(&gpu);
+    suite::<bf16>(&gpu);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let cpu = Context::cpu();
+    let case = Case::<f32>::new(vec![uneven(4, 5)], plain(2, 3), 1);
+    let masks = case.masks(&cpu, "csr");
+    let bad = AttentionOptions {
+        scale: Some(-1.0),
+        ..plain(2, 3)
+    };
+    let error = AttentionGradient::new(&cpu, &[&masks[0]], &bad).unwrap_err();
+    assert!(error.to_string().contains("-1, not above 0"), "{error}");
+    let mut gradient = AttentionGradient::new(&cpu, &[&masks[0]], &case.options).unwrap();
+    let upload = |dense: &Dense<f32>| cpu.upload_dense(dense).unwrap();
+    let (q, k, v) = (upload(&case.q), upload(&case.k), upload(&case.v));
+    let (mut dq, mut dk) = (upload(&case.q), upload(&case.k));
+    let mut short = cpu.zeros(&[2, 4, 3]).unwrap();
+    let stream = cpu.stream().unwrap();
+    let error = gradient
+        .run([&q, &k, &v], &q, [&mut dq, &mut dk, &mut short], &stream)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("[2, 5, 3]") && error.contains("[2, 4, 3]"),
+        "{error}"
+    );
+    assert_eq!(dq.to_dense().unwrap(), case.q);
+}
