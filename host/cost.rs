@@ -2,6 +2,7 @@
 //! arithmetic. The numbers that tune live here and nowhere else.
 
 mod bitmap;
+mod dense;
 mod gather;
 mod sampled;
 mod staged;
@@ -191,7 +192,8 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         WalkKind::Bitmap => bitmap::predict(row, work, machine),
         WalkKind::Vector => vectors::predict(row, work, machine),
         WalkKind::SlicedEll => staged::predict(row, work, machine),
-        WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
+        WalkKind::Direct => dense::predict(row, work, machine),
+        WalkKind::Block => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo => predict_gather(row, work, machine),
     }
 }

@@ -4,6 +4,7 @@
 mod attention;
 mod bitmap;
 mod convert;
+mod dense;
 mod gather;
 mod maps;
 mod nm;
@@ -36,6 +37,7 @@ use crate::indirect::{BiasAxis, Orientation, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
 use bitmap::Bitmaps;
+use dense::DenseProduct;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
@@ -157,6 +159,8 @@ pub(crate) enum Launch {
     Vectors(Box<VectorProduct>),
     /// Family `staged`.
     Staged(Box<Staged>),
+    /// Family `dense`.
+    Dense(Box<DenseProduct>),
 }
 
 impl Launch {
@@ -211,6 +215,10 @@ impl Launch {
                 extents,
                 (runs, pattern),
             )?))),
+            (_, Matrix::Dense { leading }) if row.walk == WalkKind::Direct => {
+                let product = DenseProduct::new(device, row, form, extents, leading)?;
+                Ok(Launch::Dense(Box::new(product)))
+            }
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,
                 format!("is dense, which kernels of family {family} do not read"),
@@ -227,6 +235,7 @@ impl Launch {
             Launch::Bitmaps(launch) => launch.row(),
             Launch::Vectors(launch) => launch.row(),
             Launch::Staged(launch) => launch.row(),
+            Launch::Dense(launch) => launch.row(),
         }
     }
 
@@ -239,21 +248,25 @@ impl Launch {
             Launch::Bitmaps(launch) => launch.fits(runs, columns),
             Launch::Vectors(launch) => launch.fits(runs, columns),
             Launch::Staged(launch) => launch.fits(runs, columns),
+            // It has no pattern.
+            Launch::Dense(_) => false,
         }
     }
 
     /// A dense A must be laid out as planned.
     pub(crate) fn check_leading(&self, name: &str, leading: usize) -> Result<()> {
-        match self {
-            Launch::Panels(launch) if launch.leading() != leading => Err(refused(
-                name,
-                format!(
-                    "rows are {leading} elements apart, planned with {}",
-                    launch.leading()
-                ),
-            )),
-            _ => Ok(()),
+        let planned = match self {
+            Launch::Panels(launch) => launch.leading(),
+            Launch::Dense(launch) => launch.leading(),
+            _ => return Ok(()),
+        };
+        if planned == leading {
+            return Ok(());
         }
+        Err(refused(
+            name,
+            format!("rows are {leading} elements apart, planned with {planned}"),
+        ))
     }
 
     /// Device bytes beside the operands.
@@ -265,6 +278,7 @@ impl Launch {
             Launch::Bitmaps(launch) => launch.bytes(),
             Launch::Vectors(launch) => launch.bytes(),
             Launch::Staged(launch) => launch.bytes(),
+            Launch::Dense(launch) => launch.bytes(),
         }
     }
 
@@ -277,6 +291,7 @@ impl Launch {
             Launch::Bitmaps(launch) => launch.describe(),
             Launch::Vectors(launch) => launch.describe(),
             Launch::Staged(launch) => launch.describe(),
+            Launch::Dense(launch) => launch.describe(),
         }
     }
 
@@ -294,6 +309,7 @@ impl Launch {
                 Launch::Bitmaps(launch) => launch.run(raw, stream),
                 Launch::Vectors(launch) => launch.run(raw, stream),
                 Launch::Staged(launch) => launch.run(raw, stream),
+                Launch::Dense(launch) => launch.run(raw, stream),
             }
         }
     }

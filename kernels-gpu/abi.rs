@@ -4,6 +4,7 @@
 mod attention;
 mod bitmap;
 mod convert;
+mod dense;
 mod levels;
 mod narrow;
 mod nm;
@@ -21,6 +22,7 @@ mod wgmma;
 pub use attention::*;
 pub use bitmap::*;
 pub use convert::*;
+pub use dense::*;
 pub use levels::*;
 pub use narrow::*;
 pub use nm::*;

@@ -9,6 +9,7 @@ mod bundles;
 mod cases;
 mod convert;
 mod dense;
+mod dense_rows;
 mod driver;
 mod files;
 mod kept;

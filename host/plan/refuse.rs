@@ -62,7 +62,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
                 return Some(reason);
             }
         }
-        None if !has_strips(row) => {
+        None if !has_strips(row) && row.walk != WalkKind::Direct => {
             return Some("walks a sparse A, which is dense here".into());
         }
         None => {}
@@ -123,7 +123,11 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let (what, alignment) = match row.walk {
-        WalkKind::Block | WalkKind::Nm | WalkKind::Bitmap | WalkKind::SlicedEll => {
+        WalkKind::Block
+        | WalkKind::Nm
+        | WalkKind::Bitmap
+        | WalkKind::SlicedEll
+        | WalkKind::Direct => {
             ("rows of B", problem.b_alignment)
         }
         _ => ("rows of B and C and their length", problem.alignment),

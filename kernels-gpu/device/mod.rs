@@ -33,6 +33,8 @@ mod bitmap;
 mod block;
 #[cfg(any(family = "convert", not(target_arch = "nvptx64")))]
 mod convert;
+#[cfg(any(family = "dense", not(target_arch = "nvptx64")))]
+mod dense;
 mod elem;
 mod entry;
 mod epilogue;
@@ -73,6 +75,7 @@ mod vectors;
 mod walk;
 #[cfg(any(
     family = "attention",
+    family = "dense",
     family = "wgmma",
     family = "narrow",
     family = "sampled",
