@@ -1,6 +1,6 @@
 //! A kernel of the family `dense`: tensor maps of the operands and a cluster for each tile. Nothing is kept between runs.
 
-use einsparse_kernels::abi::{DenseParams, FLAG_VECTORS, HALF};
+use einsparse_kernels::abi::{DenseParams, FLAG_VECTORS, PANEL_BYTES};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
@@ -124,7 +124,7 @@ impl DenseProduct {
         };
         Ok(DenseParams {
             a_map: map(raw.values, [k, m], self.leading, [depth, rows])?,
-            b_map: map(raw.b, [n, k], raw.ldb, [HALF, depth])?,
+            b_map: map(raw.b, [n, k], raw.ldb, [PANEL_BYTES / element, depth])?,
             c: raw.c,
             bias: raw.bias,
             alpha: raw.alpha,

@@ -4,7 +4,9 @@
 use super::{Dtype, MapWords, PANEL_BYTES, SLAB, Tile};
 
 /// Tile of the `dense` family: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster share
-/// a tile along k. Elements of `BYTES` bytes.
+/// a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed turned over, as `C^T = B^T A^T`, a
+/// warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B, which is not, goes through
+/// registers.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseTile<
     const GROUPS: usize,
@@ -22,11 +24,15 @@ const BARRIER_BYTES: usize = 256;
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
     DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
+    /// The tile is computed turned over.
+    pub const TURNED: bool = BYTES == 4;
     /// Rows of C.
-    pub const ROWS: usize = 64 * GROUPS;
+    pub const ROWS: usize = 64 * if Self::TURNED { CHUNKS } else { GROUPS };
     /// Depth of a stage in elements.
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
-    /// Bytes of a stage: A's halves, then B's chunks.
+    /// Columns of B in a piece of a stage.
+    pub const ACROSS: usize = PANEL_BYTES / BYTES;
+    /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it with.
     pub const STAGE: usize = (GROUPS + CHUNKS) * SLAB;
     /// Warps that multiply, 16 rows each.
     pub const WARPS: usize = 4 * GROUPS;
@@ -69,7 +75,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 {
     const THREADS: u32 = 128 * GROUPS as u32 + 32;
     const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };
-    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const COLUMNS: u32 = 64 * if Self::TURNED { GROUPS } else { CHUNKS } as u32;
     const ITEMS: u32 = 1;
     const PARTS: u32 = CUT as u32;
     const BURST: u32 = Self::STAGES as u32;
@@ -90,7 +96,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 pub struct DenseParams {
     /// A, in tiles of a stage's depth x the tile's rows.
     pub a_map: MapWords,
-    /// B, in tiles of 64 columns x a stage's depth.
+    /// B, in tiles of 128 bytes x a stage's depth.
     pub b_map: MapWords,
     /// C, row-major.
     pub c: u64,

@@ -2,21 +2,22 @@
 //! warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is made, and
 //! the sums of a tile's parts meet in shared memory (`out`).
 
+mod elem;
 mod out;
+mod turned;
 
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, cluster, copy, grid, warp};
-use super::wgmma::WgmmaElem;
+use super::ptx::{barrier, bulk, cluster, copy, grid, matrix, warp};
 use crate::abi::*;
-use crate::frag;
+use elem::DenseElem;
 
 /// The body, generic over the element; the tile is the implementor.
 pub trait Body: Tile {
     /// # Safety
     /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry, its
     /// cluster included.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &DenseParams, at: u64);
+    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64);
 }
 
 /// No stage is waiting to be freed.
@@ -37,7 +38,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         Self::full(slot) + Self::STAGES as u32 * 8
     }
 
-    /// First byte of the stage: A's slabs of 64 rows, then B's chunks of 64 columns.
+    /// First byte of the stage: the warpgroups' own slabs, then those that all multiply them with.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
         copy::arena() + slot * Self::STAGE as u32
@@ -97,10 +98,18 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             let (stage, full) = (Self::stage(slot), Self::full(slot));
             barrier::wait(Self::empty(slot), ring.1);
             barrier::arrive_expect(full, Self::STAGE as u32);
-            bulk::load(stage, at, k, top, full);
-            unroll!(c < CHUNKS, most 4, {
-                let to = stage + ((GROUPS + c) * SLAB) as u32;
-                bulk::load(to, at + 128, left + 64 * c as u32, k, full);
+            let panel = stage + (GROUPS * SLAB) as u32;
+            let (a, b) = if Self::TURNED {
+                (panel, stage)
+            } else {
+                (stage, panel)
+            };
+            bulk::load(a, at, k, top, full);
+            // B in pieces of 128 bytes across.
+            let wide = Self::ACROSS as u32;
+            unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
+                let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
+                bulk::load(to, at + 128, left + wide * c as u32, k, full);
             });
             ring = Self::next(ring);
             s += 1;
@@ -139,7 +148,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// A warpgroup's 64 rows, summed over this thread block's part of k.
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(p: &DenseParams) -> Acc<CHUNKS> {
+    fn multiply<E: DenseElem>(p: &DenseParams) -> Acc<CHUNKS> {
         let half = gpu::thread() / 128;
         let [_, count] = Self::part(p);
         let mut acc = Acc::<CHUNKS>::zero();
@@ -151,22 +160,41 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             barrier::wait(Self::full(slot), ring.1);
             let slab = Self::stage(slot) + half * SLAB as u32;
             let panel = Self::stage(slot) + (GROUPS * SLAB) as u32;
-            acc.fence();
-            unroll!(step < STEPS, {
-                let row = PANEL_BYTES as u32;
-                let a = frag::descriptor(slab + step as u32 * 32, row, 16);
-                let b = frag::descriptor(panel + step as u32 * 16 * row, row, SLAB as u32);
-                E::mma::<CHUNKS, 0, 1>(&mut acc, a, b);
-            });
+            if Self::TURNED {
+                Self::round(panel);
+            }
+            E::stage(&mut acc, slab, panel);
             wgmma::commit();
-            acc.wait::<1>();
-            Self::free(held);
-            held = slot;
+            if Self::TURNED {
+                // Its registers are read until then. The other warpgroup keeps the Tensor Cores busy.
+                acc.wait::<0>();
+                Self::free(slot);
+            } else {
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+            }
             ring = Self::next(ring);
             s += 1;
         }
         acc.wait::<0>();
         acc
+    }
+
+    /// Rounds A to TF32 where it lies, all warpgroups together: `wgmma` would cut the bits off.
+    #[inline(always)]
+    fn round(panel: u32) {
+        let threads = Self::WARPS as u32 * 32;
+        let place = panel + gpu::thread_again() * 16;
+        let mut i = 0;
+        while i < (CHUNKS * SLAB) as u32 / (threads * 16) {
+            let at = place + i * threads * 16;
+            let four = copy::load_shared_v4(at).map(matrix::round_tf32);
+            copy::store_shared_v4(at, four);
+            i += 1;
+        }
+        barrier::fence_copies();
+        barrier::sync_named(1, threads);
     }
 
     /// Lets the stage be overwritten, as far as this warp goes.
@@ -187,7 +215,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &DenseParams, at: u64) {
+    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
         grid::let_next_start();
         if gpu::thread() >= Self::WARPS as u32 * 32 {
             Self::produce(p, at);

@@ -13,7 +13,7 @@ use crate::device::ptx::{cluster, copy, global, warp};
 use crate::frag;
 
 /// An atom's four accumulators of a lane.
-type Four = [f32; 4];
+pub(super) type Four = [f32; 4];
 
 /// First accumulator of the pair that lies in row 0 or 8 of an atom.
 const ROWS: [usize; 2] = [0, 2];
@@ -21,7 +21,7 @@ const ROWS: [usize; 2] = [0, 2];
 impl DenseParams {
     /// Where results go.
     #[inline(always)]
-    fn output(&self) -> Output {
+    pub(super) fn output(&self) -> Output {
         Output {
             c: self.c,
             bias: self.bias,
@@ -35,11 +35,12 @@ impl DenseParams {
     }
 }
 
-/// Where a lane's atoms lie in C: row of the upper accumulators, column of the first.
+/// Where a lane's atoms lie in C: row of the upper accumulators, first column of the atom. Turned over, first row of the
+/// atom and the lane's column.
 #[derive(Clone, Copy)]
-struct Place {
-    row: u32,
-    column: u32,
+pub(super) struct Place {
+    pub row: u32,
+    pub column: u32,
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
@@ -66,9 +67,18 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     pub(super) fn leave<E: Elem<Acc = f32>>(p: &DenseParams, acc: &Acc<CHUNKS>) {
         let [top, left] = Self::corner();
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32);
-        let place = |warp: u32, atom: u32| Place {
-            row: top + warp * 16 + frag::accumulator(lane, 0).0,
-            column: left + atom * 8,
+        let own = frag::accumulator(lane, 0).0;
+        let place = |warp: u32, atom: u32| {
+            if Self::TURNED {
+                let row = top + atom * 8;
+                let across = warp / 2 * 32 + frag::turned_column(warp % 2 * 16 + own);
+                let column = left + across;
+                return Place { row, column };
+            }
+            Place {
+                row: top + warp * 16 + own,
+                column: left + atom * 8,
+            }
         };
         if CUT == 1 {
             unroll!(c < CHUNKS, most 4, {
@@ -93,10 +103,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             2 => Self::finish::<E, 2>(p, place, Self::join(from)),
             _ => {
                 unroll!(g < Self::OWN / 4, {
-                    let place = Place {
-                        column: place.column + g as u32 * 32,
-                        ..place
-                    };
+                    let mut place = place;
+                    if Self::TURNED {
+                        place.row += g as u32 * 32;
+                    } else {
+                        place.column += g as u32 * 32;
+                    }
                     let from = from + (g * 4 * Self::ATOM) as u32;
                     Self::finish::<E, 4>(p, place, Self::join(from));
                 });
@@ -165,6 +177,19 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     fn finish<E: Elem<Acc = f32>, const G: usize>(
         p: &DenseParams,
         place: Place,
+        atoms: [Four; G],
+    ) {
+        if Self::TURNED {
+            Self::finish_turned::<E, G>(p, place, atoms);
+        } else {
+            Self::finish_plain::<E, G>(p, place, atoms);
+        }
+    }
+
+    #[inline(always)]
+    fn finish_plain<E: Elem<Acc = f32>, const G: usize>(
+        p: &DenseParams,
+        place: Place,
         mut atoms: [Four; G],
     ) {
         let o = p.output();
@@ -174,20 +199,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let alpha = scale::<E>(o, p.stages);
         if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
             let bias = [row, row + 8].map(|row| row_bias_fresh::<E>(o, row, row < p.m));
-            Self::each(&mut atoms, |_, i, x| E::fma(alpha, x, bias[i / 2]));
+            each(&mut atoms, |_, i, x| E::fma(alpha, x, bias[i / 2]));
         }
         if o.flags & FLAG_BIAS_COLUMNS != 0 {
-            Self::each(&mut atoms, |g, i, x| {
+            each(&mut atoms, |g, i, x| {
                 let column = own + (g * 8 + i % 2) as u32;
                 let at = o.bias + column as u64 * E::BYTES as u64;
                 x + E::get(&E::load_fresh(at, column < o.n), 0)
             });
         }
         if o.flags & FLAG_RELU != 0 {
-            Self::each(&mut atoms, |_, _, x| E::relu(x));
+            each(&mut atoms, |_, _, x| E::relu(x));
         }
         if o.flags & FLAG_GELU != 0 {
-            Self::each(&mut atoms, |_, _, x| E::gelu(x));
+            each(&mut atoms, |_, _, x| E::gelu(x));
         }
         unroll!(r < 2, {
             let row = row + 8 * r as u32;
@@ -211,7 +236,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                     let (a, b) = (x[ROWS[r]], x[ROWS[r] + 1]);
                     words[g] = E::put(&[a, b, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
                 });
-                let eight = turned(words, lane);
+                let eight = turned(words, lane, 1);
                 let column = column + lane % 4 * 8;
                 if row < p.m && column < o.n {
                     let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
@@ -219,16 +244,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                 }
             });
         }
-    }
-
-    /// Replaces the accumulators by functions of themselves.
-    #[inline(always)]
-    fn each<const G: usize>(atoms: &mut [Four; G], f: impl Fn(usize, usize, f32) -> f32) {
-        unroll!(g < G, most 4, {
-            unroll!(i < 4, {
-                atoms[g][i] = f(g, i, atoms[g][i]);
-            });
-        });
     }
 
     /// Pairs of neighbours as they lie in registers; those of four atoms leave otherwise where elements are small.
@@ -272,6 +287,16 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     }
 }
 
+/// Replaces the accumulators by functions of themselves.
+#[inline(always)]
+pub(super) fn each<const G: usize>(atoms: &mut [Four; G], f: impl Fn(usize, usize, f32) -> f32) {
+    unroll!(g < G, most 4, {
+        unroll!(i < 4, {
+            atoms[g][i] = f(g, i, atoms[g][i]);
+        });
+    });
+}
+
 /// The accumulators of an atom.
 #[inline(always)]
 fn four<const CHUNKS: usize>(acc: &Acc<CHUNKS>, atom: usize) -> Four {
@@ -279,21 +304,22 @@ fn four<const CHUNKS: usize>(acc: &Acc<CHUNKS>, atom: usize) -> Four {
     [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i])
 }
 
-/// Four lanes hold a word of each of four atoms; afterwards each of them has one atom's words of all four lanes.
+/// Four lanes, whose numbers differ by `apart`, hold a word of each of four atoms; afterwards each of them has one atom's
+/// words of all four lanes.
 #[inline(always)]
-fn turned(words: [u32; 4], lane: u32) -> [u32; 4] {
+pub(super) fn turned(words: [u32; 4], lane: u32, apart: u32) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = words;
-    let odd = lane & 1 != 0;
-    let ab = warp::exchange(if odd { a } else { b }, 1);
-    let cd = warp::exchange(if odd { c } else { d }, 1);
+    let odd = lane & apart != 0;
+    let ab = warp::exchange(if odd { a } else { b }, apart);
+    let cd = warp::exchange(if odd { c } else { d }, apart);
     if odd {
         (a, c) = (ab, cd);
     } else {
         (b, d) = (ab, cd);
     }
-    let upper = lane & 2 != 0;
-    let ac = warp::exchange(if upper { a } else { c }, 2);
-    let bd = warp::exchange(if upper { b } else { d }, 2);
+    let upper = lane & (2 * apart) != 0;
+    let ac = warp::exchange(if upper { a } else { c }, 2 * apart);
+    let bd = warp::exchange(if upper { b } else { d }, 2 * apart);
     if upper {
         (a, b) = (ac, bd);
     } else {
