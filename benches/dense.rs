@@ -17,10 +17,10 @@ use einsparse::{Context, Options, Plan, Precision, RawSpmm, Tensor};
 /// Operation, as in the record.
 pub const OP: &str = "dense";
 
-/// (m, k) of the matrices of DLMC at hand, and one of a larger layer.
+/// (m, k) of the matrices of DLMC at hand, one of them 147 deep with rows filled up, and one of a larger layer.
 const SHAPES: &[(usize, usize)] = &[
     (64, 64),
-    (64, 147),
+    (64, 152),
     (64, 576),
     (128, 512),
     (128, 1152),

@@ -51,13 +51,6 @@ pub fn row_bias<E: Elem>(o: Output, row: u32) -> E::Acc {
     E::get(&raw, 0)
 }
 
-/// The same where the launch ahead may have written it, of a row that is there.
-#[inline(always)]
-pub fn row_bias_fresh<E: Elem>(o: Output, row: u32, there: bool) -> E::Acc {
-    let at = o.bias + row as u64 * E::BYTES as u64;
-    E::get(&E::load_fresh(at, there && o.flags & FLAG_BIAS_ROWS != 0), 0)
-}
-
 /// The scalar factor of a row's sum. A row without entries has no product: nothing is scaled, not even by infinity.
 #[inline(always)]
 pub fn scale<E: Elem>(o: Output, len: u32) -> E::Acc {

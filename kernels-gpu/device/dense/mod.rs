@@ -3,8 +3,8 @@
 //! the sums of a tile's parts meet in shared memory (`out`).
 
 mod elem;
+mod lines;
 mod out;
-mod turned;
 
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
