@@ -118,9 +118,8 @@ impl Case<'_> {
         let candidates = auto.choice().candidates.iter().map(|c| c.name.to_owned());
         let chosen = &arguments.variant;
         names.extend(
-            candidates.filter(|name| {
-                !arguments.auto && (chosen.is_empty() || chosen.contains(name))
-            }),
+            candidates
+                .filter(|name| !arguments.auto && (chosen.is_empty() || chosen.contains(name))),
         );
         let mut wrong = Vec::new();
         for name in names {

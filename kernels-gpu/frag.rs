@@ -147,7 +147,16 @@ mod tests {
     fn turned_columns_meet_in_no_bank() {
         let all: BTreeSet<u32> = (0..32).map(turned_column).collect();
         assert_eq!(all, (0..32).collect());
-        for (warp, r) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)] {
+        for (warp, r) in [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+            (0, 3),
+            (1, 0),
+            (1, 1),
+            (1, 2),
+            (1, 3),
+        ] {
             let bank = |lane| {
                 let (g, k) = a_k8(lane, r);
                 let column = turned_column(warp * 16 + g);

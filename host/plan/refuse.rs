@@ -127,9 +127,7 @@ fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
         | WalkKind::Nm
         | WalkKind::Bitmap
         | WalkKind::SlicedEll
-        | WalkKind::Direct => {
-            ("rows of B", problem.b_alignment)
-        }
+        | WalkKind::Direct => ("rows of B", problem.b_alignment),
         _ => ("rows of B and C and their length", problem.alignment),
     };
     let vector = row.vector;

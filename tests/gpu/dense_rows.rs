@@ -124,6 +124,48 @@ fn dense_rows_of_bf16() {
     every_row::<bf16>(Dtype::Bf16);
 }
 
+#[test]
+fn dense_rows_of_tf32() {
+    every_row::<f32>(Dtype::Tf32);
+}
+
+/// Both operands are rounded to TF32, not cut off: a value just above the middle of two goes up.
+#[test]
+fn dense_rows_round_to_tf32() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (70, 40, 72);
+    // 1 + 3/4 ulp of TF32, which has 10 bits: cut off it is 1, rounded 1 + 2^-10.
+    let (x, rounded) = (1.0 + 0.75 / 1024.0, 1.0 + 1.0 / 1024.0);
+    let one = |r: usize, c: usize, edge: usize| if r % edge == c { x } else { 0.0 };
+    let a = Dense::from_fn([m, k], |i| one(i[0], i[1], k) as f32).unwrap();
+    let b = Dense::from_fn([k, n], |i| one(i[1], i[0], k) as f32).unwrap();
+    let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
+    let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
+    for row in rows(Dtype::Tf32) {
+        let options = Options {
+            precision: Precision::Tf32,
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let text = "C[m,n] = A[m,k] * B[k,n]";
+        let plan = gpu.plan(text, &operands, &options).unwrap();
+        let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
+        let stream = gpu.stream().unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let found = c.to_dense().unwrap();
+        for (at, value) in found.values().iter().enumerate() {
+            let (r, j) = (at / n, at % n);
+            let wanted = if r % k == j % k {
+                (rounded * rounded) as f32
+            } else {
+                0.0
+            };
+            assert_eq!(*value, wanted, "{} C[{r},{j}]", row.name);
+        }
+    }
+}
+
 /// The parts of k are added in their order: the same bits, however often, and whatever runs before.
 #[test]
 fn dense_rows_repeat_their_bits() {
@@ -144,13 +186,20 @@ fn dense_rows_repeat_their_bits() {
         let stream = gpu.stream().unwrap();
         let mut all = Vec::new();
         // Launches overlap: each starts while the one ahead ends.
-        let mut outputs: Vec<_> = (0..20).map(|_| gpu.zeros::<f16>(&[m, n]).unwrap()).collect();
+        let mut outputs: Vec<_> = (0..20)
+            .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
+            .collect();
         for c in &mut outputs {
             plan.run(&operands, c, &stream).unwrap();
         }
         stream.synchronize().unwrap();
         for c in &outputs {
-            let bits: Vec<u16> = c.to_storage().unwrap().iter().map(|x| x.to_bits()).collect();
+            let bits: Vec<u16> = c
+                .to_storage()
+                .unwrap()
+                .iter()
+                .map(|x| x.to_bits())
+                .collect();
             all.push(bits);
         }
         assert!(all.iter().all(|bits| *bits == all[0]), "{}", row.name);
@@ -162,7 +211,9 @@ fn dense_rows_repeat_their_bits() {
 fn dense_products_follow_each_other() {
     let Some(gpu) = gpu() else { return };
     let n = 256;
-    let step = Dense::from_fn([n, n], |i| f16::from_f64(f64::from(u8::from((i[0] + 1) % n == i[1]))));
+    let step = Dense::from_fn([n, n], |i| {
+        f16::from_f64(f64::from(u8::from((i[0] + 1) % n == i[1])))
+    });
     let step = gpu.upload_dense(&step.unwrap()).unwrap();
     let host = Dense::from_fn([n, 64], |i| f16::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
     let text = "C[m,n] = A[m,k] * B[k,n]";

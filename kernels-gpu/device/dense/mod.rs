@@ -47,7 +47,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// First row and column of this thread block's tile.
     #[inline(always)]
     fn corner() -> [u32; 2] {
-        let across = if CUT == 1 { gpu::block_x() } else { cluster::x() };
+        let across = if CUT == 1 {
+            gpu::block_x()
+        } else {
+            cluster::x()
+        };
         [gpu::block_y() * Self::ROWS as u32, across * Self::COLUMNS]
     }
 
