@@ -163,6 +163,21 @@ pub(crate) enum Launch {
     Dense(Box<DenseProduct>),
 }
 
+/// The same of every kind.
+macro_rules! each {
+    ($self:ident, $launch:ident => $body:expr) => {
+        match $self {
+            Launch::Gather($launch) => $body,
+            Launch::Panels($launch) => $body,
+            Launch::TwoOfFour($launch) => $body,
+            Launch::Bitmaps($launch) => $body,
+            Launch::Vectors($launch) => $body,
+            Launch::Staged($launch) => $body,
+            Launch::Dense($launch) => $body,
+        }
+    };
+}
+
 impl Launch {
     /// A sparse A given by its runs, and by what its blocks look like where the kernel wants that; C of type `out`.
     pub(crate) fn new(
@@ -228,15 +243,7 @@ impl Launch {
 
     /// The row of the table.
     pub(crate) fn row(&self) -> &'static Row {
-        match self {
-            Launch::Gather(launch) => launch.row(),
-            Launch::Panels(launch) => launch.row(),
-            Launch::TwoOfFour(launch) => launch.row(),
-            Launch::Bitmaps(launch) => launch.row(),
-            Launch::Vectors(launch) => launch.row(),
-            Launch::Staged(launch) => launch.row(),
-            Launch::Dense(launch) => launch.row(),
-        }
+        each!(self, launch => launch.row())
     }
 
     /// Is this the pattern that the work list was made for?
@@ -271,28 +278,12 @@ impl Launch {
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Launch::Gather(launch) => launch.bytes(),
-            Launch::Panels(launch) => launch.bytes(),
-            Launch::TwoOfFour(launch) => launch.bytes(),
-            Launch::Bitmaps(launch) => launch.bytes(),
-            Launch::Vectors(launch) => launch.bytes(),
-            Launch::Staged(launch) => launch.bytes(),
-            Launch::Dense(launch) => launch.bytes(),
-        }
+        each!(self, launch => launch.bytes())
     }
 
     /// What `explain` says of the geometry.
     pub(crate) fn describe(&self) -> String {
-        match self {
-            Launch::Gather(launch) => launch.describe(),
-            Launch::Panels(launch) => launch.describe(),
-            Launch::TwoOfFour(launch) => launch.describe(),
-            Launch::Bitmaps(launch) => launch.describe(),
-            Launch::Vectors(launch) => launch.describe(),
-            Launch::Staged(launch) => launch.describe(),
-            Launch::Dense(launch) => launch.describe(),
-        }
+        each!(self, launch => launch.describe())
     }
 
     /// Queues the kernel.
@@ -301,17 +292,7 @@ impl Launch {
     /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
     pub(crate) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Launch::Gather(launch) => launch.run(raw, stream),
-                Launch::Panels(launch) => launch.run(raw, stream),
-                Launch::TwoOfFour(launch) => launch.run(raw, stream),
-                Launch::Bitmaps(launch) => launch.run(raw, stream),
-                Launch::Vectors(launch) => launch.run(raw, stream),
-                Launch::Staged(launch) => launch.run(raw, stream),
-                Launch::Dense(launch) => launch.run(raw, stream),
-            }
-        }
+        unsafe { each!(self, launch => launch.run(raw, stream)) }
     }
 }
 
