@@ -9,6 +9,7 @@ mod case;
 mod check;
 mod conversions;
 mod decode;
+mod dense;
 mod determinism;
 mod device;
 mod entries;
@@ -50,7 +51,8 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient,
-    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, first_result, convert, read); all by default
+    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense,
+    /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -212,7 +214,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let mut apart = apart.to_vec();
     apart.retain(|(op, _)| arguments.wants_apart(op));
     let decode = arguments.wants_apart("decode");
-    if workloads.is_empty() && !first && apart.is_empty() && !decode {
+    let dense = arguments.wants_apart(dense::OP);
+    if workloads.is_empty() && !first && apart.is_empty() && !decode && !dense {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -236,6 +239,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         };
         let outcome = decode::run(gpu, arguments.effort(), &chosen, &mut recorder);
         complete &= done("decode", outcome);
+    }
+    if dense {
+        complete &= done(dense::OP, dense::run(gpu, arguments, &mut recorder));
     }
     for (op, measure) in apart {
         complete &= done(op, measure(gpu, arguments.effort(), &mut recorder));

@@ -2,6 +2,7 @@
 //! arithmetic. The numbers that tune live here and nowhere else.
 
 mod bitmap;
+mod dense;
 mod gather;
 mod sampled;
 mod staged;
@@ -193,7 +194,8 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         WalkKind::Bitmap => bitmap::predict(row, work, machine),
         WalkKind::Vector => vectors::predict(row, work, machine),
         WalkKind::SlicedEll => staged::predict(row, work, machine),
-        WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),
+        WalkKind::Direct => dense::predict(row, work, machine),
+        WalkKind::Block => predict_block(row, work, machine),
         WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted => {
             predict_gather(row, work, machine)
         }
@@ -258,6 +260,8 @@ const STAGE_FRAGMENTS_US: f64 = 0.25;
 const STRIP_US: f64 = 0.5;
 /// Start of a persistent thread block: lists, first copies.
 const START_US: f64 = 2.0;
+/// What lists and records take of a dense product beyond the family `dense`, which has none.
+const LISTS_US: f64 = 2.5;
 
 /// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.
 fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -291,12 +295,13 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let strip_us = (slices / depth) * stage_us + STRIP_US * columns / 64.0;
     let turns = strips * tiles / f64::from(machine.multiprocessors);
     let turns = if turns < 3.0 { turns.ceil() } else { turns };
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [gather_us, turns.max(1.0) * strip_us, START_US],
-    )
+    let strips_us = turns.max(1.0) * strip_us;
+    let cost = sum(work, machine, row.dtype, [gather_us, strips_us, START_US]);
+    let lists_us = if work.index_slots == 0 { LISTS_US } else { 0.0 };
+    Cost {
+        us: cost.us + lists_us,
+        ..cost
+    }
 }
 
 /// Bytes a clock that shared memory takes and gives; sparse `wgmma` needs them all for B.

@@ -5,6 +5,7 @@ mod attention;
 mod batched;
 mod bitmap;
 mod convert;
+mod dense;
 mod entries;
 mod gather;
 mod maps;
@@ -39,6 +40,7 @@ use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
 use batched::Batched;
 use bitmap::Bitmaps;
+use dense::DenseProduct;
 use gather::Gather;
 use nm::TwoOfFour;
 use panel::Panels;
@@ -168,6 +170,24 @@ pub(crate) enum Launch {
     Vectors(Box<VectorProduct>),
     /// Family `staged`.
     Staged(Box<Staged>),
+    /// Family `dense`.
+    Dense(Box<DenseProduct>),
+}
+
+/// The same of every kind.
+macro_rules! each {
+    ($self:ident, $launch:ident => $body:expr) => {
+        match $self {
+            Launch::Gather($launch) => $body,
+            Launch::Batched($launch) => $body,
+            Launch::Panels($launch) => $body,
+            Launch::TwoOfFour($launch) => $body,
+            Launch::Bitmaps($launch) => $body,
+            Launch::Vectors($launch) => $body,
+            Launch::Staged($launch) => $body,
+            Launch::Dense($launch) => $body,
+        }
+    };
 }
 
 impl Launch {
@@ -225,6 +245,10 @@ impl Launch {
                 extents,
                 (runs, pattern),
             )?))),
+            (_, Matrix::Dense { leading }) if row.walk == WalkKind::Direct => {
+                let product = DenseProduct::new(device, row, form, extents, leading)?;
+                Ok(Launch::Dense(Box::new(product)))
+            }
             (family, Matrix::Dense { .. }) => Err(refused(
                 &form.sparse,
                 format!("is dense, which kernels of family {family} do not read"),
@@ -234,15 +258,7 @@ impl Launch {
 
     /// The row of the table.
     pub(crate) fn row(&self) -> &'static Row {
-        match self {
-            Launch::Gather(launch) => launch.row(),
-            Launch::Batched(launch) => launch.row(),
-            Launch::Panels(launch) => launch.row(),
-            Launch::TwoOfFour(launch) => launch.row(),
-            Launch::Bitmaps(launch) => launch.row(),
-            Launch::Vectors(launch) => launch.row(),
-            Launch::Staged(launch) => launch.row(),
-        }
+        each!(self, launch => launch.row())
     }
 
     /// Is this the pattern that the work list was made for?
@@ -255,47 +271,35 @@ impl Launch {
             Launch::Bitmaps(launch) => launch.fits(runs, columns),
             Launch::Vectors(launch) => launch.fits(runs, columns),
             Launch::Staged(launch) => launch.fits(runs, columns),
+            // It has no pattern.
+            Launch::Dense(_) => false,
         }
     }
 
     /// A dense A must be laid out as planned.
     pub(crate) fn check_leading(&self, name: &str, leading: usize) -> Result<()> {
-        match self {
-            Launch::Panels(launch) if launch.leading() != leading => Err(refused(
-                name,
-                format!(
-                    "rows are {leading} elements apart, planned with {}",
-                    launch.leading()
-                ),
-            )),
-            _ => Ok(()),
+        let planned = match self {
+            Launch::Panels(launch) => launch.leading(),
+            Launch::Dense(launch) => launch.leading(),
+            _ => return Ok(()),
+        };
+        if planned == leading {
+            return Ok(());
         }
+        Err(refused(
+            name,
+            format!("rows are {leading} elements apart, planned with {planned}"),
+        ))
     }
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Launch::Gather(launch) => launch.bytes(),
-            Launch::Batched(launch) => launch.bytes(),
-            Launch::Panels(launch) => launch.bytes(),
-            Launch::TwoOfFour(launch) => launch.bytes(),
-            Launch::Bitmaps(launch) => launch.bytes(),
-            Launch::Vectors(launch) => launch.bytes(),
-            Launch::Staged(launch) => launch.bytes(),
-        }
+        each!(self, launch => launch.bytes())
     }
 
     /// What `explain` says of the geometry.
     pub(crate) fn describe(&self) -> String {
-        match self {
-            Launch::Gather(launch) => launch.describe(),
-            Launch::Batched(launch) => launch.describe(),
-            Launch::Panels(launch) => launch.describe(),
-            Launch::TwoOfFour(launch) => launch.describe(),
-            Launch::Bitmaps(launch) => launch.describe(),
-            Launch::Vectors(launch) => launch.describe(),
-            Launch::Staged(launch) => launch.describe(),
-        }
+        each!(self, launch => launch.describe())
     }
 
     /// Queues the kernel.
@@ -304,17 +308,7 @@ impl Launch {
     /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
     pub(crate) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Launch::Gather(launch) => launch.run(raw, stream),
-                Launch::Batched(launch) => launch.run(raw, stream),
-                Launch::Panels(launch) => launch.run(raw, stream),
-                Launch::TwoOfFour(launch) => launch.run(raw, stream),
-                Launch::Bitmaps(launch) => launch.run(raw, stream),
-                Launch::Vectors(launch) => launch.run(raw, stream),
-                Launch::Staged(launch) => launch.run(raw, stream),
-            }
-        }
+        unsafe { each!(self, launch => launch.run(raw, stream)) }
     }
 }
 

@@ -47,6 +47,13 @@ pub const fn swizzle(row: u32, chunk: u32, row_bytes: u32) -> u32 {
     row * row_bytes + (chunk ^ (row & 7)) * 16
 }
 
+/// Which of 32 columns of B is row `row` of 32 of a product turned over (`dense` family, TF32). The lanes of a fragment
+/// then read 32 different banks of a piece of 32 columns that lies swizzled over its rows.
+pub const fn turned_column(row: u32) -> u32 {
+    let (warp, half, g) = (row / 16, row / 8 % 2, row % 8);
+    g / 4 * 16 + warp * 8 + half * 4 + g % 4
+}
+
 /// Descriptor of a `wgmma` operand at shared address `at`. `row_bytes` (32, 64 or 128) is the length of the rows that
 /// lie one after another, swizzled over as many bytes; `between` the bytes from one group of `row_bytes` along
 /// the contiguous axis to the next, which only operands contiguous along m or n have.
@@ -132,6 +139,30 @@ mod tests {
             let word = metadata_of(lane, 0x2222_1111, 0x4444_3333);
             let wanted = [0x3333_1111, 0x4444_2222];
             assert_eq!(word, wanted[metadata(lane, 0).1 as usize]);
+        }
+    }
+
+    /// Every column once, and a load of a fragment from every bank once.
+    #[test]
+    fn turned_columns_meet_in_no_bank() {
+        let all: BTreeSet<u32> = (0..32).map(turned_column).collect();
+        assert_eq!(all, (0..32).collect());
+        for (warp, r) in [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+            (0, 3),
+            (1, 0),
+            (1, 1),
+            (1, 2),
+            (1, 3),
+        ] {
+            let bank = |lane| {
+                let (g, k) = a_k8(lane, r);
+                let column = turned_column(warp * 16 + g);
+                (swizzle(k, column / 4, 128) / 4 + column % 4) % 32
+            };
+            assert_eq!((0..32).map(bank).collect::<BTreeSet<_>>().len(), 32);
         }
     }
 

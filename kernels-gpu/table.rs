@@ -200,6 +200,48 @@ macro_rules! for_each_kernel {
                 wgmma_bf16_16x16_left_n256: Block, Bf16, Panel<16, 16, 4, { IN_REGISTERS | ON_THE_LEFT }>;
                 wgmma_bf16_16x16t_left_n256: Block, Bf16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
             }
+            dense "dense" DenseParams sm_90a Product {
+                dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;
+                dense_f16_64x64_k2: Direct, F16, DenseTile<1, 1, 2>;
+                dense_f16_64x64_k4: Direct, F16, DenseTile<1, 1, 4>;
+                dense_f16_64x64_k8: Direct, F16, DenseTile<1, 1, 8>;
+                dense_f16_128x64: Direct, F16, DenseTile<2, 1, 1>;
+                dense_f16_128x64_k2: Direct, F16, DenseTile<2, 1, 2>;
+                dense_f16_128x64_k4: Direct, F16, DenseTile<2, 1, 4>;
+                dense_f16_64x128_k2: Direct, F16, DenseTile<1, 2, 2>;
+                dense_f16_64x128_k4: Direct, F16, DenseTile<1, 2, 4>;
+                dense_f16_128x128: Direct, F16, DenseTile<2, 2, 1>;
+                dense_f16_128x128_k2: Direct, F16, DenseTile<2, 2, 2>;
+                dense_f16_128x128_k4: Direct, F16, DenseTile<2, 2, 4>;
+                dense_f16_128x256: Direct, F16, DenseTile<2, 4, 1>;
+                dense_f16_128x256_k2: Direct, F16, DenseTile<2, 4, 2>;
+                dense_f16_128x256_k4: Direct, F16, DenseTile<2, 4, 4>;
+                dense_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1>;
+                dense_bf16_64x64_k2: Direct, Bf16, DenseTile<1, 1, 2>;
+                dense_bf16_64x64_k4: Direct, Bf16, DenseTile<1, 1, 4>;
+                dense_bf16_64x64_k8: Direct, Bf16, DenseTile<1, 1, 8>;
+                dense_bf16_128x64: Direct, Bf16, DenseTile<2, 1, 1>;
+                dense_bf16_128x64_k2: Direct, Bf16, DenseTile<2, 1, 2>;
+                dense_bf16_128x64_k4: Direct, Bf16, DenseTile<2, 1, 4>;
+                dense_bf16_64x128_k2: Direct, Bf16, DenseTile<1, 2, 2>;
+                dense_bf16_64x128_k4: Direct, Bf16, DenseTile<1, 2, 4>;
+                dense_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1>;
+                dense_bf16_128x128_k2: Direct, Bf16, DenseTile<2, 2, 2>;
+                dense_bf16_128x128_k4: Direct, Bf16, DenseTile<2, 2, 4>;
+                dense_bf16_128x256: Direct, Bf16, DenseTile<2, 4, 1>;
+                dense_bf16_128x256_k2: Direct, Bf16, DenseTile<2, 4, 2>;
+                dense_bf16_128x256_k4: Direct, Bf16, DenseTile<2, 4, 4>;
+                dense_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4>;
+                dense_tf32_64x64_k2: Direct, Tf32, DenseTile<1, 1, 2, 4>;
+                dense_tf32_64x64_k4: Direct, Tf32, DenseTile<1, 1, 4, 4>;
+                dense_tf32_64x64_k8: Direct, Tf32, DenseTile<1, 1, 8, 4>;
+                dense_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4>;
+                dense_tf32_128x64_k2: Direct, Tf32, DenseTile<1, 2, 2, 4>;
+                dense_tf32_128x64_k4: Direct, Tf32, DenseTile<1, 2, 4, 4>;
+                dense_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4>;
+                dense_tf32_128x128_k2: Direct, Tf32, DenseTile<2, 2, 2, 4>;
+                dense_tf32_128x128_k4: Direct, Tf32, DenseTile<2, 2, 4, 4>;
+            }
             sampled "sampled" SampledParams sm_90a Sampled {
                 sampled_f16_64: Block, F16, Sampled<64, BOTH_ROWS>;
                 sampled_f16_64t: Block, F16, Sampled<64, BOTH_COLUMNS>;

@@ -10,6 +10,7 @@ mod bundles;
 mod cases;
 mod convert;
 mod dense;
+mod dense_rows;
 mod driver;
 mod entries;
 mod files;

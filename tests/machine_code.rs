@@ -57,7 +57,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
-        "wgmma" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention" => {
+        "wgmma" | "dense" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention" => {
             hopper >= 4 && ampere + sparse == 0
         }
         "block" | "vectors" | "vectors_narrow" => hopper + sparse == 0 && ampere > 0,

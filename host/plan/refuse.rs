@@ -62,7 +62,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
                 return Some(reason);
             }
         }
-        None if !has_strips(row) => {
+        None if !has_strips(row) && row.walk != WalkKind::Direct => {
             return Some("walks a sparse A, which is dense here".into());
         }
         None => {}
@@ -138,9 +138,11 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let (what, alignment) = match row.walk {
-        WalkKind::Block | WalkKind::Nm | WalkKind::Bitmap | WalkKind::SlicedEll => {
-            ("rows of B", problem.b_alignment)
-        }
+        WalkKind::Block
+        | WalkKind::Nm
+        | WalkKind::Bitmap
+        | WalkKind::SlicedEll
+        | WalkKind::Direct => ("rows of B", problem.b_alignment),
         WalkKind::Vector if row.operation == Operation::Narrow => {
             ("rows of B", problem.b_alignment)
         }

@@ -69,6 +69,19 @@ pub trait Elem: ElemInfo {
         }
     }
 
+    /// One element that the launch ahead may have written, zero where `ok` is false.
+    #[inline(always)]
+    fn load_fresh(addr: u64, ok: bool) -> Raw {
+        match Self::BYTES {
+            8 => {
+                let [a, b] = global::load_v2_fresh(addr, ok);
+                [a, b, 0, 0]
+            }
+            4 => [global::load_b32_fresh(addr, ok), 0, 0, 0],
+            _ => [global::load_b16_fresh(addr, ok), 0, 0, 0],
+        }
+    }
+
     /// Stores `V` elements.
     #[inline(always)]
     fn store<const V: usize>(addr: u64, values: &[Self::Acc; V]) {

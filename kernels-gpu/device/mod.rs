@@ -35,6 +35,8 @@ mod bitmap;
 mod block;
 #[cfg(any(family = "convert", family = "entries", not(target_arch = "nvptx64")))]
 mod convert;
+#[cfg(any(family = "dense", not(target_arch = "nvptx64")))]
+mod dense;
 mod elem;
 #[cfg(any(family = "entries", not(target_arch = "nvptx64")))]
 mod entries;
@@ -87,6 +89,7 @@ mod vectors_narrow;
 mod walk;
 #[cfg(any(
     family = "attention",
+    family = "dense",
     family = "wgmma",
     family = "narrow",
     family = "sampled",

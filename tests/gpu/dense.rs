@@ -10,8 +10,14 @@ fn integer(i: usize) -> f64 {
     (i * 7919 % 7) as f64 - 3.0
 }
 
-fn check<T: Scalar>(context: &Context, [m, k, n]: [usize; 3], (a_text, b_text): (&str, &str)) {
-    let what = (std::any::type_name::<T>(), m, k, n, a_text, b_text);
+fn check<T: Scalar>(
+    context: &Context,
+    [m, k, n]: [usize; 3],
+    (a_text, b_text): (&str, &str),
+    options: &Options,
+) {
+    let variant = options.variant.as_deref();
+    let what = (std::any::type_name::<T>(), m, k, n, a_text, b_text, variant);
     let (by_k, by_n) = (a_text == "A[k,m]", b_text == "B[n,k]");
     let value = |i: usize| T::from_f64(integer(i));
     let a = Dense::from_fn(vec![m, k], |i| value(i[0] * k + i[1])).unwrap();
@@ -47,7 +53,7 @@ fn check<T: Scalar>(context: &Context, [m, k, n]: [usize; 3], (a_text, b_text): 
     let mut planned = operands();
     planned.push(("C", (&c).into()));
     let text = format!("C[m,n] = relu({a_text} * {b_text} + bias[n])");
-    let plan = context.plan(&text, &planned, &Options::default()).unwrap();
+    let plan = context.plan(&text, &planned, options).unwrap();
     let stream = context.stream().unwrap();
     plan.run(&operands(), &mut c, &stream).unwrap();
     stream.synchronize().unwrap();
@@ -130,8 +136,8 @@ fn dense_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for shape in SHAPES {
         for texts in ORDERS {
-            check::<f16>(&gpu, shape, texts);
-            check::<bf16>(&gpu, shape, texts);
+            check::<f16>(&gpu, shape, texts, &Options::default());
+            check::<bf16>(&gpu, shape, texts, &Options::default());
         }
     }
 }
@@ -140,7 +146,7 @@ fn dense_products_on_the_gpu() {
 fn dense_products_on_the_cpu() {
     for shape in SHAPES {
         for texts in ORDERS.into_iter().chain([("A[k,m]", "B[n,k]")]) {
-            check::<f32>(&Context::cpu(), shape, texts);
+            check::<f32>(&Context::cpu(), shape, texts, &Options::default());
         }
     }
 }

@@ -9,9 +9,14 @@ use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream, Tensor};
 
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones, other
-/// orders of axes their own expressions.
+/// orders of axes their own expressions; a dense A has none.
 pub fn takes_any(row: &Row) -> bool {
-    let own = [WalkKind::Nm, WalkKind::Permuted, WalkKind::Bitmap];
+    let own = [
+        WalkKind::Nm,
+        WalkKind::Permuted,
+        WalkKind::Bitmap,
+        WalkKind::Direct,
+    ];
     row.is_plain() && !own.contains(&row.walk) && in_family(row)
 }
 

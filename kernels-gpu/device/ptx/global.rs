@@ -66,6 +66,8 @@ load_one! {
     load_own_b16 = "ld.global.u16" (nostack);
     /// 4 bytes that other thread blocks may have written in this launch: past L1.
     load_b32_fresh = "ld.global.cg.u32" (nostack);
+    /// 2 bytes that other thread blocks, or the launch ahead, may have written: past L1; in the low half.
+    load_b16_fresh = "ld.global.cg.u16" (nostack);
 }
 
 load_two! {

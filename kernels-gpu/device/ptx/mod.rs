@@ -10,6 +10,7 @@
 pub mod barrier;
 pub mod bits;
 pub mod bulk;
+pub mod cluster;
 pub mod copy;
 pub mod global;
 pub mod grid;

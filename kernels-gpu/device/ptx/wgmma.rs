@@ -196,6 +196,24 @@ impl<const C: usize> Acc<C> {
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k32.f32.e5m2.e5m2 {{",
         "}}, {a}, {b}, p, 1, 1; }}"
     }
+    /// TF32, 8 deep, A in registers: the fragments of `m16n8k8` of each warp's 16 rows. Of B the bits below its 10 of
+    /// mantissa are cut off.
+    #[inline(always)]
+    pub fn mma_tf32_registers(&mut self, a: [u32; 4], b: u64) {
+        let d = &mut self.0;
+        match C {
+            1 => tied!(d [0] "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {{"
+                "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, 1, 1, 1;",
+                a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3], b = in(reg64) b),
+            2 => tied!(d [0 1] "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {{"
+                "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, 1, 1, 1;",
+                a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3], b = in(reg64) b),
+            _ => tied!(d [0 1 2 3] "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {{"
+                "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, 1, 1, 1;",
+                a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3], b = in(reg64) b),
+        }
+    }
+
     mma_k_major! {
         /// TF32, 8 deep; the bits below its 10 of mantissa are cut off.
         mma_tf32,

@@ -1,0 +1,67 @@
+//! The dense family: tiles, and their parts along k, dealt over the multiprocessors.
+
+use einsparse_kernels::abi::PANEL_BYTES;
+use einsparse_kernels::table::Row;
+
+use super::{Cost, LAUNCH_US, Machine, Work};
+
+/// From the start of a thread block to its first stage, at whose end others may follow it.
+const FIRST_US: f64 = 1.9;
+/// Sending 64 x 64 elements of C.
+const SEND_US: f64 = 0.3;
+/// Joining the sums of a cluster, and those of 64 x 64 elements.
+const JOIN_US: f64 = 0.6;
+const JOIN_TILE_US: f64 = 0.1;
+/// What copies of whole tiles reach beside the gathers that L2's rate is counted in.
+const TILES_L2: f64 = 1.5;
+
+/// Multiprocessors that clusters of so many find room on: they keep to a part of the GPU, the ends of which are left over.
+fn reach(parts: u32, sms: f64) -> f64 {
+    let share = match parts {
+        1 | 2 => 1.0,
+        4 => 0.93,
+        _ => 0.86,
+    };
+    let parts = f64::from(parts);
+    (sms * share / parts).floor().max(1.0) * parts
+}
+
+/// Thread blocks take turns; each copies its stages and multiplies them, which overlaps, between a beginning and an end, which
+/// do not.
+pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
+    let (cut, depth) = (f64::from(row.parts), f64::from(row.block.1));
+    let tiles = (work.m as f64 / rows).ceil() * (work.n as f64 / columns).ceil();
+    let slots = reach(row.parts, f64::from(machine.multiprocessors));
+    let stages = ((work.k as f64 / depth).ceil() / cut).ceil();
+    // Two thread blocks of a multiprocessor share its rates, and hide each other's beginnings.
+    let load = (tiles * cut / slots).max(1.0);
+    let load = if load < 3.0 { load.ceil() } else { load };
+    let turns = (tiles * cut / (slots * f64::from(row.min_blocks)))
+        .ceil()
+        .max(1.0);
+    let speed = machine.l2 / Machine::H200.l2;
+    let sms = f64::from(machine.multiprocessors);
+    let stage_bytes = (rows + columns) * PANEL_BYTES as f64;
+    let rate = machine.wgmma * if row.dtype.bytes() == 4 { 0.5 } else { 1.0 };
+    let gather_us = load * stages * stage_bytes / (TILES_L2 * machine.l2 / sms) * 1e6;
+    let compute_us = load * stages * 2.0 * rows * columns * depth / (rate / sms) * 1e6;
+    let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;
+    let area = rows * columns / 4096.0;
+    let join_us = if row.parts > 1 {
+        JOIN_US + JOIN_TILE_US * area
+    } else {
+        0.0
+    };
+    let ends_us = FIRST_US * turns + SEND_US * area * load + join_us;
+    let latency_us = ends_us / speed;
+    let cubes = [hbm_us, gather_us, compute_us].map(|t| t.powi(3));
+    let us = LAUNCH_US + latency_us + cubes.iter().sum::<f64>().cbrt();
+    Cost {
+        us,
+        hbm_us,
+        gather_us,
+        compute_us,
+        latency_us,
+    }
+}

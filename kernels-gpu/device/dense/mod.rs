@@ -1,0 +1,235 @@
+//! A dense product of matrices that do not fill the GPU with large tiles: a thread block for a part of a tile along k, one
+//! warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is made, and
+//! the sums of a tile's parts meet in shared memory (`out`).
+
+mod elem;
+mod lines;
+mod out;
+
+use super::gpu;
+use super::ptx::wgmma::{self, Acc};
+use super::ptx::{barrier, bulk, cluster, copy, grid, matrix, warp};
+use crate::abi::*;
+use elem::DenseElem;
+
+/// The body, generic over the element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry, its
+    /// cluster included.
+    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64);
+}
+
+/// No stage is waiting to be freed.
+const NONE: u32 = u32::MAX;
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
+    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    /// Barrier that says: the stage has arrived.
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + slot * 8
+    }
+
+    /// Barrier that says: the stage may be overwritten.
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + Self::STAGES as u32 * 8
+    }
+
+    /// First byte of the stage: the warpgroups' own slabs, then those that all multiply them with.
+    #[inline(always)]
+    fn stage(slot: u32) -> u32 {
+        copy::arena() + slot * Self::STAGE as u32
+    }
+
+    /// First row and column of this thread block's tile.
+    #[inline(always)]
+    fn corner() -> [u32; 2] {
+        let across = if CUT == 1 {
+            gpu::block_x()
+        } else {
+            cluster::x()
+        };
+        [gpu::block_y() * Self::ROWS as u32, across * Self::COLUMNS]
+    }
+
+    /// This thread block's first stage, and how many it has.
+    #[inline(always)]
+    fn part(p: &DenseParams) -> [u32; 2] {
+        if CUT == 1 {
+            return [0, p.stages];
+        }
+        let cut = CUT as u32;
+        let from = |rank: u32| p.stages / cut * rank + p.stages % cut * rank / cut;
+        let rank = cluster::rank();
+        [from(rank), from(rank + 1) - from(rank)]
+    }
+
+    /// The next stage of the ring and its parity.
+    #[inline(always)]
+    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
+        if slot + 1 == Self::STAGES as u32 {
+            (0, parity ^ 1)
+        } else {
+            (slot + 1, parity)
+        }
+    }
+
+    /// Makes the barriers and fetches the tensor maps; one thread.
+    #[inline(always)]
+    fn set_up(at: u64) {
+        bulk::prefetch_map(at);
+        bulk::prefetch_map(at + 128);
+        let mut slot = 0;
+        while slot < Self::STAGES as u32 {
+            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::empty(slot), Self::WARPS as u32);
+            slot += 1;
+        }
+        barrier::init_fence();
+    }
+
+    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first.
+    #[inline(always)]
+    fn start(at: u64, first: u32, from: u32, to: u32, ring: (u32, u32)) {
+        let [top, left] = Self::corner();
+        let mut ring = ring;
+        let mut s = from;
+        while s < to {
+            let (slot, k) = (ring.0, (first + s) * Self::DEPTH as u32);
+            let (stage, full) = (Self::stage(slot), Self::full(slot));
+            barrier::wait(Self::empty(slot), ring.1);
+            barrier::arrive_expect(full, Self::STAGE as u32);
+            let panel = stage + (GROUPS * SLAB) as u32;
+            let (a, b) = if Self::TURNED {
+                (panel, stage)
+            } else {
+                (stage, panel)
+            };
+            bulk::load(a, at, k, top, full);
+            // B in pieces of 128 bytes across.
+            let wide = Self::ACROSS as u32;
+            unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
+                let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
+                bulk::load(to, at + 128, left + wide * c as u32, k, full);
+            });
+            ring = Self::next(ring);
+            s += 1;
+        }
+    }
+
+    /// The warp that copies. One lane makes the barriers and starts as many stages as fit before the others know.
+    #[inline(always)]
+    fn produce(p: &DenseParams, at: u64) {
+        let first = gpu::thread() % 32 == 0;
+        let [from, count] = Self::part(p);
+        let most = Self::STAGES as u32;
+        let ahead = if count < most { count } else { most };
+        if first {
+            Self::set_up(at);
+            grid::wait_for_previous();
+            // A ring that starts empty: the first wait for a free stage passes.
+            Self::start(at, from, 0, ahead, (0, 1));
+        }
+        warp::sync_lanes(u32::MAX);
+        Self::all_ready();
+        if first {
+            Self::start(at, from, ahead, count, (0, 0));
+        }
+        warp::sync_lanes(u32::MAX);
+    }
+
+    /// The barriers are made: in this thread block for all that follows, in the cluster for what is sent across.
+    #[inline(always)]
+    fn all_ready() {
+        if CUT > 1 && !Self::OVER_STAGES {
+            cluster::arrive();
+        }
+        gpu::sync_threads();
+    }
+
+    /// A warpgroup's 64 rows, summed over this thread block's part of k.
+    #[inline(always)]
+    fn multiply<E: DenseElem>(p: &DenseParams) -> Acc<CHUNKS> {
+        let half = gpu::thread() / 128;
+        let [_, count] = Self::part(p);
+        let mut acc = Acc::<CHUNKS>::zero();
+        let mut ring = (0, 0);
+        let mut held = NONE;
+        let mut s = 0;
+        while s < count {
+            let slot = ring.0;
+            barrier::wait(Self::full(slot), ring.1);
+            let slab = Self::stage(slot) + half * SLAB as u32;
+            let panel = Self::stage(slot) + (GROUPS * SLAB) as u32;
+            if Self::TURNED {
+                Self::round(panel);
+            }
+            E::stage(&mut acc, slab, panel);
+            wgmma::commit();
+            if Self::TURNED {
+                // Its registers are read until then. The other warpgroup keeps the Tensor Cores busy.
+                acc.wait::<0>();
+                Self::free(slot);
+            } else {
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+            }
+            ring = Self::next(ring);
+            s += 1;
+        }
+        acc.wait::<0>();
+        acc
+    }
+
+    /// Rounds A to TF32 where it lies, all warpgroups together: `wgmma` would cut the bits off.
+    #[inline(always)]
+    fn round(panel: u32) {
+        let threads = Self::WARPS as u32 * 32;
+        let place = panel + gpu::thread_again() * 16;
+        let mut i = 0;
+        while i < (CHUNKS * SLAB) as u32 / (threads * 16) {
+            let at = place + i * threads * 16;
+            let four = copy::load_shared_v4(at).map(matrix::round_tf32);
+            copy::store_shared_v4(at, four);
+            i += 1;
+        }
+        barrier::fence_copies();
+        barrier::sync_named(1, threads);
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        if slot == NONE {
+            return;
+        }
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if gpu::thread_again() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Body
+    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
+        grid::let_next_start();
+        if gpu::thread() >= Self::WARPS as u32 * 32 {
+            Self::produce(p, at);
+            Self::stand_by();
+        } else {
+            Self::all_ready();
+            let acc = Self::multiply::<E>(p);
+            // Without a stage nothing was waited for.
+            grid::wait_for_previous();
+            Self::leave::<E>(p, &acc);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Sums on their way out: joined over the cluster, finished, and stored as lines.
+//!
+//! A thread block of a cluster finishes as many atoms (16 rows x 8 columns) as any other. Each sends its sums of an atom, as
+//! they lie in registers, to the one that finishes it, which adds them in the order of the parts: the same bits every time.
+
+use super::DenseTile;
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::epilogue::{Output, scale};
+use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{cluster, copy};
+use crate::frag;
+
+/// An atom's four accumulators of a lane.
+type Four = [f32; 4];
+
+/// The neighbouring atoms that a thread finishes, by fours.
+pub(super) type Own = [[Four; 4]; 8];
+
+impl DenseParams {
+    /// Where results go.
+    #[inline(always)]
+    fn output(&self) -> Output {
+        Output {
+            c: self.c,
+            bias: self.bias,
+            alpha: self.alpha,
+            ldc_bytes: self.ldc_bytes,
+            n: self.n,
+            flags: self.flags,
+            gate: 0,
+            gate_bytes: 0,
+        }
+    }
+}
+
+/// Where a thread's first atom lies in C, and the lane's first accumulator in it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub row: u32,
+    pub column: u32,
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
+    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    /// Atoms that a thread finishes.
+    const OWN: usize = Self::ATOMS / CUT;
+    /// Fours of them, and how many of each four there are.
+    pub(super) const FOURS: usize = Self::OWN.div_ceil(4);
+    pub(super) const OF_FOUR: usize = if Self::OWN < 4 { Self::OWN } else { 4 };
+
+    /// What the copying warp does while sums are sent: the cluster's barriers are those of all threads.
+    #[inline(always)]
+    pub(super) fn stand_by() {
+        if CUT > 1 {
+            if Self::OVER_STAGES {
+                cluster::arrive();
+            }
+            cluster::wait();
+            cluster::arrive();
+            cluster::wait();
+        }
+    }
+
+    /// Finishes the sums of a warpgroup and stores them, or those that the cluster leaves to this thread block.
+    #[inline(always)]
+    pub(super) fn leave<E: Elem<Acc = f32>>(p: &DenseParams, acc: &Acc<CHUNKS>) {
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32);
+        let mut own: Own = [[[0.0; 4]; 4]; 8];
+        let place = if CUT == 1 {
+            unroll!(q < Self::FOURS, {
+                own[q] = [0, 1, 2, 3].map(|g| four(acc, q * 4 + g));
+            });
+            Self::place(lane, warp, 0)
+        } else {
+            Self::send(acc, lane, warp);
+            cluster::arrive();
+            cluster::wait();
+            // Of all atoms of the tile, warp by warp: this warp's first.
+            let mine = warp * Self::OWN as u32;
+            let first = cluster::rank() * Self::SHARE as u32 + mine;
+            let from = Self::sums() + mine * Self::ATOM as u32 + lane * 16;
+            Self::join(from, &mut own);
+            Self::place(lane, first / Self::ATOMS as u32, first % Self::ATOMS as u32)
+        };
+        let o = p.output();
+        let changed = o.flags & (FLAG_BIAS_ROWS | FLAG_BIAS_COLUMNS | FLAG_RELU | FLAG_GELU) != 0;
+        // Apart from each other: code that is only jumped over still has to be fetched.
+        let alpha = scale::<E>(o, p.stages);
+        if changed || alpha != 1.0 {
+            Self::change::<E>(o, p.m, place, alpha, &mut own);
+        }
+        if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+            Self::store_lines::<E>(o, p.m, place, &own);
+        } else {
+            Self::store_elements::<E>(o, p.m, place, &own);
+        }
+    }
+
+    /// Place of atom `atom` of the 16 rows (turned over, columns) of a warp.
+    #[inline(always)]
+    fn place(lane: u32, warp: u32, atom: u32) -> Place {
+        let [top, left] = Self::corner();
+        let (own, pair) = frag::accumulator(lane, 0);
+        if Self::TURNED {
+            let across = warp / 2 * 32 + frag::turned_column(warp % 2 * 16 + own);
+            return Place {
+                row: top + atom * 8 + pair,
+                column: left + across,
+            };
+        }
+        Place {
+            row: top + warp * 16 + own,
+            column: left + atom * 8 + pair,
+        }
+    }
+
+    /// Shared memory for the sums.
+    #[inline(always)]
+    fn sums() -> u32 {
+        copy::arena() + Self::SUMS as u32
+    }
+
+    /// Sends this warp's atoms to those who finish them.
+    #[inline(always)]
+    fn send(acc: &Acc<CHUNKS>, lane: u32, warp: u32) {
+        // The other thread blocks run, and have read their stages where these make room.
+        if Self::OVER_STAGES {
+            cluster::arrive();
+        }
+        cluster::wait();
+        let slot = cluster::rank() * Self::SHARE as u32;
+        let run = if Self::SHARE < Self::ATOMS {
+            Self::SHARE
+        } else {
+            Self::ATOMS
+        };
+        let mut to = 0;
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 8, {
+                let atom = c * 8 + j;
+                if atom % run == 0 {
+                    let index = warp * Self::ATOMS as u32 + atom as u32;
+                    let (rank, within) = (index / Self::SHARE as u32, index % Self::SHARE as u32);
+                    let at = Self::sums() + (slot + within) * Self::ATOM as u32 + lane * 16;
+                    to = cluster::place(at, rank);
+                }
+                let offset = (atom % run * Self::ATOM) as u32;
+                cluster::store_v4(to + offset, four(acc, atom).map(f32::to_bits));
+            });
+        });
+    }
+
+    /// A thread's atoms summed over the parts, in their order.
+    #[inline(always)]
+    fn join(from: u32, own: &mut Own) {
+        unroll!(q < Self::FOURS, {
+            unroll!(part < CUT, {
+                unroll!(g < Self::OF_FOUR, most 4, {
+                    let atom = part * Self::SHARE + q * 4 + g;
+                    let at = from + (atom * Self::ATOM) as u32;
+                    let of_part = copy::load_shared_v4(at).map(f32::from_bits);
+                    unroll!(i < 4, {
+                        own[q][g][i] = if part == 0 {
+                            of_part[i]
+                        } else {
+                            own[q][g][i] + of_part[i]
+                        };
+                    });
+                });
+            });
+        });
+    }
+
+    /// Element `i` of an atom: its row and column.
+    #[inline(always)]
+    fn element(place: Place, atom: usize, i: usize) -> [u32; 2] {
+        let Place { row, column } = place;
+        let (along, pair) = ((atom * 8) as u32 + i as u32 % 2, i as u32 / 2);
+        if Self::TURNED {
+            [row + along, column + pair * TURNED_BETWEEN]
+        } else {
+            [row + pair * 8, column + along]
+        }
+    }
+
+    /// Scalar, bias and activation.
+    #[inline(always)]
+    fn change<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, alpha: f32, own: &mut Own) {
+        let [ones, others] = if Self::TURNED {
+            [FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS]
+        } else {
+            [FLAG_BIAS_ROWS, FLAG_BIAS_COLUMNS]
+        };
+        // The launch ahead may have written it.
+        let bias = |flag: u32, [row, column]: [u32; 2]| {
+            let (at, end) = if flag == FLAG_BIAS_ROWS {
+                (row, m)
+            } else {
+                (column, o.n)
+            };
+            let from = o.bias + at as u64 * E::BYTES as u64;
+            E::get(&E::load_fresh(from, o.flags & flag != 0 && at < end), 0)
+        };
+        // Two of a lane's accumulators share a row, and all their rows (columns, turned over) are two.
+        let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));
+        unroll!(q < Self::FOURS, {
+            unroll!(g < Self::OF_FOUR, most 4, {
+                let moving = [0, 1].map(|i| bias(others, Self::element(place, q * 4 + g, i)));
+                unroll!(i < 4, {
+                    let mut x = E::fma(alpha, own[q][g][i], fixed[i / 2] + moving[i % 2]);
+                    if o.flags & FLAG_RELU != 0 {
+                        x = E::relu(x);
+                    } else if o.flags & FLAG_GELU != 0 {
+                        x = E::gelu(x);
+                    }
+                    own[q][g][i] = x;
+                });
+            });
+        });
+    }
+
+    /// Element by element, where C's rows begin anywhere, or onto what C holds.
+    #[inline(always)]
+    fn store_elements<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
+        unroll!(q < Self::FOURS, {
+            unroll!(g < Self::OF_FOUR, most 4, {
+                unroll!(i < 4, {
+                    let [row, column] = Self::element(place, q * 4 + g, i);
+                    let line = o.c + row as u64 * o.ldc_bytes as u64;
+                    let at = line + column as u64 * E::BYTES as u64;
+                    let inside = row < m && column < o.n;
+                    let old = E::load_fresh(at, inside && o.flags & FLAG_ACCUMULATE != 0);
+                    if inside {
+                        E::store::<1>(at, &[own[q][g][i] + E::get(&old, 0)]);
+                    }
+                });
+            });
+        });
+    }
+}
+
+/// Columns between the two that a lane has of a row of a tile that was computed turned over.
+pub(super) const TURNED_BETWEEN: u32 = 4;
+
+/// The accumulators of an atom.
+#[inline(always)]
+fn four<const CHUNKS: usize>(acc: &Acc<CHUNKS>, atom: usize) -> Four {
+    let (c, j) = (atom / 8 % CHUNKS, atom % 8);
+    [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i])
+}

@@ -1,0 +1,247 @@
+//! Every row of the family `dense`, forced by name: tile edges, parts of k without stages, every expression, C at any address.
+
+use crate::support::{Expression, GUARD, Problem, Rng, assert_matrix, gpu, small, spread};
+use einsparse::formats::{CsrPattern, Dense, bf16, f16};
+use einsparse::registry::{Dtype, Row, Scalar, products};
+use einsparse::{Context, Operand, Options, Precision, Tensor};
+
+/// (m, k, n): nothing, one, edges of tiles, more stages than a ring holds.
+const SHAPES: [[usize; 3]; 12] = [
+    [0, 8, 8],
+    [5, 0, 16],
+    [1, 1, 1],
+    [3, 7, 8],
+    [63, 64, 64],
+    [64, 65, 72],
+    [65, 147, 136],
+    [128, 512, 128],
+    [129, 576, 257],
+    [200, 129, 264],
+    [257, 1000, 40],
+    [70, 4700, 24],
+];
+
+fn rows(dtype: Dtype) -> Vec<&'static Row> {
+    products()
+        .filter(|row| row.family == "dense" && row.dtype == dtype)
+        .collect()
+}
+
+fn pattern(m: usize, k: usize, seed: u64) -> CsrPattern {
+    let mut rng = Rng(seed);
+    let lens: Vec<usize> = (0..m).map(|_| rng.word() as usize % (k + 1)).collect();
+    spread(&lens, k)
+}
+
+struct Uploaded<'a, T> {
+    context: &'a Context,
+    problem: &'a Problem<T>,
+    a: Tensor<T>,
+    b: Tensor<T>,
+    biases: [Tensor<T>; 2],
+    n: usize,
+}
+
+impl<T: Scalar> Uploaded<'_, T> {
+    fn check(&self, row: &Row, x: &Expression, leading: usize) {
+        let (problem, n) = (self.problem, self.n);
+        let extents = [problem.m(), problem.k(), n];
+        let what = (row.name, extents, leading, x.text());
+        let guard = T::from_f64(GUARD);
+        let start = problem.start(x, n);
+        let mut c = self.context.upload_strided(&start, leading, guard).unwrap();
+        let operands = || {
+            let mut all = vec![("A", Operand::from(&self.a)), ("B", (&self.b).into())];
+            x.operands(&mut all, self.biases.each_ref());
+            all
+        };
+        let mut planned = operands();
+        planned.push(("C", (&c).into()));
+        let options = Options {
+            precision: if row.dtype == Dtype::Tf32 {
+                Precision::Tf32
+            } else {
+                Precision::Full
+            },
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let plan = self.context.plan(&x.text(), &planned, &options);
+        let plan = plan.unwrap_or_else(|e| panic!("{what:?}: {e}"));
+        assert_eq!(plan.variant(), row.name, "{what:?}");
+        let stream = self.context.stream().unwrap();
+        plan.run(&operands(), &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let found = c.to_storage().unwrap();
+        assert_matrix(&what, &found, (extents[0], n, leading), |r, j| {
+            problem.expected(x, r, j)
+        });
+    }
+}
+
+fn every_row<T: Scalar>(dtype: Dtype) {
+    let Some(gpu) = gpu() else { return };
+    let expressions = Expression::all();
+    let nan = T::from_f64(f64::NAN);
+    let mut turn = 0;
+    for (i, [m, k, n]) in SHAPES.into_iter().enumerate() {
+        if small() && m * k * n > 4_000_000 {
+            continue;
+        }
+        let problem = Problem::<T>::integers(pattern(m, k, i as u64 + 3), 7, n);
+        let a: Dense<T> = problem.sparse("csr").to_dense().unwrap();
+        let apart = |width: usize| width.next_multiple_of(8) + 8;
+        let strided = |d: &Dense<T>| gpu.upload_strided(d, apart(d.shape()[1]), nan).unwrap();
+        let uploaded = Uploaded {
+            context: &gpu,
+            problem: &problem,
+            a: strided(&a),
+            b: strided(&problem.b(n)),
+            biases: [&problem.bias_rows, &problem.bias_columns(n)]
+                .map(|d| gpu.upload_dense(d).unwrap()),
+            n,
+        };
+        for row in rows(dtype) {
+            // Two of the expressions, `=` and `+=`; lines of C whole, and from anywhere on.
+            for leading in [apart(n), n + 3] {
+                for _ in 0..2 {
+                    uploaded.check(row, &expressions[turn % expressions.len()], leading);
+                    turn += 1;
+                }
+            }
+            turn += 1;
+        }
+    }
+}
+
+#[test]
+fn dense_rows_of_f16() {
+    every_row::<f16>(Dtype::F16);
+}
+
+#[test]
+fn dense_rows_of_bf16() {
+    every_row::<bf16>(Dtype::Bf16);
+}
+
+#[test]
+fn dense_rows_of_tf32() {
+    every_row::<f32>(Dtype::Tf32);
+}
+
+/// Both operands are rounded to TF32, not cut off: a value just above the middle of two goes up.
+#[test]
+fn dense_rows_round_to_tf32() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (70, 40, 72);
+    // 1 + 3/4 ulp of TF32, which has 10 bits: cut off it is 1, rounded 1 + 2^-10.
+    let (x, rounded) = (1.0 + 0.75 / 1024.0, 1.0 + 1.0 / 1024.0);
+    let one = |r: usize, c: usize, edge: usize| if r % edge == c { x } else { 0.0 };
+    let a = Dense::from_fn([m, k], |i| one(i[0], i[1], k) as f32).unwrap();
+    let b = Dense::from_fn([k, n], |i| one(i[1], i[0], k) as f32).unwrap();
+    let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
+    let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
+    for row in rows(Dtype::Tf32) {
+        let options = Options {
+            precision: Precision::Tf32,
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let text = "C[m,n] = A[m,k] * B[k,n]";
+        let plan = gpu.plan(text, &operands, &options).unwrap();
+        let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
+        let stream = gpu.stream().unwrap();
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let found = c.to_dense().unwrap();
+        for (at, value) in found.values().iter().enumerate() {
+            let (r, j) = (at / n, at % n);
+            let wanted = if r % k == j % k {
+                (rounded * rounded) as f32
+            } else {
+                0.0
+            };
+            assert_eq!(*value, wanted, "{} C[{r},{j}]", row.name);
+        }
+    }
+}
+
+/// The parts of k are added in their order: the same bits, however often, and whatever runs before.
+#[test]
+fn dense_rows_repeat_their_bits() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (512, 2048, 64);
+    let mut rng = Rng(5);
+    let a = Dense::new([m, k], rng.units::<f16>(m * k)).unwrap();
+    let b = Dense::new([k, n], rng.units::<f16>(k * n)).unwrap();
+    let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
+    let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
+    for row in rows(Dtype::F16) {
+        let options = Options {
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let text = "C[m,n] = A[m,k] * B[k,n]";
+        let plan = gpu.plan(text, &operands, &options).unwrap();
+        let stream = gpu.stream().unwrap();
+        let mut all = Vec::new();
+        // Launches overlap: each starts while the one ahead ends.
+        let mut outputs: Vec<_> = (0..20)
+            .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
+            .collect();
+        for c in &mut outputs {
+            plan.run(&operands, c, &stream).unwrap();
+        }
+        stream.synchronize().unwrap();
+        for c in &outputs {
+            let bits: Vec<u16> = c
+                .to_storage()
+                .unwrap()
+                .iter()
+                .map(|x| x.to_bits())
+                .collect();
+            all.push(bits);
+        }
+        assert!(all.iter().all(|bits| *bits == all[0]), "{}", row.name);
+    }
+}
+
+/// A product whose operand the launch ahead writes.
+#[test]
+fn dense_products_follow_each_other() {
+    let Some(gpu) = gpu() else { return };
+    let n = 256;
+    let step = Dense::from_fn([n, n], |i| {
+        f16::from_f64(f64::from(u8::from((i[0] + 1) % n == i[1])))
+    });
+    let step = gpu.upload_dense(&step.unwrap()).unwrap();
+    let host = Dense::from_fn([n, 64], |i| f16::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    for row in rows(Dtype::F16) {
+        let options = Options {
+            variant: Some(row.name.into()),
+            ..Options::default()
+        };
+        let mut states = [
+            gpu.upload_dense(&host).unwrap(),
+            gpu.zeros::<f16>(&[n, 64]).unwrap(),
+        ];
+        let stream = gpu.stream().unwrap();
+        let operands = [("A", Operand::from(&step)), ("B", (&states[0]).into())];
+        let plan = gpu.plan(text, &operands, &options).unwrap();
+        for _ in 0..40 {
+            let [from, to] = &mut states;
+            let operands = [("A", Operand::from(&step)), ("B", (&*from).into())];
+            plan.run(&operands, to, &stream).unwrap();
+            states.swap(0, 1);
+        }
+        stream.synchronize().unwrap();
+        let found = states[0].to_dense().unwrap();
+        for r in 0..n {
+            for j in 0..64 {
+                let wanted = host.values()[(r + 40) % n * 64 + j];
+                assert_eq!(found.values()[r * 64 + j], wanted, "{} {r} {j}", row.name);
+            }
+        }
+    }
+}
