@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use einsparse_formats::{PAD, SlicedEllPattern};
-use einsparse_kernels::abi::{EMPTY_ROW, FLAG_VECTORS, K_TILE, STAGED_COLUMNS, StagedParams};
+use einsparse_kernels::abi::{EMPTY_ROW, FLAG_VECTORS, K_TILE, StagedParams};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
@@ -58,7 +58,7 @@ impl Staged {
         for (what, value) in [("rows of B", k), ("columns of B", n)] {
             within(what, value, i32::MAX as usize - K_TILE)?;
         }
-        let tiles = n.div_ceil(STAGED_COLUMNS);
+        let tiles = n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let slices = small("slices of A", pattern.offsets().len() - 1)?;
         Ok(Staged {
@@ -72,7 +72,11 @@ impl Staged {
             runs: Arc::clone(runs),
             pattern: Arc::clone(pattern),
             slices,
-            grid: [slices.div_ceil(row.items), tiles as u32, 1],
+            grid: [
+                slices.div_ceil(row.items).next_multiple_of(row.cluster),
+                tiles as u32,
+                1,
+            ],
         })
     }
 
@@ -140,7 +144,10 @@ impl Staged {
             extents: [n, k],
             leading: raw.ldb,
         };
-        let tile = [STAGED_COLUMNS, K_TILE];
+        let tile = [
+            self.row.columns as usize,
+            K_TILE / self.row.cluster as usize,
+        ];
         Ok(StagedParams {
             b_map: tensor_map(self.row.dtype, &b, tile, 0, &self.offsets)?,
             offsets: self.offsets.address(),

@@ -10,10 +10,10 @@ pub const CHUNK_STEPS: usize = 4;
 pub const CHUNK_SLOTS: usize = SLICE * CHUNK_STEPS;
 /// Rows of B in a tile, which arrives as a whole.
 pub const K_TILE: usize = 64;
-/// Columns of B and C of a thread block: the 32 banks of shared memory.
-pub const STAGED_COLUMNS: usize = 32;
-/// Bytes of a row of B in shared memory.
-pub const STAGED_ROW: usize = STAGED_COLUMNS * 4;
+/// Bytes of a row of B in shared memory: all its banks once.
+pub const STAGED_ROW: usize = 128;
+/// Bytes of a tile.
+pub const STAGED_TILE: usize = K_TILE * STAGED_ROW;
 /// Tiles that shared memory holds.
 pub const RING: usize = 28;
 /// Rows of B that shared memory holds. Behind them lies a row of zeros, which padding reads.
@@ -23,25 +23,36 @@ pub const NO_ENTRY: u32 = 0xffff;
 /// Set in a slice's row number where the row has no entries; no row is [`u32::MAX`].
 pub const EMPTY_ROW: u32 = 1 << 31;
 
-/// Tile of the family: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice.
+/// Tile of the family: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice. `CLUSTER`
+/// thread blocks share the copies of B; a row of B in shared memory is `WIDTH` columns.
 #[derive(Clone, Copy, Debug)]
-pub struct Staged<const WARPS: u32, const PARTS: u32>;
+pub struct Staged<
+    const WARPS: u32,
+    const PARTS: u32,
+    const CLUSTER: u32 = 1,
+    const WIDTH: u32 = 32,
+>;
 
-impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
+    Staged<WARPS, PARTS, CLUSTER, WIDTH>
+{
     /// Offset of the row of zeros.
     pub const ZEROS: usize = RING_ROWS * STAGED_ROW;
     /// Offset of the barriers: full and empty of each tile.
     pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
 }
 
-impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
+impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> Tile
+    for Staged<WARPS, PARTS, CLUSTER, WIDTH>
+{
     const THREADS: u32 = (WARPS + 1) * 32;
     const MIN_BLOCKS: u32 = 1;
-    const COLUMNS: u32 = STAGED_COLUMNS as u32;
+    const COLUMNS: u32 = WIDTH;
     const ITEMS: u32 = WARPS / PARTS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = CHUNK_STEPS as u32;
     const BLOCK: (u32, u32) = (1, 1);
+    const CLUSTER: u32 = CLUSTER;
     fn shared_bytes(_: Dtype) -> u32 {
         (Self::BARRIERS + RING * 16) as u32
     }

@@ -1,6 +1,6 @@
 //! C's way out: from a lane for each row through shared memory to eight lanes for each row.
 
-use super::{Acc, VECTORS};
+use super::{Acc, PIECES};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, finish, row_bias, scale};
@@ -24,18 +24,30 @@ impl StagedParams {
     }
 }
 
-/// Bytes of a slice's sums.
-const SLICE_BYTES: u32 = (SLICE * STAGED_ROW) as u32;
+impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
+    Staged<WARPS, PARTS, CLUSTER, WIDTH>
+{
+    /// Bytes of a row's sums, and of a slice's.
+    const SUMS: u32 = WIDTH * 4;
+    const SLICE_SUMS: u32 = SLICE as u32 * Self::SUMS;
+    /// Lanes that write a row, four columns each.
+    const LANES: u32 = WIDTH / 4;
 
-impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Leaves this warp's sums in shared memory, a row for each lane.
     #[inline(always)]
-    pub(super) fn leave(acc: &Acc, warp: u32) {
+    pub(super) fn leave<E: Elem<Acc = f32>>(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
-        let row = copy::arena() + warp * SLICE_BYTES + lane * STAGED_ROW as u32;
-        let own = row + lane % 8 * 16;
-        unroll!(t < VECTORS, {
-            copy::store_shared_v4(own ^ (t * 16) as u32, acc[t].map(f32::to_bits));
+        let row = copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS;
+        // Sums of a piece: 16 bytes for each four elements.
+        let piece = 64 / E::BYTES;
+        let own = row + lane % PIECES as u32 * piece;
+        unroll!(t < PIECES, {
+            let to = own ^ (t as u32 * piece);
+            let [a, b, c, d, e, f, g, h] = acc[t].map(f32::to_bits);
+            copy::store_shared_v4(to, [a, b, c, d]);
+            if E::BYTES == 2 {
+                copy::store_shared_v4(to + 16, [e, f, g, h]);
+            }
         });
     }
 
@@ -44,16 +56,16 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, warp: u32) {
         let (lane, o) = (gpu::thread() % 32, p.output());
         let (part, rows) = (warp % PARTS, SLICE as u32 / PARTS);
-        let first = (warp - part) * SLICE_BYTES;
-        let column = gpu::block_y() * Self::COLUMNS + lane % 8 * 4;
+        let first = (warp - part) * Self::SLICE_SUMS;
+        let column = gpu::block_y() * Self::COLUMNS + lane % Self::LANES * 4;
         let mut i = 0;
         while i < rows {
-            let local = part * rows + i + lane / 8;
-            let from = copy::arena() + first + local * STAGED_ROW as u32 + lane % 8 * 16;
+            let local = part * rows + i + lane / Self::LANES;
+            let from = copy::arena() + first + local * Self::SUMS + lane % Self::LANES * 16;
             let mut sum = [0.0f32; 4];
             let mut other = 0;
             while other < PARTS {
-                let raw = copy::load_shared_v4(from + other * SLICE_BYTES);
+                let raw = copy::load_shared_v4(from + other * Self::SLICE_SUMS);
                 unroll!(j < 4, {
                     sum[j] = E::add(sum[j], f32::from_bits(raw[j]));
                 });
@@ -73,7 +85,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
                     });
                 }
             }
-            i += 4;
+            i += 32 / Self::LANES;
         }
     }
 }
