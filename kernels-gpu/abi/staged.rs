@@ -62,6 +62,93 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> T
     }
 }
 
+/// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a [`StagedPiece`] names,
+/// `WIDTH` columns of B each.
+#[derive(Clone, Copy, Debug)]
+pub struct Resident<const WARPS: u32, const WIDTH: u32>;
+
+/// Rows of a slice that a warp turns at once on the way to C.
+pub const TURNED_ROWS: usize = 8;
+
+impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
+    /// Bytes of the sums of a row, of a slice, and of what a warp turns.
+    pub const SUMS: usize = WIDTH as usize * 4;
+    /// Bytes of the sums of a slice.
+    pub const SLICE_SUMS: usize = SLICE * Self::SUMS;
+    /// Bytes of the rows that a warp turns.
+    pub const TURNED: usize = TURNED_ROWS * Self::SUMS;
+    /// Tiles of B.
+    pub const TILES: usize =
+        (RING * STAGED_TILE - WARPS as usize * (Self::SLICE_SUMS + Self::TURNED)) / STAGED_TILE;
+    /// Offset of the row of zeros.
+    pub const ZEROS: usize = Self::TILES * STAGED_TILE;
+    /// Offset of the barriers of the tiles.
+    pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
+    /// Offset of what warps turn.
+    pub const TURNS: usize = (Self::BARRIERS + Self::TILES * 8).next_multiple_of(STAGED_ROW);
+    /// Offset of the sums of slices that a warp ended and another began. Those that others go on with take the place of B.
+    pub const ENDS: usize = Self::TURNS + WARPS as usize * Self::TURNED;
+    /// Bytes in all.
+    pub const BYTES: usize = Self::ENDS + WARPS as usize * Self::SLICE_SUMS;
+}
+
+impl<const WARPS: u32, const WIDTH: u32> Tile for Resident<WARPS, WIDTH> {
+    const THREADS: u32 = WARPS * 32;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = WIDTH;
+    const ITEMS: u32 = WARPS;
+    const PARTS: u32 = 1;
+    const BURST: u32 = CHUNK_STEPS as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    const DEPTH: u32 = (Self::TILES * K_TILE) as u32;
+    fn shared_bytes(_: Dtype) -> u32 {
+        const { assert!(WARPS as usize * Self::SLICE_SUMS <= Self::ZEROS) };
+        Self::BYTES as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Chunks of one slice that a warp takes: `first .. end`. Where these are not all of them, the sums meet those of others.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagedPiece {
+    /// First chunk.
+    pub first: u32,
+    /// One past the last.
+    pub end: u32,
+    /// The slice.
+    pub slice: u32,
+    /// `PIECE_*`.
+    pub kind: u32,
+}
+
+/// A piece that is all of its slice.
+pub const PIECE_WHOLE: u32 = 0;
+/// A piece that others go on with, or the last of its warp.
+pub const PIECE_OPEN: u32 = 1;
+/// The end of a slice that others began, and not the last of its warp.
+pub const PIECE_END: u32 = 2;
+
+/// A slice whose sums are with `count` warps from `warp` on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagedJoin {
+    /// The slice.
+    pub slice: u32,
+    /// The warp that begins it.
+    pub warp: u32,
+    /// Warps that have a part of it.
+    pub count: u32,
+    /// 1 where the last of them has it as a [`PIECE_END`].
+    pub end: u32,
+}
+
+const _: () = assert!(size_of::<StagedPiece>() == 16);
+const _: () = assert!(size_of::<StagedJoin>() == 16);
+
 /// Parameters of the `staged` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +169,14 @@ pub struct StagedParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
+    /// [`Resident`]: [`StagedPiece`]s, first that which each warp of each group begins with, then the others.
+    pub pieces: u64,
+    /// [`Resident`]: first and number of each warp's other pieces, u32 each.
+    pub others: u64,
+    /// [`Resident`]: first and number of each group's joins, u32 each.
+    pub spans: u64,
+    /// [`Resident`]: [`StagedJoin`]s.
+    pub joins: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
     /// Slices.
@@ -98,4 +193,4 @@ pub struct StagedParams {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<StagedParams>() == 216);
+const _: () = assert!(size_of::<StagedParams>() == 248);

@@ -2,13 +2,17 @@
 //! slices with and without rows, a part of a thread block left over.
 
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, f16, generate};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, bf16, f16, generate};
 use einsparse::kernels::abi::{RING_ROWS, SLICE};
 use einsparse::registry::{Row, Scalar, WalkKind, products};
 use einsparse::{Context, Options, SparseTensor};
 
-fn rows() -> impl Iterator<Item = &'static Row> {
-    products().filter(|row| row.walk == WalkKind::SlicedEll)
+/// The rows for this type that take a matrix of so many columns.
+fn rows<T: Scalar>(cols: usize) -> impl Iterator<Item = &'static Row> {
+    let own = move |row: &&Row| {
+        row.walk == WalkKind::SlicedEll && row.dtype == T::DTYPE && cols <= row.depth as usize
+    };
+    products().filter(own)
 }
 
 /// A pattern from the columns of each row.
@@ -23,13 +27,20 @@ fn pattern(cols: usize, rows: usize, columns: impl Fn(usize) -> Vec<u32>) -> Csr
 }
 
 fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
-    let problem = Problem::<f32>::integers(pattern, 3, n);
-    let a: SparseTensor<f32> = context.upload(problem.sparse("sell")).unwrap();
-    let b = context.upload_strided(&problem.b(n), n.next_multiple_of(4) + 4, f32::NAN);
+    check_of::<f32>(context, what, pattern.clone(), n);
+    check_of::<f16>(context, what, pattern.clone(), n);
+    check_of::<bf16>(context, what, pattern, n);
+}
+
+fn check_of<T: Scalar>(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
+    let nan = T::from_f64(f64::NAN);
+    let problem = Problem::<T>::integers(pattern, 3, n);
+    let a: SparseTensor<T> = context.upload(problem.sparse("sell")).unwrap();
+    let b = context.upload_strided(&problem.b(n), n.next_multiple_of(8) + 8, nan);
     let b = b.unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let stream = context.stream().unwrap();
-    for row in rows() {
+    for row in rows::<T>(problem.k()) {
         let options = Options {
             variant: Some(row.name.into()),
             ..Options::default()
@@ -38,10 +49,10 @@ fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
             .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
             .unwrap();
         let start =
-            einsparse::formats::Dense::new([problem.m(), n], vec![f32::NAN; problem.m() * n]);
+            einsparse::formats::Dense::new([problem.m(), n], vec![nan; problem.m() * n]);
         let leading = n + 1;
         let mut c = context
-            .upload_strided(&start.unwrap(), leading, GUARD as f32)
+            .upload_strided(&start.unwrap(), leading, T::from_f64(GUARD))
             .unwrap();
         // Twice: barriers of the first run must not be needed by the second.
         for _ in 0..2 {
@@ -123,6 +134,60 @@ fn slices_may_be_ragged() {
     }
 }
 
+/// Where the time goes.
+#[test]
+#[ignore]
+fn stamps() {
+    let Some(gpu) = gpu() else { return };
+    unsafe { std::env::set_var("EINSPARSE_STAMPS", "1") };
+    for density in [0.02, 0.05, 0.1] {
+        let n = 256;
+        let problem = Problem::<f32>::integers(generate::uniform(4096, 4096, density, 5).unwrap(), 3, n);
+        let a: SparseTensor<f32> = gpu.upload(problem.sparse("sell")).unwrap();
+        let b = gpu.upload_dense(&problem.b(n)).unwrap();
+        let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let stream = gpu.stream().unwrap();
+        for row in rows::<f32>(4096).filter(|r| r.name == "staged_f32_w16_p2_c2") {
+            let options = Options {
+                variant: Some(row.name.into()),
+                ..Options::default()
+            };
+            let plan = gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options).unwrap();
+            let start = einsparse::formats::Dense::new([4096, n], vec![0.0; 4096 * n]).unwrap();
+            let big = vec![0.0f32; 60 << 20];
+            let mut c = gpu.upload_strided(&start, n + 16, GUARD as f32).unwrap();
+            for cold in [true, false] {
+                for _ in 0..3 {
+                    if cold {
+                        // Evicts what L2 holds.
+                        let other = einsparse::formats::Dense::new([60, 1 << 20], big.clone()).unwrap();
+                        drop(gpu.upload_dense(&other).unwrap());
+                    }
+                    plan.run(&operands, &mut c, &stream).unwrap();
+                }
+                stream.synchronize().unwrap();
+                let found = c.to_storage().unwrap();
+                let at = |b: usize, i: usize| found[b * (n + 16) + n + i].to_bits();
+                let blocks = 128;
+                let start = (0..blocks * 17).map(|b| at(b, 0)).min().unwrap();
+                let end = (0..blocks * 17).map(|b| at(b, 8)).max().unwrap();
+                let late = (0..blocks * 17).map(|b| at(b, 0)).max().unwrap();
+                let mut line = format!("{density} {} {} {} ns last start {} ns;", row.name, if cold { "cold" } else { "warm" }, end.wrapping_sub(start), late.wrapping_sub(start));
+                for i in [2, 9, 3, 4, 5, 6, 7] {
+                    let mut all: Vec<u32> = (0..blocks * 17).filter(|b| b % 17 < 16).map(|b| at(b, i).wrapping_sub(at(b, 1))).collect();
+                    all.sort();
+                    let q = |f: f64| all[((all.len() - 1) as f64 * f) as usize];
+                    line += &format!(" [{i}] {} {} {}", q(0.01), q(0.5), q(0.99));
+                }
+                println!("{line}");
+                // Clock: cycles over nanoseconds of one block.
+                let b = 5 * 17;
+                println!("   block 5: {} clocks in {} ns", at(b, 7).wrapping_sub(at(b, 1)), at(b, 8).wrapping_sub(at(b, 0)));
+            }
+        }
+    }
+}
+
 /// The device's converter makes the arrays of the host's, bit for bit.
 #[test]
 fn slices_are_made_on_the_device() {
@@ -182,7 +247,7 @@ fn padding_and_foreign_rows_stay_out() {
     let b = gpu.upload_dense(&b).unwrap();
     let operands = [("A", (&tensor).into()), ("B", (&b).into())];
     let stream = gpu.stream().unwrap();
-    for row in rows() {
+    for row in rows::<f32>(problem.k()) {
         let options = Options {
             variant: Some(row.name.into()),
             ..Options::default()

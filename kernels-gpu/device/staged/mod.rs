@@ -4,10 +4,11 @@
 //! tensor copy engine, and stay until the lane that is furthest behind has passed them.
 
 mod out;
+mod resident;
 
 use super::elem::{Elem, Raw};
 use super::gpu;
-use super::ptx::{barrier, bulk, copy, global, warp};
+use super::ptx::{self, barrier, bulk, copy, global, warp};
 use crate::abi::*;
 
 /// Pieces of 16 bytes of a row of B.
@@ -47,6 +48,27 @@ impl Place {
             self.slot = 0;
             self.parity ^= 1;
         }
+    }
+}
+
+#[inline(always)]
+pub fn clock() -> u32 {
+    let mut c = 0u32;
+    ptx::ptx!("mov.u32 {c}, %clock;", c = inout(reg32) c, options(nostack));
+    c
+}
+#[inline(always)]
+pub fn timer() -> u32 {
+    let mut c = 0u32;
+    ptx::ptx!("mov.u32 {c}, %globaltimer_lo;", c = inout(reg32) c, options(nostack));
+    c
+}
+#[inline(always)]
+pub fn stamp<T: Tile>(p: &StagedParams, i: u32, v: u32) {
+    if T::CLUSTER == 2 && T::COLUMNS == 32 && p.reserved != 0 && gpu::thread() % 32 == 0 {
+        let warp = gpu::thread() / 32;
+        let b = (gpu::block_y() * gpu::grid_x() + gpu::block_x()) * 17 + warp;
+        global::store_b32(p.c + b as u64 * p.ldc_bytes as u64 + p.n as u64 * 4 + i as u64 * 4, v);
     }
 }
 
@@ -212,27 +234,23 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
             let now = next;
             next = later;
             later = fetch(chunk + 2 * PARTS);
+            if CLUSTER == 2 && WIDTH == 32 && p.reserved != 0 && chunk == first {
+                stamp::<Self>(p, 9, warp::exchange(now.window[0], 0));
+                stamp::<Self>(p, 9, clock());
+            }
             Self::turn(&mut have, &mut freed, now.window);
+            if CLUSTER == 2 && WIDTH == 32 && p.reserved != 0 && chunk == first {
+                stamp::<Self>(p, 3, clock());
+            }
             let base = freed.slot * K_TILE as u32;
-            let mut step = Step::of::<E>(&now, 0, own, base);
-            let mut ahead = step.load::<E>(0);
-            unroll!(i < CHUNK_STEPS, {
-                let this = step;
-                if i + 1 < CHUNK_STEPS {
-                    step = Step::of::<E>(&now, i + 1, own, base);
-                }
-                unroll!(g < Step::groups::<E>(), {
-                    let held = ahead;
-                    if g + 1 < Step::groups::<E>() {
-                        ahead = this.load::<E>(g + 1);
-                    } else if i + 1 < CHUNK_STEPS {
-                        ahead = step.load::<E>(0);
-                    }
-                    this.multiply::<E>(&held, g, &mut acc);
-                });
-            });
+            let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
+            Step::chunk::<E>(at, &mut acc);
+            if CLUSTER == 2 && WIDTH == 32 && p.reserved != 0 && chunk == first {
+                stamp::<Self>(p, 4, clock());
+            }
             chunk += PARTS;
         }
+        stamp::<Self>(p, 5, clock());
         Self::turn(&mut have, &mut freed, [p.tiles, p.tiles]);
         acc
     }
@@ -249,15 +267,38 @@ struct Step {
 }
 
 impl Step {
-    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row.
+    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row, `zeros` the
+    /// row behind the last.
     #[inline(always)]
-    fn of<E: Elem<Acc = f32>>(chunk: &Chunk, i: usize, own: u32, base: u32) -> Step {
+    fn in_ring<E: Elem<Acc = f32>>(chunk: &Chunk, i: usize, own: u32, base: u32, zeros: u32) -> Step {
         let (local, value) = chunk.entry::<E>(i);
         let row = base + local;
         // The smaller of both is the one inside the ring; no entry is past it either way.
         let row = row.min(row.wrapping_sub(RING_ROWS as u32));
-        let from = own + row.min(RING_ROWS as u32) * STAGED_ROW as u32;
+        let from = own + (row * STAGED_ROW as u32).min(zeros);
         Step { value, from }
+    }
+
+    /// The steps of a chunk.
+    #[inline(always)]
+    fn chunk<E: Elem<Acc = f32>>(at: impl Fn(usize) -> Step, acc: &mut Acc) {
+        let mut step = at(0);
+        let mut ahead = step.load::<E>(0);
+        unroll!(i < CHUNK_STEPS, {
+            let this = step;
+            if i + 1 < CHUNK_STEPS {
+                step = at(i + 1);
+            }
+            unroll!(g < Self::groups::<E>(), {
+                let held = ahead;
+                if g + 1 < Self::groups::<E>() {
+                    ahead = this.load::<E>(g + 1);
+                } else if i + 1 < CHUNK_STEPS {
+                    ahead = step.load::<E>(0);
+                }
+                this.multiply::<E>(&held, g, acc);
+            });
+        });
     }
 
     /// Groups of a row: the next is under way while one is multiplied, and accumulators of short elements are many.
@@ -295,7 +336,10 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
+        stamp::<Self>(p, 0, timer());
+        stamp::<Self>(p, 1, clock());
         Self::set_up(at);
+        stamp::<Self>(p, 2, clock());
         let warp = gpu::thread() / 32;
         // Slices are sorted by length, so thread blocks are dealt them in turn.
         let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
@@ -306,6 +350,7 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
             Self::produce(p, at);
         }
         gpu::sync_threads();
+        stamp::<Self>(p, 6, clock());
         if warp < WARPS {
             Self::leave::<E>(&acc, warp);
         }
@@ -321,6 +366,8 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
         if warp < WARPS {
             Self::write::<E>(p, slice, warp);
         }
+        stamp::<Self>(p, 7, clock());
+        stamp::<Self>(p, 8, timer());
         if CLUSTER > 1 {
             barrier::wait_cluster();
         }

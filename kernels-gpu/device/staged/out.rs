@@ -24,6 +24,48 @@ impl StagedParams {
     }
 }
 
+/// Finishes four neighbouring sums of row `local` of a slice.
+#[inline(always)]
+pub(super) fn put<E: Elem<Acc = f32>>(
+    p: &StagedParams,
+    slice: u32,
+    local: u32,
+    column: u32,
+    sum: [f32; 4],
+) {
+    let o = p.output();
+    let at = p.rows + (slice as u64 * SLICE as u64 + local as u64) * 4;
+    let row = global::load_b32(at, slice < p.slices);
+    if slice < p.slices && row != u32::MAX {
+        let len = u32::from(row & EMPTY_ROW == 0);
+        let row = row & !EMPTY_ROW;
+        let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
+        if p.flags & FLAG_VECTORS != 0 {
+            finish::<E, 4>(o, row, column, factors, sum);
+        } else {
+            unroll!(j < 4, {
+                finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
+            });
+        }
+    }
+}
+
+/// Leaves a lane's row of sums at `row`, pieces where they belong.
+#[inline(always)]
+pub(super) fn leave_row<E: Elem>(acc: &Acc, row: u32) {
+    // Sums of a piece: 16 bytes for each four elements.
+    let piece = 64 / E::BYTES;
+    let own = row + gpu::thread() % PIECES as u32 * piece;
+    unroll!(t < PIECES, {
+        let to = own ^ (t as u32 * piece);
+        let [a, b, c, d, e, f, g, h] = acc[t].map(f32::to_bits);
+        copy::store_shared_v4(to, [a, b, c, d]);
+        if E::BYTES == 2 {
+            copy::store_shared_v4(to + 16, [e, f, g, h]);
+        }
+    });
+}
+
 impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
     Staged<WARPS, PARTS, CLUSTER, WIDTH>
 {
@@ -37,24 +79,13 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
     #[inline(always)]
     pub(super) fn leave<E: Elem<Acc = f32>>(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
-        let row = copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS;
-        // Sums of a piece: 16 bytes for each four elements.
-        let piece = 64 / E::BYTES;
-        let own = row + lane % PIECES as u32 * piece;
-        unroll!(t < PIECES, {
-            let to = own ^ (t as u32 * piece);
-            let [a, b, c, d, e, f, g, h] = acc[t].map(f32::to_bits);
-            copy::store_shared_v4(to, [a, b, c, d]);
-            if E::BYTES == 2 {
-                copy::store_shared_v4(to + 16, [e, f, g, h]);
-            }
-        });
+        leave_row::<E>(acc, copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS);
     }
 
     /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
     #[inline(always)]
     pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, warp: u32) {
-        let (lane, o) = (gpu::thread() % 32, p.output());
+        let lane = gpu::thread() % 32;
         let (part, rows) = (warp % PARTS, SLICE as u32 / PARTS);
         let first = (warp - part) * Self::SLICE_SUMS;
         let column = gpu::block_y() * Self::COLUMNS + lane % Self::LANES * 4;
@@ -71,20 +102,7 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
                 });
                 other += 1;
             }
-            let at = p.rows + (slice as u64 * SLICE as u64 + local as u64) * 4;
-            let row = global::load_b32(at, slice < p.slices);
-            if slice < p.slices && row != u32::MAX {
-                let len = u32::from(row & EMPTY_ROW == 0);
-                let row = row & !EMPTY_ROW;
-                let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
-                if p.flags & FLAG_VECTORS != 0 {
-                    finish::<E, 4>(o, row, column, factors, sum);
-                } else {
-                    unroll!(j < 4, {
-                        finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
-                    });
-                }
-            }
+            put::<E>(p, slice, local, column, sum);
             i += 32 / Self::LANES;
         }
     }
