@@ -52,7 +52,7 @@ pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
 pub(crate) use scatter::Scatter;
-pub(crate) use slicing::{fill_slices, survey_slices};
+pub(crate) use slicing::{SliceValues, fill_slices, survey_slices};
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
 

@@ -338,6 +338,9 @@ macro_rules! for_each_kernel {
                 slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
                 slicing_fill_32: Direct, F32, Slicing<SLICING_FILL>;
                 slicing_fill_64: Direct, F64, Slicing<SLICING_FILL>;
+                slicing_values_16: Direct, F16, Slicing<SLICING_VALUES>;
+                slicing_values_32: Direct, F32, Slicing<SLICING_VALUES>;
+                slicing_values_64: Direct, F64, Slicing<SLICING_VALUES>;
             }
             narrow "narrow" WgmmaParams sm_90a Narrow {
                 narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
