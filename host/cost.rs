@@ -4,7 +4,7 @@
 mod bitmap;
 mod gather;
 mod sampled;
-mod staged;
+pub(crate) mod staged;
 mod vectors;
 
 use std::fmt;

@@ -134,60 +134,6 @@ fn slices_may_be_ragged() {
     }
 }
 
-/// Where the time goes.
-#[test]
-#[ignore]
-fn stamps() {
-    let Some(gpu) = gpu() else { return };
-    unsafe { std::env::set_var("EINSPARSE_STAMPS", "1") };
-    for density in [0.02, 0.05, 0.1] {
-        let n = 256;
-        let problem = Problem::<f32>::integers(generate::uniform(4096, 4096, density, 5).unwrap(), 3, n);
-        let a: SparseTensor<f32> = gpu.upload(problem.sparse("sell")).unwrap();
-        let b = gpu.upload_dense(&problem.b(n)).unwrap();
-        let operands = [("A", (&a).into()), ("B", (&b).into())];
-        let stream = gpu.stream().unwrap();
-        for row in rows::<f32>(4096).filter(|r| r.name == "staged_f32_w16_p2_c2") {
-            let options = Options {
-                variant: Some(row.name.into()),
-                ..Options::default()
-            };
-            let plan = gpu.plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options).unwrap();
-            let start = einsparse::formats::Dense::new([4096, n], vec![0.0; 4096 * n]).unwrap();
-            let big = vec![0.0f32; 60 << 20];
-            let mut c = gpu.upload_strided(&start, n + 16, GUARD as f32).unwrap();
-            for cold in [true, false] {
-                for _ in 0..3 {
-                    if cold {
-                        // Evicts what L2 holds.
-                        let other = einsparse::formats::Dense::new([60, 1 << 20], big.clone()).unwrap();
-                        drop(gpu.upload_dense(&other).unwrap());
-                    }
-                    plan.run(&operands, &mut c, &stream).unwrap();
-                }
-                stream.synchronize().unwrap();
-                let found = c.to_storage().unwrap();
-                let at = |b: usize, i: usize| found[b * (n + 16) + n + i].to_bits();
-                let blocks = 128;
-                let start = (0..blocks * 17).map(|b| at(b, 0)).min().unwrap();
-                let end = (0..blocks * 17).map(|b| at(b, 8)).max().unwrap();
-                let late = (0..blocks * 17).map(|b| at(b, 0)).max().unwrap();
-                let mut line = format!("{density} {} {} {} ns last start {} ns;", row.name, if cold { "cold" } else { "warm" }, end.wrapping_sub(start), late.wrapping_sub(start));
-                for i in [2, 9, 3, 4, 5, 6, 7] {
-                    let mut all: Vec<u32> = (0..blocks * 17).filter(|b| b % 17 < 16).map(|b| at(b, i).wrapping_sub(at(b, 1))).collect();
-                    all.sort();
-                    let q = |f: f64| all[((all.len() - 1) as f64 * f) as usize];
-                    line += &format!(" [{i}] {} {} {}", q(0.01), q(0.5), q(0.99));
-                }
-                println!("{line}");
-                // Clock: cycles over nanoseconds of one block.
-                let b = 5 * 17;
-                println!("   block 5: {} clocks in {} ns", at(b, 7).wrapping_sub(at(b, 1)), at(b, 8).wrapping_sub(at(b, 0)));
-            }
-        }
-    }
-}
-
 /// The device's converter makes the arrays of the host's, bit for bit.
 #[test]
 fn slices_are_made_on_the_device() {

@@ -3,10 +3,8 @@
 
 use einsparse_kernels::abi::{PIECE_END, PIECE_OPEN, PIECE_WHOLE, StagedJoin, StagedPiece};
 
-/// What finishing a slice costs, in chunks.
-const FINISH: u64 = 4;
-/// Start of a thread block, in chunks of its multiprocessor.
-const START: u64 = 32;
+use crate::cost::staged::{self as cost, FINISH};
+
 /// A cut this near to an end of a slice, in chunks, goes there.
 const SNAP: u64 = 1;
 
@@ -23,17 +21,11 @@ pub(super) struct Shares {
     pub joins: Vec<StagedJoin>,
 }
 
-/// How many groups: as many as there are multiprocessors for each tile of columns, or so many that the last turn is full.
+/// How many groups.
 pub(super) fn groups(offsets: &[u32], tiles: usize, multiprocessors: u32) -> usize {
     let slices = offsets.len() as u64 - 1;
     let total = u64::from(*offsets.last().unwrap_or(&0)) + FINISH * slices;
-    let sms = u64::from(multiprocessors.max(1));
-    let cost = |groups: u64| {
-        let turns = (groups * tiles.max(1) as u64).div_ceil(sms);
-        turns * (START + total.div_ceil(groups))
-    };
-    let most = (8 * sms).min(slices).max(1);
-    (1..=most).min_by_key(|&g| (cost(g), g)).unwrap_or(1) as usize
+    cost::groups(total, slices, tiles as u64, multiprocessors).0 as usize
 }
 
 /// Deals slices, the longest first, each to the group that has least.

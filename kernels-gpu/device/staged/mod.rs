@@ -8,7 +8,7 @@ mod resident;
 
 use super::elem::{Elem, Raw};
 use super::gpu;
-use super::ptx::{self, barrier, bulk, copy, global, warp};
+use super::ptx::{barrier, bulk, copy, global, warp};
 use crate::abi::*;
 
 /// Pieces of 16 bytes of a row of B.
@@ -48,27 +48,6 @@ impl Place {
             self.slot = 0;
             self.parity ^= 1;
         }
-    }
-}
-
-#[inline(always)]
-pub fn clock() -> u32 {
-    let mut c = 0u32;
-    ptx::ptx!("mov.u32 {c}, %clock;", c = inout(reg32) c, options(nostack));
-    c
-}
-#[inline(always)]
-pub fn timer() -> u32 {
-    let mut c = 0u32;
-    ptx::ptx!("mov.u32 {c}, %globaltimer_lo;", c = inout(reg32) c, options(nostack));
-    c
-}
-#[inline(always)]
-pub fn stamp<T: Tile>(p: &StagedParams, i: u32, v: u32) {
-    if T::CLUSTER == 2 && T::COLUMNS == 32 && p.reserved != 0 && gpu::thread() % 32 == 0 {
-        let warp = gpu::thread() / 32;
-        let b = (gpu::block_y() * gpu::grid_x() + gpu::block_x()) * 17 + warp;
-        global::store_b32(p.c + b as u64 * p.ldc_bytes as u64 + p.n as u64 * 4 + i as u64 * 4, v);
     }
 }
 
@@ -234,23 +213,12 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
             let now = next;
             next = later;
             later = fetch(chunk + 2 * PARTS);
-            if CLUSTER == 2 && WIDTH == 32 && p.reserved != 0 && chunk == first {
-                stamp::<Self>(p, 9, warp::exchange(now.window[0], 0));
-                stamp::<Self>(p, 9, clock());
-            }
             Self::turn(&mut have, &mut freed, now.window);
-            if CLUSTER == 2 && WIDTH == 32 && p.reserved != 0 && chunk == first {
-                stamp::<Self>(p, 3, clock());
-            }
             let base = freed.slot * K_TILE as u32;
             let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
             Step::chunk::<E>(at, &mut acc);
-            if CLUSTER == 2 && WIDTH == 32 && p.reserved != 0 && chunk == first {
-                stamp::<Self>(p, 4, clock());
-            }
             chunk += PARTS;
         }
-        stamp::<Self>(p, 5, clock());
         Self::turn(&mut have, &mut freed, [p.tiles, p.tiles]);
         acc
     }
@@ -336,10 +304,7 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
-        stamp::<Self>(p, 0, timer());
-        stamp::<Self>(p, 1, clock());
         Self::set_up(at);
-        stamp::<Self>(p, 2, clock());
         let warp = gpu::thread() / 32;
         // Slices are sorted by length, so thread blocks are dealt them in turn.
         let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
@@ -350,7 +315,6 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
             Self::produce(p, at);
         }
         gpu::sync_threads();
-        stamp::<Self>(p, 6, clock());
         if warp < WARPS {
             Self::leave::<E>(&acc, warp);
         }
@@ -366,8 +330,6 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
         if warp < WARPS {
             Self::write::<E>(p, slice, warp);
         }
-        stamp::<Self>(p, 7, clock());
-        stamp::<Self>(p, 8, timer());
         if CLUSTER > 1 {
             barrier::wait_cluster();
         }
