@@ -9,7 +9,6 @@ use einsparse_kernels::abi::{EMPTY_ROW, FLAG_VECTORS, K_TILE, StagedParams};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
-use shares::Shares;
 use super::{
     Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, refused, small, within,
 };
@@ -18,6 +17,7 @@ use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::Runs;
+use shares::Shares;
 
 /// A kernel chosen for one pattern.
 #[derive(Debug)]
@@ -113,11 +113,7 @@ impl Staged {
             pattern: Arc::clone(pattern),
             lists,
             slices,
-            grid: [
-                groups.next_multiple_of(row.cluster),
-                tiles as u32,
-                1,
-            ],
+            grid: [groups.next_multiple_of(row.cluster), tiles as u32, 1],
         })
     }
 
@@ -187,7 +183,10 @@ impl Staged {
             extents: [n, k],
             leading: raw.ldb,
         };
-        let lists = self.lists.as_ref().map(|lists| lists.all().map(|m| m.address()));
+        let lists = self
+            .lists
+            .as_ref()
+            .map(|lists| lists.all().map(|m| m.address()));
         let [pieces, others, spans, joins] = lists.unwrap_or_default();
         let tile = [
             self.row.columns as usize,

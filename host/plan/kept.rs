@@ -9,8 +9,8 @@ use super::bind::{elsewhere, find, wrong};
 use super::choose::{Candidate, Choice, Problem};
 use super::{Options, Plan, ValuesRule};
 use crate::context::Context;
-use crate::device::Device;
 use crate::cost::{Machine, Work};
+use crate::device::Device;
 use crate::driver::RawStream;
 use crate::einsum::Einsum;
 use crate::error::{Error, Result};
@@ -367,7 +367,10 @@ fn sliced<T: Scalar>(
     };
     let values = SliceValues::new(device, size_of::<T>(), matrix.pattern(), matrix.values())?;
     let copy = context.upload(converted.map_values(|_| T::ZERO))?;
-    Ok((Copy::Sparse(copy), Refill::Slices(values, Arc::clone(device))))
+    Ok((
+        Copy::Sparse(copy),
+        Refill::Slices(values, Arc::clone(device)),
+    ))
 }
 
 /// The same in another sparse format.

@@ -26,12 +26,7 @@ pub const EMPTY_ROW: u32 = 1 << 31;
 /// Tile of the family: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice. `CLUSTER`
 /// thread blocks share the copies of B; a row of B in shared memory is `WIDTH` columns.
 #[derive(Clone, Copy, Debug)]
-pub struct Staged<
-    const WARPS: u32,
-    const PARTS: u32,
-    const CLUSTER: u32 = 1,
-    const WIDTH: u32 = 32,
->;
+pub struct Staged<const WARPS: u32, const PARTS: u32, const CLUSTER: u32 = 1, const WIDTH: u32 = 32>;
 
 impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
     Staged<WARPS, PARTS, CLUSTER, WIDTH>

@@ -48,8 +48,7 @@ fn check_of<T: Scalar>(context: &Context, what: &str, pattern: CsrPattern, n: us
         let plan = context
             .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &options)
             .unwrap();
-        let start =
-            einsparse::formats::Dense::new([problem.m(), n], vec![nan; problem.m() * n]);
+        let start = einsparse::formats::Dense::new([problem.m(), n], vec![nan; problem.m() * n]);
         let leading = n + 1;
         let mut c = context
             .upload_strided(&start.unwrap(), leading, T::from_f64(GUARD))

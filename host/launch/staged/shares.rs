@@ -145,7 +145,8 @@ impl Shares {
                 .extend([self.pieces.len() as u32, rest.len() as u32]);
             self.pieces.extend(rest);
         }
-        self.spans.extend([before, self.joins.len() as u32 - before]);
+        self.spans
+            .extend([before, self.joins.len() as u32 - before]);
     }
 
     /// Notes that a warp has a part of a slice that others have parts of.
@@ -183,7 +184,11 @@ mod tests {
             for warp in 0..warps {
                 let own = group * warps + warp;
                 let [first, count] = [0, 1].map(|i| shares.others[own * 2 + i] as usize);
-                let all = [&shares.pieces[own..=own], &shares.pieces[first..first + count]].concat();
+                let all = [
+                    &shares.pieces[own..=own],
+                    &shares.pieces[first..first + count],
+                ]
+                .concat();
                 for (i, piece) in all.iter().enumerate() {
                     (piece.first..piece.end).for_each(|c| seen[c as usize] += 1);
                     let last = i + 1 == all.len();
@@ -202,7 +207,11 @@ mod tests {
                 for i in 0..join.count {
                     let pieces = &sums[(join.warp + i) as usize];
                     let end = join.end == 1 && i + 1 == join.count;
-                    let piece = if end { pieces[0] } else { *pieces.last().unwrap() };
+                    let piece = if end {
+                        pieces[0]
+                    } else {
+                        *pieces.last().unwrap()
+                    };
                     assert_eq!(piece.kind, if end { PIECE_END } else { PIECE_OPEN });
                     if piece.first == piece.end {
                         continue;
@@ -221,7 +230,9 @@ mod tests {
     fn every_chunk_has_one_warp_and_every_slice_one_end() {
         let mut word = 7u64;
         let mut next = |below: u64| {
-            word = word.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            word = word
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (word >> 33) % below
         };
         for case in 0..400 {

@@ -195,31 +195,48 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
         }
     }
 
-    /// A warp: the sums of this part of its slice.
+    /// Chunks of this warp's part of its slice, `first ..` by [`Tile::PARTS`] `.. end`.
     #[inline(always)]
-    fn consume<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, part: u32) -> Acc {
-        let lane = gpu::thread() % 32;
-        let inside = slice < p.slices;
+    fn chunks(p: &StagedParams, slice: u32, warp: u32) -> [u32; 2] {
+        let inside = slice < p.slices && warp < WARPS;
         let at = p.offsets + slice as u64 * 4;
-        let first = global::load_b32(at, inside) + part;
-        let end = global::load_b32(at + 4, inside);
+        let first = global::load_b32(at, inside) + warp % PARTS;
+        [first, global::load_b32(at + 4, inside)]
+    }
+
+    /// A warp: the sums of the chunks, of which the first is on its way.
+    #[inline(always)]
+    fn consume<E: Elem<Acc = f32>>(
+        p: &StagedParams,
+        [first, end]: [u32; 2],
+        mut next: Chunk,
+    ) -> Acc {
+        let lane = gpu::thread() % 32;
         let own = copy::arena() + lane % 8 * 16;
         let (mut have, mut freed) = (Place::START, Place::START);
         let mut acc = [[0.0f32; 8]; PIECES];
         let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
         let mut chunk = first;
-        let (mut next, mut later) = (fetch(chunk), fetch(chunk + PARTS));
+        // Long accumulators leave registers for one chunk ahead.
+        let deep = E::DTYPE.bytes() == 4;
+        let mut later = fetch(if deep { chunk + PARTS } else { end });
         while chunk < end {
             let now = next;
-            next = later;
-            later = fetch(chunk + 2 * PARTS);
+            if deep {
+                next = later;
+                later = fetch(chunk + 2 * PARTS);
+            } else {
+                next = fetch(chunk + PARTS);
+            }
             Self::turn(&mut have, &mut freed, now.window);
             let base = freed.slot * K_TILE as u32;
             let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
             Step::chunk::<E>(at, &mut acc);
             chunk += PARTS;
         }
-        Self::turn(&mut have, &mut freed, [p.tiles, p.tiles]);
+        // What the copying warp waits for; the last tiles nobody replaces.
+        let last = p.tiles.saturating_sub(RING as u32);
+        Self::turn(&mut have, &mut freed, [last, 0]);
         acc
     }
 }
@@ -238,7 +255,13 @@ impl Step {
     /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row, `zeros` the
     /// row behind the last.
     #[inline(always)]
-    fn in_ring<E: Elem<Acc = f32>>(chunk: &Chunk, i: usize, own: u32, base: u32, zeros: u32) -> Step {
+    fn in_ring<E: Elem<Acc = f32>>(
+        chunk: &Chunk,
+        i: usize,
+        own: u32,
+        base: u32,
+        zeros: u32,
+    ) -> Step {
         let (local, value) = chunk.entry::<E>(i);
         let row = base + local;
         // The smaller of both is the one inside the ring; no entry is past it either way.
@@ -304,13 +327,16 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
-        Self::set_up(at);
         let warp = gpu::thread() / 32;
         // Slices are sorted by length, so thread blocks are dealt them in turn.
         let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
+        let chunks = Self::chunks(p, slice, warp);
+        let lane = gpu::thread() % 32;
+        let first = Chunk::load::<E>(p, chunks[0], lane, chunks[0] < chunks[1]);
+        Self::set_up(at);
         let mut acc = [[0.0f32; 8]; PIECES];
         if warp < WARPS {
-            acc = Self::consume::<E>(p, slice, warp % PARTS);
+            acc = Self::consume::<E>(p, chunks, first);
         } else if gpu::thread() % 32 == 0 {
             Self::produce(p, at);
         }

@@ -79,7 +79,10 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
     #[inline(always)]
     pub(super) fn leave<E: Elem<Acc = f32>>(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
-        leave_row::<E>(acc, copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS);
+        leave_row::<E>(
+            acc,
+            copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS,
+        );
     }
 
     /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.

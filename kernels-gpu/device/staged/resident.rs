@@ -160,7 +160,9 @@ impl<const WARPS: u32, const WIDTH: u32> Body for Resident<WARPS, WIDTH> {
         let span = global::load_v2(p.spans + gpu::block_x() as u64 * 8, true);
         gpu::sync_threads();
         let (mut have, mut done) = (0, 0);
-        let sums = |slot: u32| copy::arena() + slot + warp * Self::SLICE_SUMS as u32 + lane * Self::SUMS as u32;
+        let sums = |slot: u32| {
+            copy::arena() + slot + warp * Self::SLICE_SUMS as u32 + lane * Self::SUMS as u32
+        };
         let (last, acc) = loop {
             let after = piece(p, other + done, done < others);
             let acc = Self::multiply::<E>(p, ahead, &mut have);
