@@ -103,16 +103,6 @@ macro_rules! for_each_kernel {
                 staged_f32_w16_p2_c2: SlicedEll, F32, Staged<16, 2, 2>;
                 staged_f32_w16_p2_c4: SlicedEll, F32, Staged<16, 2, 4>;
                 staged_f32_all: SlicedEll, F32, Resident<16, 32>;
-                staged_f16_all: SlicedEll, F16, Resident<8, 64>;
-                staged_bf16_all: SlicedEll, Bf16, Resident<8, 64>;
-                staged_f16_w8: SlicedEll, F16, Staged<8, 1, 1, 64>;
-                staged_f16_w8_p2: SlicedEll, F16, Staged<8, 2, 1, 64>;
-                staged_f16_w8_p2_c2: SlicedEll, F16, Staged<8, 2, 2, 64>;
-                staged_f16_w8_p2_c4: SlicedEll, F16, Staged<8, 2, 4, 64>;
-                staged_bf16_w8: SlicedEll, Bf16, Staged<8, 1, 1, 64>;
-                staged_bf16_w8_p2: SlicedEll, Bf16, Staged<8, 2, 1, 64>;
-                staged_bf16_w8_p2_c2: SlicedEll, Bf16, Staged<8, 2, 2, 64>;
-                staged_bf16_w8_p2_c4: SlicedEll, Bf16, Staged<8, 2, 4, 64>;
             }
             block "block" SpmmParams sm_80 Product {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;

@@ -23,9 +23,7 @@ const START: u64 = 32;
 /// Clocks of a chunk at the rate of shared memory: 128 rows of 128 bytes.
 const CHUNK_CLOCKS: f64 = 128.0;
 /// Start of a thread block there, and joining the sums of slices that warps share.
-const RESIDENT_US: f64 = 4.5;
-/// Unpacking an element of two bytes costs as many instructions as multiplying it.
-const UNPACKED: f64 = 1.2;
+const RESIDENT_US: f64 = 6.0;
 
 /// Thread blocks for each tile of columns where all of B is in shared memory, and how often a multiprocessor takes one, for
 /// `total` chunks with what finishing the slices costs: as many as there are multiprocessors, or so many that the last turn is full.
@@ -53,7 +51,7 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
     } else {
         1.0
     };
-    let chunk_us = CHUNK_CLOCKS / STAGED_SHARE * unpacked * us_per_clock;
+    let chunk_us = CHUNK_CLOCKS / STAGED_SHARE * us_per_clock;
     let block_us = RESIDENT_US + total as f64 / groups as f64 * chunk_us;
     let element = row.dtype.bytes() as f64;
     let bytes = (groups * tiles) as f64 * work.k as f64 * 128.0
@@ -91,7 +89,7 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     } else {
         1.0
     };
-    let read = steps * STAGED_SLICE * items * STAGED_ROW as f64 * unpacked;
+    let read = steps * STAGED_SLICE * items * STAGED_ROW as f64;
     let written = work.k as f64 * STAGED_ROW as f64;
     let block_us = (read / STAGED_SHARE + written) / SHARED_BYTES * us_per_clock;
     let join_us = if row.parts > 1 { STAGED_JOIN_US } else { 0.0 };

@@ -80,7 +80,7 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
     /// Offset of the barriers of the tiles.
     pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
     /// Offset of what warps turn.
-    pub const TURNS: usize = (Self::BARRIERS + Self::TILES * 8).next_multiple_of(STAGED_ROW);
+    pub const TURNS: usize = (Self::BARRIERS + Self::TILES * 8).next_multiple_of(2 * STAGED_ROW);
     /// Offset of the sums of slices that a warp ended and another began. Those that others go on with take the place of B.
     pub const ENDS: usize = Self::TURNS + WARPS as usize * Self::TURNED;
     /// Bytes in all.

@@ -181,7 +181,7 @@ mod tests {
         let mut finished = vec![0; lengths.len()];
         for group in 0..groups {
             let mut sums = vec![Vec::new(); warps];
-            for warp in 0..warps {
+            for (warp, sums) in sums.iter_mut().enumerate() {
                 let own = group * warps + warp;
                 let [first, count] = [0, 1].map(|i| shares.others[own * 2 + i] as usize);
                 let all = [
@@ -197,7 +197,7 @@ mod tests {
                         PIECE_END => assert!(i == 0 && !last),
                         kind => assert!(kind == PIECE_OPEN && last),
                     }
-                    sums[warp].push(*piece);
+                    sums.push(*piece);
                 }
             }
             let [first, count] = [0, 1].map(|i| shares.spans[group * 2 + i] as usize);

@@ -91,7 +91,7 @@ pub fn in_block(address: u32, rank: u32) -> u32 {
 /// Arrives at a barrier of any thread block of the cluster, by the address that [`in_block`] gives.
 #[inline(always)]
 pub fn arrive_in_cluster(barrier: u32) {
-    ptx!("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{b}];", b = in(reg32) barrier, options(nostack));
+    ptx!("mbarrier.arrive.shared::cluster.b64 _, [{b}];", b = in(reg32) barrier, options(nostack));
 }
 
 /// Counts this thread in at the barrier over the cluster, and goes on.

@@ -332,6 +332,7 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
         let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
         let chunks = Self::chunks(p, slice, warp);
         let lane = gpu::thread() % 32;
+        let row = out::row_of(p, slice, lane, slice < p.slices && warp < WARPS);
         let first = Chunk::load::<E>(p, chunks[0], lane, chunks[0] < chunks[1]);
         Self::set_up(at);
         let mut acc = [[0.0f32; 8]; PIECES];
@@ -354,7 +355,7 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
             barrier::arrive_cluster();
         }
         if warp < WARPS {
-            Self::write::<E>(p, slice, warp);
+            Self::write::<E>(p, row, warp);
         }
         if CLUSTER > 1 {
             barrier::wait_cluster();

@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, finish, row_bias, scale};
 use crate::device::gpu;
-use crate::device::ptx::{copy, global};
+use crate::device::ptx::{copy, global, warp};
 
 impl StagedParams {
     /// Where results go.
@@ -24,19 +24,22 @@ impl StagedParams {
     }
 }
 
-/// Finishes four neighbouring sums of row `local` of a slice.
+/// The row of C of lane `local` of a slice, `u32::MAX` for none. Loaded early: what is stored waits for it.
 #[inline(always)]
-pub(super) fn put<E: Elem<Acc = f32>>(
-    p: &StagedParams,
-    slice: u32,
-    local: u32,
-    column: u32,
-    sum: [f32; 4],
-) {
-    let o = p.output();
+pub(super) fn row_of(p: &StagedParams, slice: u32, local: u32, there: bool) -> u32 {
     let at = p.rows + (slice as u64 * SLICE as u64 + local as u64) * 4;
-    let row = global::load_b32(at, slice < p.slices);
-    if slice < p.slices && row != u32::MAX {
+    if there {
+        global::load_b32(at, true)
+    } else {
+        u32::MAX
+    }
+}
+
+/// Finishes four neighbouring sums of a row, by [`row_of`].
+#[inline(always)]
+pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
+    let o = p.output();
+    if row != u32::MAX {
         let len = u32::from(row & EMPTY_ROW == 0);
         let row = row & !EMPTY_ROW;
         let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
@@ -85,9 +88,9 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
         );
     }
 
-    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
+    /// Finishes this warp's share of its slice's rows, of which `row` is this lane's; where several warps had a part of the sums, they are added in order.
     #[inline(always)]
-    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, warp: u32) {
+    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, warp: u32) {
         let lane = gpu::thread() % 32;
         let (part, rows) = (warp % PARTS, SLICE as u32 / PARTS);
         let first = (warp - part) * Self::SLICE_SUMS;
@@ -105,7 +108,8 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
                 });
                 other += 1;
             }
-            put::<E>(p, slice, local, column, sum);
+            let row = warp::shuffle::<32>(row, local, u32::MAX);
+            put::<E>(p, row, column, sum);
             i += 32 / Self::LANES;
         }
     }

@@ -2,7 +2,7 @@
 //! thread blocks, and cuts what a thread block has into equal shares of its warps. Slices that a cut goes through are joined at
 //! the end, in order.
 
-use super::out::{leave_row, put};
+use super::out::{leave_row, put, row_of};
 use super::{Acc, Body, Chunk, PIECES, Step};
 use crate::abi::*;
 use crate::device::elem::Elem;
@@ -27,6 +27,16 @@ impl Ahead {
             later: fetch(piece.first + 1),
         }
     }
+}
+
+/// Some rows of a slice that several warps have sums of.
+#[derive(Clone, Copy)]
+struct Unit {
+    warp: u32,
+    warps: u32,
+    end: u32,
+    /// The lane's row of C.
+    row: u32,
 }
 
 #[inline(always)]
@@ -98,6 +108,7 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
     fn write<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, acc: &Acc) {
         let (lane, across) = (gpu::thread() % 32, WIDTH / 4);
         let own = copy::arena() + Self::TURNS as u32 + gpu::thread() / 32 * Self::TURNED as u32;
+        let row_of_lane = row_of(p, slice, lane, slice < p.slices);
         let mut first = 0;
         while first < SLICE as u32 {
             let local = lane.wrapping_sub(first);
@@ -110,7 +121,8 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
                 let from = own + row * Self::SUMS as u32 + lane % across * 16;
                 let sum = copy::load_shared_v4(from).map(f32::from_bits);
                 let column = gpu::block_y() * WIDTH + lane % across * 4;
-                put::<E>(p, slice, first + row, column, sum);
+                let to = warp::shuffle::<32>(row_of_lane, first + row, u32::MAX);
+                put::<E>(p, to, column, sum);
                 row += 32 / across;
             }
             warp::sync_lanes(u32::MAX);
@@ -118,17 +130,41 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
         }
     }
 
+    /// Rows that a warp adds at a time, and how often that is in a slice.
+    const UNIT_ROWS: u32 = 128 / WIDTH;
+    const UNITS: u32 = SLICE as u32 / Self::UNIT_ROWS;
+
+    /// What unit `unit` of the joins of a group is.
+    #[inline(always)]
+    fn unit(p: &StagedParams, [first, count]: [u32; 2], unit: u32) -> Unit {
+        let there = unit < count * Self::UNITS;
+        let at = p.joins + (first + unit / Self::UNITS) as u64 * 16;
+        let [slice, warp, warps, end] = global::load_v4(at, there);
+        let local = unit % Self::UNITS * Self::UNIT_ROWS + gpu::thread() % 32 / (WIDTH / 4);
+        let row = row_of(p, slice, local, there);
+        Unit {
+            warp,
+            warps,
+            end,
+            row,
+        }
+    }
+
     /// Adds the sums of the slices that several warps have, in order: some rows of one for a warp at a time.
     #[inline(always)]
-    fn join<E: Elem<Acc = f32>>(p: &StagedParams, [first, count]: [u32; 2]) {
+    fn join<E: Elem<Acc = f32>>(p: &StagedParams, span: [u32; 2], mut next: Unit) {
         let (lane, across) = (gpu::thread() % 32, WIDTH / 4);
-        let rows = 32 / across;
-        let units = SLICE as u32 / rows;
         let mut unit = gpu::thread() / 32;
-        while unit < count * units {
-            let at = p.joins + (first + unit / units) as u64 * 16;
-            let [slice, warp, warps, end] = global::load_v4(at, true);
-            let local = unit % units * rows + lane / across;
+        while unit < span[1] * Self::UNITS {
+            let Unit {
+                warp,
+                warps,
+                end,
+                row,
+            } = next;
+            let local = unit % Self::UNITS * Self::UNIT_ROWS + lane / across;
+            unit += WARPS;
+            next = Self::unit(p, span, unit);
             let within = copy::arena() + local * Self::SUMS as u32 + lane % across * 16;
             let mut sum = [0.0f32; 4];
             let mut other = 0;
@@ -143,8 +179,7 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
                 other += 1;
             }
             let column = gpu::block_y() * WIDTH + lane % across * 4;
-            put::<E>(p, slice, local, column, sum);
-            unit += WARPS;
+            put::<E>(p, row, column, sum);
         }
     }
 }
@@ -182,6 +217,7 @@ impl<const WARPS: u32, const WIDTH: u32> Body for Resident<WARPS, WIDTH> {
             Self::write::<E>(p, last.slice, &acc);
         }
         if span[1] > 0 {
+            let unit = Self::unit(p, span, warp);
             // The sums take the place of B: nobody reads it any more, and all of it has come.
             while have < p.tiles {
                 barrier::wait(Self::full(have), 0);
@@ -192,7 +228,7 @@ impl<const WARPS: u32, const WIDTH: u32> Body for Resident<WARPS, WIDTH> {
                 leave_row::<E>(&acc, sums(0));
             }
             gpu::sync_threads();
-            Self::join::<E>(p, span);
+            Self::join::<E>(p, span, unit);
         }
     }
 }
