@@ -46,11 +46,6 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (groups, turns) = groups(total, slices, tiles, machine.multiprocessors);
     let sms = f64::from(machine.multiprocessors);
     let us_per_clock = 1e6 / (machine.issue / 4.0 / sms);
-    let unpacked = if row.dtype.bytes() == 2 {
-        UNPACKED
-    } else {
-        1.0
-    };
     let chunk_us = CHUNK_CLOCKS / STAGED_SHARE * us_per_clock;
     let block_us = RESIDENT_US + total as f64 / groups as f64 * chunk_us;
     let element = row.dtype.bytes() as f64;
@@ -84,17 +79,11 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let turns = if turns < 4.0 { turns.ceil() } else { turns };
     // What a thread block takes of shared memory: no more slices than there are.
     let items = f64::from(row.items).min(slices.max(1.0));
-    let unpacked = if row.dtype.bytes() == 2 {
-        UNPACKED
-    } else {
-        1.0
-    };
     let read = steps * STAGED_SLICE * items * STAGED_ROW as f64;
     let written = work.k as f64 * STAGED_ROW as f64;
     let block_us = (read / STAGED_SHARE + written) / SHARED_BYTES * us_per_clock;
     let join_us = if row.parts > 1 { STAGED_JOIN_US } else { 0.0 };
-    let bytes = blocks * written / f64::from(row.cluster)
-        + work.entries as f64 * (2.0 + row.dtype.bytes() as f64) * tiles;
+    let bytes = blocks * written + work.entries as f64 * (2.0 + row.dtype.bytes() as f64) * tiles;
     let gather_us = bytes / machine.l2 * 1e6;
     let chain_us = work.longest as f64 / parts * STAGED_STEP * us_per_clock;
     let compute_us = turns.max(1.0) * (block_us + STAGED_US + join_us);
