@@ -94,10 +94,11 @@ pub fn arrive_in_cluster(barrier: u32) {
     ptx!("mbarrier.arrive.shared::cluster.b64 _, [{b}];", b = in(reg32) barrier, options(nostack));
 }
 
-/// Counts this thread in at the barrier over the cluster, and goes on.
+/// Counts this thread in at the barrier over the cluster, and goes on. Orders nothing but the coming: [`init_fence`] does for
+/// barriers, and without it the thread would wait for all of its accesses to global memory.
 #[inline(always)]
 pub fn arrive_cluster() {
-    ptx!("barrier.cluster.arrive.release;", options(nostack));
+    ptx!("barrier.cluster.arrive.relaxed;", options(nostack));
 }
 
 /// Waits until all threads of the cluster have come to [`arrive_cluster`].

@@ -119,11 +119,10 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
         if thread < STAGED_ROW as u32 / 16 {
             copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + thread * 16, [0; 4]);
         }
+        gpu::sync_threads();
         if CLUSTER > 1 {
             barrier::arrive_cluster();
             barrier::wait_cluster();
-        } else {
-            gpu::sync_threads();
         }
     }
 
