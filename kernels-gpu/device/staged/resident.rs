@@ -216,13 +216,13 @@ impl<const WARPS: u32, const WIDTH: u32> Body for Resident<WARPS, WIDTH> {
         if last.kind == PIECE_WHOLE {
             Self::write::<E>(p, last.slice, &acc);
         }
+        // No copy may be under way when the thread block ends, or when the sums take the place of B.
+        while have < p.tiles {
+            barrier::wait(Self::full(have), 0);
+            have += 1;
+        }
         if span[1] > 0 {
             let unit = Self::unit(p, span, warp);
-            // The sums take the place of B: nobody reads it any more, and all of it has come.
-            while have < p.tiles {
-                barrier::wait(Self::full(have), 0);
-                have += 1;
-            }
             gpu::sync_threads();
             if last.kind == PIECE_OPEN {
                 leave_row::<E>(&acc, sums(0));
