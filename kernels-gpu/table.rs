@@ -100,8 +100,6 @@ macro_rules! for_each_kernel {
                 staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
                 staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
                 staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
-                staged_f32_w16_p2_c2: SlicedEll, F32, Staged<16, 2, 2>;
-                staged_f32_w16_p2_c4: SlicedEll, F32, Staged<16, 2, 4>;
                 staged_f32_all: SlicedEll, F32, Resident<16, 32>;
             }
             block "block" SpmmParams sm_80 Product {

@@ -23,7 +23,7 @@ const START: u64 = 32;
 /// Clocks of a chunk at the rate of shared memory: 128 rows of 128 bytes.
 const CHUNK_CLOCKS: f64 = 128.0;
 /// Start of a thread block there, and joining the sums of slices that warps share.
-const RESIDENT_US: f64 = 6.0;
+const RESIDENT_US: f64 = 7.0;
 
 /// Thread blocks for each tile of columns where all of B is in shared memory, and how often a multiprocessor takes one, for
 /// `total` chunks with what finishing the slices costs: as many as there are multiprocessors, or so many that the last turn is full.
@@ -57,7 +57,7 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
 }
 
 /// Slots of slices over entries, where rows are of different lengths.
-const PADDED: f64 = 1.1;
+const PADDED: f64 = 1.2;
 
 /// Every slot reads its row of B from shared memory, and every thread block writes all of its columns of B there. Rows are
 /// sorted, so that slices wait for little but a longest row far above the mean.
