@@ -5,7 +5,7 @@ mod bitmap;
 mod dense;
 mod gather;
 mod sampled;
-mod staged;
+pub(crate) mod staged;
 mod turned;
 mod vectors;
 

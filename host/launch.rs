@@ -59,7 +59,7 @@ pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
 pub(crate) use scatter::Scatter;
-pub(crate) use slicing::{fill_slices, survey_slices};
+pub(crate) use slicing::{SliceValues, fill_slices, survey_slices};
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
 
@@ -324,13 +324,13 @@ pub(crate) const MAX_GRID_Y: usize = 65_535;
 const MAX_GRID_X: usize = i32::MAX as usize;
 
 /// A count as u32, or the error that names it.
-/// A launch of this kernel on its own: no clusters, after the kernel ahead has ended.
+/// A launch of this kernel on its own: after the kernel ahead has ended.
 fn config(row: &Row, grid: [u32; 3]) -> LaunchConfig {
     LaunchConfig {
         grid,
         block: [row.threads, 1, 1],
         smem_bytes: row.shared_bytes,
-        cluster: None,
+        cluster: (row.cluster > 1).then_some([row.cluster, 1, 1]),
         overlap_previous: false,
     }
 }

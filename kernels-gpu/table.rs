@@ -105,6 +105,7 @@ macro_rules! for_each_kernel {
                 staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
                 staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
                 staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
+                staged_f32_all: SlicedEll, F32, Resident<16, 32>;
             }
             block "block" SpmmParams sm_80 Product {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
@@ -385,6 +386,9 @@ macro_rules! for_each_kernel {
                 slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
                 slicing_fill_32: Direct, F32, Slicing<SLICING_FILL>;
                 slicing_fill_64: Direct, F64, Slicing<SLICING_FILL>;
+                slicing_values_16: Direct, F16, Slicing<SLICING_VALUES>;
+                slicing_values_32: Direct, F32, Slicing<SLICING_VALUES>;
+                slicing_values_64: Direct, F64, Slicing<SLICING_VALUES>;
             }
             narrow "narrow" WgmmaParams sm_90a Narrow {
                 narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;

@@ -1,20 +1,22 @@
 //! Sliced ELLPACK out of CSR on a GPU: rows in order, chunks counted, slices filled. The host adds the counts up, because
 //! it needs to know how much memory to ask for.
 
+use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::abi::{
-    Operation, SLICE, SLICING_COUNT, SLICING_FILL, SLICING_ORDER, SlicingParams,
+    CHUNK_SLOTS, CHUNK_STEPS, Operation, RUN_CHUNKS, SLICE, SLICING_COUNT, SLICING_FILL,
+    SLICING_ORDER, SLICING_VALUES, SlicingParams,
 };
 use einsparse_kernels::table::{Row, kernels};
 
 use super::{MAX_GRID_X, config, within};
 use crate::device::Device;
-use crate::driver::RawStream;
+use crate::driver::{DeviceMemory, RawStream};
 use crate::error::{Error, Result};
 
 /// The kernel of a step, for elements of this many bytes.
 fn step(step: u32, bytes: usize) -> Result<&'static Row> {
     let fits = |row: &&Row| {
-        let any = step != SLICING_FILL || row.dtype.bytes() == bytes;
+        let any = ![SLICING_FILL, SLICING_VALUES].contains(&step) || row.dtype.bytes() == bytes;
         row.operation == Operation::Slicing && row.step == step && any
     };
     kernels().iter().find(fits).ok_or_else(|| Error::Operand {
@@ -78,4 +80,77 @@ pub(crate) unsafe fn fill_slices(
 ) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { queue(device, step(SLICING_FILL, bytes)?, params, stream) }
+}
+
+/// Where the values of each run of chunks begin: 128 bytes for up to 16 chunks, in place of one number for each value.
+#[derive(Debug)]
+pub(crate) struct SliceValues {
+    row: &'static Row,
+    firsts: DeviceMemory,
+    starts: DeviceMemory,
+    runs: u32,
+}
+
+impl SliceValues {
+    /// `slots` has for each slot of `pattern` the number of its value, counted from 1, or 0; those of a row follow each other.
+    pub(crate) fn new(
+        device: &Device,
+        bytes: usize,
+        pattern: &SlicedEllPattern,
+        slots: &[i32],
+    ) -> Result<SliceValues> {
+        let (mut starts, mut firsts) = (Vec::new(), Vec::new());
+        let chunks = pattern.windows().len() / 2;
+        for slice in 0..pattern.offsets().len() - 1 {
+            let all = pattern.chunks(slice);
+            for start in all.clone().step_by(RUN_CHUNKS) {
+                let run = start..all.end.min(start + RUN_CHUNKS);
+                starts.push(start as u32);
+                firsts.extend((0..SLICE).map(|lane| {
+                    let first = |chunk: usize| slots[chunk * CHUNK_SLOTS + lane * CHUNK_STEPS];
+                    let found = run.clone().map(first).find(|&slot| slot > 0);
+                    found.map_or(0, |slot| slot as u32 - 1)
+                }));
+            }
+        }
+        let runs = starts.len() as u32;
+        starts.push(chunks as u32);
+        Ok(SliceValues {
+            row: step(SLICING_VALUES, bytes)?,
+            firsts: device.upload(&firsts)?,
+            starts: device.upload(&starts)?,
+            runs,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.firsts.bytes() + self.starts.bytes()
+    }
+
+    /// Queues the copying of `values` to the slots at `out` that `columns` has entries at.
+    ///
+    /// # Safety
+    /// The addresses are those of the planned pattern's arrays, in device memory until the work is done.
+    pub(crate) unsafe fn run(
+        &self,
+        device: &Device,
+        [values, columns, out]: [u64; 3],
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let params = SlicingParams {
+            offsets: 0,
+            columns: 0,
+            values,
+            order: self.firsts.address(),
+            counts: 0,
+            starts: self.starts.address(),
+            windows: 0,
+            local_columns: columns,
+            slot_values: out,
+            rows: 0,
+            slices: self.runs,
+        };
+        // SAFETY: the caller's promise; what is read besides is owned by self, whose memory the driver frees only after the work.
+        unsafe { queue(device, self.row, &params, stream) }
+    }
 }

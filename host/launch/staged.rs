@@ -1,9 +1,11 @@
 //! A kernel of the family `staged`: rows and windows of the slices, a tensor map of B.
 
+mod shares;
+
 use std::sync::Arc;
 
 use einsparse_formats::{PAD, SlicedEllPattern};
-use einsparse_kernels::abi::{EMPTY_ROW, FLAG_VECTORS, K_TILE, STAGED_COLUMNS, StagedParams};
+use einsparse_kernels::abi::{EMPTY_ROW, FLAG_VECTORS, K_TILE, StagedParams};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
@@ -15,6 +17,7 @@ use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::Runs;
+use shares::Shares;
 
 /// A kernel chosen for one pattern.
 #[derive(Debug)]
@@ -28,8 +31,37 @@ pub(crate) struct Staged {
     offsets: DeviceMemory,
     windows: DeviceMemory,
     rows: DeviceMemory,
+    lists: Option<Lists>,
     slices: u32,
     grid: [u32; 3],
+}
+
+/// Where the pieces of all warps are, for kernels that have all of B in shared memory.
+#[derive(Debug)]
+struct Lists {
+    pieces: DeviceMemory,
+    others: DeviceMemory,
+    spans: DeviceMemory,
+    joins: DeviceMemory,
+}
+
+impl Lists {
+    fn new(device: &Device, shares: &Shares) -> Result<Lists> {
+        let pieces = shares.pieces.iter();
+        let pieces: Vec<[u32; 4]> = pieces.map(|p| [p.first, p.end, p.slice, p.kind]).collect();
+        let joins = shares.joins.iter();
+        let joins: Vec<[u32; 4]> = joins.map(|j| [j.slice, j.warp, j.count, j.end]).collect();
+        Ok(Lists {
+            pieces: device.upload(&pieces)?,
+            others: device.upload(&shares.others)?,
+            spans: device.upload(&shares.spans)?,
+            joins: device.upload(&joins)?,
+        })
+    }
+
+    fn all(&self) -> [&DeviceMemory; 4] {
+        [&self.pieces, &self.others, &self.spans, &self.joins]
+    }
 }
 
 /// The rows of all lanes, those without entries marked.
@@ -58,9 +90,17 @@ impl Staged {
         for (what, value) in [("rows of B", k), ("columns of B", n)] {
             within(what, value, i32::MAX as usize - K_TILE)?;
         }
-        let tiles = n.div_ceil(STAGED_COLUMNS);
+        let tiles = n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let slices = small("slices of A", pattern.offsets().len() - 1)?;
+        let (mut lists, mut groups) = (None, slices.div_ceil(row.items));
+        if row.depth != u32::MAX {
+            let sms = device.machine().multiprocessors;
+            let count = shares::groups(pattern.offsets(), tiles, sms);
+            let shares = Shares::new(pattern.offsets(), count, row.items as usize);
+            lists = Some(Lists::new(device, &shares)?);
+            groups = if slices == 0 { 0 } else { count as u32 };
+        }
         Ok(Staged {
             row,
             function,
@@ -71,8 +111,9 @@ impl Staged {
             rows: device.upload(&marked(pattern.order(), runs))?,
             runs: Arc::clone(runs),
             pattern: Arc::clone(pattern),
+            lists,
             slices,
-            grid: [slices.div_ceil(row.items), tiles as u32, 1],
+            grid: [groups.next_multiple_of(row.cluster), tiles as u32, 1],
         })
     }
 
@@ -87,7 +128,9 @@ impl Staged {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.offsets.bytes() + self.windows.bytes() + self.rows.bytes()
+        let lists = self.lists.iter().flat_map(Lists::all);
+        let shared = lists.map(DeviceMemory::bytes).sum::<usize>();
+        self.offsets.bytes() + self.windows.bytes() + self.rows.bytes() + shared
     }
 
     pub(super) fn describe(&self) -> String {
@@ -140,7 +183,15 @@ impl Staged {
             extents: [n, k],
             leading: raw.ldb,
         };
-        let tile = [STAGED_COLUMNS, K_TILE];
+        let lists = self
+            .lists
+            .as_ref()
+            .map(|lists| lists.all().map(|m| m.address()));
+        let [pieces, others, spans, joins] = lists.unwrap_or_default();
+        let tile = [
+            self.row.columns as usize,
+            K_TILE / self.row.cluster as usize,
+        ];
         Ok(StagedParams {
             b_map: tensor_map(self.row.dtype, &b, tile, 0, &self.offsets)?,
             offsets: self.offsets.address(),
@@ -150,6 +201,10 @@ impl Staged {
             values: raw.values,
             c: raw.c,
             bias: raw.bias,
+            pieces,
+            others,
+            spans,
+            joins,
             alpha: raw.alpha,
             slices: self.slices,
             tiles: small("tiles of B", k.div_ceil(K_TILE))?,

@@ -1,6 +1,7 @@
 //! Plans that keep their own copy of A's values, in a form that a faster kernel reads.
 
 use std::fmt;
+use std::sync::Arc;
 
 use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};
 
@@ -9,11 +10,12 @@ use super::choose::{Candidate, Choice, Problem};
 use super::{Options, Plan, ValuesRule};
 use crate::context::Context;
 use crate::cost::{Machine, Work};
+use crate::device::Device;
 use crate::driver::RawStream;
 use crate::einsum::Einsum;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
-use crate::launch::{Planned, RawSpmm, Scatter};
+use crate::launch::{Planned, RawSpmm, Scatter, SliceValues};
 use crate::registry::{Scalar, block_of};
 use crate::tensor::{Operand, SparseTensor, Tensor, columns_of};
 use crate::worklist::Runs;
@@ -118,6 +120,14 @@ impl<T: Scalar> Copy<T> {
         }
     }
 
+    /// Where its columns are, 0 for none.
+    fn columns(&self) -> u64 {
+        match self {
+            Copy::Dense(_) => 0,
+            Copy::Sparse(tensor) => tensor.device().map_or(0, |d| d.columns.address()),
+        }
+    }
+
     fn address(&self) -> Result<u64> {
         let address = match self {
             Copy::Dense(tensor) => tensor.address(),
@@ -127,13 +137,22 @@ impl<T: Scalar> Copy<T> {
     }
 }
 
+/// How values come to their places in a copy.
+#[derive(Debug)]
+enum Refill {
+    /// Each by its place.
+    Places(Scatter),
+    /// Run by run, in the order of the rows.
+    Slices(SliceValues, Arc<Device>),
+}
+
 /// A's copy, how values come there, and the plan over it.
 #[derive(Debug)]
 pub(super) struct Kept<T, Out> {
     name: String,
     form: KeptForm,
     copy: Copy<T>,
-    scatter: Scatter,
+    refill: Refill,
     plan: Box<Plan<T, Out>>,
     planned: Planned,
 }
@@ -156,13 +175,19 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
             return Err(wrong(name, "a matrix in row order", &Operand::Sparse(a)));
         };
         let entries = numbered(a.shape(), runs, columns)?;
-        let (copy, places) = match form {
-            KeptForm::Dense => dense(context, &entries, a.pattern().slots())?,
+        let slots = a.pattern().slots();
+        let places = |places: &[u32]| Scatter::new(device, T::DTYPE, places).map(Refill::Places);
+        let (copy, refill) = match form {
+            KeptForm::Dense => {
+                let (copy, found) = dense(context, &entries, slots)?;
+                (copy, places(&found)?)
+            }
+            KeptForm::Sparse(Format::SlicedEll) => sliced(context, device, &entries.into())?,
             KeptForm::Sparse(format) => {
-                sparse(context, &entries.into(), format, a.pattern().slots())?
+                let (copy, found) = sparse(context, &entries.into(), format, slots)?;
+                (copy, places(&found)?)
             }
         };
-        let scatter = Scatter::new(device, T::DTYPE, &places)?;
         let own = Options {
             values: ValuesRule::EachRun,
             variant: Some(candidate.name.to_owned()),
@@ -173,7 +198,7 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
         let kept = Kept {
             name: name.to_owned(),
             form,
-            scatter,
+            refill,
             plan,
             planned: Planned::new(runs, columns),
             copy,
@@ -203,7 +228,11 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
                 .device()
                 .map_or(0, |d| d.columns.bytes() + d.values.bytes()),
         };
-        copy + self.scatter.bytes() + self.plan.workspace_bytes()
+        let refill = match &self.refill {
+            Refill::Places(scatter) => scatter.bytes(),
+            Refill::Slices(slices, _) => slices.bytes(),
+        };
+        copy + refill + self.plan.workspace_bytes()
     }
 
     /// Whether a tensor has the planned pattern.
@@ -239,17 +268,21 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
     pub(super) fn refresh(&self, values: u64, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the values are those of a tensor of the planned pattern, which the caller keeps until the work is
         // done, or promised so; the copy has room for all places.
-        unsafe { self.scatter.run(values, self.copy.address()?, stream) }
+        unsafe {
+            match &self.refill {
+                Refill::Places(scatter) => scatter.run(values, self.copy.address()?, stream),
+                Refill::Slices(slices, device) => {
+                    let all = [values, self.copy.columns(), self.copy.address()?];
+                    slices.run(device, all, stream)
+                }
+            }
+        }
     }
 
     /// Addresses for the plan over the copy.
     pub(super) fn raw(&self, raw: &RawSpmm) -> Result<RawSpmm> {
-        let columns = match &self.copy {
-            Copy::Dense(_) => 0,
-            Copy::Sparse(tensor) => tensor.device().map_or(0, |d| d.columns.address()),
-        };
         Ok(RawSpmm {
-            columns,
+            columns: self.copy.columns(),
             values: self.copy.address()?,
             ..*raw
         })
@@ -320,6 +353,24 @@ fn dense<T: Scalar>(
         }
     }
     Ok((Copy::Dense(copy), places))
+}
+
+/// The same in slices, which need no place for each value: those of a row stay in order.
+fn sliced<T: Scalar>(
+    context: &Context,
+    device: &Arc<Device>,
+    entries: &AnySparse<i32>,
+) -> Result<(Copy<T>, Refill)> {
+    let converted = entries.convert(Format::SlicedEll)?;
+    let AnySparse::SlicedEll(matrix) = &converted else {
+        unreachable!("converted to slices");
+    };
+    let values = SliceValues::new(device, size_of::<T>(), matrix.pattern(), matrix.values())?;
+    let copy = context.upload(converted.map_values(|_| T::ZERO))?;
+    Ok((
+        Copy::Sparse(copy),
+        Refill::Slices(values, Arc::clone(device)),
+    ))
 }
 
 /// The same in another sparse format.

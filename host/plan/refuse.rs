@@ -23,6 +23,7 @@ pub(super) fn refusal(
         .or_else(|| wrong_output(row, problem))
         .or_else(|| wrong_order(row, problem))
         .or_else(|| wrong_blocks(row, problem))
+        .or_else(|| too_deep(row, problem))
         .or_else(|| unaligned(row, problem))
 }
 
@@ -134,6 +135,11 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
     Some(format!(
         "is for {pm} x {pk} {what}, the operand has {bm} x {bk}{of}"
     ))
+}
+
+fn too_deep(row: &Row, problem: &Problem) -> Option<String> {
+    let (k, most) = (problem.work.k, row.depth);
+    (k > most as usize).then(|| format!("holds {most} rows of B at once, there are {k}"))
 }
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {

@@ -1,4 +1,4 @@
-//! The `slicing` family: sliced ELLPACK out of CSR, in three steps.
+//! The `slicing` family: sliced ELLPACK out of CSR, in three steps, and new values for it.
 
 use super::{Dtype, Tile};
 
@@ -13,6 +13,12 @@ pub const SLICING_ORDER: u32 = 1;
 pub const SLICING_COUNT: u32 = 2;
 /// Windows, local columns and values.
 pub const SLICING_FILL: u32 = 3;
+
+/// New values for slices that are there: a warp for each run of [`RUN_CHUNKS`] chunks.
+pub const SLICING_VALUES: u32 = 4;
+
+/// Chunks of a slice whose values one warp brings in.
+pub const RUN_CHUNKS: usize = 16;
 
 /// One step, `SLICING_*`: a thread for each row, or a warp for each slice.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +55,12 @@ pub struct SlicingParams {
     pub columns: u64,
     /// CSR: values.
     pub values: u64,
-    /// The row of every lane of every slice, u32, `u32::MAX` behind the last.
+    /// The row of every lane of every slice, u32, `u32::MAX` behind the last; for new values the first entry of every lane of every
+    /// run.
     pub order: u64,
     /// Chunks of each slice, u32.
     pub counts: u64,
-    /// First chunk of each slice, u32.
+    /// First chunk of each slice, u32; of each run, and one past the last.
     pub starts: u64,
     /// First tile of each chunk and one past the last, u32 each.
     pub windows: u64,
@@ -63,7 +70,7 @@ pub struct SlicingParams {
     pub slot_values: u64,
     /// Rows.
     pub rows: u32,
-    /// Slices.
+    /// Slices, or runs.
     pub slices: u32,
 }
 

@@ -10,10 +10,10 @@ pub const CHUNK_STEPS: usize = 4;
 pub const CHUNK_SLOTS: usize = SLICE * CHUNK_STEPS;
 /// Rows of B in a tile, which arrives as a whole.
 pub const K_TILE: usize = 64;
-/// Columns of B and C of a thread block: the 32 banks of shared memory.
-pub const STAGED_COLUMNS: usize = 32;
-/// Bytes of a row of B in shared memory.
-pub const STAGED_ROW: usize = STAGED_COLUMNS * 4;
+/// Bytes of a row of B in shared memory: all its banks once.
+pub const STAGED_ROW: usize = 128;
+/// Bytes of a tile.
+pub const STAGED_TILE: usize = K_TILE * STAGED_ROW;
 /// Tiles that shared memory holds.
 pub const RING: usize = 28;
 /// Rows of B that shared memory holds. Behind them lies a row of zeros, which padding reads.
@@ -23,25 +23,31 @@ pub const NO_ENTRY: u32 = 0xffff;
 /// Set in a slice's row number where the row has no entries; no row is [`u32::MAX`].
 pub const EMPTY_ROW: u32 = 1 << 31;
 
-/// Tile of the family: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice.
+/// Tile of the family: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice. `CLUSTER`
+/// thread blocks share the copies of B; a row of B in shared memory is `WIDTH` columns.
 #[derive(Clone, Copy, Debug)]
-pub struct Staged<const WARPS: u32, const PARTS: u32>;
+pub struct Staged<const WARPS: u32, const PARTS: u32, const CLUSTER: u32 = 1, const WIDTH: u32 = 32>;
 
-impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
+    Staged<WARPS, PARTS, CLUSTER, WIDTH>
+{
     /// Offset of the row of zeros.
     pub const ZEROS: usize = RING_ROWS * STAGED_ROW;
     /// Offset of the barriers: full and empty of each tile.
     pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
 }
 
-impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
+impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> Tile
+    for Staged<WARPS, PARTS, CLUSTER, WIDTH>
+{
     const THREADS: u32 = (WARPS + 1) * 32;
     const MIN_BLOCKS: u32 = 1;
-    const COLUMNS: u32 = STAGED_COLUMNS as u32;
+    const COLUMNS: u32 = WIDTH;
     const ITEMS: u32 = WARPS / PARTS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = CHUNK_STEPS as u32;
     const BLOCK: (u32, u32) = (1, 1);
+    const CLUSTER: u32 = CLUSTER;
     fn shared_bytes(_: Dtype) -> u32 {
         (Self::BARRIERS + RING * 16) as u32
     }
@@ -50,6 +56,93 @@ impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
         16 / dtype.bytes() as u32
     }
 }
+
+/// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a [`StagedPiece`] names,
+/// `WIDTH` columns of B each.
+#[derive(Clone, Copy, Debug)]
+pub struct Resident<const WARPS: u32, const WIDTH: u32>;
+
+/// Rows of a slice that a warp turns at once on the way to C.
+pub const TURNED_ROWS: usize = 8;
+
+impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
+    /// Bytes of the sums of a row, of a slice, and of what a warp turns.
+    pub const SUMS: usize = WIDTH as usize * 4;
+    /// Bytes of the sums of a slice.
+    pub const SLICE_SUMS: usize = SLICE * Self::SUMS;
+    /// Bytes of the rows that a warp turns.
+    pub const TURNED: usize = TURNED_ROWS * Self::SUMS;
+    /// Tiles of B.
+    pub const TILES: usize =
+        (RING * STAGED_TILE - WARPS as usize * (Self::SLICE_SUMS + Self::TURNED)) / STAGED_TILE;
+    /// Offset of the row of zeros.
+    pub const ZEROS: usize = Self::TILES * STAGED_TILE;
+    /// Offset of the barriers of the tiles.
+    pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
+    /// Offset of what warps turn.
+    pub const TURNS: usize = (Self::BARRIERS + Self::TILES * 8).next_multiple_of(2 * STAGED_ROW);
+    /// Offset of the sums of slices that a warp ended and another began. Those that others go on with take the place of B.
+    pub const ENDS: usize = Self::TURNS + WARPS as usize * Self::TURNED;
+    /// Bytes in all.
+    pub const BYTES: usize = Self::ENDS + WARPS as usize * Self::SLICE_SUMS;
+}
+
+impl<const WARPS: u32, const WIDTH: u32> Tile for Resident<WARPS, WIDTH> {
+    const THREADS: u32 = WARPS * 32;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = WIDTH;
+    const ITEMS: u32 = WARPS;
+    const PARTS: u32 = 1;
+    const BURST: u32 = CHUNK_STEPS as u32;
+    const BLOCK: (u32, u32) = (1, 1);
+    const DEPTH: u32 = (Self::TILES * K_TILE) as u32;
+    fn shared_bytes(_: Dtype) -> u32 {
+        const { assert!(WARPS as usize * Self::SLICE_SUMS <= Self::ZEROS) };
+        Self::BYTES as u32
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Chunks of one slice that a warp takes: `first .. end`. Where these are not all of them, the sums meet those of others.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagedPiece {
+    /// First chunk.
+    pub first: u32,
+    /// One past the last.
+    pub end: u32,
+    /// The slice.
+    pub slice: u32,
+    /// `PIECE_*`.
+    pub kind: u32,
+}
+
+/// A piece that is all of its slice.
+pub const PIECE_WHOLE: u32 = 0;
+/// A piece that others go on with, or the last of its warp.
+pub const PIECE_OPEN: u32 = 1;
+/// The end of a slice that others began, and not the last of its warp.
+pub const PIECE_END: u32 = 2;
+
+/// A slice whose sums are with `count` warps from `warp` on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagedJoin {
+    /// The slice.
+    pub slice: u32,
+    /// The warp that begins it.
+    pub warp: u32,
+    /// Warps that have a part of it.
+    pub count: u32,
+    /// 1 where the last of them has it as a [`PIECE_END`].
+    pub end: u32,
+}
+
+const _: () = assert!(size_of::<StagedPiece>() == 16);
+const _: () = assert!(size_of::<StagedJoin>() == 16);
 
 /// Parameters of the `staged` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
 #[repr(C)]
@@ -71,6 +164,14 @@ pub struct StagedParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
+    /// [`Resident`]: [`StagedPiece`]s, first that which each warp of each group begins with, then the others.
+    pub pieces: u64,
+    /// [`Resident`]: first and number of each warp's other pieces, u32 each.
+    pub others: u64,
+    /// [`Resident`]: first and number of each group's joins, u32 each.
+    pub spans: u64,
+    /// [`Resident`]: [`StagedJoin`]s.
+    pub joins: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
     /// Slices.
@@ -87,4 +188,4 @@ pub struct StagedParams {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<StagedParams>() == 216);
+const _: () = assert!(size_of::<StagedParams>() == 248);

@@ -152,6 +152,34 @@ fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
     });
 }
 
+/// The values of a run of chunks. A lane's entries follow each other, and in a chunk stand in front of what is empty.
+#[inline(always)]
+fn refill<E: Elem>(p: &SlicingParams, run: u32) {
+    let lane = gpu::thread() % 32;
+    let mut entry = global::load_b32(p.order + (run * SLICE as u32 + lane) as u64 * 4, true);
+    let mut chunk = global::load_b32(p.starts + run as u64 * 4, true);
+    let end = global::load_b32(p.starts + run as u64 * 4 + 4, true);
+    let slot = |chunk: u32| (chunk as u64 * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
+    let columns = |chunk: u32| global::load_v2(p.local_columns + slot(chunk) * 2, chunk < end);
+    let mut next = columns(chunk);
+    while chunk < end {
+        let words = next;
+        next = columns(chunk + 1);
+        let mut taken = Taken {
+            window: [0; 2],
+            entry,
+            columns: [0; CHUNK_STEPS],
+            count: 0,
+        };
+        unroll!(i < CHUNK_STEPS, {
+            taken.count += u32::from((words[i / 2] >> (i % 2 * 16)) & 0xffff != NO_ENTRY);
+        });
+        store_values::<E>(p, p.slot_values + slot(chunk) * E::BYTES as u64, &taken);
+        entry += taken.count;
+        chunk += 1;
+    }
+}
+
 impl<const STEP: u32> Body for Slicing<STEP> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &SlicingParams, _: u64) {
@@ -161,6 +189,10 @@ impl<const STEP: u32> Body for Slicing<STEP> {
         }
         let slice = gpu::block_x() * Self::ITEMS + gpu::thread() / 32;
         if slice >= p.slices {
+            return;
+        }
+        if STEP == SLICING_VALUES {
+            refill::<E>(p, slice);
             return;
         }
         if STEP == SLICING_FILL {

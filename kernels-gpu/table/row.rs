@@ -37,6 +37,10 @@ pub struct Row {
     pub order: u32,
     /// Which step of an operation of several kernels, `STEP_*` of [`crate::abi`].
     pub step: u32,
+    /// Rows of B at the most.
+    pub depth: u32,
+    /// Neighbouring thread blocks that start together.
+    pub cluster: u32,
     /// The least architecture whose module holds the kernel.
     pub arch: &'static str,
     /// Bytes of the params struct.
@@ -83,6 +87,8 @@ macro_rules! rows {
                 block: <$tile as Tile>::BLOCK,
                 order: <$tile as Tile>::ORDER,
                 step: <$tile as Tile>::STEP,
+                depth: <$tile as Tile>::DEPTH,
+                cluster: <$tile as Tile>::CLUSTER,
                 arch: stringify!($arch),
                 params_bytes: size_of::<$params>(),
                 vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),

@@ -114,7 +114,7 @@ fn lens(row: &Row) -> (Vec<usize>, usize) {
             vec![row.block.0 as usize * 3; row.block.0 as usize],
             row.block.0 as usize * 3,
         ),
-        _ if small() => ((0..60).chain([700]).collect(), 700),
+        _ if small() || row.depth < 4000 => ((0..60).chain([700]).collect(), 700),
         _ => ((0..100).chain([4000, 3001]).collect(), 4000),
     }
 }

@@ -26,6 +26,7 @@ fn cut_rows(row: &Row) -> CsrPattern {
                 bk * long - 1,
             )
         }
+        _ if row.depth < 2600 => spread(&(0..50).chain([900, 17, 1000]).collect::<Vec<_>>(), 1000),
         _ => spread(&(0..50).chain([2600, 17, 2300]).collect::<Vec<_>>(), 2600),
     }
 }

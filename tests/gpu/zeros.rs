@@ -14,6 +14,7 @@ fn odd_columns(row: &Row) -> CsrPattern {
     let (bm, bk) = (row.block.0 as usize, row.block.1 as usize);
     let (lens, cols): (Vec<usize>, usize) = match row.walk {
         WalkKind::Block => ((0..6).collect(), 5),
+        _ if row.depth < 1401 => ((0..40).chain([500]).collect(), 500),
         _ => ((0..40).chain([700]).collect(), 700),
     };
     let every = spread(&lens, cols);

@@ -4,17 +4,19 @@
 //! tensor copy engine, and stay until the lane that is furthest behind has passed them.
 
 mod out;
+mod resident;
 
-use super::elem::Elem;
+use super::elem::{Elem, Raw};
 use super::gpu;
 use super::ptx::{barrier, bulk, copy, global, warp};
 use crate::abi::*;
 
-/// Vectors of 4 columns of a lane.
-const VECTORS: usize = STAGED_COLUMNS / 4;
+/// Pieces of 16 bytes of a row of B.
+const PIECES: usize = STAGED_ROW / 16;
 
-/// Accumulators of a lane: vector `t` belongs to columns `4 (lane ^ t)` of the lane's row.
-type Acc = [[f32; 4]; VECTORS];
+/// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row; as many are used as a piece has
+/// elements.
+type Acc = [[f32; 8]; PIECES];
 
 /// The body; the tile is the implementor.
 pub trait Body: Tile {
@@ -54,39 +56,42 @@ impl Place {
 struct Chunk {
     window: [u32; 2],
     columns: [u32; 2],
-    values: [u32; 4],
+    values: Raw,
 }
 
 impl Chunk {
     #[inline(always)]
-    fn load(p: &StagedParams, chunk: u32, lane: u32, ok: bool) -> Chunk {
+    fn load<E: Elem>(p: &StagedParams, chunk: u32, lane: u32, ok: bool) -> Chunk {
         let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
+        let from = p.values + slot * E::BYTES as u64;
         Chunk {
             window: global::load_v2(p.windows + chunk as u64 * 8, ok),
             columns: global::load_v2(p.columns + slot * 2, ok),
-            values: global::load_v4_stream(p.values + slot * 4, ok),
+            values: if E::BYTES == 4 {
+                global::load_v4_stream(from, ok)
+            } else {
+                E::load::<CHUNK_STEPS>(from, ok)
+            },
         }
     }
 
     /// Local column and value of step `i`, a constant after unrolling.
     #[inline(always)]
-    fn entry(&self, i: usize) -> (u32, f32) {
+    fn entry<E: Elem<Acc = f32>>(&self, i: usize) -> (u32, f32) {
         let word = self.columns[(i / 2) & 1];
         let local = if i % 2 == 0 {
             word & 0xffff
         } else {
             word >> 16
         };
-        let value = if local == NO_ENTRY {
-            0
-        } else {
-            self.values[i & 3]
-        };
-        (local, f32::from_bits(value))
+        let value = E::get(&self.values, i);
+        (local, if local == NO_ENTRY { 0.0 } else { value })
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
+    Staged<WARPS, PARTS, CLUSTER, WIDTH>
+{
     /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -103,28 +108,30 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
     fn set_up(at: u64) {
         let thread = gpu::thread();
-        if thread == 0 {
-            let mut slot = 0;
-            while slot < RING as u32 {
-                barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), WARPS);
-                slot += 1;
-            }
+        if thread < RING as u32 {
+            barrier::init(Self::full(thread), 1);
+            barrier::init(Self::empty(thread), WARPS * CLUSTER);
             barrier::init_fence();
+        }
+        if thread == WARPS * 32 {
             bulk::prefetch_map(at);
         }
         if thread < STAGED_ROW as u32 / 16 {
             copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + thread * 16, [0; 4]);
         }
         gpu::sync_threads();
+        if CLUSTER > 1 {
+            barrier::arrive_cluster();
+            barrier::wait_cluster();
+        }
     }
 
-    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last
-    /// has arrived, so that shared memory may serve other things.
+    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more; of a cluster, each thread
+    /// block its share of a tile's rows to all. Returns when the last has arrived, so that shared memory may serve other things.
     #[inline(always)]
     fn produce(p: &StagedParams, at: u64) {
-        let bytes = (K_TILE * STAGED_ROW) as u32;
         let column = gpu::block_y() * Self::COLUMNS;
+        let (rows, rank) = (K_TILE as u32 / CLUSTER, gpu::block_x() % CLUSTER);
         let mut place = Place::START;
         while place.tile < p.tiles {
             let full = Self::full(place.slot);
@@ -132,9 +139,15 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
                 barrier::wait(full, place.parity ^ 1);
                 barrier::wait(Self::empty(place.slot), place.parity ^ 1);
             }
-            barrier::arrive_expect(full, bytes);
-            let to = copy::arena() + place.slot * bytes;
-            bulk::load(to, at, column, place.tile * K_TILE as u32, full);
+            barrier::arrive_expect(full, STAGED_TILE as u32);
+            let to = copy::arena() + place.slot * STAGED_TILE as u32;
+            let row = place.tile * K_TILE as u32 + rank * rows;
+            if CLUSTER > 1 {
+                let to = to + rank * rows * STAGED_ROW as u32;
+                bulk::load_for_all(to, at, [column, row], full, (1 << CLUSTER) - 1);
+            } else {
+                bulk::load(to, at, column, row, full);
+            }
             place.advance();
         }
         let mut tile = p.tiles.saturating_sub(RING as u32);
@@ -142,6 +155,19 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             let round = tile / RING as u32;
             barrier::wait(Self::full(tile - round * RING as u32), round & 1);
             tile += 1;
+        }
+    }
+
+    /// One lane arrives for the warp at the barriers of all that copy into this place.
+    #[inline(always)]
+    fn give_back(slot: u32) {
+        let lane = gpu::thread() % 32;
+        if CLUSTER > 1 {
+            if lane < CLUSTER {
+                barrier::arrive_in_cluster(barrier::in_block(Self::empty(slot), lane));
+            }
+        } else if lane == 0 {
+            barrier::arrive(Self::empty(slot));
         }
     }
 
@@ -158,9 +184,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
                     barrier::wait(Self::full(have.slot), have.parity);
                     have.advance();
                 }
-                if gpu::thread() % 32 == 0 {
-                    barrier::arrive(Self::empty(freed.slot));
-                }
+                Self::give_back(freed.slot);
                 freed.advance();
             }
         }
@@ -170,97 +194,170 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
-    /// A warp: the sums of this part of its slice.
+    /// Chunks of this warp's part of its slice, `first ..` by [`Tile::PARTS`] `.. end`.
     #[inline(always)]
-    fn consume<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, part: u32) -> Acc {
-        let lane = gpu::thread() % 32;
-        let inside = slice < p.slices;
+    fn chunks(p: &StagedParams, slice: u32, warp: u32) -> [u32; 2] {
+        let inside = slice < p.slices && warp < WARPS;
         let at = p.offsets + slice as u64 * 4;
-        let first = global::load_b32(at, inside) + part;
-        let end = global::load_b32(at + 4, inside);
+        let first = global::load_b32(at, inside) + warp % PARTS;
+        [first, global::load_b32(at + 4, inside)]
+    }
+
+    /// A warp: the sums of the chunks, of which the first is on its way.
+    #[inline(always)]
+    fn consume<E: Elem<Acc = f32>>(
+        p: &StagedParams,
+        [first, end]: [u32; 2],
+        mut next: Chunk,
+    ) -> Acc {
+        let lane = gpu::thread() % 32;
         let own = copy::arena() + lane % 8 * 16;
         let (mut have, mut freed) = (Place::START, Place::START);
-        let mut acc = [[0.0f32; 4]; VECTORS];
-        let fetch = |chunk: u32| Chunk::load(p, chunk, lane, chunk < end);
+        let mut acc = [[0.0f32; 8]; PIECES];
+        let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
         let mut chunk = first;
-        let (mut next, mut later) = (fetch(chunk), fetch(chunk + PARTS));
+        // Long accumulators leave registers for one chunk ahead.
+        let deep = E::DTYPE.bytes() == 4;
+        let mut later = fetch(if deep { chunk + PARTS } else { end });
         while chunk < end {
             let now = next;
-            next = later;
-            later = fetch(chunk + 2 * PARTS);
+            if deep {
+                next = later;
+                later = fetch(chunk + 2 * PARTS);
+            } else {
+                next = fetch(chunk + PARTS);
+            }
             Self::turn(&mut have, &mut freed, now.window);
             let base = freed.slot * K_TILE as u32;
-            let mut step = Step::load(&now, 0, own, base);
-            unroll!(i < CHUNK_STEPS - 1, {
-                let after = Step::load(&now, i + 1, own, base);
-                step.multiply::<E>(&mut acc);
-                step = after;
-            });
-            step.multiply::<E>(&mut acc);
+            let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
+            Step::chunk::<E>(at, &mut acc);
             chunk += PARTS;
         }
-        Self::turn(&mut have, &mut freed, [p.tiles, p.tiles]);
+        // What the copying warp waits for; the last tiles nobody replaces.
+        let last = p.tiles.saturating_sub(RING as u32);
+        Self::turn(&mut have, &mut freed, [last, 0]);
         acc
     }
 }
 
-/// A step under way: the lane's value, and its row of B as it comes in.
+/// Pieces of a lane's row of B that are under way together.
+type Group = [Raw; PIECES];
+
+/// A step: the lane's value, and where its row of B is in shared memory. Halves of rows are under way two at a time.
 #[derive(Clone, Copy)]
 struct Step {
     value: f32,
-    raw: [[u32; 4]; VECTORS],
+    from: u32,
 }
 
 impl Step {
-    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row.
+    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row, `zeros` the
+    /// row behind the last.
     #[inline(always)]
-    fn load(chunk: &Chunk, i: usize, own: u32, base: u32) -> Step {
-        let (local, value) = chunk.entry(i);
+    fn in_ring<E: Elem<Acc = f32>>(
+        chunk: &Chunk,
+        i: usize,
+        own: u32,
+        base: u32,
+        zeros: u32,
+    ) -> Step {
+        let (local, value) = chunk.entry::<E>(i);
         let row = base + local;
         // The smaller of both is the one inside the ring; no entry is past it either way.
         let row = row.min(row.wrapping_sub(RING_ROWS as u32));
-        let from = own + row.min(RING_ROWS as u32) * STAGED_ROW as u32;
-        let mut raw = [[0u32; 4]; VECTORS];
-        unroll!(t < VECTORS, {
-            raw[t] = copy::load_shared_v4(from ^ (t * 16) as u32);
+        let from = own + (row * STAGED_ROW as u32).min(zeros);
+        Step { value, from }
+    }
+
+    /// The steps of a chunk.
+    #[inline(always)]
+    fn chunk<E: Elem<Acc = f32>>(at: impl Fn(usize) -> Step, acc: &mut Acc) {
+        let mut step = at(0);
+        let mut ahead = step.load::<E>(0);
+        unroll!(i < CHUNK_STEPS, {
+            let this = step;
+            if i + 1 < CHUNK_STEPS {
+                step = at(i + 1);
+            }
+            unroll!(g < Self::groups::<E>(), {
+                let held = ahead;
+                if g + 1 < Self::groups::<E>() {
+                    ahead = this.load::<E>(g + 1);
+                } else if i + 1 < CHUNK_STEPS {
+                    ahead = step.load::<E>(0);
+                }
+                this.multiply::<E>(&held, g, acc);
+            });
         });
-        Step { value, raw }
+    }
+
+    /// Groups of a row: the next is under way while one is multiplied, and accumulators of short elements are many.
+    const fn groups<E: Elem>() -> usize {
+        if E::DTYPE.bytes() == 4 { 1 } else { 2 }
     }
 
     #[inline(always)]
-    fn multiply<E: Elem<Acc = f32>>(&self, acc: &mut Acc) {
-        unroll!(t < VECTORS, {
-            unroll!(i < 4, {
-                acc[t][i] = E::fma(self.value, E::get(&self.raw[t], i), acc[t][i]);
-            });
+    fn load<E: Elem>(&self, group: usize) -> Group {
+        let mut raw = [[0u32; 4]; PIECES];
+        let count = PIECES / Self::groups::<E>();
+        unroll!(t < PIECES, {
+            if t / count == group {
+                raw[t] = copy::load_shared_v4(self.from ^ (t * 16) as u32);
+            }
+        });
+        raw
+    }
+
+    #[inline(always)]
+    fn multiply<E: Elem<Acc = f32>>(&self, raw: &Group, group: usize, acc: &mut Acc) {
+        let count = PIECES / Self::groups::<E>();
+        unroll!(t < PIECES, {
+            if t / count == group {
+                unroll!(i < 16 / E::DTYPE.bytes(), {
+                    acc[t][i] = E::fma(self.value, E::get(&raw[t], i), acc[t][i]);
+                });
+            }
         });
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
+impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> Body
+    for Staged<WARPS, PARTS, CLUSTER, WIDTH>
+{
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
-        Self::set_up(at);
         let warp = gpu::thread() / 32;
         // Slices are sorted by length, so thread blocks are dealt them in turn.
         let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
-        let mut acc = [[0.0f32; 4]; VECTORS];
+        let chunks = Self::chunks(p, slice, warp);
+        let lane = gpu::thread() % 32;
+        let row = out::row_of(p, slice, lane, slice < p.slices && warp < WARPS);
+        let first = Chunk::load::<E>(p, chunks[0], lane, chunks[0] < chunks[1]);
+        Self::set_up(at);
+        let mut acc = [[0.0f32; 8]; PIECES];
         if warp < WARPS {
-            acc = Self::consume::<E>(p, slice, warp % PARTS);
+            acc = Self::consume::<E>(p, chunks, first);
         } else if gpu::thread() % 32 == 0 {
             Self::produce(p, at);
         }
         gpu::sync_threads();
         if warp < WARPS {
-            Self::leave(&acc, warp);
+            Self::leave::<E>(&acc, warp);
         }
         if PARTS > 1 {
             gpu::sync_threads();
         } else {
             warp::sync_lanes(u32::MAX);
         }
+        if CLUSTER > 1 {
+            // No barrier of this thread block is arrived at any more when all of the cluster have come here.
+            barrier::arrive_cluster();
+        }
         if warp < WARPS {
-            Self::write::<E>(p, slice, warp);
+            Self::write::<E>(p, row, warp);
+        }
+        if CLUSTER > 1 {
+            barrier::wait_cluster();
         }
     }
 }

@@ -1,11 +1,11 @@
 //! C's way out: from a lane for each row through shared memory to eight lanes for each row.
 
-use super::{Acc, VECTORS};
+use super::{Acc, PIECES};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, finish, row_bias, scale};
 use crate::device::gpu;
-use crate::device::ptx::{copy, global};
+use crate::device::ptx::{copy, global, warp};
 
 impl StagedParams {
     /// Where results go.
@@ -24,56 +24,93 @@ impl StagedParams {
     }
 }
 
-/// Bytes of a slice's sums.
-const SLICE_BYTES: u32 = (SLICE * STAGED_ROW) as u32;
+/// The row of C of lane `local` of a slice, `u32::MAX` for none. Loaded early: what is stored waits for it.
+#[inline(always)]
+pub(super) fn row_of(p: &StagedParams, slice: u32, local: u32, there: bool) -> u32 {
+    let at = p.rows + (slice as u64 * SLICE as u64 + local as u64) * 4;
+    if there {
+        global::load_b32(at, true)
+    } else {
+        u32::MAX
+    }
+}
 
-impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+/// Finishes four neighbouring sums of a row, by [`row_of`].
+#[inline(always)]
+pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
+    let o = p.output();
+    if row != u32::MAX {
+        let len = u32::from(row & EMPTY_ROW == 0);
+        let row = row & !EMPTY_ROW;
+        let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
+        if p.flags & FLAG_VECTORS != 0 {
+            finish::<E, 4>(o, row, column, factors, sum);
+        } else {
+            unroll!(j < 4, {
+                finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
+            });
+        }
+    }
+}
+
+/// Leaves a lane's row of sums at `row`, pieces where they belong.
+#[inline(always)]
+pub(super) fn leave_row<E: Elem>(acc: &Acc, row: u32) {
+    // Sums of a piece: 16 bytes for each four elements.
+    let piece = 64 / E::BYTES;
+    let own = row + gpu::thread() % PIECES as u32 * piece;
+    unroll!(t < PIECES, {
+        let to = own ^ (t as u32 * piece);
+        let [a, b, c, d, e, f, g, h] = acc[t].map(f32::to_bits);
+        copy::store_shared_v4(to, [a, b, c, d]);
+        if E::BYTES == 2 {
+            copy::store_shared_v4(to + 16, [e, f, g, h]);
+        }
+    });
+}
+
+impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
+    Staged<WARPS, PARTS, CLUSTER, WIDTH>
+{
+    /// Bytes of a row's sums, and of a slice's.
+    const SUMS: u32 = WIDTH * 4;
+    const SLICE_SUMS: u32 = SLICE as u32 * Self::SUMS;
+    /// Lanes that write a row, four columns each.
+    const LANES: u32 = WIDTH / 4;
+
     /// Leaves this warp's sums in shared memory, a row for each lane.
     #[inline(always)]
-    pub(super) fn leave(acc: &Acc, warp: u32) {
+    pub(super) fn leave<E: Elem<Acc = f32>>(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
-        let row = copy::arena() + warp * SLICE_BYTES + lane * STAGED_ROW as u32;
-        let own = row + lane % 8 * 16;
-        unroll!(t < VECTORS, {
-            copy::store_shared_v4(own ^ (t * 16) as u32, acc[t].map(f32::to_bits));
-        });
+        leave_row::<E>(
+            acc,
+            copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS,
+        );
     }
 
-    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
+    /// Finishes this warp's share of its slice's rows, of which `row` is this lane's; where several warps had a part of the sums, they are added in order.
     #[inline(always)]
-    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, warp: u32) {
-        let (lane, o) = (gpu::thread() % 32, p.output());
+    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, warp: u32) {
+        let lane = gpu::thread() % 32;
         let (part, rows) = (warp % PARTS, SLICE as u32 / PARTS);
-        let first = (warp - part) * SLICE_BYTES;
-        let column = gpu::block_y() * Self::COLUMNS + lane % 8 * 4;
+        let first = (warp - part) * Self::SLICE_SUMS;
+        let column = gpu::block_y() * Self::COLUMNS + lane % Self::LANES * 4;
         let mut i = 0;
         while i < rows {
-            let local = part * rows + i + lane / 8;
-            let from = copy::arena() + first + local * STAGED_ROW as u32 + lane % 8 * 16;
+            let local = part * rows + i + lane / Self::LANES;
+            let from = copy::arena() + first + local * Self::SUMS + lane % Self::LANES * 16;
             let mut sum = [0.0f32; 4];
             let mut other = 0;
             while other < PARTS {
-                let raw = copy::load_shared_v4(from + other * SLICE_BYTES);
+                let raw = copy::load_shared_v4(from + other * Self::SLICE_SUMS);
                 unroll!(j < 4, {
                     sum[j] = E::add(sum[j], f32::from_bits(raw[j]));
                 });
                 other += 1;
             }
-            let at = p.rows + (slice as u64 * SLICE as u64 + local as u64) * 4;
-            let row = global::load_b32(at, slice < p.slices);
-            if slice < p.slices && row != u32::MAX {
-                let len = u32::from(row & EMPTY_ROW == 0);
-                let row = row & !EMPTY_ROW;
-                let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
-                if p.flags & FLAG_VECTORS != 0 {
-                    finish::<E, 4>(o, row, column, factors, sum);
-                } else {
-                    unroll!(j < 4, {
-                        finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
-                    });
-                }
-            }
-            i += 4;
+            let row = warp::shuffle::<32>(row, local, u32::MAX);
+            put::<E>(p, row, column, sum);
+            i += 32 / Self::LANES;
         }
     }
 }
