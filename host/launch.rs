@@ -7,6 +7,7 @@ mod bitmap;
 mod convert;
 mod entries;
 mod gather;
+mod lists;
 mod maps;
 mod nm;
 mod panel;

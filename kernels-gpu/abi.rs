@@ -7,6 +7,7 @@ mod bitmap;
 mod convert;
 mod entries;
 mod levels;
+mod lists;
 mod narrow;
 mod nm;
 mod prune;
@@ -26,6 +27,7 @@ pub use bitmap::*;
 pub use convert::*;
 pub use entries::*;
 pub use levels::*;
+pub use lists::*;
 pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
@@ -123,6 +125,8 @@ pub enum Operation {
     Attention,
     /// One step of cutting CSR into slices.
     Slicing,
+    /// One step of making a work list.
+    Lists,
 }
 
 /// How a kernel walks the sparse operand.
