@@ -59,7 +59,8 @@ fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
     if row + 1 == p.m && segment + 1 == p.segments.value && lane() == 0 {
         global::store_b32(start_of(p, p.m), first + own);
     }
-    // What the lanes staged is seen by the others: in_front has barriers.
+    // What the lanes laid down is seen by the others. The first thread block has looked at none, and met no barrier.
+    warp::sync_lanes(ALL_LANES);
     let room = p.capacity.saturating_sub(first).min(own);
     let mut at = lane();
     while at < room {
