@@ -111,6 +111,11 @@ impl Device {
         Ok(memory)
     }
 
+    /// The stream of copies.
+    pub(crate) fn copies(&self) -> RawStream<'_> {
+        self.copies.raw()
+    }
+
     /// The stream of copies, once all work of the GPU is done.
     pub(crate) fn after_all(&self) -> Result<RawStream<'_>> {
         self.context.synchronize()?;

@@ -8,6 +8,7 @@ mod convert;
 mod dense;
 mod entries;
 mod gather;
+mod lists;
 mod maps;
 mod nm;
 mod panel;

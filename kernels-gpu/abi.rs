@@ -8,6 +8,7 @@ mod convert;
 mod dense;
 mod entries;
 mod levels;
+mod lists;
 mod narrow;
 mod nm;
 mod prune;
@@ -30,6 +31,7 @@ pub use convert::*;
 pub use dense::*;
 pub use entries::*;
 pub use levels::*;
+pub use lists::*;
 pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
@@ -133,6 +135,8 @@ pub enum Operation {
     Attention,
     /// One step of cutting CSR into slices.
     Slicing,
+    /// One step of making a work list.
+    Lists,
 }
 
 /// How a kernel walks the sparse operand.

@@ -380,6 +380,11 @@ macro_rules! for_each_kernel {
                 scatter_32: Direct, F32, Four;
                 scatter_64: Direct, F64, Four;
             }
+            lists "lists" ListParams sm_80 Lists {
+                lists_survey: Direct, F32, Lists<LIST_SURVEY>;
+                lists_place: Direct, F32, Lists<LIST_PLACE>;
+                lists_fill: Direct, F32, Lists<LIST_FILL>;
+            }
             slicing "slicing" SlicingParams sm_80 Slicing {
                 slicing_order: Direct, F32, Slicing<SLICING_ORDER>;
                 slicing_count: Direct, F32, Slicing<SLICING_COUNT>;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{FLAG_VECTORS, Item, Slot, SpmmParams, WalkKind};
 use einsparse_kernels::table::Row;
 
+use super::lists::{DEVICE_ROWS, List, Lists};
 use super::turns::Turns;
 use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, config, refused, small, within};
 use crate::cost::{BUNDLED_ROW, bundle_weight, row_limit};
@@ -59,27 +60,24 @@ impl Gather {
             device.machine(),
         );
         let weight = bundle_weight(row, runs, extents.n, device.machine());
-        let list = match weight {
-            Some(weight) => {
-                let columns = extents.n.next_multiple_of(row.columns as usize) * extents.items;
-                let limit = runs.limit_within(BUNDLED_ROW, partial_slots(columns, row));
-                WorkList::bundled(runs, limit, weight)
-            }
-            None => WorkList::new(runs, limit),
+        let columns = extents.n.next_multiple_of(row.columns as usize) * extents.items;
+        let limit = match weight {
+            Some(_) => runs.limit_within(BUNDLED_ROW, partial_slots(columns, row)),
+            None => limit,
         };
         let own_spans = match (weight, spans) {
             (Some(_), None) => Some(Arc::new(device.upload(&runs.spans())?)),
             _ => None,
         };
-        let spans = own_spans
-            .clone()
-            .or_else(|| spans.filter(|_| weight.is_some()).cloned());
+        let there = own_spans.as_ref().or(spans);
+        let list = list_of(device, runs, there.map(|s| &**s), (limit, weight))?;
+        let spans = there.filter(|_| weight.is_some()).cloned();
         let tiles = extents.n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
-        let partial_rows = list.slots.len() * row.block.0 as usize;
+        let partial_rows = list.slot_count * row.block.0 as usize;
         let partial_bytes = partial_rows * partial_columns as usize * row.dtype.acc_bytes();
-        let item_count = within("work items", list.items.len(), MAX_GRID_X)?;
+        let item_count = within("work items", list.item_count, MAX_GRID_X)?;
         within("rows of A", extents.m, MAX_GRID_X)?;
         small("rows of B", extents.k)?;
         Ok(Gather {
@@ -88,16 +86,16 @@ impl Gather {
             form,
             extents,
             runs: Arc::clone(runs),
-            items: device.upload(Item::words(&list.items))?,
-            slots: device.upload(Slot::words(&list.slots))?,
+            items: list.items,
+            slots: list.slots,
             partial: DeviceMemory::alloc(device.context(), partial_bytes * extents.items)?,
-            counters: device.zeros(list.counters as usize * tiles * 4 * extents.items)?,
+            counters: device.zeros(list.cut_rows as usize * tiles * 4 * extents.items)?,
             own_spans: own_spans.map_or(0, |spans| spans.bytes()),
             spans,
             overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
             item_count,
-            bundles: list.bundles() as u32,
-            cut_rows: list.counters,
+            bundles: list.bundles,
+            cut_rows: list.cut_rows,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns,
             turns: Turns::new()?,
@@ -238,6 +236,31 @@ impl Gather {
         }
         Ok(flags)
     }
+}
+
+/// The work list: where rows are many and their spans on the GPU, it is made there. A build without that family makes it here.
+fn list_of(
+    device: &Device,
+    runs: &Runs,
+    spans: Option<&DeviceMemory>,
+    (limit, weight): (u32, Option<u32>),
+) -> Result<List> {
+    let rows = runs.rows.len();
+    if let (Some(spans), Ok(lists)) = (spans.filter(|_| rows >= DEVICE_ROWS), Lists::new(device)) {
+        return lists.make(spans, rows, limit, weight.unwrap_or(0));
+    }
+    let list = match weight {
+        Some(weight) => WorkList::bundled(runs, limit, weight),
+        None => WorkList::new(runs, limit),
+    };
+    Ok(List {
+        items: device.upload(Item::words(&list.items))?,
+        slots: device.upload(Slot::words(&list.slots))?,
+        item_count: list.items.len(),
+        slot_count: list.slots.len(),
+        bundles: list.bundles() as u32,
+        cut_rows: list.counters,
+    })
 }
 
 /// Partial sums of cut rows may take this much.

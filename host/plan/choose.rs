@@ -11,7 +11,7 @@ use einsparse_kernels::table::{Row, kernels};
 use super::bind::find;
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
-use super::refuse::refusal;
+use super::refuse::{asked_for, refusal};
 use super::{Determinism, Exec, Operand, Options};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict, turned_us};
@@ -314,7 +314,10 @@ fn problem<T: Scalar>(
     );
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
-    let by_entries = !form.stacked && refuses(WalkKind::Vector, &host.format()).is_none();
+    // Sampling a pattern takes a millisecond where rows are long.
+    let by_entries = !form.stacked
+        && refuses(WalkKind::Vector, &host.format()).is_none()
+        && asked_for(WalkKind::Vector, T::DTYPE, options);
     let steps = match columns_of(host) {
         Some(columns) if by_entries => sampled_steps(&runs.rows, columns),
         _ => (0, 0),

@@ -1,7 +1,7 @@
 //! Why a kernel cannot run a product.
 
 use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, Operation, WalkKind, Zeros};
-use einsparse_kernels::table::Row;
+use einsparse_kernels::table::{Row, kernels};
 
 use super::choose::{Problem, stored_block};
 use super::{Options, Precision, ZerosRule};
@@ -25,6 +25,14 @@ pub(super) fn refusal(
         .or_else(|| wrong_blocks(row, problem))
         .or_else(|| too_deep(row, problem))
         .or_else(|| unaligned(row, problem))
+}
+
+/// Whether the options leave any row of this walk, for elements of this type.
+pub(super) fn asked_for(walk: WalkKind, dtype: Dtype, options: &Options) -> bool {
+    let of_type =
+        |row: &&Row| row.dtype == dtype || row.dtype == Dtype::Tf32 && dtype == Dtype::F32;
+    let mut rows = kernels().iter().filter(of_type);
+    rows.any(|row| row.walk == walk && not_asked_for(row, options).is_none())
 }
 
 /// What the options exclude.

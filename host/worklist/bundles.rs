@@ -1,6 +1,6 @@
 //! Many short rows: bundles of neighbours for one segment of lanes each, made by all cores.
 
-use einsparse_kernels::abi::{BUNDLE, Item, Slot, WHOLE_ROW};
+use einsparse_kernels::abi::{BUNDLE, Item, LIST_TILE, ROW_ENTRIES, Slot, WHOLE_ROW, piece_of};
 use rayon::prelude::*;
 
 use super::{Runs, WorkList, class};
@@ -22,20 +22,16 @@ impl Runs {
     }
 }
 
-/// What a row costs beside its entries, in entries: its first burst is seldom full, and it has a result to store.
-const ROW_ENTRIES: u32 = 6;
-/// Rows that one task looks at.
-const ROWS_AT_ONCE: usize = 1 << 12;
-
 impl WorkList {
     /// Pieces of rows longer than `limit`, rows that weigh more than `weight` entries by length class, and the others in bundles of
-    /// neighbours that weigh about as much: short rows start where the last one ended, and neighbours share rows of B.
+    /// neighbours that weigh about as much, half of it more or less at the most: short rows start where the last one ended, and
+    /// neighbours share rows of B. Family `lists` makes the same list on a GPU.
     pub fn bundled(runs: &Runs, limit: u32, weight: u32) -> Self {
         let chunks: Vec<Bundles> = runs
             .rows
-            .par_chunks(ROWS_AT_ONCE)
+            .par_chunks(LIST_TILE as usize)
             .enumerate()
-            .map(|(chunk, rows)| Bundles::of((chunk * ROWS_AT_ONCE) as u32, rows, limit, weight))
+            .map(|(chunk, rows)| Bundles::of(chunk as u32 * LIST_TILE, rows, limit, weight))
             .collect();
         let mut list = WorkList {
             items: Vec::new(),
@@ -61,7 +57,7 @@ impl WorkList {
 
     /// Adds the equal pieces of a row.
     fn cut(&mut self, row: u32, start: u32, len: u32, limit: u32) {
-        let piece = len.div_ceil(len.div_ceil(limit)).next_multiple_of(8);
+        let piece = piece_of(len, limit);
         let (first, count) = (self.slots.len() as u32, len.div_ceil(piece));
         for i in 0..count {
             let at = i * piece;
@@ -99,13 +95,13 @@ impl Bundles {
             single: Vec::new(),
             bundles: Vec::new(),
         };
-        // Weight of the open bundle; what is full is closed.
-        let mut open = weight;
+        // A row belongs to the bundle in whose share of all weights its middle lies.
+        let (mut before, mut open) = (0, None);
         for (row, &(start, len)) in (first..).zip(rows) {
             let own = len.saturating_add(ROW_ENTRIES);
             if own > weight {
-                open = weight;
-                if len > limit {
+                open = None;
+                if piece_of(len, limit) < len {
                     all.cut.push((row, start, len));
                 } else {
                     let slot = WHOLE_ROW;
@@ -118,21 +114,18 @@ impl Bundles {
                 }
                 continue;
             }
+            let number = Some((before + own / 2) / weight);
+            before += own;
             match all.bundles.last_mut() {
-                Some(last) if open + own / 2 < weight => {
-                    last.len += 1;
-                    open += own;
-                }
-                _ => {
-                    all.bundles.push(Item {
-                        row,
-                        start: 0,
-                        len: 1,
-                        slot: BUNDLE,
-                    });
-                    open = own;
-                }
+                Some(last) if open == number => last.len += 1,
+                _ => all.bundles.push(Item {
+                    row,
+                    start: 0,
+                    len: 1,
+                    slot: BUNDLE,
+                }),
             }
+            open = number;
         }
         all
     }
@@ -159,8 +152,7 @@ mod tests {
                     let inside = &lens[rows.clone()];
                     assert!(inside.iter().all(|&len| len <= limit), "{item:?}");
                     let all: u32 = inside.iter().map(|len| len + ROW_ENTRIES).sum();
-                    let last = inside.last().unwrap() + ROW_ENTRIES;
-                    assert!(item.len == 1 || all - last + last / 2 < weight, "{item:?}");
+                    assert!(all <= 2 * weight, "{item:?}");
                     entries += inside.iter().sum::<u32>();
                     rows.for_each(|row| seen[row] += 1);
                 } else if item.slot == WHOLE_ROW {

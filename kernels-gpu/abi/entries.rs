@@ -15,6 +15,10 @@ pub const SEGMENT_VECTORS: u32 = 4;
 pub const SEGMENTS: u32 = CONVERT_THREADS / 32;
 /// Bits of a magnitude that one round of [`TopEntries`] settles.
 pub const TOP_BITS: u32 = 11;
+/// Shared memory of a thread block that looks back: sum and found of each warp.
+pub const TURNS_BYTES: u32 = CONVERT_THREADS / 32 * 8;
+/// Shared memory of a warp of [`Compact`]: a segment of 512 values of 4 bytes with their columns, 1024 of 2, 256 of 8.
+pub const KEPT_BYTES: u32 = 4096;
 /// Bytes in front of the words of [`EntriesParams::turns`]: arrivals and the number of the run.
 pub const TURNS_HEAD: u64 = 16;
 
@@ -164,7 +168,7 @@ steps! {
     /// Keys and what they carry to their places, equal ones in the order they had.
     SortMove = STEP_SORT_MOVE 106, blocks 3, shared SCAN_BYTES + ((CONVERT_THREADS / 32 + 1) << (SORT_BITS + 2)) + 12 * SORT_TILE;
     /// First group of every row.
-    GroupStarts = STEP_GROUP_STARTS 107, blocks 6, shared SCAN_BYTES;
+    GroupStarts = STEP_GROUP_STARTS 107, blocks 6, shared TURNS_BYTES;
     /// CSR to the slots of GroupCOO or ELL.
     FillSlots = STEP_FILL_SLOTS 108, blocks 6, shared 0;
     /// Values through a permutation.
@@ -172,5 +176,5 @@ steps! {
     /// The least magnitude that is among the largest of its row, for each row.
     TopEntries = STEP_TOP_ENTRIES 110, blocks 4, shared SCAN_BYTES + (4 << TOP_BITS) + 16;
     /// Dense to CSR, in one pass. `ALIGNED`: 16-byte loads, else element by element.
-    Compact<ALIGNED> = STEP_COMPACT 111, blocks 4, shared SCAN_BYTES;
+    Compact<ALIGNED> = STEP_COMPACT 111, blocks 3, shared TURNS_BYTES + SEGMENTS * KEPT_BYTES;
 }

@@ -33,7 +33,12 @@ mod batched;
 mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
-#[cfg(any(family = "convert", family = "entries", not(target_arch = "nvptx64")))]
+#[cfg(any(
+    family = "convert",
+    family = "entries",
+    family = "lists",
+    not(target_arch = "nvptx64")
+))]
 mod convert;
 #[cfg(any(family = "dense", not(target_arch = "nvptx64")))]
 mod dense;
@@ -45,6 +50,8 @@ mod epilogue;
 mod gpu;
 #[cfg(any(family = "levels", not(target_arch = "nvptx64")))]
 mod levels;
+#[cfg(any(family = "lists", not(target_arch = "nvptx64")))]
+mod lists;
 mod mma;
 #[cfg(any(family = "nm", family = "nm_narrow", not(target_arch = "nvptx64")))]
 mod nm;

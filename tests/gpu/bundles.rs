@@ -68,6 +68,42 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
     }
 }
 
+/// Rows too long for bundles, by length class, some of them cut and some empty: a list made on the GPU all the same.
+#[test]
+fn longer_rows_by_class() {
+    let Some(gpu) = gpu() else { return };
+    let rows = 17_000;
+    let len = |row: usize| match row {
+        _ if row % 2999 == 2998 => 3000,
+        _ if row % 50 == 7 => 0,
+        _ => 30 + row * 37 % 97,
+    };
+    let pattern = spread(&(0..rows).map(len).collect::<Vec<_>>(), 3000);
+    let problem = Problem::<f32>::integers(pattern, 5, 36);
+    let x = &Expression::all()[0];
+    let a = gpu.upload(problem.sparse("csr")).unwrap();
+    let b = gpu.upload_dense(&problem.b(36)).unwrap();
+    let stream = gpu.stream().unwrap();
+    for row in products().filter(|row| row.name == "spmm_csr_f32_n32") {
+        let start = problem.start(x, 36);
+        let mut c = gpu.upload_strided(&start, 36, GUARD as f32).unwrap();
+        let mut operands: Vec<(&str, Operand<'_, f32>)> =
+            vec![("A", (&a).into()), ("B", (&b).into())];
+        let biases =
+            [&problem.bias_rows, &problem.bias_columns(36)].map(|d| gpu.upload_dense(d).unwrap());
+        x.operands(&mut operands, biases.each_ref());
+        let plan = gpu.plan(&x.text(), &operands, &force(row)).unwrap();
+        assert!(!is_bundled(&plan.to_string()), "{plan}");
+        assert_eq!(rows_cut(&plan), Some(5), "{plan}");
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let found = c.to_storage().unwrap();
+        assert_matrix(&row.name, &found, (rows, 36, 36), |r, c| {
+            problem.expected(x, r, c)
+        });
+    }
+}
+
 /// Whether a plan says that items are bundles.
 fn is_bundled(plan: &str) -> bool {
     let count = plan.split_once(" of them bundles").map(|(head, _)| head);

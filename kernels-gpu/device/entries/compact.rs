@@ -1,5 +1,5 @@
 //! Dense to CSR in one pass: a warp holds a segment of a row in registers, thread blocks find out in passing how many
-//! entries are in front of theirs, and every element goes to its place.
+//! entries are in front of theirs. Meanwhile each warp lays what it keeps into shared memory, so that it is written by whole lines.
 
 use super::turns::{in_front, start_of, take};
 use super::{ALL_LANES, Body, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
@@ -45,6 +45,13 @@ fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
     ];
     let own = all[0] + all[1] + all[2] + all[3];
     let (of_warps, of_tile) = warp_places(own);
+    let local = stage_of_warp();
+    let mut start = 0;
+    unroll!(v < 4, {
+        let beside = (v as u32 * 32 + lane()) * V as u32;
+        stage::<E, V>(local, &held.raw[v], held.keep[v], beside, start + before[v]);
+        start += all[v];
+    });
     let first = in_front(p, turn, of_tile) + of_warps;
     if row < p.m && segment == 0 && lane() == 0 {
         global::store_b32(start_of(p, row), first);
@@ -52,17 +59,20 @@ fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
     if row + 1 == p.m && segment + 1 == p.segments.value && lane() == 0 {
         global::store_b32(start_of(p, p.m), first + own);
     }
-    let mut start = first;
-    unroll!(v < 4, {
-        write::<E>(
-            p,
-            &held.raw[v],
-            held.keep[v],
-            column + v as u32 * 32 * V as u32,
-            start + before[v],
+    // What the lanes laid down is seen by the others. The first thread block has looked at none, and met no barrier.
+    warp::sync_lanes(ALL_LANES);
+    let room = p.capacity.saturating_sub(first).min(own);
+    let mut at = lane();
+    while at < room {
+        let (beside, raw) = staged::<E>(local, at);
+        let to = first as u64 + at as u64;
+        global::store_b32(
+            word(p.out_columns, to),
+            segment * p.segment_columns + beside,
         );
-        start += all[v];
-    });
+        E::store_raw(p.out_values + to * E::BYTES as u64, raw);
+        at += 32;
+    }
 }
 
 #[inline(always)]
@@ -130,47 +140,49 @@ fn warp_places(own: u32) -> (u32, u32) {
     (before, all)
 }
 
-/// What is kept of a vector. Most elements are not: a loop over those that are takes fewer steps than one over all.
+/// Where this warp lays what it keeps.
 #[inline(always)]
-fn write<E: Elem>(p: &EntriesParams, raw: &Raw, keep: u32, column: u32, first: u32) {
-    let (mut to, mut left) = (first, keep);
-    while left != 0 {
-        let i = left.trailing_zeros();
-        if to < p.capacity {
-            global::store_b32(word(p.out_columns, to as u64), column + i);
-            E::store_raw(
-                p.out_values + to as u64 * E::BYTES as u64,
-                chosen::<E>(raw, i),
-            );
-        }
-        to += 1;
-        left &= left - 1;
-    }
+fn stage_of_warp() -> u32 {
+    copy::arena() + TURNS_BYTES + gpu::thread() / 32 * KEPT_BYTES
 }
 
-/// Element `i` of a raw vector, `i` known at run time only.
+/// Lays down what is kept of a vector, from place `first` on, with its column in the segment; in straight code, whatever is kept.
 #[inline(always)]
-fn chosen<E: Elem>(raw: &Raw, i: u32) -> Raw {
-    let of_pair = |high: bool| {
-        if high {
-            [raw[2], raw[3]]
-        } else {
-            [raw[0], raw[1]]
+fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32, first: u32) {
+    let mut at = first;
+    unroll!(i < V, {
+        let kept = keep >> i & 1;
+        let value = element::<E>(raw, i);
+        let column = column + i as u32;
+        match E::BYTES {
+            8 => {
+                copy::store_shared_v2_if(stage + at * 8, [value[0], value[1]], kept != 0);
+                let columns = stage + KEPT_BYTES / 2;
+                copy::store_shared_b32_if(columns + at * 4, column, kept != 0);
+            }
+            4 => copy::store_shared_v2_if(stage + at * 8, [value[0], column], kept != 0),
+            _ => copy::store_shared_b32_if(stage + at * 4, value[0] | column << 16, kept != 0),
         }
-    };
+        at += kept;
+    });
+}
+
+/// Column in the segment and value at a place.
+#[inline(always)]
+fn staged<E: Elem>(stage: u32, at: u32) -> (u32, Raw) {
     match E::BYTES {
         8 => {
-            let [low, high] = of_pair(i > 0);
-            [low, high, 0, 0]
+            let [low, high] = copy::load_shared_v2(stage + at * 8);
+            let column = copy::load_shared_b32(stage + KEPT_BYTES / 2 + at * 4);
+            (column, [low, high, 0, 0])
         }
         4 => {
-            let [even, odd] = of_pair(i > 1);
-            [if i % 2 == 0 { even } else { odd }, 0, 0, 0]
+            let [value, column] = copy::load_shared_v2(stage + at * 8);
+            (column, [value, 0, 0, 0])
         }
         _ => {
-            let [even, odd] = of_pair(i > 3);
-            let pair = if i & 2 == 0 { even } else { odd };
-            [pair >> (i % 2 * 16) & 0xffff, 0, 0, 0]
+            let pair = copy::load_shared_b32(stage + at * 4);
+            (pair >> 16, [pair & 0xffff, 0, 0, 0])
         }
     }
 }

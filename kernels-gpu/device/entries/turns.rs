@@ -2,7 +2,8 @@
 //! has left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start
 //! thread blocks in the order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry the number of the run: nothing is cleared between runs.
 
-use super::{ALL_LANES, EntriesParams, TURNS_HEAD, copy, global, gpu, lane, warp, word};
+use super::{ALL_LANES, copy, global, gpu, lane, warp, word};
+use crate::abi::{CONVERT_THREADS, EntriesParams, TURNS_HEAD};
 
 /// A thread block's place among those of a step.
 #[derive(Clone, Copy)]
@@ -35,7 +36,7 @@ fn leave(p: &EntriesParams, turn: Turn) {
     }
 }
 
-/// Sum of what the thread blocks in front gave as `own`. Every thread must call it.
+/// Sum of what the thread blocks in front gave as `own`. Every thread must call it; shared memory: [`TURNS_BYTES`].
 #[inline(always)]
 pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     let states = p.turns + TURNS_HEAD;
@@ -43,62 +44,64 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     let run = (turn.run + 1) << 2;
     let state = |kind: u32, sum: u32| ((run | kind) as u64) << 32 | sum as u64;
     let to = states + turn.tile as u64 * 8;
-    if gpu::thread() < 32 {
-        let mut sum = 0;
-        if turn.tile > 0 {
-            if lane() == 0 {
-                global::store_b64_relaxed(to, state(OWN, own));
-            }
-            sum = look_back(states, run, turn.tile);
-        }
-        if lane() == 0 {
-            global::store_b64_relaxed(to, state(ALL, sum + own));
-            copy::store_shared_b32(copy::arena(), sum);
-        }
+    if turn.tile > 0 && gpu::thread() == 0 {
+        global::store_b64_relaxed(to, state(OWN, own));
     }
-    gpu::sync_threads();
-    let sum = copy::load_shared_b32(copy::arena());
-    gpu::sync_threads();
+    let mut sum = 0;
+    let mut end = turn.tile;
+    while end > 0 {
+        let (part, all) = look_back(states, run, end);
+        sum += part;
+        end = if all { 0 } else { end - CONVERT_THREADS };
+    }
+    if gpu::thread() == 0 {
+        global::store_b64_relaxed(to, state(ALL, sum + own));
+    }
     leave(p, turn);
     sum
 }
 
-/// By a whole warp, 32 thread blocks at a time.
+/// Sum of the [`CONVERT_THREADS`] thread blocks in front of number `end`, or of those from the last one on that has left the sum
+/// of all, and whether there is one: a state for each thread. The sum of all moves on by so many thread blocks in the time of a way
+/// through L2; by 32 it was slower than memory.
 #[inline(always)]
-fn look_back(states: u64, run: u32, tile: u32) -> u32 {
-    let (mut end, mut sum) = (tile, 0);
-    loop {
-        let there = lane() < end;
-        let mut kind = ALL;
-        let mut value = 0;
-        loop {
-            if there {
-                let from = states + (end - 1 - lane()) as u64 * 8;
-                let word = global::load_b64_relaxed(from);
-                let tag = (word >> 32) as u32;
-                (kind, value) = (if tag & !3 == run { tag & 3 } else { 0 }, word as u32);
-            }
-            if warp::ballot(kind != 0) == ALL_LANES {
-                break;
-            }
+fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
+    // In front of the first one there is nothing.
+    let (mut kind, mut value) = (ALL, 0);
+    if gpu::thread() < end {
+        let from = states + (end - 1 - gpu::thread()) as u64 * 8;
+        kind = 0;
+        while kind == 0 {
+            let word = global::load_b64_relaxed(from);
+            let tag = (word >> 32) as u32;
+            (kind, value) = (if tag & !3 == run { tag & 3 } else { 0 }, word as u32);
         }
-        let full = warp::ballot(kind == ALL);
-        let mut part = if lane() <= full.trailing_zeros() {
-            value
-        } else {
-            0
-        };
-        let mut step = 1;
-        while step < 32 {
-            part += warp::shuffle::<32>(part, lane() ^ step, ALL_LANES);
-            step *= 2;
-        }
-        sum += part;
-        if full != 0 {
-            return sum;
-        }
-        end -= 32;
     }
+    let full = warp::ballot(kind == ALL);
+    // Without one that has left all, the number of zeros is 32.
+    let mut part = if lane() <= full.trailing_zeros() {
+        value
+    } else {
+        0
+    };
+    let mut step = 1;
+    while step < 32 {
+        part += warp::shuffle::<32>(part, lane() ^ step, ALL_LANES);
+        step *= 2;
+    }
+    let place = |warp: u32| copy::arena() + warp * 8;
+    if lane() == 0 {
+        copy::store_shared_v2(place(gpu::thread() / 32), [part, full]);
+    }
+    gpu::sync_threads();
+    let (mut sum, mut all) = (0, 0);
+    unroll!(w < 8, {
+        let [part, full] = copy::load_shared_v2(place(w as u32));
+        sum += if all == 0 { part } else { 0 };
+        all |= full;
+    });
+    gpu::sync_threads();
+    (sum, all != 0)
 }
 
 /// Where a word of the step's output lies; see [`word`].
