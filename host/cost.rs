@@ -189,6 +189,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Bitmap => bitmap::predict(row, work, machine),
+        WalkKind::Bytemap => bitmap::predict_bytes(row, work, machine),
         WalkKind::Vector => vectors::predict(row, work, machine),
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         WalkKind::Block | WalkKind::Direct => predict_block(row, work, machine),

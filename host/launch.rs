@@ -183,7 +183,9 @@ impl Launch {
                     out,
                 )?)))
             }
-            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Bitmap => {
+            (_, Matrix::Sparse { runs, columns, .. })
+                if [WalkKind::Bitmap, WalkKind::Bytemap].contains(&row.walk) =>
+            {
                 Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
                     device,
                     row,

@@ -64,6 +64,7 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
         ) => None,
         (WalkKind::Nm, Format::Nm { .. }) => None,
         (WalkKind::Bitmap, Format::Bitmap) => None,
+        (WalkKind::Bytemap, Format::Bytemap) => None,
         (WalkKind::SlicedEll, Format::SlicedEll) => None,
         (walk, format) => Some(format!("walks {}, the operand is {format}", describe(walk))),
     }
@@ -76,6 +77,7 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::Block => "dense blocks in block row order",
         WalkKind::Nm => "two of every four neighbours in a row",
         WalkKind::Bitmap => "bits and values by tiles",
+        WalkKind::Bytemap => "places as bytes and values by tiles",
         WalkKind::Vector => "entries in row order, as columns of eight rows",
         WalkKind::SlicedEll => "slices of rows, a lane for each row",
         WalkKind::Direct => "no sparse operand",

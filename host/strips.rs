@@ -70,7 +70,7 @@ pub(crate) enum Source<'a> {
 }
 
 /// Array of columns (block columns) of a matrix whose rows lie one after the other; of positions for N:M, of bits for
-/// bitmaps, of windows for sliced ELLPACK.
+/// bitmaps, of counts and places for byte maps, of windows for sliced ELLPACK.
 pub(crate) fn block_columns<T: Element>(matrix: &AnySparse<T>) -> Option<&[u32]> {
     match matrix {
         AnySparse::Bsr(a) => Some(a.pattern().columns()),
@@ -79,6 +79,7 @@ pub(crate) fn block_columns<T: Element>(matrix: &AnySparse<T>) -> Option<&[u32]>
         AnySparse::Nm(a) => Some(a.pattern().meta()),
         AnySparse::SlicedEll(a) => Some(a.pattern().windows()),
         AnySparse::Bitmap(a) => Some(a.pattern().words()),
+        AnySparse::Bytemap(a) => Some(a.pattern().words()),
         AnySparse::Csr(a) => Some(a.pattern().columns()),
         AnySparse::Ell(a) => Some(a.pattern().columns()),
         AnySparse::Coo(a) => a.pattern().coords().get(1).map(Vec::as_slice),

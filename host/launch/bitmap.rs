@@ -1,13 +1,13 @@
 //! A kernel of the family `bitmap`: the same number of stages for every thread block, and where strips are cut for that.
 
+mod layout;
 mod schedule;
 
-use einsparse_kernels::abi::{
-    BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_STAGES, BIT_TILE, BIT_WORDS, BitmapParams, FLAG_VECTORS,
-};
+use einsparse_kernels::abi::{BIT_STAGES, BIT_TILE, BitmapParams, FLAG_VECTORS};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
+use layout::Layout;
 use schedule::{Band, Schedule, as_words, bands};
 
 use super::maps::{Flat, tensor_map};
@@ -19,9 +19,6 @@ use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::Runs;
 use std::sync::Arc;
-
-/// Bytes behind a stage's values that lanes without a value read in vain.
-const SLACK: usize = 16;
 
 /// A kernel chosen for one pattern.
 #[derive(Debug)]
@@ -43,26 +40,7 @@ pub(crate) struct Bitmaps {
     rounds: u32,
     stages: u32,
     slot_bytes: u32,
-}
-
-/// Where the values of each tile start, in units of [`BIT_ALIGN`] slots, from the tiles' bits.
-fn starts(words: &[u32]) -> Vec<u32> {
-    let entries = |tile: &[u32]| {
-        let bits = &tile[..BIT_TILE * BIT_TILE / 32];
-        bits.iter().map(|word| word.count_ones()).sum::<u32>()
-    };
-    let counts: Vec<u32> = words
-        .par_chunks_exact(BIT_WORDS)
-        .map(|tile| entries(tile).div_ceil(BIT_ALIGN as u32))
-        .collect();
-    let mut starts = Vec::with_capacity(counts.len() + 1);
-    let mut sum = 0;
-    starts.push(0);
-    for count in counts {
-        sum += count;
-        starts.push(sum);
-    }
-    starts
+    places: u32,
 }
 
 /// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A.
@@ -96,9 +74,11 @@ impl Bitmaps {
             within(what, value, i32::MAX as usize - 256)?;
         }
         let (groups, columns) = (row.items as usize, row.columns as usize);
-        let starts = starts(words);
-        let across = k.div_ceil(BIT_TILE);
-        let bands = bands(m, k, groups);
+        let layout = Layout::of(row);
+        let across = k.div_ceil(layout.depth());
+        let tiles = m.div_ceil(BIT_TILE) * across;
+        let starts = layout.starts(words, tiles);
+        let bands = bands(m, across, groups);
         let entries: Vec<u64> = bands
             .iter()
             .map(|band| {
@@ -107,12 +87,17 @@ impl Bitmaps {
             })
             .collect();
         let most = (device.machine().multiprocessors * row.min_blocks) as usize;
-        let tiles = (columns, n.div_ceil(columns));
-        let schedule = Schedule::new(&bands, &entries, across, tiles, most);
-        let longest = longest(&bands, across, &starts);
-        let slot_bytes = (groups * BIT_BYTES + longest + SLACK).next_multiple_of(128);
-        let b_bytes = BIT_TILE * columns * 2;
-        let stages = (row.shared_bytes as usize - BIT_HEAD) / (slot_bytes + b_bytes);
+        let strips = (columns, n.div_ceil(columns));
+        let schedule = Schedule::new(&bands, &entries, across, strips, most);
+        let slot_bytes = layout.slot_bytes(groups, longest(&bands, across, &starts));
+        let b_bytes = layout.depth() * columns * 2;
+        let stages = (row.shared_bytes as usize - layout.head(groups)) / (slot_bytes + b_bytes);
+        if stages == 0 {
+            let reason = format!(
+                "a stage of A takes {slot_bytes} bytes, which shared memory has no room for"
+            );
+            return Err(super::refused(row.name, reason));
+        }
         let rounds = schedule.rounds();
         let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
         Ok(Bitmaps {
@@ -131,6 +116,7 @@ impl Bitmaps {
             schedule,
             stages: stages.min(BIT_STAGES) as u32,
             slot_bytes: slot_bytes as u32,
+            places: small("bytes of the counts of A", layout.places(tiles))?,
         })
     }
 
@@ -228,12 +214,12 @@ impl Bitmaps {
             stages: self.stages,
             slot_bytes: self.slot_bytes,
             rounds: self.rounds,
-            reserved: 0,
+            places: self.places,
         })
     }
 }
 
-/// Bytes of the values of the longest stage.
+/// Units of the values of the longest stage.
 fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
     let of_band = |band: &Band| {
         let stage = |place: usize| {
@@ -242,7 +228,7 @@ fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
         };
         (0..across).map(stage).max().unwrap_or(0)
     };
-    bands.par_iter().map(of_band).max().unwrap_or(0) as usize * BIT_ALIGN * 2
+    bands.par_iter().map(of_band).max().unwrap_or(0) as usize
 }
 
 #[cfg(test)]

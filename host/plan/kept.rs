@@ -52,7 +52,7 @@ pub(super) fn add_forms(
         block_of(&format) == (1, 1)
             && !matches!(
                 format,
-                Format::Nm { .. } | Format::Bitmap | Format::SlicedEll
+                Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
             )
     });
     if options.values != ValuesRule::Kept || !plain || !entries {

@@ -123,9 +123,11 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let (what, alignment) = match row.walk {
-        WalkKind::Block | WalkKind::Nm | WalkKind::Bitmap | WalkKind::SlicedEll => {
-            ("rows of B", problem.b_alignment)
-        }
+        WalkKind::Block
+        | WalkKind::Nm
+        | WalkKind::Bitmap
+        | WalkKind::Bytemap
+        | WalkKind::SlicedEll => ("rows of B", problem.b_alignment),
         _ => ("rows of B and C and their length", problem.alignment),
     };
     let vector = row.vector;

@@ -11,7 +11,9 @@ use einsparse::{Context, Operand, Options, Plan, Precision, SparseTensor, Stream
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones, other
 /// orders of axes their own expressions.
 pub fn takes_any(row: &Row) -> bool {
-    row.is_plain() && ![WalkKind::Nm, WalkKind::Bitmap].contains(&row.walk) && in_family(row)
+    row.is_plain()
+        && ![WalkKind::Nm, WalkKind::Bitmap, WalkKind::Bytemap].contains(&row.walk)
+        && in_family(row)
 }
 
 /// EINSPARSE_TEST_FAMILY: only its rows, for bundles that hold no other module.
@@ -38,7 +40,7 @@ pub fn formats(row: &Row) -> Vec<String> {
             .map(String::from)
             .into(),
         WalkKind::SlicedEll => vec!["sell".into()],
-        WalkKind::Direct | WalkKind::Nm | WalkKind::Bitmap => Vec::new(),
+        WalkKind::Direct | WalkKind::Nm | WalkKind::Bitmap | WalkKind::Bytemap => Vec::new(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
             [format!("bsr:{b}"), format!("blockcoo:{b}")]

@@ -28,8 +28,8 @@ pub(super) struct Band {
 }
 
 /// All bands of up to `groups` tile rows; none crosses a panel.
-pub(super) fn bands(m: usize, k: usize, groups: usize) -> Vec<Band> {
-    let (down, across) = (m.div_ceil(BIT_TILE), k.div_ceil(BIT_TILE));
+pub(super) fn bands(m: usize, across: usize, groups: usize) -> Vec<Band> {
+    let down = m.div_ceil(BIT_TILE);
     let mut all = Vec::new();
     for panel in (0..down).step_by(BIT_PANEL) {
         let step = (down - panel).min(BIT_PANEL);
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn every_stage_of_every_strip_comes_once() {
         for (m, k, groups, count, most) in
-            [(1000, 700, 4, 1, 132), (64, 6400, 1, 2, 7), (1, 1, 2, 3, 9)]
+            [(1000, 700usize, 4, 1, 132), (64, 6400, 1, 2, 7), (1, 1, 2, 3, 9)]
         {
-            let bands = bands(m, k, groups);
             let across = k.div_ceil(BIT_TILE);
+            let bands = bands(m, across, groups);
             let entries = vec![1; bands.len()];
             let schedule = Schedule::new(&bands, &entries, across, (16, count), most);
             let mut seen = BTreeSet::new();
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn bands_reach_every_row_of_tiles_once() {
-        let all = bands(64 * 7, 64 * 3, 2);
+        let all = bands(64 * 7, 3, 2);
         let rows: Vec<(usize, usize)> = all.iter().map(|b| (b.row / 64, b.height)).collect();
         assert_eq!(rows, [(0, 2), (2, 2), (4, 2), (6, 1)]);
         assert_eq!((all[2].tile, all[2].step, all[3].tile), (12, 3, 14));

@@ -2,6 +2,7 @@
 //! they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply 64 rows each (`wgmma`).
 //! Every thread block has as many stages as the next: strips of C are cut along k wherever that falls.
 
+mod bytes;
 mod consumer;
 mod out;
 mod producer;
@@ -16,6 +17,9 @@ use crate::abi::*;
 pub trait ThinElem: Elem<Acc = f32> {
     /// `D += A B`, 16 deep, A in registers.
     fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64);
+
+    /// The same with A in shared memory, contiguous along k.
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
 }
 
 impl ThinElem for F16 {
@@ -23,12 +27,22 @@ impl ThinElem for F16 {
     fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
         acc.mma_f16(a, b)
     }
+
+    #[inline(always)]
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
+        acc.mma_f16_shared(a, b)
+    }
 }
 
 impl ThinElem for Bf16 {
     #[inline(always)]
     fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
         acc.mma_bf16(a, b)
+    }
+
+    #[inline(always)]
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
+        acc.mma_bf16_shared(a, b)
     }
 }
 

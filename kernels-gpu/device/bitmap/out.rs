@@ -27,7 +27,10 @@ impl BitmapParams {
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns.
+pub(super) struct Strip<const GROUPS: usize, const N: usize>;
+
+impl<const GROUPS: usize, const N: usize> Strip<GROUPS, N> {
     /// Sums of a whole strip go to C, those of a piece to its slot; who arrives last adds the slots in order.
     #[inline(always)]
     pub(super) fn leave<E: ThinElem>(
