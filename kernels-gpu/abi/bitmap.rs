@@ -33,7 +33,11 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
 {
     /// The warpgroups, and one warp that copies.
     const THREADS: u32 = GROUPS as u32 * 128 + 32;
-    const MIN_BLOCKS: u32 = 4 / GROUPS as u32;
+    const MIN_BLOCKS: u32 = if GROUPS == 2 && N == 16 {
+        3
+    } else {
+        4 / GROUPS as u32
+    };
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const PARTS: u32 = 1;
@@ -41,7 +45,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BIT_TILE as u32);
     /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
     fn shared_bytes(_: Dtype) -> u32 {
-        (228 << 10) / Self::MIN_BLOCKS - 1024
+        ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127
     }
     /// The copy engine wants 16-byte addresses and strides.
     fn vector(dtype: Dtype) -> u32 {
@@ -84,7 +88,7 @@ impl<const GROUPS: usize, const N: usize> Tile for ByteTile<GROUPS, N> {
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BYTE_DEPTH as u32);
     /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
     fn shared_bytes(_: Dtype) -> u32 {
-        (228 << 10) / Self::MIN_BLOCKS - 1024
+        ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127
     }
     /// The copy engine wants 16-byte addresses and strides.
     fn vector(dtype: Dtype) -> u32 {

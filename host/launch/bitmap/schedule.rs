@@ -142,9 +142,11 @@ mod tests {
 
     #[test]
     fn every_stage_of_every_strip_comes_once() {
-        for (m, k, groups, count, most) in
-            [(1000, 700usize, 4, 1, 132), (64, 6400, 1, 2, 7), (1, 1, 2, 3, 9)]
-        {
+        for (m, k, groups, count, most) in [
+            (1000, 700usize, 4, 1, 132),
+            (64, 6400, 1, 2, 7),
+            (1, 1, 2, 3, 9),
+        ] {
             let across = k.div_ceil(BIT_TILE);
             let bands = bands(m, across, groups);
             let entries = vec![1; bands.len()];

@@ -193,7 +193,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 barrier::wait(Self::full(ring.slot), ring.parity);
                 let now = Self::spread(p, ring.slot, own, tile);
                 acc.wait::<0>();
-                if stage != 0 {
+                if stage != 0 && p.stages != 1 {
                     Self::free(last);
                 }
                 bits::fence_async();
@@ -207,11 +207,16 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 before = now;
                 odd = BYTE_TILE as u32 - odd;
                 last = ring.slot;
+                if p.stages == 1 {
+                    // There is no room to copy the next one meanwhile.
+                    acc.wait::<0>();
+                    Self::free(last);
+                }
                 ring.advance(p.stages);
                 stage += 1;
             }
             acc.wait::<0>();
-            if stage != 0 {
+            if stage != 0 && p.stages != 1 {
                 Self::free(last);
             }
             Strip::<GROUPS, N>::leave::<E>(p, piece, group, &mut acc);
