@@ -33,6 +33,7 @@ pub(crate) struct Bitmaps {
     /// Of the words that the plan was made for.
     fingerprint: u64,
     starts: DeviceMemory,
+    first: DeviceMemory,
     pieces: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
@@ -108,6 +109,7 @@ impl Bitmaps {
             extents,
             runs: Arc::clone(runs),
             fingerprint: fingerprint(words),
+            first: device.upload(&schedule.first_starts(&starts, groups))?,
             starts: device.upload(&starts)?,
             pieces: device.upload(as_words(&rounds))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
@@ -131,7 +133,7 @@ impl Bitmaps {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let lists = self.starts.bytes() + self.pieces.bytes();
+        let lists = self.starts.bytes() + self.first.bytes() + self.pieces.bytes();
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
@@ -198,6 +200,7 @@ impl Bitmaps {
             words: raw.columns,
             values: raw.values,
             starts: self.starts.address(),
+            first: self.first.address(),
             pieces: self.pieces.address(),
             b: raw.b,
             c: raw.c,

@@ -15,6 +15,8 @@ pub const BIT_BYTES: usize = BIT_WORDS * 4;
 pub const BIT_ALIGN: usize = 8;
 /// Stages in flight at the most.
 pub const BIT_STAGES: usize = 24;
+/// Stages of a thread block whose starts are fetched at once.
+pub const BIT_AHEAD: usize = 32;
 /// Bytes in front of the stages: barriers `full` and `empty`, then where the values of each warpgroup start.
 pub const BIT_HEAD: usize = 1024;
 
@@ -138,6 +140,8 @@ pub struct BitmapParams {
     pub values: u64,
     /// Where the values of each tile start, in units of 8.
     pub starts: u64,
+    /// The same of the first [`BIT_AHEAD`] stages of every thread block: for each of their tiles, and where the last one ends.
+    pub first: u64,
     /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those that
     /// are none.
     pub pieces: u64,
@@ -176,4 +180,4 @@ pub struct BitmapParams {
 }
 
 const _: () = assert!(size_of::<BitPiece>() == 48);
-const _: () = assert!(size_of::<BitmapParams>() == 248);
+const _: () = assert!(size_of::<BitmapParams>() == 256);

@@ -1,6 +1,6 @@
 //! Which thread block takes which stages, and where strips are cut for that.
 
-use einsparse_kernels::abi::{BIT_PANEL, BIT_TILE, BitPiece};
+use einsparse_kernels::abi::{BIT_AHEAD, BIT_PANEL, BIT_TILE, BitPiece};
 
 /// Stages that are worth a thread block: below, its start costs more than it takes off the others.
 const LEAST: usize = 4;
@@ -120,6 +120,25 @@ impl Schedule {
         for (block, list) in self.lists.windows(2).enumerate() {
             for (round, piece) in self.pieces[list[0]..list[1]].iter().enumerate() {
                 all[round * blocks + block] = *piece;
+            }
+        }
+        all
+    }
+
+    /// Of every thread block's first stages, where the values of the `groups` tiles start and the last one's end.
+    pub(super) fn first_starts(&self, starts: &[u32], groups: usize) -> Vec<u32> {
+        let each = groups + 1;
+        let mut all = vec![0; self.blocks() as usize * BIT_AHEAD * each];
+        for (block, lines) in all.chunks_mut(BIT_AHEAD * each).enumerate() {
+            let Some(piece) = self.pieces.get(self.lists[block]) else {
+                continue;
+            };
+            let stages = lines.chunks_mut(each).take(piece.stages as usize);
+            for (stage, line) in stages.enumerate() {
+                let tile = piece.tile as usize + stage * piece.step as usize;
+                for (j, start) in line.iter_mut().enumerate() {
+                    *start = starts[tile + j.min(piece.height as usize)];
+                }
             }
         }
         all

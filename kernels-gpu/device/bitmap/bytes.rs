@@ -2,11 +2,12 @@
 //! multiplies it from there and takes the values away again. Two tiles by turns: one is spread out while the other is multiplied.
 
 use super::out::Strip;
+use super::starts::{AHEAD, Starts, first_starts, starts};
 use super::{Body, Ring, ThinElem};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bits, bulk, copy, global, warp, wgmma};
+use crate::device::ptx::{barrier, bits, bulk, copy, warp, wgmma};
 use crate::frag;
 
 /// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the whole tile is
@@ -14,8 +15,6 @@ use crate::frag;
 const KEPT: usize = 3;
 /// Warps of a warpgroup: chunk `j` of every bank is that of warp `j % 4`.
 const WARPS: u32 = 4;
-/// Stages whose starts a warp holds at once: one each lane.
-const AHEAD: u32 = 32;
 /// Bytes for the counts of a stage.
 const COUNTS: u32 = 128;
 
@@ -71,14 +70,14 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     /// Makes the barriers and fetches the tensor map.
     #[inline(always)]
     fn set_up(p: &BitmapParams, at: u64) {
-        if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < p.stages {
-                barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), GROUPS as u32 * WARPS);
-                slot += 1;
-            }
+        // There are more threads than stages.
+        let slot = gpu::thread();
+        if slot < p.stages {
+            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::empty(slot), GROUPS as u32 * WARPS);
             barrier::init_fence();
+        }
+        if slot == 0 {
             bulk::prefetch_map(at);
         }
         gpu::sync_threads();
@@ -89,12 +88,15 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring { slot: 0, parity: 1 };
         let mut later = p.piece(0);
+        let mut next = first_starts::<GROUPS>(p);
         let mut round = 0;
         while later.height != 0 {
             let piece = later;
+            if round != 0 {
+                next = starts::<GROUPS>(p, piece, 0);
+            }
             round += 1;
             later = p.piece(round);
-            let mut next = starts::<GROUPS>(p, piece, 0);
             let mut stage = 0;
             while stage < piece.stages {
                 let now = next;
@@ -122,7 +124,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 
     /// Starts the copies of one stage.
     #[inline(always)]
-    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: [u32; 8], slot: u32) {
+    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
         let tile = piece.tile + stage * piece.step;
         let k = (piece.place + stage) * BYTE_DEPTH as u32;
         let unit = BYTE_UNIT as u32;
@@ -219,7 +221,11 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             if stage != 0 && p.stages != 1 {
                 Self::free(last);
             }
-            Strip::<GROUPS, N>::leave::<E>(p, piece, group, &mut acc);
+            match N {
+                16 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, &mut acc),
+                32 => Strip::<GROUPS, N, 2>::leave::<E>(p, piece, group, &mut acc),
+                _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, &mut acc),
+            }
         }
     }
 
@@ -245,26 +251,27 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let bank = tile + own.lane * 4;
         let places = a + COUNTS + front * 4;
         let values = a + COUNTS + all * 4 + front * 8;
-        let mut at = [0; KEPT];
-        unroll!(t < KEPT, {
-            at[t] = chunk_of(chunks, own.warp + WARPS * t as u32, own.lane)
-        });
+        // Two side by side, the others one after the other if there are any.
+        let turns = [own.warp, own.warp + WARPS];
+        let at = turns.map(|turn| chunk_of(chunks, turn, own.lane));
         let words = at.map(|at| copy::load_shared_b32(places + at * 4));
         let pairs = at.map(|at| copy::load_shared_v2(values + at * 8));
-        let to = words.map(|word| addresses(word, bank));
-        unroll!(t < KEPT, {
-            let there = chunks > own.warp + WARPS * t as u32;
-            bits::store_halves(to[t], halves(pairs[t]), there);
-        });
-        let mut turn = own.warp + WARPS * KEPT as u32;
+        let [first, second] = words.map(|word| addresses(word, bank));
+        bits::store_halves(first, halves(pairs[0]), chunks > turns[0]);
+        bits::store_halves(second, halves(pairs[1]), chunks > turns[1]);
+        let mut third = first;
+        let mut turn = own.warp + 2 * WARPS;
         while warp::ballot(chunks > turn) != 0 {
             let at = chunk_of(chunks, turn, own.lane);
-            let to = addresses(copy::load_shared_b32(places + at * 4), bank);
+            third = addresses(copy::load_shared_b32(places + at * 4), bank);
             let pair = copy::load_shared_v2(values + at * 8);
-            bits::store_halves(to, halves(pair), chunks > turn);
+            bits::store_halves(third, halves(pair), chunks > turn);
             turn += WARPS;
         }
-        Spread { chunks, places: to }
+        Spread {
+            chunks,
+            places: [first, second, third],
+        }
     }
 
     /// Zeros where [`spread`](Self::spread) stored.
@@ -294,14 +301,16 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, tile: u32, slot: u32) {
         let row = (N * 2) as u32;
         let (a, b) = (frag::descriptor(0, 128, 16), frag::descriptor(0, row, 16));
-        let tile = warp::shuffle::<32>(tile, 0, u32::MAX) >> 4;
-        let from = warp::shuffle::<32>(Self::b(slot), 0, u32::MAX) >> 4;
+        // The address, in units of 16 bytes, stands in the lowest bits.
+        let tile = a as u32 | warp::shuffle::<32>(tile, 0, u32::MAX) >> 4;
+        let from = b as u32 | warp::shuffle::<32>(Self::b(slot), 0, u32::MAX) >> 4;
+        let high = |descriptor: u64| descriptor & 0xffff_ffff_0000_0000;
         unroll!(t < BYTE_DEPTH / 16, {
             // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16 bytes as a row
             // has bytes.
             let place = (t / 4 * BYTE_TILE / 2 + t % 4 * 32) as u32;
-            let a = a | (tile + place / 16) as u64;
-            let b = b | (from + t as u32 * row) as u64;
+            let a = high(a) | (tile + place / 16) as u64;
+            let b = high(b) | (from + t as u32 * row) as u64;
             E::mma_thin_shared::<N>(acc, a, b);
         });
     }
@@ -336,24 +345,6 @@ fn addresses(places: u32, bank: u32) -> [u32; 4] {
 #[inline(always)]
 fn halves([a, b]: [u32; 2]) -> [u32; 4] {
     [a, a >> 16, b, b >> 16]
-}
-
-/// This lane's stage of the next [`AHEAD`] from `stage`: starts of its tiles. Past the last tile row, that of the end.
-#[inline(always)]
-fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, stage: u32) -> [u32; 8] {
-    let stage = stage + gpu::thread() % 32;
-    let tile = piece.tile + stage * piece.step;
-    let mut own = [0; 8];
-    unroll!(j < GROUPS + 1, {
-        let within = if (j as u32) < piece.height {
-            j as u32
-        } else {
-            piece.height
-        };
-        let at = p.starts + (tile as u64 + within as u64) * 4;
-        own[j] = global::load_b32(at, stage < piece.stages);
-    });
-    own
 }
 
 impl<const GROUPS: usize, const N: usize> Body for ByteTile<GROUPS, N> {

@@ -58,7 +58,10 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 ring.advance(p.stages);
                 stage += 1;
             }
-            Strip::<GROUPS, N>::leave::<E>(p, piece, group, &mut acc);
+            match N {
+                16 if GROUPS == 4 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, &mut acc),
+                _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, &mut acc),
+            }
         }
     }
 

@@ -6,6 +6,7 @@ mod bytes;
 mod consumer;
 mod out;
 mod producer;
+mod starts;
 
 use super::elem::Elem;
 use super::gpu;
@@ -132,17 +133,15 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     /// Makes the barriers and fetches the tensor map.
     #[inline(always)]
     fn set_up(p: &BitmapParams, at: u64) {
-        if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < p.stages {
-                barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), GROUPS as u32 * 4);
-                slot += 1;
-            }
+        // There are more threads than stages.
+        let slot = gpu::thread();
+        if slot < p.stages {
+            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::empty(slot), GROUPS as u32 * 4);
             barrier::init_fence();
-            if ALIGNED {
-                bulk::prefetch_map(at);
-            }
+        }
+        if slot == 0 && ALIGNED {
+            bulk::prefetch_map(at);
         }
         gpu::sync_threads();
     }
