@@ -1,4 +1,5 @@
-//! 16 columns by the atoms of single warps (`mma.m16n8k16`): a `wgmma` takes as long for 16 columns as for 64, an atom does not.
+//! 16 columns by the atoms of single warps (`mma.m16n8k16`): fewer instructions than a `wgmma` with what belongs to it, and nothing to
+//! wait for.
 
 use super::ThinElem;
 use crate::device::gpu;

@@ -1,21 +1,18 @@
 //! A with its places as bytes: four warps spread a tile of 64 x 128 out in shared memory, each lane in a bank of its own, one warpgroup
 //! multiplies it from there and takes the values away again. Two tiles by turns: one is spread out while the other is multiplied.
 
-use super::atoms::{self, Columns};
 use super::out::Strip;
 use super::starts::{AHEAD, Starts, first_starts, starts};
 use super::{Body, Ring, ThinElem};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma_thin::Thin;
-use crate::device::ptx::{barrier, bits, bulk, copy, matrix, warp, wgmma};
+use crate::device::ptx::{barrier, bits, bulk, copy, warp, wgmma};
 use crate::frag;
 
 /// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the whole tile is
 /// cleared instead.
 const KEPT: usize = 3;
-/// Squares of 16 columns in a tile.
-const STEPS: usize = BYTE_DEPTH / 16;
 /// Warps of a warpgroup: chunk `j` of every bank is that of warp `j % 4`.
 const WARPS: u32 = 4;
 /// Bytes for the counts of a stage.
@@ -192,31 +189,17 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 continue;
             }
             let mut acc = Thin::<N>::zero();
-            let columns = Columns::new(warp::shuffle::<32>(p.n - piece.column, 0, u32::MAX));
             let (mut stage, mut last) = (0, 0);
             while stage < piece.stages {
                 let (tile, other) = (own.tile + odd, own.tile + (BYTE_TILE as u32 - odd));
                 barrier::wait(Self::full(ring.slot), ring.parity);
                 let now = Self::spread(p, ring.slot, own, tile);
-                if N == 16 {
-                    // The tile is there, and the other one is not read any more.
-                    barrier::sync_named(1 + group, 128);
-                    Self::take_away(own, before, other);
-                    let a = Self::fragments(own, tile);
-                    atoms::multiply::<E, N, STEPS>(&mut acc, a, Self::b(ring.slot), columns);
-                    Self::free(ring.slot);
-                    barrier::sync_named(1 + group, 128);
-                    before = now;
-                    odd = BYTE_TILE as u32 - odd;
-                    ring.advance(p.stages);
-                    stage += 1;
-                    continue;
-                }
                 acc.wait::<0>();
                 if stage != 0 && p.stages != 1 {
                     Self::free(last);
                 }
                 bits::fence_async();
+                // The tile is there, and the other one is not read any more.
                 barrier::sync_named(1 + group, 128);
                 acc.fence();
                 Self::multiply::<E>(&mut acc, tile, ring.slot);
@@ -234,11 +217,9 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 ring.advance(p.stages);
                 stage += 1;
             }
-            if N != 16 {
-                acc.wait::<0>();
-                if stage != 0 && p.stages != 1 {
-                    Self::free(last);
-                }
+            acc.wait::<0>();
+            if stage != 0 && p.stages != 1 {
+                Self::free(last);
             }
             match N {
                 16 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, &mut acc),
@@ -315,20 +296,6 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         });
     }
 
-    /// This warp's 16 rows of a tile.
-    #[inline(always)]
-    fn fragments(own: Own, tile: u32) -> [[u32; 4]; STEPS] {
-        let (row, chunk) = frag::ldmatrix_x4(own.lane);
-        let from = tile + (own.warp * 16 + row) * 128 + (chunk ^ row % 8) * 16;
-        let mut a = [[0; 4]; STEPS];
-        unroll!(t < STEPS, {
-            // Two chunks further each step, exchanged as the first; halves of 64 columns follow each other.
-            let at = (from ^ (t % 4 * 32) as u32) + (t / 4 * BYTE_TILE / 2) as u32;
-            a[t] = matrix::ldmatrix_x4(at);
-        });
-        a
-    }
-
     /// The `wgmma`s of a stage.
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, tile: u32, slot: u32) {
@@ -338,7 +305,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let tile = a as u32 | warp::shuffle::<32>(tile, 0, u32::MAX) >> 4;
         let from = b as u32 | warp::shuffle::<32>(Self::b(slot), 0, u32::MAX) >> 4;
         let high = |descriptor: u64| descriptor & 0xffff_ffff_0000_0000;
-        unroll!(t < STEPS, {
+        unroll!(t < BYTE_DEPTH / 16, {
             // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16 bytes as a row
             // has bytes.
             let place = (t / 4 * BYTE_TILE / 2 + t % 4 * 32) as u32;
