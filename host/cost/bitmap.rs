@@ -12,8 +12,9 @@ const BITMAP_START_US: f64 = 6.0;
 /// What a further part of a strip costs its last one to add, a column.
 const BITMAP_PART_US: f64 = 0.015;
 
-/// Clocks of a multiprocessor for a square of 16 x 16 with its places as bytes: of an empty A, and for each entry.
-const BYTES_CLOCKS: (f64, f64) = (6.0, 0.15);
+/// Clocks of a multiprocessor for a square of 16 x 16 with its places as bytes: of an empty A against 16 columns, for each entry, for each
+/// further column.
+const BYTES_CLOCKS: (f64, f64, f64) = (13.0, 0.09, 0.14);
 
 /// Entries are spread out one by one, and every tile is multiplied.
 pub(super) fn predict_bytes(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -22,8 +23,9 @@ pub(super) fn predict_bytes(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let strips = (m / f64::from(row.block.0)).ceil();
     let b = strips * k * tiles * f64::from(row.columns) * row.dtype.bytes() as f64;
     let squares = (m / 16.0).ceil() * (k / 16.0).ceil();
-    let (empty, each) = BYTES_CLOCKS;
-    let clocks = squares * empty + work.entries as f64 * each;
+    let (empty, each, column) = BYTES_CLOCKS;
+    let wide = f64::from(row.columns.max(16) - 16) * column;
+    let clocks = squares * (empty + wide) + work.entries as f64 * each;
     let expand = tiles * clocks * 4.0 / machine.issue;
     let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
     let resident = f64::from(machine.multiprocessors * row.min_blocks);
