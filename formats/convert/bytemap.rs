@@ -67,19 +67,17 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
     let mut places: Vec<u32> = check::zeroed("words", chunks)?;
     let mut values: Vec<T> = check::zeroed("values", slots)?;
     let chunks_of = |tile: usize| (starts[tile + 1] - starts[tile]) as usize * UNIT;
-    let mut parts: Vec<_> = cut_panels(&mut places, grid.tiles(), chunks_of)
+    let parts = cut_panels(&mut places, grid.tiles(), chunks_of)
         .into_iter()
         .zip(cut_panels(&mut values, grid.tiles(), |t| {
             chunks_of(t) * CHUNK
-        }))
-        .map(Some)
-        .collect();
+        }));
     let mut lines: Vec<_> = (0..grid.down)
         .map(|_| Vec::with_capacity(grid.across))
         .collect();
     // Tiles of a row ascend in any numbering.
-    for (tile, part) in parts.iter_mut().enumerate() {
-        lines[grid.place(tile).0].extend(part.take());
+    for (tile, part) in parts.enumerate() {
+        lines[grid.place(tile).0].push(part);
     }
     lines
         .into_par_iter()

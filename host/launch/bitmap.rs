@@ -80,13 +80,7 @@ impl Bitmaps {
         let tiles = m.div_ceil(BIT_TILE) * across;
         let starts = layout.starts(words, tiles);
         let bands = bands(m, across, groups);
-        let entries: Vec<u64> = bands
-            .iter()
-            .map(|band| {
-                let rows = band.row..m.min(band.row + band.height * BIT_TILE);
-                runs.rows[rows].iter().map(|&(_, len)| u64::from(len)).sum()
-            })
-            .collect();
+        let entries = entries(&bands, &runs.rows, m);
         let most = (device.machine().multiprocessors * row.min_blocks) as usize;
         let strips = (columns, n.div_ceil(columns));
         let schedule = Schedule::new(&bands, &entries, across, strips, most);
@@ -220,6 +214,15 @@ impl Bitmaps {
             places: self.places,
         })
     }
+}
+
+/// Entries in the rows of each band.
+fn entries(bands: &[Band], runs: &[(u32, u32)], m: usize) -> Vec<u64> {
+    let of_band = |band: &Band| {
+        let rows = band.row..m.min(band.row + band.height * BIT_TILE);
+        runs[rows].iter().map(|&(_, len)| u64::from(len)).sum()
+    };
+    bands.iter().map(of_band).collect()
 }
 
 /// Units of the values of the longest stage.

@@ -36,6 +36,20 @@ struct Own {
     tile: u32,
 }
 
+impl Own {
+    #[inline(always)]
+    fn new() -> Own {
+        // The same for all lanes, which ptxas has to see.
+        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        Own {
+            group,
+            warp: warp::shuffle::<32>(gpu::thread() / 32 % WARPS, 0, u32::MAX),
+            lane: gpu::thread() % 32,
+            tile: copy::arena() + BIT_HEAD as u32 + group * 2 * BYTE_TILE as u32,
+        }
+    }
+}
+
 impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     /// Barrier that says: the stage has arrived.
     #[inline(always)]
@@ -160,14 +174,8 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
 
     #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
-        // The same for all lanes, which ptxas has to see.
-        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
-        let own = Own {
-            group,
-            warp: warp::shuffle::<32>(gpu::thread() / 32 % WARPS, 0, u32::MAX),
-            lane: gpu::thread() % 32,
-            tile: copy::arena() + BIT_HEAD as u32 + group * 2 * BYTE_TILE as u32,
-        };
+        let own = Own::new();
+        let group = own.group;
         Self::clear(own, own.tile);
         Self::clear(own, own.tile + BYTE_TILE as u32);
         barrier::sync_named(1 + group, 128);
