@@ -239,6 +239,24 @@ fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    /// Plans find the same starts as the formats.
+    #[test]
+    fn tiles_start_where_the_formats_say() {
+        use super::layout::Layout;
+        use einsparse_formats::{Csr, convert, generate};
+        for density in [0.0, 0.1, 0.6, 1.0] {
+            let pattern = generate::uniform(300, 700, density, 3).unwrap();
+            let values = vec![1.0f32; pattern.columns().len()];
+            let csr = Csr::new(pattern, values).unwrap();
+            let bits = convert::csr_to_bitmap(&csr).unwrap();
+            let bits = bits.pattern();
+            assert_eq!(Layout::Bits.starts(bits.words(), 55), bits.starts());
+            let bytes = convert::csr_to_bytemap(&csr).unwrap();
+            let bytes = bytes.pattern();
+            assert_eq!(Layout::Bytes.starts(bytes.words(), 30), bytes.starts());
+        }
+    }
+
     /// The format's order of bits is that of the fragments which lanes hold.
     #[test]
     fn bits_stand_where_fragments_want_them() {

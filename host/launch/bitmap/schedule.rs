@@ -187,6 +187,25 @@ mod tests {
     }
 
     #[test]
+    fn first_starts_are_those_of_the_first_pieces() {
+        let (across, groups) = (50, 2);
+        let bands = bands(64 * 7, across, groups);
+        let schedule = Schedule::new(&bands, &vec![1; bands.len()], across, (16, 1), 5);
+        // Tile t starts at t squared.
+        let starts: Vec<u32> = (0..=7 * 50).map(|tile| tile * tile).collect();
+        let first = schedule.first_starts(&starts, groups);
+        for (block, lines) in first.chunks(BIT_AHEAD * 3).enumerate() {
+            let piece = schedule.pieces[schedule.lists[block]];
+            for (stage, line) in lines.chunks(3).enumerate() {
+                let tile = piece.tile + stage as u32 * piece.step;
+                let there = (stage as u32) < piece.stages;
+                let wanted = [0, 1, 2].map(|j: u32| (tile + j.min(piece.height)).pow(2));
+                assert_eq!(line, if there { wanted } else { [0; 3] });
+            }
+        }
+    }
+
+    #[test]
     fn bands_reach_every_row_of_tiles_once() {
         let all = bands(64 * 7, 3, 2);
         let rows: Vec<(usize, usize)> = all.iter().map(|b| (b.row / 64, b.height)).collect();
