@@ -57,9 +57,6 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
-        "bitmap" if row.name.starts_with("bitmap") && row.columns == 16 => {
-            hopper + sparse == 0 && ampere >= 4
-        }
         "wgmma" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention" => {
             hopper >= 4 && ampere + sparse == 0
         }

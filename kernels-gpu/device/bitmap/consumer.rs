@@ -1,6 +1,5 @@
 //! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
 
-use super::atoms::{self, Columns};
 use super::out::Strip;
 use super::{Ring, ThinElem};
 use crate::abi::*;
@@ -46,20 +45,15 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 continue;
             }
             let mut acc = Thin::<N>::zero();
-            let columns = Columns::new(warp::shuffle::<32>(p.n - piece.column, 0, u32::MAX));
             let mut stage = 0;
             while stage < piece.stages {
                 barrier::wait(Self::full(ring.slot), ring.parity);
                 let a = Self::fragments(p, ring.slot, own);
-                if N == 16 {
-                    atoms::multiply::<E, N, SQUARES>(&mut acc, a, Self::b(ring.slot), columns);
-                } else {
-                    acc.fence();
-                    Self::multiply::<E>(&mut acc, ring.slot, a);
-                    wgmma::commit();
-                    // The fragments' registers are read until then; other warpgroups expand meanwhile.
-                    acc.wait::<0>();
-                }
+                acc.fence();
+                Self::multiply::<E>(&mut acc, ring.slot, a);
+                wgmma::commit();
+                // The fragments' registers are read until then; other warpgroups expand meanwhile.
+                acc.wait::<0>();
                 Self::free(ring.slot);
                 ring.advance(p.stages);
                 stage += 1;

@@ -2,7 +2,6 @@
 //! they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply 64 rows each (`wgmma`).
 //! Every thread block has as many stages as the next: strips of C are cut along k wherever that falls.
 
-mod atoms;
 mod bytes;
 mod consumer;
 mod out;
@@ -12,7 +11,7 @@ mod starts;
 use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma_thin::Thin;
-use super::ptx::{barrier, bulk, copy, global, matrix};
+use super::ptx::{barrier, bulk, copy, global};
 use crate::abi::*;
 
 /// An element type with a `wgmma` atom for few columns.
@@ -22,9 +21,6 @@ pub trait ThinElem: Elem<Acc = f32> {
 
     /// The same with A in shared memory, contiguous along k.
     fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
-
-    /// `D += A B` of one warp, 16 deep and 8 columns wide, both in registers.
-    fn mma_atom(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]);
 }
 
 impl ThinElem for F16 {
@@ -37,11 +33,6 @@ impl ThinElem for F16 {
     fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
         acc.mma_f16_shared(a, b)
     }
-
-    #[inline(always)]
-    fn mma_atom(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-        matrix::mma_f16(d, a, b)
-    }
 }
 
 impl ThinElem for Bf16 {
@@ -53,11 +44,6 @@ impl ThinElem for Bf16 {
     #[inline(always)]
     fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
         acc.mma_bf16_shared(a, b)
-    }
-
-    #[inline(always)]
-    fn mma_atom(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-        matrix::mma_bf16(d, a, b)
     }
 }
 
