@@ -56,11 +56,17 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let squares = (m / 16.0).ceil() * (k / 16.0).ceil() * tiles;
     let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
     // Rows of B element by element are a warp's work of its own.
-    let slow = if row.vector == 1 { 6.0 } else { 1.0 };
+    let slow = if row.vector == 1 { 2.5 } else { 1.0 };
     let density = (work.entries as f64 / (m * k).max(1.0)).min(1.0);
     let (empty, full) = SQUARE_CLOCKS;
     let clocks = empty + (full - empty) * density;
-    let expand = slow * squares * clocks / machine.issue;
+    // More warps hide more of the loads, which a full A makes more of.
+    let hidden = if row.min_blocks > 2 {
+        1.0 - 0.2 * density
+    } else {
+        1.0
+    };
+    let expand = slow * hidden * squares * clocks / machine.issue;
     let resident = f64::from(machine.multiprocessors * row.min_blocks);
     let parts = (resident / (strips * tiles)).max(1.0);
     let carry_us = BITMAP_START_US + parts * f64::from(row.columns) * BITMAP_PART_US;
