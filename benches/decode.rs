@@ -7,7 +7,7 @@ use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
-use einsparse::formats::{AnySparse, Bitmap, Dense, bf16, convert, f16};
+use einsparse::formats::{AnySparse, Dense, bf16, convert, f16};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Options, SparseTensor, Stream, Tensor};
 use rayon::prelude::*;
@@ -21,7 +21,9 @@ pub const EXTENTS: [[usize; 2]; 5] = [
     [28672, 8192],
     [8192, 28672],
 ];
-const DENSITIES: [f64; 3] = [0.5, 0.3, 0.1];
+const DENSITIES: [f64; 4] = [0.5, 0.3, 0.1, 0.05];
+/// Up to here places are also stored as bytes: further up they weigh more than 1.1 bits a position.
+const BYTES_UP_TO: f64 = 0.11;
 const COLUMNS: [usize; 4] = [8, 16, 32, 64];
 /// Every so many rows of C are checked.
 const CHECKED: usize = 997;
@@ -95,18 +97,23 @@ fn weights<T: Scalar>(
     };
     let values: Vec<T> = (0..m * k).into_par_iter().map(element).collect();
     let dense = Dense::new(vec![m, k], values).map_err(text)?;
-    let start = Instant::now();
-    let a: Bitmap<T> = convert::dense_to_bitmap(&dense).map_err(text)?;
-    let convert_ms = start.elapsed().as_secs_f64() * 1e3;
-    let bytes: usize = a.arrays().iter().map(|array| array.data.len() * 4).sum();
     let context = Context::cuda(0).map_err(text)?;
-    let nnz = a.nnz();
+    let nnz = dense.values().par_iter().filter(|&&v| v != T::ZERO).count();
+    let mut forms = vec![Stored::new(&context, nnz, || {
+        Ok(convert::dense_to_bitmap(&dense).map_err(text)?.into())
+    })?];
+    if density <= BYTES_UP_TO {
+        let csr = convert::dense_to_csr(&dense).map_err(text)?;
+        forms.push(Stored::new(&context, nnz, || {
+            Ok(convert::csr_to_bytemap(&csr).map_err(text)?.into())
+        })?);
+    }
     let bench = Bench {
         gpu,
         effort,
         // SAFETY: the bench's stream belongs to the primary context and outlives this function.
         stream: unsafe { Stream::from_raw(gpu.stream.cast()) },
-        on_gpu: context.upload(AnySparse::from(a)).map_err(text)?,
+        forms,
         for_cublas: Buffer::from_slice(dense.values())?,
         dense,
         context,
@@ -114,10 +121,6 @@ fn weights<T: Scalar>(
         nnz,
         name: format!("decode-{m}x{k}-d{density}"),
         dtype,
-        note: format!(
-            "{:.4} bits of index a position, converted in {convert_ms:.0} ms",
-            bytes as f64 * 8.0 / (m * k) as f64
-        ),
     };
     let columns = if chosen.columns.is_empty() {
         &COLUMNS[..]
@@ -125,7 +128,9 @@ fn weights<T: Scalar>(
         chosen.columns
     };
     for &n in columns {
-        bench.ours(n, chosen.auto, out)?;
+        for stored in &bench.forms {
+            bench.ours(stored, n, chosen.auto, out)?;
+        }
         bench.peer(n, out)?;
     }
     Ok(())
@@ -137,14 +142,42 @@ struct Bench<'a, T> {
     effort: Effort,
     context: Context,
     stream: Stream,
-    on_gpu: SparseTensor<T>,
+    forms: Vec<Stored<T>>,
     dense: Dense<T>,
     for_cublas: Buffer,
     extents: [usize; 2],
     nnz: usize,
     name: String,
     dtype: Dtype,
+}
+
+/// The weights in one format.
+struct Stored<T> {
+    on_gpu: SparseTensor<T>,
     note: String,
+}
+
+impl<T: Scalar> Stored<T> {
+    fn new(
+        context: &Context,
+        nnz: usize,
+        convert: impl FnOnce() -> Result<AnySparse<T>>,
+    ) -> Result<Self> {
+        let start = Instant::now();
+        let a = convert()?;
+        let convert_ms = start.elapsed().as_secs_f64() * 1e3;
+        // Places, and values that are no entries.
+        let index: usize = a.arrays().iter().map(|array| array.data.len() * 4).sum();
+        let bytes = index + (a.slots() - nnz) * size_of::<T>();
+        let places: usize = a.shape().iter().product();
+        let note = format!(
+            "{}, {:.4} bits a position beside the values, converted in {convert_ms:.0} ms",
+            a.format(),
+            bytes as f64 * 8.0 / places as f64
+        );
+        let on_gpu = context.upload(a).map_err(text)?;
+        Ok(Stored { on_gpu, note })
+    }
 }
 
 impl<T: Scalar> Bench<'_, T> {
@@ -179,11 +212,17 @@ impl<T: Scalar> Bench<'_, T> {
     }
 
     /// What the plan takes, and every other kernel that it could.
-    fn ours(&self, n: usize, auto: bool, recorder: &mut Recorder) -> Result<()> {
+    fn ours(
+        &self,
+        stored: &Stored<T>,
+        n: usize,
+        auto: bool,
+        recorder: &mut Recorder,
+    ) -> Result<()> {
         let host = self.b(n)?;
         let b = self.context.upload_dense(&host).map_err(text)?;
         let operands: [(&str, Operand<'_, T>); 2] =
-            [("A", (&self.on_gpu).into()), ("B", (&b).into())];
+            [("A", (&stored.on_gpu).into()), ("B", (&b).into())];
         let planned = |options: &Options| {
             let expression = "C[m,n] = A[m,k] * B[k,n]";
             self.context
@@ -209,7 +248,7 @@ impl<T: Scalar> Bench<'_, T> {
             recorder.add(Row {
                 prepare_ms: Some(prepare_ms),
                 prepared_bytes: Some(plan.workspace_bytes()),
-                note: format!("{name} on bitmap, {}", self.note),
+                note: format!("{name} on {}", stored.note),
                 ..self.row(n, "einsparse", variant, times)
             })?;
         }

@@ -1,7 +1,7 @@
 //! A sparse tensor whose format is known only at run time.
 
 use crate::{
-    Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Element, Ell, Format, GroupCoo,
+    Bitmap, BlockCoo, BlockGroupCoo, Bsr, Bytemap, Coo, Csc, Csr, Element, Ell, Format, GroupCoo,
     IndexArray, Nm, Pattern, SlicedEll,
 };
 
@@ -28,6 +28,8 @@ pub enum AnySparse<T> {
     Nm(Nm<T>),
     /// Bits and values.
     Bitmap(Bitmap<T>),
+    /// Places as bytes, and values.
+    Bytemap(Bytemap<T>),
     /// Slices of rows of about the same length.
     SlicedEll(SlicedEll<T>),
 }
@@ -45,6 +47,7 @@ macro_rules! each {
             AnySparse::BlockGroupCoo($s) => $body,
             AnySparse::Nm($s) => $body,
             AnySparse::Bitmap($s) => $body,
+            AnySparse::Bytemap($s) => $body,
             AnySparse::SlicedEll($s) => $body,
         }
     };
@@ -80,6 +83,7 @@ variants!(
     BlockGroupCoo,
     Nm,
     Bitmap,
+    Bytemap,
     SlicedEll
 );
 

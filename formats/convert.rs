@@ -3,6 +3,7 @@
 
 mod bitmap;
 mod block;
+mod bytemap;
 mod choice;
 mod compressed;
 mod dense;
@@ -18,6 +19,7 @@ mod unblock;
 
 pub use bitmap::{bitmap_to_csr, csr_to_bitmap, dense_to_bitmap};
 pub use block::{csr_to_block_coo, csr_to_block_group_coo, csr_to_bsr};
+pub use bytemap::{bytemap_to_csr, csr_to_bytemap};
 pub use choice::BlockChoice;
 pub use compressed::{
     coo_to_csr, csc_to_csr, csr_to_coo, csr_to_csc, csr_to_ell, ell_to_csr, transpose_csr,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AnySparse, Bitmap, Element, Format, Nm, PAD, Role, SlicedEll};
+use crate::{AnySparse, Element, Format, Nm, PAD, Role, SlicedEll};
 
 /// Index to value, for what is stored; in lexicographic order.
 pub type Entries = BTreeMap<Vec<usize>, f64>;
@@ -13,10 +13,9 @@ impl<T: Element> AnySparse<T> {
         match self {
             AnySparse::Nm(a) => return of_nm(a),
             AnySparse::SlicedEll(a) => return of_sliced(a),
+            AnySparse::Bitmap(a) => return of_tiles(a.pattern().coordinates(), a.values()),
+            AnySparse::Bytemap(a) => return of_tiles(a.pattern().coordinates(), a.values()),
             _ => {}
-        }
-        if let AnySparse::Bitmap(a) = self {
-            return of_bitmap(a);
         }
         let block = match self.format() {
             Format::Bsr { block }
@@ -43,7 +42,7 @@ impl<T: Element> AnySparse<T> {
                     Role::Offsets { axis } => {
                         index[axis] = data.partition_point(|&o| o as usize <= p) - 1;
                     }
-                    // Only N:M, bitmaps and sliced ELL have them, see below.
+                    // Only N:M, bitmaps, byte maps and sliced ELL have them, see below.
                     Role::Positions { .. }
                     | Role::Bits
                     | Role::Starts
@@ -67,10 +66,9 @@ impl<T: Element> AnySparse<T> {
     }
 }
 
-/// The slots of a bitmap matrix that a bit stands for.
-fn of_bitmap<T: Element>(a: &Bitmap<T>) -> Entries {
-    let [rows, columns] = a.pattern().coordinates();
-    let places = rows.iter().zip(&columns).zip(a.values());
+/// The slots of a matrix by tiles that are no padding.
+fn of_tiles<T: Element>([rows, columns]: [Vec<u32>; 2], values: &[T]) -> Entries {
+    let places = rows.iter().zip(&columns).zip(values);
     places
         .filter(|((row, _), _)| **row != PAD)
         .map(|((&row, &column), value)| (vec![row as usize, column as usize], value.to_f64()))

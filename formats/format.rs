@@ -43,6 +43,8 @@ pub enum Format {
     },
     /// A bit for each place, by tiles, and the values of the bits that are set.
     Bitmap,
+    /// A byte for the place of each value, by tiles and by banks of shared memory.
+    Bytemap,
     /// At most `n` of every `m` neighbours of a row, at fixed places in memory. 2 of 4 is the one ratio that is stored.
     Nm {
         /// Stored slots of a group.
@@ -62,6 +64,7 @@ impl fmt::Display for Format {
             Format::Csc => f.write_str("csc"),
             Format::Ell => f.write_str("ell"),
             Format::Bitmap => f.write_str("bitmap"),
+            Format::Bytemap => f.write_str("bytemap"),
             Format::SlicedEll => f.write_str("sell"),
             Format::Bsr { block: (m, k) } => write!(f, "bsr:{m}x{k}"),
             Format::BlockCoo { block: (m, k) } => write!(f, "blockcoo:{m}x{k}"),
@@ -105,6 +108,7 @@ impl FromStr for Format {
             ["csc"] => Format::Csc,
             ["ell"] => Format::Ell,
             ["bitmap"] => Format::Bitmap,
+            ["bytemap"] => Format::Bytemap,
             ["sell"] => Format::SlicedEll,
             ["bsr", b] => Format::Bsr {
                 block: block(text, b)?,
@@ -147,7 +151,7 @@ impl FromStr for Format {
     }
 }
 
-const FORMS: &str = "not a format: coo, csr, csc, ell, sell, bitmap, bsr:RxC, blockcoo:RxC, \
+const FORMS: &str = "not a format: coo, csr, csc, ell, sell, bitmap, bytemap, bsr:RxC, blockcoo:RxC, \
     groupcoo[:G][@AXIS], blockgroupcoo:RxC[:G] or nm:2:4 wanted";
 
 fn refuse(text: &str, reason: &str) -> FormatError {

@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use crate::bitmap;
 use crate::convert::{block_row_counts, check_groups, sliced_chunks};
 use crate::group_coo::check_axis;
 use crate::sliced_ell::{CHUNK_SLOTS, SLICE};
 use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, check, nm};
+use crate::{bitmap, bytemap};
 
 /// How the entries are spread over the rows (or over the coordinates of an axis, or blocks over block rows).
 #[derive(Clone, Debug, PartialEq)]
@@ -219,6 +219,12 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
             let index = tiles * (bitmap::WORDS as u128 + 1) + 1;
             (format, index, units * bitmap::ALIGN as u128)
         }
+        Format::Bytemap => {
+            let (tiles, units) = bytemap_units(csr)?;
+            let chunks = units * bytemap::UNIT as u128;
+            let index = tiles * (bytemap::COUNT_WORDS as u128 + 1) + 1 + chunks;
+            (format, index, chunks * bytemap::CHUNK as u128)
+        }
         Format::Nm { n, m } => {
             let words = words(csr, n, m)?;
             let word_slots = nm::WORD / nm::GROUP * nm::KEPT;
@@ -261,6 +267,17 @@ fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
             .into_iter()
             .map(|n| bitmap::units(n) as u128)
             .sum::<u128>()
+    });
+    Ok((grid.tiles() as u128, units.sum()))
+}
+
+/// Tiles of a byte map, and the units of chunks that their banks take.
+fn bytemap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
+    let grid = bytemap::checked_grid(csr.rows(), csr.cols())?;
+    let units = (0..grid.down).into_par_iter().map(|down| {
+        let counts = bytemap::counts_of(csr, down, grid.across);
+        let units = counts.iter().map(|c| bytemap::units_of(c) as u128);
+        units.sum::<u128>()
     });
     Ok((grid.tiles() as u128, units.sum()))
 }

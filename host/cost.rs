@@ -192,6 +192,7 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Bitmap => bitmap::predict(row, work, machine),
+        WalkKind::Bytemap => bitmap::predict_bytes(row, work, machine),
         WalkKind::Vector => vectors::predict(row, work, machine),
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         WalkKind::Direct => dense::predict(row, work, machine),

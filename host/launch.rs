@@ -218,7 +218,9 @@ impl Launch {
             (family, matrix) if is_turned(family, &form) => Ok(Launch::Batched(Box::new(
                 Batched::new(device, row, form, extents, matrix)?,
             ))),
-            (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Bitmap => {
+            (_, Matrix::Sparse { runs, columns, .. })
+                if [WalkKind::Bitmap, WalkKind::Bytemap].contains(&row.walk) =>
+            {
                 Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
                     device,
                     row,

@@ -69,6 +69,7 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
         ) => None,
         (WalkKind::Nm, Format::Nm { .. }) => None,
         (WalkKind::Bitmap, Format::Bitmap) => None,
+        (WalkKind::Bytemap, Format::Bytemap) => None,
         (WalkKind::SlicedEll, Format::SlicedEll) => None,
         (walk, format) => Some(format!("walks {}, the operand is {format}", describe(walk))),
     }
@@ -82,6 +83,7 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::Nm => "two of every four neighbours in a row",
         WalkKind::Permuted => "entries in row order, transposed",
         WalkKind::Bitmap => "bits and values by tiles",
+        WalkKind::Bytemap => "places as bytes and values by tiles",
         WalkKind::Vector => "entries in row order, as columns of eight rows",
         WalkKind::SlicedEll => "slices of rows, a lane for each row",
         WalkKind::Direct => "no sparse operand",

@@ -120,6 +120,12 @@ impl Runs {
                 .into_iter()
                 .map(|n| (0, n))
                 .collect(),
+            AnySparse::Bytemap(a) => a
+                .pattern()
+                .row_counts()
+                .into_iter()
+                .map(|n| (0, n))
+                .collect(),
             AnySparse::SlicedEll(a) => of_slices(a.pattern()),
             AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
         };

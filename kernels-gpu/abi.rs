@@ -154,6 +154,8 @@ pub enum WalkKind {
     Permuted,
     /// Bits and values by tiles of 64 x 64: bitmap.
     Bitmap,
+    /// Places as bytes and values by tiles of 64 x 128: bytemap.
+    Bytemap,
     /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
     Vector,
     /// Slices of 32 rows, a lane for each row: SELL.
@@ -220,6 +222,8 @@ markers! {
     Permuted: WalkInfo { WALK: WalkKind = WalkKind::Permuted, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Bitmap`].
     Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
+    /// See [`WalkKind::Bytemap`].
+    Bytes: WalkInfo { WALK: WalkKind = WalkKind::Bytemap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Vector`].
     Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
     /// The same of integers, of which none times zero is anything but zero.

@@ -327,6 +327,18 @@ macro_rules! for_each_kernel {
                 bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
                 bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
                 bitmap_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false>;
+                bytemap_f16_128x16: Bytes, F16, ByteTile<2, 16>;
+                bytemap_f16_256x16: Bytes, F16, ByteTile<4, 16>;
+                bytemap_f16_128x32: Bytes, F16, ByteTile<2, 32>;
+                bytemap_f16_256x32: Bytes, F16, ByteTile<4, 32>;
+                bytemap_f16_128x64: Bytes, F16, ByteTile<2, 64>;
+                bytemap_f16_256x64: Bytes, F16, ByteTile<4, 64>;
+                bytemap_bf16_128x16: Bytes, Bf16, ByteTile<2, 16>;
+                bytemap_bf16_256x16: Bytes, Bf16, ByteTile<4, 16>;
+                bytemap_bf16_128x32: Bytes, Bf16, ByteTile<2, 32>;
+                bytemap_bf16_256x32: Bytes, Bf16, ByteTile<4, 32>;
+                bytemap_bf16_128x64: Bytes, Bf16, ByteTile<2, 64>;
+                bytemap_bf16_256x64: Bytes, Bf16, ByteTile<4, 64>;
             }
             prune "prune" PruneParams sm_80 Compression {
                 prune_f16: Direct, F16, Word32;

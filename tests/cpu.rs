@@ -26,6 +26,7 @@ const MATRIX: &[&str] = &[
     "blockgroupcoo:5x4",
     "nm:2:4",
     "bitmap",
+    "bytemap",
     "sell",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo:2", "groupcoo:4@1", "groupcoo@2"];
@@ -275,6 +276,7 @@ fn any_format() -> impl Strategy<Value = Format> {
             Just(Format::Csc),
             Just(Format::Ell),
             Just(Format::Bitmap),
+            Just(Format::Bytemap),
             Just(Format::SlicedEll),
             Just(Format::Nm { n: 2, m: 4 })
         ],

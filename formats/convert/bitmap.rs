@@ -27,7 +27,7 @@ const BEFORE: [u32; 8] = {
 };
 
 /// Cuts a slice into those of the panels; `len` is that of a panel's part.
-fn cut_panels<T>(
+pub(super) fn cut_panels<T>(
     mut slice: &mut [T],
     panels: usize,
     len: impl Fn(usize) -> usize,

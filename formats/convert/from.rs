@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    AnySparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Coo, Csc, Csr, Dense, Element, Ell, Format,
-    GroupCoo, Nm, SlicedEll, nm,
+    AnySparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Bytemap, Coo, Csc, Csr, Dense, Element, Ell,
+    Format, GroupCoo, Nm, SlicedEll, nm,
 };
 
 impl<T: Element> AnySparse<T> {
@@ -26,6 +26,7 @@ impl<T: Element> AnySparse<T> {
             AnySparse::BlockGroupCoo(a) => block_group_coo_to_csr(a),
             AnySparse::Nm(a) => nm_to_csr(a),
             AnySparse::Bitmap(a) => bitmap_to_csr(a),
+            AnySparse::Bytemap(a) => bytemap_to_csr(a),
             AnySparse::SlicedEll(a) => sliced_ell_to_csr(a),
         }
     }
@@ -88,6 +89,7 @@ fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<AnySparse<T>, Fo
         Format::Bsr { block } => csr_to_bsr(csr, block)?.into(),
         Format::Ell => csr_to_ell(csr)?.into(),
         Format::Bitmap => csr_to_bitmap(csr)?.into(),
+        Format::Bytemap => csr_to_bytemap(csr)?.into(),
         Format::GroupCoo { axis: 0, group } => csr_to_group_coo(csr, group)?.into(),
         Format::GroupCoo { axis, group } => {
             coo_to_group_coo(&csr_to_coo(csr)?, axis, group)?.into()
@@ -123,6 +125,8 @@ thin! {
     Nm -> Csr = nm_to_csr;
     Bitmap -> Csr = bitmap_to_csr;
     Csr -> Bitmap = csr_to_bitmap;
+    Bytemap -> Csr = bytemap_to_csr;
+    Csr -> Bytemap = csr_to_bytemap;
     SlicedEll -> Csr = sliced_ell_to_csr;
     Csr -> SlicedEll = csr_to_sliced_ell;
     Csr -> Coo = csr_to_coo;

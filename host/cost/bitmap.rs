@@ -12,6 +12,40 @@ const BITMAP_START_US: f64 = 6.0;
 /// What a further part of a strip costs its last one to add, a column.
 const BITMAP_PART_US: f64 = 0.015;
 
+/// Clocks of a multiprocessor for a square of 16 x 16 with its places as bytes: of an empty A against 16 columns, for each entry, for each
+/// further column.
+const BYTES_CLOCKS: (f64, f64, f64) = (13.0, 0.09, 0.14);
+
+/// Entries are spread out one by one, and every tile is multiplied.
+pub(super) fn predict_bytes(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let (m, k) = (work.m as f64, work.k as f64);
+    let tiles = (work.n as f64 / f64::from(row.columns)).ceil().max(1.0);
+    let strips = (m / f64::from(row.block.0)).ceil();
+    let b = strips * k * tiles * f64::from(row.columns) * row.dtype.bytes() as f64;
+    let squares = (m / 16.0).ceil() * (k / 16.0).ceil();
+    let (empty, each, column) = BYTES_CLOCKS;
+    let wide = f64::from(row.columns.max(16) - 16) * column;
+    let clocks = squares * (empty + wide) + work.entries as f64 * each;
+    let expand = tiles * clocks * 4.0 / machine.issue;
+    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
+    let resident = f64::from(machine.multiprocessors * row.min_blocks);
+    let parts = (resident / (strips * tiles)).max(1.0);
+    let carry_us = BITMAP_START_US + parts * f64::from(row.columns) * BITMAP_PART_US;
+    // What A would take as a byte map, whatever it is stored in now.
+    let words = (work.m.div_ceil(64) * work.k.div_ceil(128) * 9) as u64 + work.entries / 4;
+    let work = &Work {
+        index_slots: words,
+        ..*work
+    };
+    let compute_us = expand.max(arithmetic) * 1e6 + carry_us;
+    sum(
+        work,
+        machine,
+        row.dtype,
+        [b / machine.l2 * 1e6, compute_us, 0.0],
+    )
+}
+
 /// Positions are expanded one like the other, however many hold a value; B comes through L2 for every strip.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (m, k) = (work.m as f64, work.k as f64);
@@ -22,11 +56,17 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let squares = (m / 16.0).ceil() * (k / 16.0).ceil() * tiles;
     let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
     // Rows of B element by element are a warp's work of its own.
-    let slow = if row.vector == 1 { 6.0 } else { 1.0 };
+    let slow = if row.vector == 1 { 2.5 } else { 1.0 };
     let density = (work.entries as f64 / (m * k).max(1.0)).min(1.0);
     let (empty, full) = SQUARE_CLOCKS;
     let clocks = empty + (full - empty) * density;
-    let expand = slow * squares * clocks / machine.issue;
+    // More warps hide more of the loads, which a full A makes more of.
+    let hidden = if row.min_blocks > 2 {
+        1.0 - 0.2 * density
+    } else {
+        1.0
+    };
+    let expand = slow * hidden * squares * clocks / machine.issue;
     let resident = f64::from(machine.multiprocessors * row.min_blocks);
     let parts = (resident / (strips * tiles)).max(1.0);
     let carry_us = BITMAP_START_US + parts * f64::from(row.columns) * BITMAP_PART_US;

@@ -152,8 +152,13 @@ impl<'a, T: Element> Operands<'a, T> {
             }
             _ => {}
         }
-        if let AnySparse::Bitmap(bitmap) = tensor {
-            for (axis, data) in bitmap.pattern().coordinates().into_iter().enumerate() {
+        let coordinates = match tensor {
+            AnySparse::Bitmap(a) => Some(a.pattern().coordinates()),
+            AnySparse::Bytemap(a) => Some(a.pattern().coordinates()),
+            _ => None,
+        };
+        if let Some(coordinates) = coordinates {
+            for (axis, data) in coordinates.into_iter().enumerate() {
                 let role = Role::Coordinate { axis };
                 if let Some(named) = sparse.arrays.iter().find(|a| a.role == role) {
                     let (shape, data) = (vec![data.len()], Cow::Owned(data));

@@ -22,7 +22,11 @@ impl<'a> Rows<'a> {
             | Format::BlockGroupCoo { block, .. } => (block.0, true),
             Format::GroupCoo { axis, .. } => (1, axis == 0),
             Format::Coo | Format::Csr | Format::Ell => (1, true),
-            Format::Csc | Format::Nm { .. } | Format::Bitmap | Format::SlicedEll => (1, false),
+            Format::Csc
+            | Format::Nm { .. }
+            | Format::Bitmap
+            | Format::Bytemap
+            | Format::SlicedEll => (1, false),
         };
         if !by_row {
             return None;

@@ -87,7 +87,9 @@ pub(super) fn run<T: Element>(
     let by_row = match tensor.format() {
         // Sorting the entries by row costs less than adding them up in any other order, and unpacking them once less
         // than at every use.
-        Format::Csc | Format::Nm { .. } | Format::Bitmap | Format::SlicedEll if fits => {
+        Format::Csc | Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
+            if fits =>
+        {
             Cow::Owned(AnySparse::Csr(tensor.to_csr()?))
         }
         _ => Cow::Borrowed(*tensor),

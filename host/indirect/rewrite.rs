@@ -172,7 +172,7 @@ impl<'a> Layout<'a> {
             Format::Csr => self.compressed(0, None),
             Format::Csc => self.compressed(1, None),
             Format::Bsr { block } => self.compressed(0, Some(block)),
-            Format::Coo | Format::Bitmap => self.listed(None, None),
+            Format::Coo | Format::Bitmap | Format::Bytemap => self.listed(None, None),
             Format::GroupCoo { axis, .. } => self.listed(Some(axis), None),
             Format::BlockCoo { block } => self.listed(None, Some(block)),
             Format::BlockGroupCoo { block, .. } => self.listed(Some(0), Some(block)),

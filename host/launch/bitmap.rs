@@ -1,13 +1,13 @@
 //! A kernel of the family `bitmap`: the same number of stages for every thread block, and where strips are cut for that.
 
+mod layout;
 mod schedule;
 
-use einsparse_kernels::abi::{
-    BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_STAGES, BIT_TILE, BIT_WORDS, BitmapParams, FLAG_VECTORS,
-};
+use einsparse_kernels::abi::{BIT_STAGES, BIT_TILE, BitmapParams, FLAG_VECTORS};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
+use layout::Layout;
 use schedule::{Band, Schedule, as_words, bands};
 
 use super::maps::{Flat, tensor_map};
@@ -19,9 +19,6 @@ use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::worklist::Runs;
 use std::sync::Arc;
-
-/// Bytes behind a stage's values that lanes without a value read in vain.
-const SLACK: usize = 16;
 
 /// A kernel chosen for one pattern.
 #[derive(Debug)]
@@ -36,6 +33,7 @@ pub(crate) struct Bitmaps {
     /// Of the words that the plan was made for.
     fingerprint: u64,
     starts: DeviceMemory,
+    first: DeviceMemory,
     pieces: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
@@ -43,26 +41,7 @@ pub(crate) struct Bitmaps {
     rounds: u32,
     stages: u32,
     slot_bytes: u32,
-}
-
-/// Where the values of each tile start, in units of [`BIT_ALIGN`] slots, from the tiles' bits.
-fn starts(words: &[u32]) -> Vec<u32> {
-    let entries = |tile: &[u32]| {
-        let bits = &tile[..BIT_TILE * BIT_TILE / 32];
-        bits.iter().map(|word| word.count_ones()).sum::<u32>()
-    };
-    let counts: Vec<u32> = words
-        .par_chunks_exact(BIT_WORDS)
-        .map(|tile| entries(tile).div_ceil(BIT_ALIGN as u32))
-        .collect();
-    let mut starts = Vec::with_capacity(counts.len() + 1);
-    let mut sum = 0;
-    starts.push(0);
-    for count in counts {
-        sum += count;
-        starts.push(sum);
-    }
-    starts
+    places: u32,
 }
 
 /// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A.
@@ -96,23 +75,24 @@ impl Bitmaps {
             within(what, value, i32::MAX as usize - 256)?;
         }
         let (groups, columns) = (row.items as usize, row.columns as usize);
-        let starts = starts(words);
-        let across = k.div_ceil(BIT_TILE);
-        let bands = bands(m, k, groups);
-        let entries: Vec<u64> = bands
-            .iter()
-            .map(|band| {
-                let rows = band.row..m.min(band.row + band.height * BIT_TILE);
-                runs.rows[rows].iter().map(|&(_, len)| u64::from(len)).sum()
-            })
-            .collect();
+        let layout = Layout::of(row);
+        let across = k.div_ceil(layout.depth());
+        let tiles = m.div_ceil(BIT_TILE) * across;
+        let starts = layout.starts(words, tiles);
+        let bands = bands(m, across, groups);
+        let entries = entries(&bands, &runs.rows, m);
         let most = (device.machine().multiprocessors * row.min_blocks) as usize;
-        let tiles = (columns, n.div_ceil(columns));
-        let schedule = Schedule::new(&bands, &entries, across, tiles, most);
-        let longest = longest(&bands, across, &starts);
-        let slot_bytes = (groups * BIT_BYTES + longest + SLACK).next_multiple_of(128);
-        let b_bytes = BIT_TILE * columns * 2;
-        let stages = (row.shared_bytes as usize - BIT_HEAD) / (slot_bytes + b_bytes);
+        let strips = (columns, n.div_ceil(columns));
+        let schedule = Schedule::new(&bands, &entries, across, strips, most);
+        let slot_bytes = layout.slot_bytes(groups, longest(&bands, across, &starts));
+        let b_bytes = layout.depth() * columns * 2;
+        let stages = (row.shared_bytes as usize - layout.head(groups)) / (slot_bytes + b_bytes);
+        if stages == 0 {
+            let reason = format!(
+                "a stage of A takes {slot_bytes} bytes, which shared memory has no room for"
+            );
+            return Err(super::refused(row.name, reason));
+        }
         let rounds = schedule.rounds();
         let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
         Ok(Bitmaps {
@@ -123,6 +103,7 @@ impl Bitmaps {
             extents,
             runs: Arc::clone(runs),
             fingerprint: fingerprint(words),
+            first: device.upload(&schedule.first_starts(&starts, groups))?,
             starts: device.upload(&starts)?,
             pieces: device.upload(as_words(&rounds))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
@@ -131,6 +112,7 @@ impl Bitmaps {
             schedule,
             stages: stages.min(BIT_STAGES) as u32,
             slot_bytes: slot_bytes as u32,
+            places: small("bytes of the counts of A", layout.places(tiles))?,
         })
     }
 
@@ -145,7 +127,7 @@ impl Bitmaps {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let lists = self.starts.bytes() + self.pieces.bytes();
+        let lists = self.starts.bytes() + self.first.bytes() + self.pieces.bytes();
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
@@ -212,6 +194,7 @@ impl Bitmaps {
             words: raw.columns,
             values: raw.values,
             starts: self.starts.address(),
+            first: self.first.address(),
             pieces: self.pieces.address(),
             b: raw.b,
             c: raw.c,
@@ -228,12 +211,21 @@ impl Bitmaps {
             stages: self.stages,
             slot_bytes: self.slot_bytes,
             rounds: self.rounds,
-            reserved: 0,
+            places: self.places,
         })
     }
 }
 
-/// Bytes of the values of the longest stage.
+/// Entries in the rows of each band.
+fn entries(bands: &[Band], runs: &[(u32, u32)], m: usize) -> Vec<u64> {
+    let of_band = |band: &Band| {
+        let rows = band.row..m.min(band.row + band.height * BIT_TILE);
+        runs[rows].iter().map(|&(_, len)| u64::from(len)).sum()
+    };
+    bands.iter().map(of_band).collect()
+}
+
+/// Units of the values of the longest stage.
 fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
     let of_band = |band: &Band| {
         let stage = |place: usize| {
@@ -242,11 +234,29 @@ fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
         };
         (0..across).map(stage).max().unwrap_or(0)
     };
-    bands.par_iter().map(of_band).max().unwrap_or(0) as usize * BIT_ALIGN * 2
+    bands.par_iter().map(of_band).max().unwrap_or(0) as usize
 }
 
 #[cfg(test)]
 mod tests {
+    /// Plans find the same starts as the formats.
+    #[test]
+    fn tiles_start_where_the_formats_say() {
+        use super::layout::Layout;
+        use einsparse_formats::{Csr, convert, generate};
+        for density in [0.0, 0.1, 0.6, 1.0] {
+            let pattern = generate::uniform(300, 700, density, 3).unwrap();
+            let values = vec![1.0f32; pattern.columns().len()];
+            let csr = Csr::new(pattern, values).unwrap();
+            let bits = convert::csr_to_bitmap(&csr).unwrap();
+            let bits = bits.pattern();
+            assert_eq!(Layout::Bits.starts(bits.words(), 55), bits.starts());
+            let bytes = convert::csr_to_bytemap(&csr).unwrap();
+            let bytes = bytes.pattern();
+            assert_eq!(Layout::Bytes.starts(bytes.words(), 30), bytes.starts());
+        }
+    }
+
     /// The format's order of bits is that of the fragments which lanes hold.
     #[test]
     fn bits_stand_where_fragments_want_them() {

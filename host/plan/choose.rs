@@ -374,6 +374,7 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
 fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
     let each = match host {
         AnySparse::Bitmap(a) => return a.pattern().words().len() as u64,
+        AnySparse::Bytemap(a) => return a.pattern().words().len() as u64,
         AnySparse::Nm(_) => 16,
         AnySparse::SlicedEll(_) => 2,
         _ => block.0 * block.1,

@@ -38,6 +38,10 @@ impl fmt::Display for KeptForm {
     }
 }
 
+/// Columns up to which A is kept by tiles: what the kernels over them are for.
+const FEW_COLUMNS: usize = 64;
+/// One entry in so many places, or fewer, may be kept with bytes for their places.
+const BYTES_UP_TO: u64 = 9;
 /// Rows of a dense A are this many bytes apart at the least: what tensor maps want.
 const ROW_BYTES: usize = 16;
 
@@ -54,7 +58,7 @@ pub(super) fn add_forms(
         block_of(&format) == (1, 1)
             && !matches!(
                 format,
-                Format::Nm { .. } | Format::Bitmap | Format::SlicedEll
+                Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
             )
     });
     if options.values != ValuesRule::Kept || !plain || !entries {
@@ -82,7 +86,9 @@ pub(super) fn add_forms(
 /// The forms that single entries may be kept in, and the same product over each.
 fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
     let mut all = Vec::new();
-    let Work { m, k, .. } = problem.work;
+    let Work {
+        m, k, n, entries, ..
+    } = problem.work;
     if m.checked_mul(leading_of(k, problem.dtype.bytes()))
         .is_some_and(|elements| u32::try_from(elements).is_ok())
     {
@@ -93,11 +99,21 @@ fn forms(problem: &Problem) -> Vec<(KeptForm, Problem)> {
         };
         all.push((KeptForm::Dense, dense));
     }
-    let sliced = Problem {
-        format: Some(Format::SlicedEll),
-        ..*problem
-    };
-    all.push((KeptForm::Sparse(Format::SlicedEll), sliced));
+    let mut others = vec![Format::SlicedEll];
+    if n <= FEW_COLUMNS {
+        others.push(Format::Bitmap);
+        // Further up bytes weigh more than bits.
+        if entries * BYTES_UP_TO <= m as u64 * k as u64 {
+            others.push(Format::Bytemap);
+        }
+    }
+    all.extend(others.into_iter().map(|format| {
+        let format = Some(format);
+        (
+            format.map_or(KeptForm::Dense, KeptForm::Sparse),
+            Problem { format, ..*problem },
+        )
+    }));
     all
 }
 

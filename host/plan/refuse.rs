@@ -155,6 +155,7 @@ fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
         WalkKind::Block
         | WalkKind::Nm
         | WalkKind::Bitmap
+        | WalkKind::Bytemap
         | WalkKind::SlicedEll
         | WalkKind::Direct => ("rows of B", problem.b_alignment),
         WalkKind::Vector if row.operation == Operation::Narrow => {

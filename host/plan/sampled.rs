@@ -98,7 +98,7 @@ fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<
         (Some(runs), Some(columns))
             if !matches!(
                 s.format(),
-                Format::Nm { .. } | Format::Bitmap | Format::SlicedEll
+                Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
             ) =>
         {
             Ok(Pattern { runs, columns })

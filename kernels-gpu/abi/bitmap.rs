@@ -15,6 +15,8 @@ pub const BIT_BYTES: usize = BIT_WORDS * 4;
 pub const BIT_ALIGN: usize = 8;
 /// Stages in flight at the most.
 pub const BIT_STAGES: usize = 24;
+/// Stages of a thread block whose starts are fetched at once.
+pub const BIT_AHEAD: usize = 32;
 /// Bytes in front of the stages: barriers `full` and `empty`, then where the values of each warpgroup start.
 pub const BIT_HEAD: usize = 1024;
 
@@ -33,7 +35,11 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
 {
     /// The warpgroups, and one warp that copies.
     const THREADS: u32 = GROUPS as u32 * 128 + 32;
-    const MIN_BLOCKS: u32 = 4 / GROUPS as u32;
+    const MIN_BLOCKS: u32 = if GROUPS == 2 && N == 16 {
+        3
+    } else {
+        4 / GROUPS as u32
+    };
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const PARTS: u32 = 1;
@@ -41,7 +47,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BIT_TILE as u32);
     /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
     fn shared_bytes(_: Dtype) -> u32 {
-        (228 << 10) / Self::MIN_BLOCKS - 1024
+        ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127
     }
     /// The copy engine wants 16-byte addresses and strides.
     fn vector(dtype: Dtype) -> u32 {
@@ -50,6 +56,45 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
         } else {
             1
         }
+    }
+}
+
+/// Columns of a tile of A whose places are bytes; it has [`BIT_TILE`] rows.
+pub const BYTE_DEPTH: usize = 128;
+/// Bytes of the counts of such a tile: how many chunks of four slots each bank has.
+pub const BYTE_COUNTS: usize = 32;
+/// Chunks that such a tile has a multiple of.
+pub const BYTE_UNIT: usize = 4;
+/// Bytes of such a tile, spread out.
+pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
+
+/// Tile of the family for A with its places as bytes: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64).
+#[derive(Clone, Copy, Debug)]
+pub struct ByteTile<const GROUPS: usize, const N: usize>;
+
+impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
+    /// Bytes of B in a stage.
+    pub const B_BYTES: usize = BYTE_DEPTH * N * 2;
+    /// Bytes in front of the stages: barriers, and for each warpgroup two tiles of A spread out.
+    pub const HEAD: usize = BIT_HEAD + GROUPS * 2 * BYTE_TILE;
+}
+
+impl<const GROUPS: usize, const N: usize> Tile for ByteTile<GROUPS, N> {
+    /// The warpgroups, and one warp that copies.
+    const THREADS: u32 = GROUPS as u32 * 128 + 32;
+    const MIN_BLOCKS: u32 = 4 / GROUPS as u32;
+    const COLUMNS: u32 = N as u32;
+    const ITEMS: u32 = GROUPS as u32;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 1;
+    const BLOCK: (u32, u32) = (64 * GROUPS as u32, BYTE_DEPTH as u32);
+    /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
+    fn shared_bytes(_: Dtype) -> u32 {
+        ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
     }
 }
 
@@ -95,6 +140,8 @@ pub struct BitmapParams {
     pub values: u64,
     /// Where the values of each tile start, in units of 8.
     pub starts: u64,
+    /// The same of the first [`BIT_AHEAD`] stages of every thread block: for each of their tiles, and where the last one ends.
+    pub first: u64,
     /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those that
     /// are none.
     pub pieces: u64,
@@ -128,9 +175,9 @@ pub struct BitmapParams {
     pub slot_bytes: u32,
     /// Rounds of the work list.
     pub rounds: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Bytes from the words to the places of the chunks, in units of 16; 0 where places are bits.
+    pub places: u32,
 }
 
 const _: () = assert!(size_of::<BitPiece>() == 48);
-const _: () = assert!(size_of::<BitmapParams>() == 248);
+const _: () = assert!(size_of::<BitmapParams>() == 256);

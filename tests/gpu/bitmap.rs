@@ -37,8 +37,17 @@ fn scattered([rows, cols]: [usize; 2], density: f64, seed: u64) -> CsrPattern {
     CsrPattern::new(rows, cols, offsets, columns).unwrap()
 }
 
+/// The format that a row of the family reads.
+fn format_of(row: &Row) -> Option<&'static str> {
+    match row.walk {
+        WalkKind::Bitmap => Some("bitmap"),
+        WalkKind::Bytemap => Some("bytemap"),
+        _ => None,
+    }
+}
+
 fn rows_of(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
-    products().filter(move |row| row.walk == WalkKind::Bitmap && row.dtype == dtype)
+    products().filter(move |row| format_of(row).is_some() && row.dtype == dtype)
 }
 
 /// One expression on one problem: B in whole vectors where the kernel wants that, C a vector apart or at odd distances.
@@ -51,7 +60,8 @@ fn run<T: Scalar>(
     odd: bool,
 ) {
     let what = (row.name, problem.m(), problem.k(), n, x.text(), odd);
-    let a = context.upload(problem.sparse("bitmap")).unwrap();
+    let a = problem.sparse(format_of(row).unwrap());
+    let a = context.upload(a).unwrap();
     let nan = T::from_f64(f64::NAN);
     let aligned = n.next_multiple_of(16) + 16;
     let b_leading = if row.vector == 1 { n + 1 } else { aligned };
@@ -143,8 +153,8 @@ fn bitmap_keeps_nan_in_its_column_on_the_gpu() {
     let n = 64;
     let pattern = scattered([200, 300], 0.2, 5);
     let problem = Problem::<f16>::integers(pattern.clone(), 9, n);
-    let a = problem.sparse("bitmap");
     for row in rows_of(f16::DTYPE) {
+        let a = problem.sparse(format_of(row).unwrap());
         let clean = product(&gpu, row, &a, &problem.b(n));
         for (at, value) in [(0, f64::NAN), (133, f64::INFINITY), (299, f64::NAN)] {
             let mut b = problem.b(n);
@@ -171,9 +181,10 @@ fn repeats<T: Scalar>(context: &Context, roundoff: f64) {
     let b = Dense::new([shape[1], n], rng.units::<T>(shape[1] * n)).unwrap();
     let exact = crate::support::product(&a, b.values(), n, |x| x);
     let size = crate::support::product(&a, b.values(), n, f64::abs);
-    let bitmap = AnySparse::from(a).convert("bitmap".parse().unwrap());
-    let bitmap = bitmap.unwrap();
+    let csr = AnySparse::from(a);
     for row in rows_of(T::DTYPE) {
+        let bitmap = csr.convert(format_of(row).unwrap().parse().unwrap());
+        let bitmap = bitmap.unwrap();
         alike_and_within(row.name, roundoff, [&exact, &size], || {
             product(context, row, &bitmap, &b)
         });

@@ -95,6 +95,60 @@ fn kept_dense_is_the_same_product() {
     kept_dense::<bf16>("bf16");
 }
 
+/// Options that keep A by tiles, with one of the kernels over them.
+fn by_tiles(variant: &str) -> Options {
+    Options {
+        values: ValuesRule::Kept,
+        variant: Some(variant.into()),
+        ..Options::default()
+    }
+}
+
+#[test]
+fn kept_by_tiles_is_the_same_product_and_takes_new_values() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (200, 300, 24);
+    let b = Dense::from_fn([k, n], |at| f16::from_f32(((at[0] + at[1]) % 3) as f32)).unwrap();
+    let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
+    let (db, dbias) = (
+        gpu.upload_dense(&b).unwrap(),
+        gpu.upload_dense(&bias).unwrap(),
+    );
+    let stream = gpu.stream().unwrap();
+    for format in ["csr", "coo", "ell", "groupcoo:4"] {
+        let first = matrix::<f16>((m, k, 0.09), format.parse().unwrap(), 3);
+        let second = first.map_values(|v| f16::from_f32(2.0 * v.to_f32()));
+        for (variant, form) in [
+            ("bitmap_f16_128x16", Format::Bitmap),
+            ("bytemap_f16_256x32", Format::Bytemap),
+        ] {
+            let mut a = gpu.upload(first.clone()).unwrap();
+            let options = by_tiles(variant);
+            let plan = {
+                let operands = [
+                    ("A", Operand::from(&a)),
+                    ("B", (&db).into()),
+                    ("bias", (&dbias).into()),
+                ];
+                gpu.plan(TEXT, &operands, &options).unwrap()
+            };
+            assert_eq!(plan.kept(), Some(KeptForm::Sparse(form)), "{format}");
+            a.set_values(second.values()).unwrap();
+            let operands = [
+                ("A", Operand::from(&a)),
+                ("B", (&db).into()),
+                ("bias", (&dbias).into()),
+            ];
+            let found = run(&gpu, &plan, &operands);
+            assert!(found == product(&first, &b, &bias), "{format} {variant}");
+            plan.refresh(&operands, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let found = run(&gpu, &plan, &operands);
+            assert!(found == product(&second, &b, &bias), "{format} {variant}");
+        }
+    }
+}
+
 #[test]
 fn kept_values_are_new_when_asked_for() {
     let Some(gpu) = gpu() else { return };

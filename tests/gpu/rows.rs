@@ -15,6 +15,7 @@ pub fn takes_any(row: &Row) -> bool {
         WalkKind::Nm,
         WalkKind::Permuted,
         WalkKind::Bitmap,
+        WalkKind::Bytemap,
         WalkKind::Direct,
     ];
     row.is_plain() && !own.contains(&row.walk) && in_family(row)
@@ -44,7 +45,7 @@ pub fn formats(row: &Row) -> Vec<String> {
             .map(String::from)
             .into(),
         WalkKind::SlicedEll => vec!["sell".into()],
-        WalkKind::Direct | WalkKind::Nm | WalkKind::Bitmap => Vec::new(),
+        WalkKind::Direct | WalkKind::Nm | WalkKind::Bitmap | WalkKind::Bytemap => Vec::new(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
             [format!("bsr:{b}"), format!("blockcoo:{b}")]

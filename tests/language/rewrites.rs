@@ -25,6 +25,7 @@ const MATRIX: &[&str] = &[
     "blockgroupcoo:32x16",
     "nm:2:4",
     "bitmap",
+    "bytemap",
     "sell",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo", "groupcoo@1", "groupcoo@2"];
@@ -177,6 +178,7 @@ fn notation_of_the_paper() {
             "C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]",
         ),
         ("bitmap", "C[AM[p],n] += AV[p] * B[AK[p],n]"),
+        ("bytemap", "C[AM[p],n] += AV[p] * B[AK[p],n]"),
         ("nm:2:4", "C[m,n] += AV[m,g,q] * B[g,AK[m,g,q],n]"),
         (
             "bsr:4x4",

@@ -150,6 +150,7 @@ fn tensors_of_other_orders_stay_in_coo_and_group_coo() {
         "blockgroupcoo:2x2",
         "nm:2:4",
         "bitmap",
+        "bytemap",
     ] {
         let error = a.convert(format.parse().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "order is 3, 2 wanted");
@@ -177,6 +178,7 @@ fn names_of_formats() {
         "blockgroupcoo:32x32:4",
         "nm:2:4",
         "bitmap",
+        "bytemap",
     ];
     for name in names {
         assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
@@ -198,6 +200,7 @@ fn names_of_formats() {
         "coo:3",
         "nm",
         "bitmap:8",
+        "bytemap:8",
         "nm:2",
         "nm:1:2",
         "nm:2:4:1",

@@ -3,6 +3,7 @@
 mod advice;
 mod bitmap;
 mod bridges;
+mod bytemap;
 mod conversions;
 mod dense;
 mod invariants;

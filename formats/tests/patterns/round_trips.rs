@@ -2,20 +2,21 @@
 
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
-    AnySparse, BitmapPattern, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern,
-    CscPattern, Csr, CsrPattern, Dense, Element, EllPattern, Format, GroupCooPattern, NmPattern,
-    Pattern, SlicedEllPattern, convert, f16, reference,
+    AnySparse, BitmapPattern, BlockCooPattern, BlockGroupCooPattern, BsrPattern, BytemapPattern,
+    Coo, CooPattern, CscPattern, Csr, CsrPattern, Dense, Element, EllPattern, Format,
+    GroupCooPattern, NmPattern, Pattern, SlicedEllPattern, convert, f16, reference,
 };
 use proptest::prelude::*;
 
 /// Every format of a matrix, with these parameters.
-fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 11] {
+fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 12] {
     [
         Format::Coo,
         Format::Csr,
         Format::Csc,
         Format::Ell,
         Format::Bitmap,
+        Format::Bytemap,
         Format::SlicedEll,
         Format::Bsr { block },
         Format::GroupCoo { axis: 0, group },
@@ -74,6 +75,12 @@ fn assert_valid<T: Element>(any: &AnySparse<T>) {
             let p = a.pattern();
             let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
             let new = BitmapPattern::new(p.rows(), p.cols(), words, starts);
+            assert_eq!(&new.unwrap(), &**p);
+        }
+        AnySparse::Bytemap(a) => {
+            let p = a.pattern();
+            let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
+            let new = BytemapPattern::new(p.rows(), p.cols(), words, starts);
             assert_eq!(&new.unwrap(), &**p);
         }
         AnySparse::SlicedEll(a) => {

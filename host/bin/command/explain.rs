@@ -194,6 +194,7 @@ fn every_format(expression: &str) -> Result<()> {
         Format::BlockGroupCoo { block, group: None },
         Format::Nm { n: 2, m: 4 },
         Format::Bitmap,
+        Format::Bytemap,
         Format::SlicedEll,
     ];
     let mut names: Vec<&str> = einsum

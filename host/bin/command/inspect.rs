@@ -115,6 +115,7 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
         Format::BlockGroupCoo { block, group: None },
         Format::Nm { n: 2, m: 4 },
         Format::Bitmap,
+        Format::Bytemap,
         Format::SlicedEll,
     ];
     say!(

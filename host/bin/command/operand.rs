@@ -19,7 +19,7 @@ Operands, NAME=SOURCE:
                               banded:N:ENTRIES, poisson2d:XxY, clebsch-gordan:L1xL2xL3, karate
 
 Formats: coo csr csc ell sell bsr:RxC groupcoo[:G][@AXIS] blockcoo:RxC blockgroupcoo:RxC[:G]
-         nm:2:4 bitmap, or auto";
+         nm:2:4 bitmap bytemap, or auto";
 
 /// One extent of a made-up dense operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

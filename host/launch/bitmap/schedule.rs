@@ -1,6 +1,6 @@
 //! Which thread block takes which stages, and where strips are cut for that.
 
-use einsparse_kernels::abi::{BIT_PANEL, BIT_TILE, BitPiece};
+use einsparse_kernels::abi::{BIT_AHEAD, BIT_PANEL, BIT_TILE, BitPiece};
 
 /// Stages that are worth a thread block: below, its start costs more than it takes off the others.
 const LEAST: usize = 4;
@@ -28,8 +28,8 @@ pub(super) struct Band {
 }
 
 /// All bands of up to `groups` tile rows; none crosses a panel.
-pub(super) fn bands(m: usize, k: usize, groups: usize) -> Vec<Band> {
-    let (down, across) = (m.div_ceil(BIT_TILE), k.div_ceil(BIT_TILE));
+pub(super) fn bands(m: usize, across: usize, groups: usize) -> Vec<Band> {
+    let down = m.div_ceil(BIT_TILE);
     let mut all = Vec::new();
     for panel in (0..down).step_by(BIT_PANEL) {
         let step = (down - panel).min(BIT_PANEL);
@@ -125,6 +125,25 @@ impl Schedule {
         all
     }
 
+    /// Of every thread block's first stages, where the values of the `groups` tiles start and the last one's end.
+    pub(super) fn first_starts(&self, starts: &[u32], groups: usize) -> Vec<u32> {
+        let each = groups + 1;
+        let mut all = vec![0; self.blocks() as usize * BIT_AHEAD * each];
+        for (block, lines) in all.chunks_mut(BIT_AHEAD * each).enumerate() {
+            let Some(piece) = self.pieces.get(self.lists[block]) else {
+                continue;
+            };
+            let stages = lines.chunks_mut(each).take(piece.stages as usize);
+            for (stage, line) in stages.enumerate() {
+                let tile = piece.tile as usize + stage * piece.step as usize;
+                for (j, start) in line.iter_mut().enumerate() {
+                    *start = starts[tile + j.min(piece.height as usize)];
+                }
+            }
+        }
+        all
+    }
+
     pub(super) fn blocks(&self) -> u32 {
         self.lists.len().saturating_sub(1) as u32
     }
@@ -142,11 +161,13 @@ mod tests {
 
     #[test]
     fn every_stage_of_every_strip_comes_once() {
-        for (m, k, groups, count, most) in
-            [(1000, 700, 4, 1, 132), (64, 6400, 1, 2, 7), (1, 1, 2, 3, 9)]
-        {
-            let bands = bands(m, k, groups);
+        for (m, k, groups, count, most) in [
+            (1000, 700usize, 4, 1, 132),
+            (64, 6400, 1, 2, 7),
+            (1, 1, 2, 3, 9),
+        ] {
             let across = k.div_ceil(BIT_TILE);
+            let bands = bands(m, across, groups);
             let entries = vec![1; bands.len()];
             let schedule = Schedule::new(&bands, &entries, across, (16, count), most);
             let mut seen = BTreeSet::new();
@@ -166,8 +187,27 @@ mod tests {
     }
 
     #[test]
+    fn first_starts_are_those_of_the_first_pieces() {
+        let (across, groups) = (50, 2);
+        let bands = bands(64 * 7, across, groups);
+        let schedule = Schedule::new(&bands, &vec![1; bands.len()], across, (16, 1), 5);
+        // Tile t starts at t squared.
+        let starts: Vec<u32> = (0..=7 * 50).map(|tile| tile * tile).collect();
+        let first = schedule.first_starts(&starts, groups);
+        for (block, lines) in first.chunks(BIT_AHEAD * 3).enumerate() {
+            let piece = schedule.pieces[schedule.lists[block]];
+            for (stage, line) in lines.chunks(3).enumerate() {
+                let tile = piece.tile + stage as u32 * piece.step;
+                let there = (stage as u32) < piece.stages;
+                let wanted = [0, 1, 2].map(|j: u32| (tile + j.min(piece.height)).pow(2));
+                assert_eq!(line, if there { wanted } else { [0; 3] });
+            }
+        }
+    }
+
+    #[test]
     fn bands_reach_every_row_of_tiles_once() {
-        let all = bands(64 * 7, 64 * 3, 2);
+        let all = bands(64 * 7, 3, 2);
         let rows: Vec<(usize, usize)> = all.iter().map(|b| (b.row / 64, b.height)).collect();
         assert_eq!(rows, [(0, 2), (2, 2), (4, 2), (6, 1)]);
         assert_eq!((all[2].tile, all[2].step, all[3].tile), (12, 3, 14));

@@ -1,5 +1,6 @@
 //! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
 
+use super::out::Strip;
 use super::{Ring, ThinElem};
 use crate::abi::*;
 use crate::device::gpu;
@@ -57,7 +58,10 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 ring.advance(p.stages);
                 stage += 1;
             }
-            Self::leave::<E>(p, piece, group, &mut acc);
+            match N {
+                16 if GROUPS == 4 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, &mut acc),
+                _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, &mut acc),
+            }
         }
     }
 

@@ -2,9 +2,11 @@
 //! they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply 64 rows each (`wgmma`).
 //! Every thread block has as many stages as the next: strips of C are cut along k wherever that falls.
 
+mod bytes;
 mod consumer;
 mod out;
 mod producer;
+mod starts;
 
 use super::elem::Elem;
 use super::gpu;
@@ -16,6 +18,9 @@ use crate::abi::*;
 pub trait ThinElem: Elem<Acc = f32> {
     /// `D += A B`, 16 deep, A in registers.
     fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64);
+
+    /// The same with A in shared memory, contiguous along k.
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
 }
 
 impl ThinElem for F16 {
@@ -23,12 +28,22 @@ impl ThinElem for F16 {
     fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
         acc.mma_f16(a, b)
     }
+
+    #[inline(always)]
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
+        acc.mma_f16_shared(a, b)
+    }
 }
 
 impl ThinElem for Bf16 {
     #[inline(always)]
     fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
         acc.mma_bf16(a, b)
+    }
+
+    #[inline(always)]
+    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
+        acc.mma_bf16_shared(a, b)
     }
 }
 
@@ -118,17 +133,15 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     /// Makes the barriers and fetches the tensor map.
     #[inline(always)]
     fn set_up(p: &BitmapParams, at: u64) {
-        if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < p.stages {
-                barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), GROUPS as u32 * 4);
-                slot += 1;
-            }
+        // There are more threads than stages.
+        let slot = gpu::thread();
+        if slot < p.stages {
+            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::empty(slot), GROUPS as u32 * 4);
             barrier::init_fence();
-            if ALIGNED {
-                bulk::prefetch_map(at);
-            }
+        }
+        if slot == 0 && ALIGNED {
+            bulk::prefetch_map(at);
         }
         gpu::sync_threads();
     }

@@ -27,7 +27,11 @@ impl BitmapParams {
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 4) pieces of a cut strip are on their way
+/// at once, as far as registers go.
+pub(super) struct Strip<const GROUPS: usize, const N: usize, const AHEAD: usize>;
+
+impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, AHEAD> {
     /// Sums of a whole strip go to C, those of a piece to its slot; who arrives last adds the slots in order.
     #[inline(always)]
     pub(super) fn leave<E: ThinElem>(
@@ -73,12 +77,27 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         *acc = Thin::zero();
         let mut from = 0;
         while from < count {
-            let at = place(from);
-            unroll!(j < N / 8, {
-                let four = global::load_v4_fresh(at + j as u64 * 512, true);
-                unroll!(i < 4, { acc.0[4 * j + i] += f32::from_bits(four[i]) });
+            // Added in order.
+            let mut fours = [[[0; 4]; 8]; 4];
+            unroll!(ahead < 4, {
+                let at = place(from + ahead as u32);
+                let there = from + (ahead as u32) < count;
+                unroll!(j < N / 8, {
+                    if ahead < AHEAD {
+                        fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, there)
+                    }
+                });
             });
-            from += 1;
+            unroll!(ahead < 4, {
+                unroll!(j < N / 8, {
+                    unroll!(i < 4, {
+                        if ahead < AHEAD {
+                            acc.0[4 * j + i] += f32::from_bits(fours[ahead][j][i])
+                        }
+                    });
+                });
+            });
+            from += AHEAD as u32;
         }
         true
     }

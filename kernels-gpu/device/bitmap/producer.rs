@@ -1,16 +1,13 @@
 //! The warp that copies: A's words and values as they lie, B by boxes or element by element.
 
 use super::Ring;
+use super::starts::{AHEAD, Starts, first_starts, starts};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bits, bulk, copy, global, warp};
 
-/// Stages whose starts a warp holds at once: one each lane.
-const AHEAD: u32 = 32;
-
-/// Where the values of a stage's tiles start, and where the last one's end, in units of 8 slots.
-/// Five at the most.
-type Starts = [u32; 8];
+/// Chunks of B that a lane copies at once; those of all lanes are a multiple of it for any number of columns.
+const BATCH: usize = 4;
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
     #[inline(always)]
@@ -18,12 +15,15 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring { slot: 0, parity: 1 };
         let mut later = p.piece(0);
+        let mut next = first_starts::<GROUPS>(p);
         let mut round = 0;
         while later.height != 0 {
             let piece = later;
+            if round != 0 {
+                next = starts::<GROUPS>(p, piece, 0);
+            }
             round += 1;
             later = p.piece(round);
-            let mut next = starts::<GROUPS>(p, piece, 0);
             let mut stage = 0;
             while stage < piece.stages {
                 let now = next;
@@ -89,42 +89,34 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     }
 
     /// B's 64 rows from `k`, element by element, laid out as the copy engine would: 16-byte chunks swizzled within the
-    /// length of a row. What lies past the last row or column is zero.
+    /// length of a row. What lies past the last row or column is zero. Four chunks of a lane are under way at once.
     #[inline(always)]
     fn copy_b(p: &BitmapParams, k: u32, column: u32, to: u32) {
         let chunks = (N / 8) as u32;
         let mut index = gpu::thread() % 32;
         while index < BIT_TILE as u32 * chunks {
-            let (row, chunk) = (index / chunks, index % chunks);
-            index += 32;
-            let first = column + chunk * 8;
-            let there = k + row < p.k && first < p.n;
-            let left = if there { p.n - first } else { 0 };
-            let from = p.b + (k + row) as u64 * p.ldb_bytes as u64 + first as u64 * 2;
-            let four = [0u32, 2, 4, 6].map(|i| {
-                let low = global::load_b16(from + i as u64 * 2, i < left);
-                low | global::load_b16(from + i as u64 * 2 + 2, i + 1 < left) << 16
+            let mut at = [0; BATCH];
+            let mut elements = [[0; 8]; BATCH];
+            unroll!(i < BATCH, {
+                let index = index + i as u32 * 32;
+                let (row, chunk) = (index / chunks, index % chunks);
+                let first = column + chunk * 8;
+                let left = if k + row < p.k && first < p.n {
+                    p.n - first
+                } else {
+                    0
+                };
+                let from = p.b + (k + row) as u64 * p.ldb_bytes as u64 + first as u64 * 2;
+                elements[i] = [0, 1, 2, 3, 4, 5, 6, 7]
+                    .map(|e: u32| global::load_b16(from + e as u64 * 2, e < left));
+                at[i] = to + (row * chunks + (chunk ^ ((row * chunks / 8) % chunks))) * 16;
             });
-            let swizzled = chunk ^ ((row * chunks / 8) % chunks);
-            copy::store_shared_v4(to + (row * chunks + swizzled) * 16, four);
+            unroll!(i < BATCH, {
+                let e = elements[i];
+                let words = [0, 2, 4, 6].map(|low: usize| e[low] | e[low + 1] << 16);
+                copy::store_shared_v4(at[i], words);
+            });
+            index += BATCH as u32 * 32;
         }
     }
-}
-
-/// This lane's stage of the next [`AHEAD`] from `stage`: starts of its tiles. Past the last tile row, that of the end.
-#[inline(always)]
-fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, stage: u32) -> Starts {
-    let stage = stage + gpu::thread() % 32;
-    let tile = piece.tile + stage * piece.step;
-    let mut own = [0; 8];
-    unroll!(j < GROUPS + 1, {
-        let within = if (j as u32) < piece.height {
-            j as u32
-        } else {
-            piece.height
-        };
-        let at = p.starts + (tile as u64 + within as u64) * 4;
-        own[j] = global::load_b32(at, stage < piece.stages);
-    });
-    own
 }

@@ -6,7 +6,7 @@ use super::ptx;
 
 /// The sum of `c` and of the products of the bytes of `a` and `b`.
 #[inline(always)]
-fn dot(a: u32, b: u32, c: u32) -> u32 {
+pub fn dot(a: u32, b: u32, c: u32) -> u32 {
     let mut d = 0u32;
     ptx!(
         "dp4a.u32.u32 {d}, {a}, {b}, {c};",
@@ -108,6 +108,20 @@ pub fn scan(value: u32) -> u32 {
         options(nostack)
     );
     sum
+}
+
+/// Stores the low halves of `values` to shared `to`, the last one first, if `there`.
+#[inline(always)]
+pub fn store_halves(to: [u32; 4], values: [u32; 4], there: bool) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {there}, 0;",
+        "@p st.shared.u16 [{d}], {z}; @p st.shared.u16 [{c}], {y};",
+        "@p st.shared.u16 [{b}], {x}; @p st.shared.u16 [{a}], {w}; }}",
+        a = in(reg32) to[0], b = in(reg32) to[1], c = in(reg32) to[2], d = in(reg32) to[3],
+        w = in(reg32) values[0], x = in(reg32) values[1], y = in(reg32) values[2], z = in(reg32) values[3],
+        there = in(reg32) there as u32,
+        options(nostack)
+    );
 }
 
 /// Orders this thread's writes to shared memory before what the Tensor Cores and the copy engine read there.

@@ -86,6 +86,14 @@ pub fn load_shared_b16(from: u32) -> u32 {
     a
 }
 
+/// Loads a byte from shared memory.
+#[inline(always)]
+pub fn load_shared_b8(from: u32) -> u32 {
+    let mut a = 0u32;
+    ptx!("ld.shared.u8 {a}, [{from}];", a = inout(reg32) a, from = in(reg32) from, options(nostack));
+    a
+}
+
 /// Stores 8 bytes to shared memory.
 #[inline(always)]
 pub fn store_shared_v2(to: u32, v: [u32; 2]) {

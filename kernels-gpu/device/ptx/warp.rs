@@ -66,6 +66,18 @@ pub fn least(value: u32) -> u32 {
     out
 }
 
+/// The sum of the values of all lanes. Every lane of the warp must call it together.
+#[inline(always)]
+pub fn total(value: u32) -> u32 {
+    let mut out = value;
+    ptx!(
+        "redux.sync.add.u32 {out}, {v}, 0xffffffff;",
+        out = inout(reg32) out, v = in(reg32) value,
+        options(nostack)
+    );
+    out
+}
+
 /// Bit i: what lane i says. Every lane of the warp must call it together.
 #[inline(always)]
 pub fn ballot(yes: bool) -> u32 {

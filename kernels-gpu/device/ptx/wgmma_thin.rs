@@ -44,7 +44,21 @@ macro_rules! widths {
 }
 
 macro_rules! mma {
-    ($(#[$doc:meta])* $name:ident, $types:literal) => {
+    ($(#[$doc:meta])* $name:ident, $shared:ident, $types:literal) => {
+        /// The same with A in shared memory, contiguous along k.
+        #[inline(always)]
+        pub fn $shared(&mut self, a: u64, b: u64) {
+            let d = &mut self.0;
+            match N {
+                16 => tied!(d 16 concat!("wgmma.mma_async.sync.aligned.m64n16k16.f32.", $types, " {{"),
+                    "}}, {a}, {b}, 1, 1, 1, 0, 1;", a = in(reg64) a, b = in(reg64) b),
+                32 => tied!(d 32 concat!("wgmma.mma_async.sync.aligned.m64n32k16.f32.", $types, " {{"),
+                    "}}, {a}, {b}, 1, 1, 1, 0, 1;", a = in(reg64) a, b = in(reg64) b),
+                _ => tied!(d 64 concat!("wgmma.mma_async.sync.aligned.m64n64k16.f32.", $types, " {{"),
+                    "}}, {a}, {b}, 1, 1, 1, 0, 1;", a = in(reg64) a, b = in(reg64) b),
+            }
+        }
+
         $(#[$doc])*
         #[inline(always)]
         pub fn $name(&mut self, a: [u32; 4], b: u64) {
@@ -87,10 +101,10 @@ impl<const N: usize> Thin<N> {
 
     mma! {
         /// `D += A B`, f16, 16 deep.
-        mma_f16, "f16.f16"
+        mma_f16, mma_f16_shared, "f16.f16"
     }
     mma! {
         /// `D += A B`, bf16, 16 deep.
-        mma_bf16, "bf16.bf16"
+        mma_bf16, mma_bf16_shared, "bf16.bf16"
     }
 }

@@ -1,0 +1,146 @@
+//! Byte maps from CSR, and back. A row of tiles is one task.
+
+use rayon::prelude::*;
+
+use super::bitmap::cut_panels;
+use super::tasks::prefix_sum;
+use crate::bytemap::{
+    BANKS, CHUNK, COUNT_WORDS, TILE_COLS, TILE_ROWS, UNIT, bank_of, checked_grid, counts_of,
+    for_each_chunk, units_of,
+};
+use crate::{
+    Bytemap, BytemapPattern, Csr, CsrPattern, Element, FormatError, Pattern, Sparse, check,
+};
+
+/// Where a bank's next entry of a tile goes.
+struct Banks {
+    /// The chunks of each bank, in order.
+    chunks: Vec<[u16; BANKS]>,
+    taken: [u16; BANKS],
+}
+
+impl Banks {
+    fn new(counts: &[u32]) -> Banks {
+        let (mut chunks, mut next) = (Vec::<[u16; BANKS]>::new(), [0; BANKS]);
+        for_each_chunk(counts, |chunk, bank, _| {
+            if chunks.len() <= next[bank] {
+                chunks.push([0; BANKS]);
+            }
+            chunks[next[bank]][bank] = chunk as u16;
+            next[bank] += 1;
+        });
+        Banks {
+            chunks,
+            taken: [0; BANKS],
+        }
+    }
+
+    /// Chunk, and slot in it, of the bank's next entry.
+    fn next(&mut self, bank: usize) -> (usize, usize) {
+        let entry = self.taken[bank] as usize;
+        self.taken[bank] += 1;
+        (self.chunks[entry / CHUNK][bank] as usize, entry % CHUNK)
+    }
+}
+
+/// CSR to a byte map. Every entry gets a slot, stored zeros too.
+///
+/// # Errors
+/// If the slots or the counts do not fit u32, or there is no memory.
+pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatError> {
+    let p = csr.pattern();
+    let grid = checked_grid(p.rows(), p.cols())?;
+    let by_rows: Vec<Vec<[u32; COUNT_WORDS]>> = (0..grid.down)
+        .into_par_iter()
+        .map(|down| counts_of(p, down, grid.across))
+        .collect();
+    let counts: Vec<[u32; COUNT_WORDS]> = (0..grid.tiles())
+        .map(|tile| {
+            let (down, across) = grid.place(tile);
+            by_rows[down][across]
+        })
+        .collect();
+    drop(by_rows);
+    let starts = prefix_sum("slots", counts.iter().map(|c| units_of(c)))?;
+    let chunks = starts[grid.tiles()] as usize * UNIT;
+    let slots = check::product("slots", &[chunks, CHUNK])?;
+    let mut places: Vec<u32> = check::zeroed("words", chunks)?;
+    let mut values: Vec<T> = check::zeroed("values", slots)?;
+    let chunks_of = |tile: usize| (starts[tile + 1] - starts[tile]) as usize * UNIT;
+    let parts = cut_panels(&mut places, grid.tiles(), chunks_of)
+        .into_iter()
+        .zip(cut_panels(&mut values, grid.tiles(), |t| {
+            chunks_of(t) * CHUNK
+        }));
+    let mut lines: Vec<_> = (0..grid.down)
+        .map(|_| Vec::with_capacity(grid.across))
+        .collect();
+    // Tiles of a row ascend in any numbering.
+    for (tile, part) in parts.enumerate() {
+        lines[grid.place(tile).0].push(part);
+    }
+    lines
+        .into_par_iter()
+        .enumerate()
+        .for_each(|(down, mut line)| {
+            let mut banks: Vec<Banks> = (0..grid.across)
+                .map(|across| Banks::new(&counts[grid.tile(down, across)]))
+                .collect();
+            for row in down * TILE_ROWS..((down + 1) * TILE_ROWS).min(p.rows()) {
+                for e in p.row(row) {
+                    let col = p.columns()[e] as usize;
+                    let (bank, place) = bank_of(row % TILE_ROWS, col % TILE_COLS);
+                    let (chunk, slot) = banks[col / TILE_COLS].next(bank);
+                    let (places, values) = &mut line[col / TILE_COLS];
+                    // The slots behind repeat the place until they get their own.
+                    let below = (1u32 << (8 * slot)) - 1;
+                    let spread = u32::from(place) * (0x0101_0101 & !below);
+                    places[chunk] = places[chunk] & below | spread;
+                    values[chunk * CHUNK + slot] = csr.values()[e];
+                }
+            }
+        });
+    let mut words = check::reserved("words", counts.len() * COUNT_WORDS + places.len())?;
+    words.extend(counts.as_flattened());
+    words.append(&mut places);
+    // SAFETY: every entry, all inside and different, has its own slot; counts and starts were counted from them.
+    let pattern = unsafe { BytemapPattern::new_unchecked(p.rows(), p.cols(), words, starts) };
+    Sparse::new(pattern, values)
+}
+
+/// A byte map to CSR. Stored zeros stay entries.
+///
+/// # Errors
+/// If there is no memory.
+pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>, FormatError> {
+    let p = bytemap.pattern();
+    let grid = p.grid();
+    let offsets = prefix_sum("entries", p.row_counts().into_iter().map(|n| n as usize))?;
+    let mut columns: Vec<u32> = check::zeroed("columns", p.nnz())?;
+    let mut values: Vec<T> = check::zeroed("values", p.nnz())?;
+    let at = |down: usize| offsets[(down * TILE_ROWS).min(p.rows())] as usize;
+    let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i));
+    let values_of = cut_panels(&mut values, grid.down, |i| at(i + 1) - at(i));
+    let lines = columns_of.into_par_iter().zip(values_of).enumerate();
+    lines.for_each(|(down, (columns, values))| {
+        let rows = down * TILE_ROWS..((down + 1) * TILE_ROWS).min(p.rows());
+        let mut next: Vec<usize> = rows.map(|row| offsets[row] as usize - at(down)).collect();
+        let mut slot_at = vec![u32::MAX; TILE_ROWS * TILE_COLS];
+        for across in 0..grid.across {
+            slot_at.fill(u32::MAX);
+            p.for_each_entry(grid.tile(down, across), |row, col, slot| {
+                slot_at[row * TILE_COLS + col] = slot as u32
+            });
+            for (next, line) in next.iter_mut().zip(slot_at.as_chunks::<TILE_COLS>().0) {
+                for (col, &slot) in line.iter().enumerate().filter(|&(_, &s)| s != u32::MAX) {
+                    columns[*next] = (across * TILE_COLS + col) as u32;
+                    values[*next] = bytemap.values()[slot as usize];
+                    *next += 1;
+                }
+            }
+        }
+    });
+    // SAFETY: columns ascend tile by tile and inside; as many as the entries that were counted.
+    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
+    Sparse::new(pattern, values)
+}
