@@ -49,7 +49,7 @@ impl Bench<'_> {
         (expression, variant): (&str, Option<&str>),
         csr: &Csr<T>,
         items: usize,
-    ) -> Result<(Times, Dense<T>)> {
+    ) -> Result<(Times, Dense<T>, &'static str)> {
         let context = self.context.clone();
         let a = context.upload(csr.clone()).map_err(text)?;
         let transposed = expression.contains("A[k,m]");
@@ -110,7 +110,7 @@ impl Bench<'_> {
         row.note = format!("{}; prepared {share:.2} of A's bytes", row.note);
         row.zeros = "strict".into();
         self.recorder.add(row)?;
-        Ok((times, c.to_dense().map_err(text)?))
+        Ok((times, c.to_dense().map_err(text)?, plan.variant()))
     }
 
     fn turned<T: Scalar>(&mut self, name: &str, p: &CsrPattern, n: usize) -> Result<()> {
@@ -123,14 +123,21 @@ impl Bench<'_> {
         };
         let plain = ("C[m,n] = A[m,k] * B[k,n]", None);
         let turned = "C[m,n] = A[k,m] * B[k,n]";
-        let (as_is, _) = self.product(of("A".into(), p), plain, &csr, 1)?;
+        let (as_is, _, taken) = self.product(of("A".into(), p), plain, &csr, 1)?;
         let note = "transpose as a matrix".into();
-        let (made, wanted) = self.product(of(note, other.pattern()), plain, &other, 1)?;
-        let (auto, found) = self.product(of("transpose".into(), p), (turned, None), &csr, 1)?;
+        let (made, wanted, _) = self.product(of(note, other.pattern()), plain, &other, 1)?;
+        let (auto, found, _) = self.product(of("transpose".into(), p), (turned, None), &csr, 1)?;
         let forced = format!("batched_permuted_{}_n{n}", T::DTYPE.name());
         let note = "transpose, values in place".into();
         let variant = (turned, Some(forced.as_str()));
-        let (in_place, other) = self.product(of(note, p), variant, &csr, 1)?;
+        let (in_place, other, _) = self.product(of(note, p), variant, &csr, 1)?;
+        // What A as it is takes, behind values in order.
+        let mut ahead = f64::NAN;
+        if taken.starts_with("spmm_csr") {
+            let note = "transpose, values ahead".into();
+            let variant = (turned, Some(taken));
+            ahead = self.product(of(note, p), variant, &csr, 1)?.0.cold;
+        }
         let bound = if size_of::<T>() == 2 { 1e-2 } else { 1e-4 };
         for found in [&found, &other] {
             let pairs = found.values().iter().zip(wanted.values());
@@ -140,12 +147,13 @@ impl Bench<'_> {
             }
         }
         println!(
-            "{name} {} n {n}: transposed / plain cold {:.3} warm {:.3}; over the made transpose cold {:.3}; in place cold {:.3}",
+            "{name} {} n {n}: transposed / plain cold {:.3} warm {:.3}; over the made transpose cold {:.3}; in place cold {:.3}; ahead cold {:.3}",
             T::DTYPE.name(),
             auto.cold / as_is.cold,
             auto.warm / as_is.warm,
             auto.cold / made.cold,
-            in_place.cold / as_is.cold
+            in_place.cold / as_is.cold,
+            ahead / as_is.cold
         );
         Ok(())
     }
