@@ -33,9 +33,8 @@ pub const fn piece_of(len: u32, limit: u32) -> u32 {
     if len <= limit {
         return len;
     }
-    let pieces = len / limit + (len % limit > 0) as u32;
-    let pieces = if pieces == 0 { 1 } else { pieces };
-    let piece = len / pieces + (len % pieces > 0) as u32;
+    let pieces = len.div_ceil(limit);
+    let piece = len.div_ceil(if pieces == 0 { 1 } else { pieces });
     let rounded = piece.wrapping_add(7) & !7;
     if rounded < piece { u32::MAX } else { rounded }
 }

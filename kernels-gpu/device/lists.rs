@@ -96,7 +96,7 @@ impl Own {
         if self.there(p, i) && self.key[i & 7] == 0 && len > p.limit {
             let piece = piece_of(len, p.limit).max(1);
             if piece < len {
-                found = (len / piece + (len % piece > 0) as u32, piece);
+                found = (len.div_ceil(piece), piece);
             }
         }
         found
@@ -322,7 +322,7 @@ fn pieces(p: &ListParams, own: &Own) {
     while i < rows {
         let [row, start, len, first] = copy::load_shared_v4(collected(i));
         let piece = piece_of(len, p.limit).max(1);
-        let count = len / piece + (len % piece > 0) as u32;
+        let count = len.div_ceil(piece);
         let first = to + first;
         let mut j = gpu::thread();
         while j < count {
