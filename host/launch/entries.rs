@@ -9,7 +9,7 @@ use einsparse_formats::convert::EntryChoice;
 use einsparse_kernels::abi::{
     COMPACT_TOP, Divisor, EntriesParams, FILL_ELL, SEGMENT_VECTORS, SEGMENTS, STEP_COMPACT,
     STEP_ENTRY_OFFSETS, STEP_ENTRY_ROWS, STEP_FILL_SLOTS, STEP_GROUP_STARTS, STEP_TOP_ENTRIES,
-    TURNS_HEAD,
+    TURNS_HEAD, WARP_SEGMENTS,
 };
 
 use super::{MAX_GRID_X, refused, small, within};
@@ -225,8 +225,13 @@ impl Entries {
             .all(|e| e.is_multiple_of(vector));
         let aligned = whole && raw.source.is_multiple_of(16);
         let (across, columns) = segments(self.k, if aligned { vector } else { 1 });
-        let blocks = (across * self.m).div_ceil(SEGMENTS as usize);
+        // Few thread blocks: more are under way instead.
+        let all = across * self.m;
+        let resident = self.steps.device.machine().multiprocessors as usize * RESIDENT;
+        let each = (all / (resident * SEGMENTS as usize)).clamp(1, WARP_SEGMENTS as usize);
+        let blocks = all.div_ceil(SEGMENTS as usize * each);
         let params = EntriesParams {
+            count: each as u32,
             segments: Divisor::new(across as u32),
             segment_columns: columns as u32,
             tiles: blocks as u32,
@@ -309,6 +314,9 @@ impl Entries {
         })
     }
 }
+
+/// Thread blocks of a compaction that a multiprocessor holds.
+const RESIDENT: usize = 3;
 
 /// Segments of a row of `k` elements read `vector` at a time, and columns of a segment.
 fn segments(k: usize, vector: usize) -> (usize, usize) {

@@ -11,8 +11,10 @@ pub const SORT_TILE: u32 = 16 * CONVERT_THREADS;
 pub const SORT_BITS: u32 = 9;
 /// Vectors of a row that one lane of [`Compact`] holds.
 pub const SEGMENT_VECTORS: u32 = 4;
-/// Segments that one thread block of [`Compact`] takes: one for each warp.
+/// Warps of a thread block of [`Compact`], each of which takes up to [`WARP_SEGMENTS`] segments.
 pub const SEGMENTS: u32 = CONVERT_THREADS / 32;
+/// Segments that a warp of [`Compact`] takes of large matrices: what a thread block waits for is paid for more bytes.
+pub const WARP_SEGMENTS: u32 = 4;
 /// Bits of a magnitude that one round of [`TopEntries`] settles.
 pub const TOP_BITS: u32 = 11;
 /// Shared memory of a thread block that looks back: sum and found of each warp.
@@ -98,7 +100,7 @@ pub struct EntriesParams {
     pub m: u32,
     /// Columns of the matrix.
     pub k: u32,
-    /// Entries, slots or keys.
+    /// Entries, slots or keys; of [`Compact`], segments that a warp takes.
     pub count: u32,
     /// Entries or slots that the output has room for.
     pub capacity: u32,
@@ -175,6 +177,6 @@ steps! {
     PermuteValues = STEP_PERMUTE_VALUES 109, blocks 6, shared 0;
     /// The least magnitude that is among the largest of its row, for each row.
     TopEntries = STEP_TOP_ENTRIES 110, blocks 4, shared SCAN_BYTES + (4 << TOP_BITS) + 16;
-    /// Dense to CSR, in one pass. `ALIGNED`: 16-byte loads, else element by element.
+    /// Dense to CSR. `ALIGNED`: 16-byte loads, else element by element.
     Compact<ALIGNED> = STEP_COMPACT 111, blocks 3, shared TURNS_BYTES + SEGMENTS * KEPT_BYTES;
 }

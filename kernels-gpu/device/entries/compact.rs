@@ -1,5 +1,6 @@
-//! Dense to CSR in one pass: a warp holds a segment of a row in registers, thread blocks find out in passing how many
-//! entries are in front of theirs. Meanwhile each warp lays what it keeps into shared memory, so that it is written by whole lines.
+//! Dense to CSR: a warp counts what it keeps of some segments of rows, thread blocks find out in passing how many entries are in
+//! front of theirs, and the warps read their segments again, out of L1 and L2, and write. What a warp keeps of a segment it lays
+//! into shared memory first, so that whole lines are written.
 
 use super::turns::{in_front, start_of, take};
 use super::{ALL_LANES, Body, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
@@ -29,9 +30,37 @@ struct Held {
 #[inline(always)]
 fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
     let turn = take(p);
-    let (row, segment) = p.segments.of(turn.tile * SEGMENTS + gpu::thread() / 32);
-    let column = segment * p.segment_columns + lane() * V as u32;
-    let held = hold::<E, V>(p, row, column);
+    let start = (turn.tile * SEGMENTS + gpu::thread() / 32) * p.count;
+    let mut kept = 0;
+    let mut s = 0;
+    while s < p.count {
+        let (row, segment) = p.segments.of(start + s);
+        let held = hold::<E, V>(p, row, segment);
+        unroll!(v < 4, { kept += held.keep[v].count_ones() });
+        s += 1;
+    }
+    let (_, own) = warp_scan(kept);
+    let (of_warps, of_tile) = warp_places(own);
+    let mut first = in_front(p, turn, of_tile) + of_warps;
+    s = 0;
+    while s < p.count {
+        let (row, segment) = p.segments.of(start + s);
+        let own = keep::<E, V>(p, row, segment, first);
+        if row < p.m && segment == 0 && lane() == 0 {
+            global::store_b32(start_of(p, row), first);
+        }
+        first += own;
+        if row + 1 == p.m && segment + 1 == p.segments.value && lane() == 0 {
+            global::store_b32(start_of(p, p.m), first);
+        }
+        s += 1;
+    }
+}
+
+/// Writes what is kept of a segment, from entry `first` on; how much it is.
+#[inline(always)]
+fn keep<E: Elem, const V: usize>(p: &EntriesParams, row: u32, segment: u32, first: u32) -> u32 {
+    let held = hold::<E, V>(p, row, segment);
     // Kept elements of the lanes in front and of all, for two vectors in a word.
     let kept = |v: usize| held.keep[v].count_ones();
     let (low, low_all) = warp_scan(kept(0) | kept(1) << 16);
@@ -43,40 +72,33 @@ fn compact<E: Elem, const V: usize>(p: &EntriesParams) {
         high_all & 0xffff,
         high_all >> 16,
     ];
-    let own = all[0] + all[1] + all[2] + all[3];
-    let (of_warps, of_tile) = warp_places(own);
     let local = stage_of_warp();
-    let mut start = 0;
+    let mut own = 0;
     unroll!(v < 4, {
         let beside = (v as u32 * 32 + lane()) * V as u32;
-        stage::<E, V>(local, &held.raw[v], held.keep[v], beside, start + before[v]);
-        start += all[v];
+        stage::<E, V>(local, &held.raw[v], held.keep[v], beside, own + before[v]);
+        own += all[v];
     });
-    let first = in_front(p, turn, of_tile) + of_warps;
-    if row < p.m && segment == 0 && lane() == 0 {
-        global::store_b32(start_of(p, row), first);
-    }
-    if row + 1 == p.m && segment + 1 == p.segments.value && lane() == 0 {
-        global::store_b32(start_of(p, p.m), first + own);
-    }
-    // What the lanes laid down is seen by the others. The first thread block has looked at none, and met no barrier.
+    // What the lanes laid down is seen by the others.
     warp::sync_lanes(ALL_LANES);
     let room = p.capacity.saturating_sub(first).min(own);
+    let column = segment * p.segment_columns;
     let mut at = lane();
     while at < room {
         let (beside, raw) = staged::<E>(local, at);
         let to = first as u64 + at as u64;
-        global::store_b32(
-            word(p.out_columns, to),
-            segment * p.segment_columns + beside,
-        );
+        global::store_b32(word(p.out_columns, to), column + beside);
         E::store_raw(p.out_values + to * E::BYTES as u64, raw);
         at += 32;
     }
+    warp::sync_lanes(ALL_LANES);
+    own
 }
 
+/// Loads this lane's part of a segment.
 #[inline(always)]
-fn hold<E: Elem, const V: usize>(p: &EntriesParams, row: u32, column: u32) -> Held {
+fn hold<E: Elem, const V: usize>(p: &EntriesParams, row: u32, segment: u32) -> Held {
+    let column = segment * p.segment_columns + lane() * V as u32;
     let (there, top) = (row < p.m, p.flags & COMPACT_TOP != 0);
     let [low, high, end, _] = global::load_v4_fresh(p.pivots + row as u64 * 16, there && top);
     let pivot = if top {
