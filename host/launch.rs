@@ -326,18 +326,18 @@ pub(crate) const MAX_GRID_Y: usize = 65_535;
 /// Largest grid in x, and the largest number of rows: tiles reach past the last one.
 const MAX_GRID_X: usize = i32::MAX as usize;
 
-/// A count as u32, or the error that names it.
 /// A launch of this kernel on its own: after the kernel ahead has ended.
 fn config(row: &Row, grid: [u32; 3]) -> LaunchConfig {
     LaunchConfig {
         grid,
         block: [row.threads, 1, 1],
         smem_bytes: row.shared_bytes,
-        cluster: (row.cluster > 1).then_some([row.cluster, 1, 1]),
+        cluster: None,
         overlap_previous: false,
     }
 }
 
+/// A count as u32, or the error that names it.
 fn small(what: &str, value: usize) -> Result<u32> {
     within(what, value, u32::MAX as usize)
 }

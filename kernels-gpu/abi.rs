@@ -256,8 +256,6 @@ pub trait Tile {
     const STEP: u32 = STEP_NONE;
     /// Rows of B at the most.
     const DEPTH: u32 = u32::MAX;
-    /// Neighbouring thread blocks that start together and share copies (compute capability 9.0).
-    const CLUSTER: u32 = 1;
     /// Dynamic shared memory in bytes for elements of the given type.
     fn shared_bytes(dtype: Dtype) -> u32;
     /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples

@@ -105,7 +105,7 @@ macro_rules! for_each_kernel {
                 staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
                 staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
                 staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
-                staged_f32_all: SlicedEll, F32, Resident<16, 32>;
+                staged_f32_all: SlicedEll, F32, Resident<16>;
             }
             block "block" SpmmParams sm_80 Product {
                 block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;

@@ -113,7 +113,7 @@ impl Staged {
             pattern: Arc::clone(pattern),
             lists,
             slices,
-            grid: [groups.next_multiple_of(row.cluster), tiles as u32, 1],
+            grid: [groups, tiles as u32, 1],
         })
     }
 
@@ -188,10 +188,7 @@ impl Staged {
             .as_ref()
             .map(|lists| lists.all().map(|m| m.address()));
         let [pieces, others, spans, joins] = lists.unwrap_or_default();
-        let tile = [
-            self.row.columns as usize,
-            K_TILE / self.row.cluster as usize,
-        ];
+        let tile = [self.row.columns as usize, K_TILE];
         Ok(StagedParams {
             b_map: tensor_map(self.row.dtype, &b, tile, 0, &self.offsets)?,
             offsets: self.offsets.address(),

@@ -23,31 +23,28 @@ pub const NO_ENTRY: u32 = 0xffff;
 /// Set in a slice's row number where the row has no entries; no row is [`u32::MAX`].
 pub const EMPTY_ROW: u32 = 1 << 31;
 
-/// Tile of the family: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice. `CLUSTER`
-/// thread blocks share the copies of B; a row of B in shared memory is `WIDTH` columns.
-#[derive(Clone, Copy, Debug)]
-pub struct Staged<const WARPS: u32, const PARTS: u32, const CLUSTER: u32 = 1, const WIDTH: u32 = 32>;
+/// Columns of C of a thread block, f32: a row of B in shared memory.
+pub const STAGED_COLUMNS: u32 = STAGED_ROW as u32 / 4;
 
-impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
-    Staged<WARPS, PARTS, CLUSTER, WIDTH>
-{
+/// Tile of the family: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged<const WARPS: u32, const PARTS: u32>;
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Offset of the row of zeros.
     pub const ZEROS: usize = RING_ROWS * STAGED_ROW;
     /// Offset of the barriers: full and empty of each tile.
     pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
 }
 
-impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> Tile
-    for Staged<WARPS, PARTS, CLUSTER, WIDTH>
-{
+impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
     const THREADS: u32 = (WARPS + 1) * 32;
     const MIN_BLOCKS: u32 = 1;
-    const COLUMNS: u32 = WIDTH;
+    const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS / PARTS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = CHUNK_STEPS as u32;
     const BLOCK: (u32, u32) = (1, 1);
-    const CLUSTER: u32 = CLUSTER;
     fn shared_bytes(_: Dtype) -> u32 {
         (Self::BARRIERS + RING * 16) as u32
     }
@@ -57,17 +54,16 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> T
     }
 }
 
-/// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a [`StagedPiece`] names,
-/// `WIDTH` columns of B each.
+/// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a [`StagedPiece`] names.
 #[derive(Clone, Copy, Debug)]
-pub struct Resident<const WARPS: u32, const WIDTH: u32>;
+pub struct Resident<const WARPS: u32>;
 
 /// Rows of a slice that a warp turns at once on the way to C.
 pub const TURNED_ROWS: usize = 8;
 
-impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
-    /// Bytes of the sums of a row, of a slice, and of what a warp turns.
-    pub const SUMS: usize = WIDTH as usize * 4;
+impl<const WARPS: u32> Resident<WARPS> {
+    /// Bytes of the sums of a row.
+    pub const SUMS: usize = STAGED_ROW;
     /// Bytes of the sums of a slice.
     pub const SLICE_SUMS: usize = SLICE * Self::SUMS;
     /// Bytes of the rows that a warp turns.
@@ -87,10 +83,10 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
     pub const BYTES: usize = Self::ENDS + WARPS as usize * Self::SLICE_SUMS;
 }
 
-impl<const WARPS: u32, const WIDTH: u32> Tile for Resident<WARPS, WIDTH> {
+impl<const WARPS: u32> Tile for Resident<WARPS> {
     const THREADS: u32 = WARPS * 32;
     const MIN_BLOCKS: u32 = 1;
-    const COLUMNS: u32 = WIDTH;
+    const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS;
     const PARTS: u32 = 1;
     const BURST: u32 = CHUNK_STEPS as u32;

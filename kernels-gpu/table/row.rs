@@ -39,8 +39,6 @@ pub struct Row {
     pub step: u32,
     /// Rows of B at the most.
     pub depth: u32,
-    /// Neighbouring thread blocks that start together.
-    pub cluster: u32,
     /// The least architecture whose module holds the kernel.
     pub arch: &'static str,
     /// Bytes of the params struct.
@@ -88,7 +86,6 @@ macro_rules! rows {
                 order: <$tile as Tile>::ORDER,
                 step: <$tile as Tile>::STEP,
                 depth: <$tile as Tile>::DEPTH,
-                cluster: <$tile as Tile>::CLUSTER,
                 arch: stringify!($arch),
                 params_bytes: size_of::<$params>(),
                 vector: <$tile as Tile>::vector(<$elem as ElemInfo>::DTYPE),

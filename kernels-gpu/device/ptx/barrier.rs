@@ -76,33 +76,3 @@ pub fn registers_up<const COUNT: u32>() {
 pub fn registers_down<const COUNT: u32>() {
     ptx!("setmaxnreg.dec.sync.aligned.u32 {n};", n = const COUNT, options(nostack));
 }
-
-/// The address of thread block `rank` of the cluster for a shared address of this one.
-#[inline(always)]
-pub fn in_block(address: u32, rank: u32) -> u32 {
-    let mut there = address;
-    ptx!(
-        "mapa.shared::cluster.u32 {to}, {a}, {rank};",
-        to = inout(reg32) there, a = in(reg32) address, rank = in(reg32) rank, options(nostack)
-    );
-    there
-}
-
-/// Arrives at a barrier of any thread block of the cluster, by the address that [`in_block`] gives.
-#[inline(always)]
-pub fn arrive_in_cluster(barrier: u32) {
-    ptx!("mbarrier.arrive.shared::cluster.b64 _, [{b}];", b = in(reg32) barrier, options(nostack));
-}
-
-/// Counts this thread in at the barrier over the cluster, and goes on. Orders nothing but the coming: [`init_fence`] does for
-/// barriers, and without it the thread would wait for all of its accesses to global memory.
-#[inline(always)]
-pub fn arrive_cluster() {
-    ptx!("barrier.cluster.arrive.relaxed;", options(nostack));
-}
-
-/// Waits until all threads of the cluster have come to [`arrive_cluster`].
-#[inline(always)]
-pub fn wait_cluster() {
-    ptx!("barrier.cluster.wait.acquire;", options(nostack));
-}

@@ -13,16 +13,6 @@ pub fn load(to: u32, map: u64, x: u32, y: u32, barrier: u32) {
     );
 }
 
-/// The same into all thread blocks of the cluster that `blocks` has a bit for, to the same place and with the same barrier in each.
-#[inline(always)]
-pub fn load_for_all(to: u32, map: u64, [x, y]: [u32; 2], barrier: u32, blocks: u32) {
-    ptx!(
-        "{{ .reg .b16 m; cvt.u16.u32 m, {blocks}; cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [{to}], [{map}, {{{x}, {y}}}], [{bar}], m; }}",
-        to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, bar = in(reg32) barrier,
-        blocks = in(reg32) blocks, options(nostack)
-    );
-}
-
 /// The same of a tensor of three axes.
 #[inline(always)]
 pub fn load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {

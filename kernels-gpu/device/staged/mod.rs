@@ -14,9 +14,8 @@ use crate::abi::*;
 /// Pieces of 16 bytes of a row of B.
 const PIECES: usize = STAGED_ROW / 16;
 
-/// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row; as many are used as a piece has
-/// elements.
-type Acc = [[f32; 8]; PIECES];
+/// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row.
+type Acc = [[f32; 4]; PIECES];
 
 /// The body; the tile is the implementor.
 pub trait Body: Tile {
@@ -67,11 +66,7 @@ impl Chunk {
         Chunk {
             window: global::load_v2(p.windows + chunk as u64 * 8, ok),
             columns: global::load_v2(p.columns + slot * 2, ok),
-            values: if E::BYTES == 4 {
-                global::load_v4_stream(from, ok)
-            } else {
-                E::load::<CHUNK_STEPS>(from, ok)
-            },
+            values: global::load_v4_stream(from, ok),
         }
     }
 
@@ -89,9 +84,7 @@ impl Chunk {
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
-    Staged<WARPS, PARTS, CLUSTER, WIDTH>
-{
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -110,7 +103,7 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
         let thread = gpu::thread();
         if thread < RING as u32 {
             barrier::init(Self::full(thread), 1);
-            barrier::init(Self::empty(thread), WARPS * CLUSTER);
+            barrier::init(Self::empty(thread), WARPS);
             barrier::init_fence();
         }
         if thread == WARPS * 32 {
@@ -120,18 +113,13 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
             copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + thread * 16, [0; 4]);
         }
         gpu::sync_threads();
-        if CLUSTER > 1 {
-            barrier::arrive_cluster();
-            barrier::wait_cluster();
-        }
     }
 
-    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more; of a cluster, each thread
-    /// block its share of a tile's rows to all. Returns when the last has arrived, so that shared memory may serve other things.
+    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last has
+    /// arrived, so that shared memory may serve other things.
     #[inline(always)]
     fn produce(p: &StagedParams, at: u64) {
         let column = gpu::block_y() * Self::COLUMNS;
-        let (rows, rank) = (K_TILE as u32 / CLUSTER, gpu::block_x() % CLUSTER);
         let mut place = Place::START;
         while place.tile < p.tiles {
             let full = Self::full(place.slot);
@@ -141,13 +129,7 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
             }
             barrier::arrive_expect(full, STAGED_TILE as u32);
             let to = copy::arena() + place.slot * STAGED_TILE as u32;
-            let row = place.tile * K_TILE as u32 + rank * rows;
-            if CLUSTER > 1 {
-                let to = to + rank * rows * STAGED_ROW as u32;
-                bulk::load_for_all(to, at, [column, row], full, (1 << CLUSTER) - 1);
-            } else {
-                bulk::load(to, at, column, row, full);
-            }
+            bulk::load(to, at, column, place.tile * K_TILE as u32, full);
             place.advance();
         }
         let mut tile = p.tiles.saturating_sub(RING as u32);
@@ -155,19 +137,6 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
             let round = tile / RING as u32;
             barrier::wait(Self::full(tile - round * RING as u32), round & 1);
             tile += 1;
-        }
-    }
-
-    /// One lane arrives for the warp at the barriers of all that copy into this place.
-    #[inline(always)]
-    fn give_back(slot: u32) {
-        let lane = gpu::thread() % 32;
-        if CLUSTER > 1 {
-            if lane < CLUSTER {
-                barrier::arrive_in_cluster(barrier::in_block(Self::empty(slot), lane));
-            }
-        } else if lane == 0 {
-            barrier::arrive(Self::empty(slot));
         }
     }
 
@@ -184,7 +153,9 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
                     barrier::wait(Self::full(have.slot), have.parity);
                     have.advance();
                 }
-                Self::give_back(freed.slot);
+                if gpu::thread() % 32 == 0 {
+                    barrier::arrive(Self::empty(freed.slot));
+                }
                 freed.advance();
             }
         }
@@ -213,20 +184,14 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
         let lane = gpu::thread() % 32;
         let own = copy::arena() + lane % 8 * 16;
         let (mut have, mut freed) = (Place::START, Place::START);
-        let mut acc = [[0.0f32; 8]; PIECES];
+        let mut acc = [[0.0f32; 4]; PIECES];
         let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
         let mut chunk = first;
-        // Long accumulators leave registers for one chunk ahead.
-        let deep = E::DTYPE.bytes() == 4;
-        let mut later = fetch(if deep { chunk + PARTS } else { end });
+        let mut later = fetch(chunk + PARTS);
         while chunk < end {
             let now = next;
-            if deep {
-                next = later;
-                later = fetch(chunk + 2 * PARTS);
-            } else {
-                next = fetch(chunk + PARTS);
-            }
+            next = later;
+            later = fetch(chunk + 2 * PARTS);
             Self::turn(&mut have, &mut freed, now.window);
             let base = freed.slot * K_TILE as u32;
             let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
@@ -240,10 +205,10 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
     }
 }
 
-/// Pieces of a lane's row of B that are under way together.
-type Group = [Raw; PIECES];
+/// The pieces of a lane's row of B.
+type Pieces = [Raw; PIECES];
 
-/// A step: the lane's value, and where its row of B is in shared memory. Halves of rows are under way two at a time.
+/// A step: the lane's value, and where its row of B is in shared memory.
 #[derive(Clone, Copy)]
 struct Step {
     value: f32,
@@ -273,57 +238,40 @@ impl Step {
     #[inline(always)]
     fn chunk<E: Elem<Acc = f32>>(at: impl Fn(usize) -> Step, acc: &mut Acc) {
         let mut step = at(0);
-        let mut ahead = step.load::<E>(0);
+        let mut ahead = step.load();
         unroll!(i < CHUNK_STEPS, {
             let this = step;
             if i + 1 < CHUNK_STEPS {
                 step = at(i + 1);
             }
-            unroll!(g < Self::groups::<E>(), {
-                let held = ahead;
-                if g + 1 < Self::groups::<E>() {
-                    ahead = this.load::<E>(g + 1);
-                } else if i + 1 < CHUNK_STEPS {
-                    ahead = step.load::<E>(0);
-                }
-                this.multiply::<E>(&held, g, acc);
-            });
+            let held = ahead;
+            if i + 1 < CHUNK_STEPS {
+                ahead = step.load();
+            }
+            this.multiply::<E>(&held, acc);
         });
     }
 
-    /// Groups of a row: the next is under way while one is multiplied, and accumulators of short elements are many.
-    const fn groups<E: Elem>() -> usize {
-        if E::DTYPE.bytes() == 4 { 1 } else { 2 }
-    }
-
     #[inline(always)]
-    fn load<E: Elem>(&self, group: usize) -> Group {
+    fn load(&self) -> Pieces {
         let mut raw = [[0u32; 4]; PIECES];
-        let count = PIECES / Self::groups::<E>();
         unroll!(t < PIECES, {
-            if t / count == group {
-                raw[t] = copy::load_shared_v4(self.from ^ (t * 16) as u32);
-            }
+            raw[t] = copy::load_shared_v4(self.from ^ (t * 16) as u32);
         });
         raw
     }
 
     #[inline(always)]
-    fn multiply<E: Elem<Acc = f32>>(&self, raw: &Group, group: usize, acc: &mut Acc) {
-        let count = PIECES / Self::groups::<E>();
+    fn multiply<E: Elem<Acc = f32>>(&self, raw: &Pieces, acc: &mut Acc) {
         unroll!(t < PIECES, {
-            if t / count == group {
-                unroll!(i < 16 / E::DTYPE.bytes(), {
-                    acc[t][i] = E::fma(self.value, E::get(&raw[t], i), acc[t][i]);
-                });
-            }
+            unroll!(i < 4, {
+                acc[t][i] = E::fma(self.value, E::get(&raw[t], i), acc[t][i]);
+            });
         });
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> Body
-    for Staged<WARPS, PARTS, CLUSTER, WIDTH>
-{
+impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
         let warp = gpu::thread() / 32;
@@ -334,7 +282,7 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
         let row = out::row_of(p, slice, lane, slice < p.slices && warp < WARPS);
         let first = Chunk::load::<E>(p, chunks[0], lane, chunks[0] < chunks[1]);
         Self::set_up(at);
-        let mut acc = [[0.0f32; 8]; PIECES];
+        let mut acc = [[0.0f32; 4]; PIECES];
         if warp < WARPS {
             acc = Self::consume::<E>(p, chunks, first);
         } else if gpu::thread() % 32 == 0 {
@@ -342,22 +290,15 @@ impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32> B
         }
         gpu::sync_threads();
         if warp < WARPS {
-            Self::leave::<E>(&acc, warp);
+            Self::leave(&acc, warp);
         }
         if PARTS > 1 {
             gpu::sync_threads();
         } else {
             warp::sync_lanes(u32::MAX);
         }
-        if CLUSTER > 1 {
-            // No barrier of this thread block is arrived at any more when all of the cluster have come here.
-            barrier::arrive_cluster();
-        }
         if warp < WARPS {
             Self::write::<E>(p, row, warp);
-        }
-        if CLUSTER > 1 {
-            barrier::wait_cluster();
         }
     }
 }

@@ -55,40 +55,31 @@ pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, s
 
 /// Leaves a lane's row of sums at `row`, pieces where they belong.
 #[inline(always)]
-pub(super) fn leave_row<E: Elem>(acc: &Acc, row: u32) {
-    // Sums of a piece: 16 bytes for each four elements.
-    let piece = 64 / E::BYTES;
-    let own = row + gpu::thread() % PIECES as u32 * piece;
+pub(super) fn leave_row(acc: &Acc, row: u32) {
+    let own = row + gpu::thread() % PIECES as u32 * 16;
     unroll!(t < PIECES, {
-        let to = own ^ (t as u32 * piece);
-        let [a, b, c, d, e, f, g, h] = acc[t].map(f32::to_bits);
-        copy::store_shared_v4(to, [a, b, c, d]);
-        if E::BYTES == 2 {
-            copy::store_shared_v4(to + 16, [e, f, g, h]);
-        }
+        let to = own ^ (t as u32 * 16);
+        copy::store_shared_v4(to, acc[t].map(f32::to_bits));
     });
 }
 
-impl<const WARPS: u32, const PARTS: u32, const CLUSTER: u32, const WIDTH: u32>
-    Staged<WARPS, PARTS, CLUSTER, WIDTH>
-{
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Bytes of a row's sums, and of a slice's.
-    const SUMS: u32 = WIDTH * 4;
+    const SUMS: u32 = STAGED_ROW as u32;
     const SLICE_SUMS: u32 = SLICE as u32 * Self::SUMS;
     /// Lanes that write a row, four columns each.
-    const LANES: u32 = WIDTH / 4;
+    const LANES: u32 = STAGED_COLUMNS / 4;
 
     /// Leaves this warp's sums in shared memory, a row for each lane.
     #[inline(always)]
-    pub(super) fn leave<E: Elem<Acc = f32>>(acc: &Acc, warp: u32) {
+    pub(super) fn leave(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
-        leave_row::<E>(
-            acc,
-            copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS,
-        );
+        let row = copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS;
+        leave_row(acc, row);
     }
 
-    /// Finishes this warp's share of its slice's rows, of which `row` is this lane's; where several warps had a part of the sums, they are added in order.
+    /// Finishes this warp's share of its slice's rows, of which `row` is this lane's; where several warps had a part of the sums,
+    /// they are added in order.
     #[inline(always)]
     pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, warp: u32) {
         let lane = gpu::thread() % 32;

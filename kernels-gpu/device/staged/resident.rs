@@ -50,7 +50,7 @@ fn piece(p: &StagedParams, at: u32, there: bool) -> StagedPiece {
     }
 }
 
-impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
+impl<const WARPS: u32> Resident<WARPS> {
     /// Barrier that says: the tile has arrived.
     #[inline(always)]
     fn full(tile: u32) -> u32 {
@@ -106,21 +106,21 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
     /// Finishes a whole slice: some rows at a time are turned from a lane each to neighbouring lanes.
     #[inline(always)]
     fn write<E: Elem<Acc = f32>>(p: &StagedParams, slice: u32, acc: &Acc) {
-        let (lane, across) = (gpu::thread() % 32, WIDTH / 4);
+        let (lane, across) = (gpu::thread() % 32, STAGED_COLUMNS / 4);
         let own = copy::arena() + Self::TURNS as u32 + gpu::thread() / 32 * Self::TURNED as u32;
         let row_of_lane = row_of(p, slice, lane, slice < p.slices);
         let mut first = 0;
         while first < SLICE as u32 {
             let local = lane.wrapping_sub(first);
             if local < TURNED_ROWS as u32 {
-                leave_row::<E>(acc, own + local * Self::SUMS as u32);
+                leave_row(acc, own + local * Self::SUMS as u32);
             }
             warp::sync_lanes(u32::MAX);
             let mut row = lane / across;
             while row < TURNED_ROWS as u32 {
                 let from = own + row * Self::SUMS as u32 + lane % across * 16;
                 let sum = copy::load_shared_v4(from).map(f32::from_bits);
-                let column = gpu::block_y() * WIDTH + lane % across * 4;
+                let column = gpu::block_y() * STAGED_COLUMNS + lane % across * 4;
                 let to = warp::shuffle::<32>(row_of_lane, first + row, u32::MAX);
                 put::<E>(p, to, column, sum);
                 row += 32 / across;
@@ -131,7 +131,7 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
     }
 
     /// Rows that a warp adds at a time, and how often that is in a slice.
-    const UNIT_ROWS: u32 = 128 / WIDTH;
+    const UNIT_ROWS: u32 = 128 / STAGED_COLUMNS;
     const UNITS: u32 = SLICE as u32 / Self::UNIT_ROWS;
 
     /// What unit `unit` of the joins of a group is.
@@ -140,7 +140,8 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
         let there = unit < count * Self::UNITS;
         let at = p.joins + (first + unit / Self::UNITS) as u64 * 16;
         let [slice, warp, warps, end] = global::load_v4(at, there);
-        let local = unit % Self::UNITS * Self::UNIT_ROWS + gpu::thread() % 32 / (WIDTH / 4);
+        let local =
+            unit % Self::UNITS * Self::UNIT_ROWS + gpu::thread() % 32 / (STAGED_COLUMNS / 4);
         let row = row_of(p, slice, local, there);
         Unit {
             warp,
@@ -153,7 +154,7 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
     /// Adds the sums of the slices that several warps have, in order: some rows of one for a warp at a time.
     #[inline(always)]
     fn join<E: Elem<Acc = f32>>(p: &StagedParams, span: [u32; 2], mut next: Unit) {
-        let (lane, across) = (gpu::thread() % 32, WIDTH / 4);
+        let (lane, across) = (gpu::thread() % 32, STAGED_COLUMNS / 4);
         let mut unit = gpu::thread() / 32;
         while unit < span[1] * Self::UNITS {
             let Unit {
@@ -178,13 +179,13 @@ impl<const WARPS: u32, const WIDTH: u32> Resident<WARPS, WIDTH> {
                 });
                 other += 1;
             }
-            let column = gpu::block_y() * WIDTH + lane % across * 4;
+            let column = gpu::block_y() * STAGED_COLUMNS + lane % across * 4;
             put::<E>(p, row, column, sum);
         }
     }
 }
 
-impl<const WARPS: u32, const WIDTH: u32> Body for Resident<WARPS, WIDTH> {
+impl<const WARPS: u32> Body for Resident<WARPS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
@@ -208,7 +209,7 @@ impl<const WARPS: u32, const WIDTH: u32> Body for Resident<WARPS, WIDTH> {
             done += 1;
             ahead = Ahead::of::<E>(p, after);
             if this.kind == PIECE_END {
-                leave_row::<E>(&acc, sums(Self::ENDS as u32));
+                leave_row(&acc, sums(Self::ENDS as u32));
             } else {
                 Self::write::<E>(p, this.slice, &acc);
             }
@@ -225,7 +226,7 @@ impl<const WARPS: u32, const WIDTH: u32> Body for Resident<WARPS, WIDTH> {
             let unit = Self::unit(p, span, warp);
             gpu::sync_threads();
             if last.kind == PIECE_OPEN {
-                leave_row::<E>(&acc, sums(0));
+                leave_row(&acc, sums(0));
             }
             gpu::sync_threads();
             Self::join::<E>(p, span, unit);
