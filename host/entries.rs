@@ -42,6 +42,8 @@ impl<T: Scalar> EntryConverter<T> {
         choice.check()?;
         let floor = match choice {
             EntryChoice::Above(threshold) => floor_bits::<T>(threshold),
+            // Nothing is above it.
+            EntryChoice::TopPerRow(0) => u64::MAX,
             _ => 0,
         };
         Self::new(context, (m, k), Conversion::Dense(choice), floor)
@@ -135,7 +137,8 @@ impl<T: Scalar> EntryConverter<T> {
 
 /// Bits of the largest magnitude of this type that is not above the threshold.
 fn floor_bits<T: Scalar>(threshold: f64) -> u64 {
-    let nearest = T::from_f64(threshold);
+    // Of -0 the magnitude.
+    let nearest = T::from_f64(threshold.abs());
     let mut bytes = [0; 8];
     let own = bytemuck::bytes_of(&nearest);
     bytes[..own.len()].copy_from_slice(own);

@@ -74,7 +74,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// `floor`: the bits of the largest magnitude that a threshold does not keep.
+    /// `floor`: the bits of the largest magnitude that is not kept, where the choice is none of the largest of each row.
     pub(crate) fn new(
         device: &Arc<Device>,
         (m, k): (usize, usize),
@@ -102,7 +102,7 @@ impl Entries {
             _ if grouped => tiles(m + 1),
             _ => 0,
         };
-        let top = matches!(conversion, Conversion::Dense(EntryChoice::TopPerRow(_)));
+        let top = matches!(conversion, Conversion::Dense(EntryChoice::TopPerRow(1..)));
         Ok(Entries {
             steps: Steps::new(device, dtype)?,
             turns: device.zeros(TURNS_HEAD as usize + 8 * blocks)?,
@@ -260,7 +260,8 @@ impl Entries {
                         format!("leading dimension {} is below its {k} columns", raw.leading);
                     return Err(refused("dense", reason));
                 }
-                if let EntryChoice::TopPerRow(count) = choice {
+                // The 0 largest: what `floor` says, and no pivots.
+                if let EntryChoice::TopPerRow(count @ 1..) = choice {
                     flags = COMPACT_TOP;
                     top = count.min(k);
                 }

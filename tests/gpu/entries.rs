@@ -55,12 +55,14 @@ fn assert_same<T: Scalar>(found: &SparseTensor<T>, wanted: &SparseTensor<T>, wha
     assert_eq!(differs, None, "{what:?}: byte");
 }
 
-fn choices(seed: usize) -> [EntryChoice; 5] {
+fn choices(seed: usize) -> [EntryChoice; 7] {
     [
         EntryChoice::NonZero,
         EntryChoice::Above(0.0),
+        EntryChoice::Above(-0.0),
         EntryChoice::Above([1.0, 0.1, 300.0, f64::INFINITY][seed % 4]),
         EntryChoice::TopPerRow([1, 2, 5, 40, 1 << 20][seed % 5]),
+        EntryChoice::TopPerRow(0),
         EntryChoice::TopPerRow(seed % 700),
     ]
 }

@@ -1,5 +1,6 @@
 //! Sums in any order: the family `relaxed`.
 
+use super::rows::rows_cut;
 use crate::support::{Problem, assert_matrix, gpu, spread};
 use einsparse::formats::Dense;
 use einsparse::registry::{Operation, Row, kernels};
@@ -34,6 +35,9 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
                 ..Options::default()
             };
             let plan = context.plan(text, &operands, &options).unwrap();
+            if context.is_cuda() {
+                assert_eq!(rows_cut(&plan), Some(2), "{plan}");
+            }
             let ones = Dense::new([problem.m(), N], vec![1f32; problem.m() * N]).unwrap();
             let mut c = context.upload_dense(&ones).unwrap();
             let stream = context.stream().unwrap();
