@@ -1,6 +1,6 @@
 //! The gradient of attention at the entries of Sputnik's mask, beside the forward run of the same case: scores, softmax, its
 //! gradient and three products with the mask's entries. Rates count five products at the entries. Every element is checked
-//! against the CPU in f64.
+//! against the CPU.
 
 use crate::attention::{Entries, mask, values};
 use crate::device::{Gpu, Result};

@@ -13,6 +13,7 @@ use einsparse::entries::{Order, RawTranspose};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, convert, f16, generate};
 use einsparse::registry::Scalar;
 use einsparse::{Context, EntryChoice, EntryConverter, PatternTransposer, RawEntries, RowSorter};
+use std::cmp::Reverse;
 use std::fmt::Display;
 use std::time::Instant;
 
@@ -212,15 +213,23 @@ impl Bench<'_> {
             self.add(row("coo_to_csr"), 4 * (m + 1 + nnz), right, &mut run)?;
             self.transposition(row("transpose"), &csr, [&offsets, &columns])?;
             let order = Buffer::new(4 * m)?;
-            for (variant, by) in [
-                ("row_classes", Order::Classes),
-                ("row_lengths", Order::Lengths),
-            ] {
+            let length = |r: u32| p.row(r as usize).len() as u32;
+            let class = |r: u32| 32 - length(r).leading_zeros();
+            let keys: [(_, _, &dyn Fn(u32) -> u32); 2] = [
+                ("row_classes", Order::Classes, &class),
+                ("row_lengths", Order::Lengths, &length),
+            ];
+            for (variant, by, key) in keys {
                 let sorter = RowSorter::new(&context, (m, k), by).map_err(text)?;
                 let (from, to) = (offsets.ptr, order.ptr);
                 // SAFETY: as above.
                 let mut run = || unsafe { sorter.run_raw(from, to, stream) }.map_err(text);
-                self.add(row(variant), 4 * (2 * m + 1), true, &mut run)?;
+                run()?;
+                self.gpu.wait()?;
+                let mut wanted: Vec<u32> = (0..m as u32).collect();
+                wanted.sort_by_key(|&r| Reverse(key(r)));
+                let right = same(&order, &wanted)?;
+                self.add(row(variant), 4 * (2 * m + 1), right, &mut run)?;
             }
         }
         let any = AnySparse::from(csr);
@@ -263,7 +272,8 @@ impl Bench<'_> {
             let mut run = || unsafe { converter.run_raw(&raw, stream) }.map_err(text);
             run()?;
             self.gpu.wait()?;
-            let right = same(&out, wanted.values())?;
+            let columns = wanted.arrays().pop().map(|array| array.data);
+            let right = same(&out, wanted.values())? && same(&out_columns, columns.unwrap_or(&[]))?;
             let grouped = if format == "ell" {
                 0
             } else {

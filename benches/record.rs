@@ -82,8 +82,12 @@ impl Recorder {
         })
     }
 
-    /// Stamps, prints and writes one row.
+    /// Stamps, prints and writes one row. One whose note says WRONG has no time, and nothing that follows from it.
     pub fn add(&mut self, mut row: Row) -> Result<()> {
+        if row.note.starts_with("WRONG") {
+            row.ms = f64::NAN;
+            (row.ms_warm, row.gflops, row.gbps, row.limit_fraction) = (None, None, None, None);
+        }
         row.date.clone_from(&self.stamp.date);
         row.commit.clone_from(&self.stamp.commit);
         row.gpu.clone_from(&self.stamp.gpu);
