@@ -1,6 +1,7 @@
 //! Plans without a GPU: which rows are candidates and why the others are not, and what plans print.
 
 mod errors;
+mod printed;
 mod vectors;
 
 use einsparse::formats::convert::prune_to_nm;
@@ -303,63 +304,6 @@ fn leading_dimensions_count_for_the_choice() {
         ],
         [Some(4), Some(1), Some(1), Some(4)]
     );
-}
-
-#[test]
-fn a_choice_prints_candidates_and_refusals() {
-    let text = choice::<f16>("bsr:16x16", 64, &Options::default()).to_string();
-    let lines: Vec<_> = text.lines().collect();
-    assert!(lines[0].starts_with("-> "), "{text}");
-    for words in [
-        " us (hbm ",
-        ", gather ",
-        ", compute ",
-        ", latency ",
-        "zeros = Dense",
-    ] {
-        assert!(lines[0].contains(words), "{words} not in {}", lines[0]);
-    }
-    let candidates = lines
-        .iter()
-        .filter(|line| !line.contains(" refused: "))
-        .count();
-    assert!(lines[1].starts_with("   ") && candidates >= 4, "{text}");
-    assert!(
-        lines[candidates..]
-            .iter()
-            .all(|line| line.contains(" refused: ")),
-        "{text}"
-    );
-    assert_eq!(Choice::default().to_string(), "");
-}
-
-#[test]
-fn a_plan_prints_itself_and_its_stages() {
-    let b = Dense::<f32>::zeros([96, 64]).unwrap();
-    let operands = [
-        ("A", (&matrix::<f32>("groupcoo:4")).into()),
-        ("B", (&b).into()),
-    ];
-    let plan = Context::cpu()
-        .plan(TEXT, &operands, &Options::default())
-        .unwrap();
-    assert_eq!(plan.einsum().to_string(), TEXT);
-    assert_eq!(
-        plan.indirect().to_string(),
-        "C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"
-    );
-    assert_eq!(
-        (plan.variant(), plan.out_shape(), plan.workspace_bytes()),
-        ("cpu", &[96, 64][..], 0)
-    );
-    assert!(
-        plan.to_string()
-            .starts_with("cpu: parallel executor on CPU ("),
-        "{plan}"
-    );
-    // What is no SpMM has no candidates, and runs on the CPU all the same.
-    let csc = choice::<f32>("csc", 64, &Options::default());
-    assert_eq!(csc, Choice::default());
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! Converters run more than once, with too little room, and replayed by a graph.
+
+use super::*;
+
+/// Queued twice without a wait between; too little room is not overrun.
+#[test]
+fn a_converter_runs_again_and_stays_inside() {
+    let Some(gpu) = gpu() else { return };
+    let (extent, block, group) = (512usize, (32usize, 32usize), 2usize);
+    let converter = BlockConverter::<f32>::from_dense(
+        &gpu,
+        (extent, extent),
+        block,
+        group,
+        BlockChoice::NonZero,
+    )
+    .unwrap();
+    let stream: Stream = gpu.stream().unwrap();
+    let format = Format::BlockGroupCoo {
+        block,
+        group: Some(group),
+    };
+    for (seed, capacity) in [(11, 256), (12, 256), (13, 20)] {
+        let host = patches::<f32>(extent, extent, seed);
+        let source = gpu.upload_dense(&host).unwrap();
+        let area = block.0 * block.1;
+        let out = gpu.upload_dense(&Dense::from_fn([capacity + 8, area], |_| 77f32).unwrap());
+        let columns = gpu.upload_dense(&Dense::from_fn([capacity + 8], |_| 77f32).unwrap());
+        let rows = gpu.upload_dense(&Dense::from_fn([capacity + 8], |_| 77f32).unwrap());
+        let (out, columns, rows) = (out.unwrap(), columns.unwrap(), rows.unwrap());
+        let raw = RawBlocks {
+            source: source.address().unwrap(),
+            leading: extent,
+            slot_columns: columns.address().unwrap(),
+            group_rows: rows.address().unwrap(),
+            values: out.address().unwrap(),
+            capacity,
+            ..RawBlocks::default()
+        };
+        for _ in 0..2 {
+            // SAFETY: the tensors live past the wait below and have the sizes promised.
+            unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
+        }
+        stream.synchronize().unwrap();
+        let cpu = Context::cpu();
+        let wanted = cpu
+            .blocks_from_dense(
+                &cpu.upload_dense(&host).unwrap(),
+                format,
+                BlockChoice::NonZero,
+            )
+            .unwrap();
+        let wanted = wanted.to_host().unwrap();
+        let slots = wanted.slots() / area;
+        assert_eq!(
+            *converter.groups().unwrap().last().unwrap() as usize,
+            slots / group
+        );
+        let bits = |t: &Tensor<f32>| -> Vec<u32> {
+            t.to_storage()
+                .unwrap()
+                .iter()
+                .map(|v| v.to_bits())
+                .collect()
+        };
+        let used = slots.min(capacity);
+        let (values, guard) = (bits(&out), 77f32.to_bits());
+        let expected: Vec<u32> = wanted.values().iter().map(|v| v.to_bits()).collect();
+        assert!(values[..used * area] == expected[..used * area]);
+        assert!(values[used * area..].iter().all(|&v| v == guard));
+        let arrays = wanted.arrays();
+        assert_eq!(bits(&columns)[..used], arrays[1].data[..used]);
+        assert_eq!(bits(&rows)[..used / group], arrays[0].data[..used / group]);
+        assert!(bits(&columns)[used..].iter().all(|&v| v == guard));
+    }
+}
+
+/// Half of the blocks of a row fit, and its entries are as many as these blocks have places.
+#[test]
+fn csr_without_room_is_right_as_far_as_it_goes() {
+    let Some(gpu) = gpu() else { return };
+    let (capacity, width, guard) = (2, 8, 77f32);
+    let converter = BlockConverter::<f32>::from_csr(&gpu, (1, 4 * width), (1, width), 1).unwrap();
+    let upload = |values: Vec<f32>| {
+        let dense = Dense::new([values.len()], values).unwrap();
+        gpu.upload_dense(&dense).unwrap()
+    };
+    let words = |words: Vec<u32>| upload(words.into_iter().map(f32::from_bits).collect());
+    let source = upload((1..=16).map(|v| v as f32).collect());
+    // Four entries in each of four blocks, and what vectors read behind them.
+    let columns = words((0..20).map(|i| i / 4 * 8 + i % 4).collect());
+    let offsets = words(vec![0, 16]);
+    let outs = [capacity, capacity, capacity * width].map(|len| upload(vec![guard; len + 8]));
+    let [slot_columns, group_rows, values] = outs.each_ref().map(|t| t.address().unwrap());
+    let raw = RawBlocks {
+        source: source.address().unwrap(),
+        offsets: offsets.address().unwrap(),
+        columns: columns.address().unwrap(),
+        slot_columns,
+        group_rows,
+        values,
+        capacity,
+        ..RawBlocks::default()
+    };
+    let stream = gpu.stream().unwrap();
+    // SAFETY: the tensors live past the wait below and have the sizes promised.
+    unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
+    stream.synchronize().unwrap();
+    let [columns, _, values] = outs.map(|t| t.to_storage().unwrap());
+    let mut wanted = vec![1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0];
+    wanted.extend([5.0, 6.0, 7.0, 8.0, 0.0, 0.0, 0.0, 0.0]);
+    wanted.extend([guard; 8]);
+    assert_eq!(values, wanted);
+    let columns: Vec<u32> = columns.iter().map(|v| v.to_bits()).collect();
+    assert_eq!(columns[..capacity], [0, 1]);
+    assert_eq!(converter.groups().unwrap(), [0, 4]);
+}
+
+/// A captured conversion, replayed over matrices with other blocks.
+#[test]
+fn a_converter_is_replayed() {
+    let Some(gpu) = gpu_alone() else { return };
+    let (extent, block) = (256, (16, 16));
+    let choice = BlockChoice::TopPerRow(3);
+    let converter =
+        BlockConverter::<f16>::from_dense(&gpu, (extent, extent), block, 1, choice).unwrap();
+    let mut source = gpu.zeros::<f16>(&[extent, extent]).unwrap();
+    let slots = extent / block.0 * 3;
+    let values = gpu.zeros::<f16>(&[slots, block.0 * block.1]).unwrap();
+    let [columns, rows] = [0, 1].map(|_| gpu.zeros::<f32>(&[slots]).unwrap());
+    let raw = RawBlocks {
+        source: source.address().unwrap(),
+        leading: extent,
+        slot_columns: columns.address().unwrap(),
+        group_rows: rows.address().unwrap(),
+        values: values.address().unwrap(),
+        capacity: slots,
+        ..RawBlocks::default()
+    };
+    let stream = gpu.stream().unwrap();
+    // SAFETY: the tensors live past the waits below and have the sizes promised; replays follow each other.
+    let graph = Graph::capture(stream.raw(), |s| unsafe { converter.run_raw(&raw, s) }).unwrap();
+    let mut graph = graph.instantiate().unwrap();
+    for seed in [21, 22, 23] {
+        let host = patches::<f16>(extent, extent, seed);
+        source.write(&host).unwrap();
+        // SAFETY: as above.
+        unsafe { graph.launch(stream.raw()) }.unwrap();
+        stream.synchronize().unwrap();
+        let cpu = Context::cpu();
+        let dense = cpu.upload_dense(&host).unwrap();
+        let wanted = cpu.blocks_from_dense(&dense, Format::BlockCoo { block }, choice);
+        let wanted = wanted.unwrap().to_host().unwrap();
+        let found: Vec<u32> = columns
+            .to_storage()
+            .unwrap()
+            .iter()
+            .map(|v| v.to_bits())
+            .collect();
+        let used = wanted.values().len() / (block.0 * block.1);
+        assert_eq!(found[..used], *wanted.arrays()[1].data);
+        let bits = |v: &[f16]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        let found = values.to_storage().unwrap();
+        assert!(
+            bits(&found[..wanted.values().len()]) == bits(wanted.values()),
+            "{seed}"
+        );
+    }
+}
