@@ -246,7 +246,6 @@ fn nan_reaches_its_rows_alone() {
     let Some(gpu) = gpu() else { return };
     let (n, items) = (12, 2);
     let csr = matrix::<f32>(spread(&[3, 0, 5, 2], 9));
-    let a = gpu.upload(csr.clone()).unwrap();
     let value = |i: &[usize]| {
         if i[0] == 1 && i[1] == 2 {
             f32::NAN
@@ -257,17 +256,26 @@ fn nan_reaches_its_rows_alone() {
     let b = gpu
         .upload_dense(&Dense::from_fn([items, 4, n], value).unwrap())
         .unwrap();
-    let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[z,m,n] = A[k,m] * B[z,k,n]";
-    let plan = gpu.plan(text, &operands, &Options::default()).unwrap();
-    let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
     let stream = gpu.stream().unwrap();
-    plan.run(&operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
     let owns = |m: usize| csr.pattern().columns()[csr.pattern().row(2)].contains(&(m as u32));
-    for (i, x) in c.to_dense().unwrap().values().iter().enumerate() {
-        let (z, m) = (i / n / 9, i / n % 9);
-        assert_eq!(x.is_nan(), z == 1 && owns(m), "C[{z},{m},{}] = {x}", i % n);
+    let permuted = rows("f32").filter(|row| row.walk == WalkKind::Permuted);
+    for options in permuted.map(force).chain([Options::default()]) {
+        // With padding, and without.
+        for format in ["csr", "ell", "groupcoo:4"] {
+            let a = AnySparse::from(csr.clone()).convert(format.parse().unwrap());
+            let a = gpu.upload(a.unwrap()).unwrap();
+            let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+            let plan = gpu.plan(text, &operands, &options).unwrap();
+            let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            for (i, x) in c.to_dense().unwrap().values().iter().enumerate() {
+                let (z, m) = (i / n / 9, i / n % 9);
+                let what = (plan.variant(), format, z, m, i % n);
+                assert_eq!(x.is_nan(), z == 1 && owns(m), "{what:?}: {x}");
+            }
+        }
     }
 }
 
