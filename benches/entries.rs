@@ -173,65 +173,31 @@ impl Bench<'_> {
     }
 
     fn of_csr<T: Scalar>(&mut self, name: &str, p: &CsrPattern) -> Result<()> {
-        let (m, k, nnz) = (p.rows(), p.cols(), p.columns().len());
+        let nnz = p.columns().len();
         let csr = Csr::new(p.clone(), values::<T>(nnz)).map_err(text)?;
         let offsets = Buffer::from_slice(p.offsets())?;
         // Read by vectors of four.
         let padded: Vec<u32> = p.columns().iter().copied().chain([0; 8]).collect();
         let columns = Buffer::from_slice(&padded)?;
         let source = Buffer::from_slice(csr.values())?;
+        if size_of::<T>() == 4 {
+            self.orders(name, &csr, [&offsets, &columns])?;
+        }
+        self.slots(name, csr, [&offsets, &columns, &source])
+    }
+
+    /// CSR to GroupCOO and ELL.
+    fn slots<T: Scalar>(
+        &mut self,
+        name: &str,
+        csr: Csr<T>,
+        [offsets, columns, source]: [&Buffer; 3],
+    ) -> Result<()> {
+        let p = &csr.pattern().clone();
+        let (m, k, nnz) = (p.rows(), p.cols(), p.columns().len());
         let row = |variant: &str| row::<T>("convert_entries", name, variant, p);
         let (stream, context) = (self.stream(), self.context.clone());
         let element = size_of::<T>();
-        if element == 4 {
-            let rows = Buffer::new(4 * nnz.next_multiple_of(4))?;
-            let converter = EntryConverter::<T>::to_coo(&context, (m, k)).map_err(text)?;
-            let raw = RawEntries {
-                offsets: offsets.ptr,
-                rows: rows.ptr,
-                capacity: nnz,
-                ..RawEntries::default()
-            };
-            // SAFETY: sizes as promised; runs follow each other on one stream.
-            let mut run = || unsafe { converter.run_raw(&raw, stream) }.map_err(text);
-            run()?;
-            self.gpu.wait()?;
-            let coo = convert::csr_to_coo(&csr).map_err(text)?;
-            let right = same(&rows, &coo.pattern().coords()[0])?;
-            self.add(row("csr_to_coo"), 4 * (m + 1 + nnz), right, &mut run)?;
-            let back = Buffer::new(4 * (m + 1))?;
-            let converter = EntryConverter::<T>::from_coo(&context, (m, k)).map_err(text)?;
-            let raw = RawEntries {
-                offsets: back.ptr,
-                ..raw
-            };
-            // SAFETY: as above.
-            let mut run = || unsafe { converter.run_raw(&raw, stream) }.map_err(text);
-            run()?;
-            self.gpu.wait()?;
-            let right = same(&back, p.offsets())?;
-            self.add(row("coo_to_csr"), 4 * (m + 1 + nnz), right, &mut run)?;
-            self.transposition(row("transpose"), &csr, [&offsets, &columns])?;
-            let order = Buffer::new(4 * m)?;
-            let length = |r: u32| p.row(r as usize).len() as u32;
-            let class = |r: u32| 32 - length(r).leading_zeros();
-            let keys: [(_, _, &dyn Fn(u32) -> u32); 2] = [
-                ("row_classes", Order::Classes, &class),
-                ("row_lengths", Order::Lengths, &length),
-            ];
-            for (variant, by, key) in keys {
-                let sorter = RowSorter::new(&context, (m, k), by).map_err(text)?;
-                let (from, to) = (offsets.ptr, order.ptr);
-                // SAFETY: as above.
-                let mut run = || unsafe { sorter.run_raw(from, to, stream) }.map_err(text);
-                run()?;
-                self.gpu.wait()?;
-                let mut wanted: Vec<u32> = (0..m as u32).collect();
-                wanted.sort_by_key(|&r| Reverse(key(r)));
-                let right = same(&order, &wanted)?;
-                self.add(row(variant), 4 * (2 * m + 1), right, &mut run)?;
-            }
-        }
         let any = AnySparse::from(csr);
         for format in ["groupcoo", "ell"] {
             // ELL of a skewed graph is no format for it.
@@ -281,6 +247,67 @@ impl Bench<'_> {
             };
             let bytes = (4 + element) * (nnz + slots) + grouped + 4 * (m + 1);
             self.add(row(&format!("csr_to_{format}")), bytes, right, &mut run)?;
+        }
+        Ok(())
+    }
+
+    /// CSR to COO and back, the transpose, rows by length.
+    fn orders<T: Scalar>(
+        &mut self,
+        name: &str,
+        csr: &Csr<T>,
+        [offsets, columns]: [&Buffer; 2],
+    ) -> Result<()> {
+        let p = csr.pattern();
+        let (m, k, nnz) = (p.rows(), p.cols(), p.columns().len());
+        let row = |variant: &str| row::<T>("convert_entries", name, variant, p);
+        let (stream, context) = (self.stream(), self.context.clone());
+        let rows = Buffer::new(4 * nnz.next_multiple_of(4))?;
+        let converter = EntryConverter::<T>::to_coo(&context, (m, k)).map_err(text)?;
+        let raw = RawEntries {
+            offsets: offsets.ptr,
+            rows: rows.ptr,
+            capacity: nnz,
+            ..RawEntries::default()
+        };
+        // SAFETY: sizes as promised; runs follow each other on one stream.
+        let mut run = || unsafe { converter.run_raw(&raw, stream) }.map_err(text);
+        run()?;
+        self.gpu.wait()?;
+        let coo = convert::csr_to_coo(csr).map_err(text)?;
+        let right = same(&rows, &coo.pattern().coords()[0])?;
+        self.add(row("csr_to_coo"), 4 * (m + 1 + nnz), right, &mut run)?;
+        let back = Buffer::new(4 * (m + 1))?;
+        let converter = EntryConverter::<T>::from_coo(&context, (m, k)).map_err(text)?;
+        let raw = RawEntries {
+            offsets: back.ptr,
+            ..raw
+        };
+        // SAFETY: as above.
+        let mut run = || unsafe { converter.run_raw(&raw, stream) }.map_err(text);
+        run()?;
+        self.gpu.wait()?;
+        let right = same(&back, p.offsets())?;
+        self.add(row("coo_to_csr"), 4 * (m + 1 + nnz), right, &mut run)?;
+        self.transposition(row("transpose"), csr, [offsets, columns])?;
+        let order = Buffer::new(4 * m)?;
+        let length = |r: u32| p.row(r as usize).len() as u32;
+        let class = |r: u32| 32 - length(r).leading_zeros();
+        let keys: [(_, _, &dyn Fn(u32) -> u32); 2] = [
+            ("row_classes", Order::Classes, &class),
+            ("row_lengths", Order::Lengths, &length),
+        ];
+        for (variant, by, key) in keys {
+            let sorter = RowSorter::new(&context, (m, k), by).map_err(text)?;
+            let (from, to) = (offsets.ptr, order.ptr);
+            // SAFETY: as above.
+            let mut run = || unsafe { sorter.run_raw(from, to, stream) }.map_err(text);
+            run()?;
+            self.gpu.wait()?;
+            let mut wanted: Vec<u32> = (0..m as u32).collect();
+            wanted.sort_by_key(|&r| Reverse(key(r)));
+            let right = same(&order, &wanted)?;
+            self.add(row(variant), 4 * (2 * m + 1), right, &mut run)?;
         }
         Ok(())
     }

@@ -38,18 +38,23 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
 /// Every so many rows of C are checked.
 const CHECKED: usize = 61;
 
+/// Rows and columns of A or its transpose.
+fn extents<T: Scalar>(a: &Csr<T>, transposed: bool) -> [usize; 2] {
+    let (rows, columns) = (a.shape()[0], a.shape()[1]);
+    if transposed {
+        [columns, rows]
+    } else {
+        [rows, columns]
+    }
+}
+
 /// The first element of some rows of C, A or its transpose times `b`, that is off by more than rounding of terms and output.
 fn wrong<T: Scalar>(a: &Csr<T>, transposed: bool, b: &[T], c: &[T]) -> Option<String> {
-    let (p, [rows, columns]) = (a.pattern(), [a.shape()[0], a.shape()[1]]);
-    let (m, k) = if transposed {
-        (columns, rows)
-    } else {
-        (rows, columns)
-    };
+    let (p, [m, k]) = (a.pattern(), extents(a, transposed));
     let n = b.len() / k.max(1);
     let relative = if size_of::<T>() == 2 { 1e-3 } else { 1e-5 };
     let mut sums = vec![(0f64, 0f64); m.div_ceil(CHECKED) * n];
-    for row in 0..rows {
+    for row in 0..p.rows() {
         for at in p.row(row) {
             let column = p.columns()[at] as usize;
             let (to, from) = if transposed {
@@ -95,13 +100,7 @@ impl Bench<'_> {
         let context = self.context.clone();
         let a = context.upload(csr.clone()).map_err(text)?;
         let transposed = expression.contains("A[k,m]");
-        let [rows, columns] = [a.shape()[0], a.shape()[1]];
-        let (m, k) = if transposed {
-            (columns, rows)
-        } else {
-            (rows, columns)
-        };
-        let n = row.n;
+        let ([m, k], n) = (extents(csr, transposed), row.n);
         let shape = |rows| {
             if items > 1 {
                 vec![items, rows, n]
@@ -110,8 +109,7 @@ impl Bench<'_> {
             }
         };
         let table: Vec<T> = (0..k * n).map(|i| value(i + 3)).collect();
-        let all: Vec<T> = table.iter().copied().cycle().take(k * n * items).collect();
-        let b = Dense::new(shape(k), all).map_err(text)?;
+        let b = Dense::new(shape(k), table.repeat(items)).map_err(text)?;
         let b = context.upload_dense(&b).map_err(text)?;
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let options = Options {
@@ -141,30 +139,33 @@ impl Bench<'_> {
             // SAFETY: sizes as promised; runs follow each other on one stream.
             unsafe { plan.run_raw(&raw, stream) }.map_err(text)
         })?;
-        let flops = 2.0 * row.nnz as f64 * (n * items) as f64;
-        row.engine = "einsparse".into();
-        row.variant = format!("{}{}", row.variant, plan.variant());
-        row.ms = times.cold;
-        row.ms_warm = Some(times.warm);
-        row.gflops = Some(flops / times.cold / 1e6);
-        let matrix = (4 + size_of::<T>()) * row.nnz + 4 * (rows + 1);
+        row.gflops = Some(2.0 * row.nnz as f64 * (n * items) as f64 / times.cold / 1e6);
+        let matrix = (4 + size_of::<T>()) * row.nnz + 4 * (csr.shape()[0] + 1);
         let share = plan.workspace_bytes() as f64 / matrix as f64;
         row.note = format!("{}; prepared {share:.2} of A's bytes", row.note);
-        row.zeros = "strict".into();
         let found = c.to_dense().map_err(text)?;
         let wrong = found
             .values()
             .chunks(m * n)
             .find_map(|c| wrong(csr, transposed, &table, c));
-        if let Some(wrong) = &wrong {
-            row.note = format!("WRONG: {wrong}");
-        }
+        self.add(row, plan.variant(), &times, wrong)?;
+        Ok((times, plan.variant()))
+    }
+
+    /// Writes the row, and fails where the result is wrong.
+    fn add(&mut self, row: Row, variant: &str, times: &Times, wrong: Option<String>) -> Result<()> {
         let name = row.workload.clone();
-        self.recorder.add(row)?;
-        match wrong {
-            Some(wrong) => Err(format!("{} on {name}: {wrong}", plan.variant())),
-            None => Ok((times, plan.variant())),
-        }
+        let note = wrong.as_ref().map(|wrong| format!("WRONG: {wrong}"));
+        self.recorder.add(Row {
+            engine: "einsparse".into(),
+            variant: variant.into(),
+            ms: times.cold,
+            ms_warm: Some(times.warm),
+            zeros: "strict".into(),
+            note: note.unwrap_or_else(|| row.note.clone()),
+            ..row
+        })?;
+        wrong.map_or(Ok(()), |wrong| Err(format!("{variant} on {name}: {wrong}")))
     }
 
     fn turned<T: Scalar>(&mut self, name: &str, p: &CsrPattern, n: usize) -> Result<()> {

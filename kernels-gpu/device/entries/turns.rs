@@ -1,6 +1,7 @@
-//! Running sums over thread blocks in one pass: each leaves its own sum and looks back at those in front of it until one
-//! has left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start
-//! thread blocks in the order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry the number of the run: nothing is cleared between runs.
+//! Running sums over thread blocks in one pass: each leaves its own sum and looks back at those in front of it until one has
+//! left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start thread blocks in the
+//! order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry the number of the
+//! run: nothing is cleared between runs.
 
 use super::{ALL_LANES, copy, global, gpu, lane, warp, word};
 use crate::abi::{CONVERT_THREADS, EntriesParams, TURNS_HEAD};
