@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
 use crate::launch::{Planned, RawSpmm, Scatter, SliceValues};
 use crate::registry::{Scalar, block_of};
-use crate::tensor::{Operand, SparseTensor, Tensor, columns_of};
+use crate::tensor::{Operand, SparseTensor, Tensor};
 use crate::worklist::Runs;
 
 /// In which form a plan keeps A.
@@ -187,7 +187,7 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
             Operand::Sparse(a) => a,
             other => return Err(wrong(name, "an uploaded sparse tensor", other)),
         };
-        let (Some(runs), Some(columns)) = (a.runs(), columns_of(a.pattern())) else {
+        let Some((runs, columns)) = a.row_order() else {
             return Err(wrong(name, "a matrix in row order", &Operand::Sparse(a)));
         };
         let entries = numbered(a.shape(), runs, columns)?;
@@ -253,8 +253,8 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
 
     /// Whether a tensor has the planned pattern.
     fn fits(&self, a: &SparseTensor<T>) -> bool {
-        a.runs()
-            .is_some_and(|runs| self.planned.is(runs, columns_of(a.pattern())))
+        a.row_order()
+            .is_some_and(|(runs, columns)| self.planned.is(runs, Some(columns)))
     }
 
     /// The operands of the plan over the copy; A must have the planned pattern.
