@@ -135,7 +135,8 @@ impl<T: Scalar> EntryConverter<T> {
 
 /// Bits of the largest magnitude of this type that is not above the threshold.
 fn floor_bits<T: Scalar>(threshold: f64) -> u64 {
-    let nearest = T::from_f64(threshold);
+    // A zero of either sign is the threshold 0.
+    let nearest = T::from_f64(threshold.abs());
     let mut bytes = [0; 8];
     let own = bytemuck::bytes_of(&nearest);
     bytes[..own.len()].copy_from_slice(own);

@@ -326,7 +326,6 @@ pub(crate) const MAX_GRID_Y: usize = 65_535;
 /// Largest grid in x, and the largest number of rows: tiles reach past the last one.
 const MAX_GRID_X: usize = i32::MAX as usize;
 
-/// A count as u32, or the error that names it.
 /// A launch of this kernel on its own: after the kernel ahead has ended.
 fn config(row: &Row, grid: [u32; 3]) -> LaunchConfig {
     LaunchConfig {
@@ -338,10 +337,12 @@ fn config(row: &Row, grid: [u32; 3]) -> LaunchConfig {
     }
 }
 
+/// A count as u32, or the error that names it.
 fn small(what: &str, value: usize) -> Result<u32> {
     within(what, value, u32::MAX as usize)
 }
 
+/// A count of at most `limit` as u32, or the error that names it.
 fn within(what: &str, value: usize, limit: usize) -> Result<u32> {
     match u32::try_from(value) {
         Ok(small) if value <= limit => Ok(small),

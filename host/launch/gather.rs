@@ -77,6 +77,7 @@ impl Gather {
         let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
         let partial_rows = list.slot_count * row.block.0 as usize;
         let partial_bytes = partial_rows * partial_columns as usize * row.dtype.acc_bytes();
+        let counter_bytes = list.cut_rows as usize * tiles * 4;
         let item_count = within("work items", list.item_count, MAX_GRID_X)?;
         within("rows of A", extents.m, MAX_GRID_X)?;
         small("rows of B", extents.k)?;
@@ -88,8 +89,11 @@ impl Gather {
             runs: Arc::clone(runs),
             items: list.items,
             slots: list.slots,
-            partial: DeviceMemory::alloc(device.context(), partial_bytes * extents.items)?,
-            counters: device.zeros(list.cut_rows as usize * tiles * 4 * extents.items)?,
+            partial: DeviceMemory::alloc(
+                device.context(),
+                partial_bytes.saturating_mul(extents.items),
+            )?,
+            counters: device.zeros(counter_bytes.saturating_mul(extents.items))?,
             own_spans: own_spans.map_or(0, |spans| spans.bytes()),
             spans,
             overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
@@ -159,7 +163,7 @@ impl Gather {
         unsafe { self.launch(1, &params, stream) }
     }
 
-    /// Queues the kernel for as many products as the grid is deep.
+    /// Queues the kernel for `depth` products, one behind the other in the grid.
     ///
     /// # Safety
     /// The params are those of the row's family, of [`Gather::params`], and as in [`Gather::run`].
@@ -225,7 +229,7 @@ impl Gather {
         }
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         if self.row.walk == WalkKind::Block {
-            let whole = |elements: usize| (elements * self.row.dtype.bytes()).is_multiple_of(16);
+            let whole = |elements: usize| elements.is_multiple_of(16 / self.row.dtype.bytes());
             let places = raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16);
             if whole(n) && whole(raw.ldc) && places {
                 flags |= FLAG_VECTORS;

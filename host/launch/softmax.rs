@@ -144,7 +144,7 @@ impl SoftmaxLaunch {
                 return Err(refused(name, reason));
             }
         }
-        let bytes = raw.stride * row.dtype.bytes();
+        let bytes = raw.stride.saturating_mul(row.dtype.bytes());
         if self.heads > 1 && !bytes.is_multiple_of(16) {
             let reason = format!("heads are {bytes} bytes apart, not a multiple of 16");
             return Err(refused("stride", reason));

@@ -172,9 +172,7 @@ impl Staged {
             }
         }
         aligned(self.row, "B", raw.b, raw.ldb)?;
-        let whole = [raw.ldc, n]
-            .iter()
-            .all(|x| (x * element).is_multiple_of(16));
+        let whole = [raw.ldc, n].iter().all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }

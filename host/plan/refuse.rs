@@ -23,7 +23,7 @@ pub(super) fn refusal(
         .or_else(|| wrong_output(row, problem))
         .or_else(|| wrong_order(row, problem))
         .or_else(|| wrong_blocks(row, problem))
-        .or_else(|| too_deep(row, problem))
+        .or_else(|| too_large(row, problem))
         .or_else(|| unaligned(row, problem))
 }
 
@@ -145,9 +145,15 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
     ))
 }
 
-fn too_deep(row: &Row, problem: &Problem) -> Option<String> {
+/// More rows of A or B than the kernel has room for.
+fn too_large(row: &Row, problem: &Problem) -> Option<String> {
     let (k, most) = (problem.work.k, row.depth);
-    (k > most as usize).then(|| format!("holds {most} rows of B at once, there are {k}"))
+    if k > most as usize {
+        return Some(format!("holds {most} rows of B at once, there are {k}"));
+    }
+    let down = problem.work.m.div_ceil(row.block.0 as usize);
+    let over = row.walk == WalkKind::Direct && down > MAX_GRID_Y;
+    over.then(|| format!("{down} rows of tiles are over the grid's {MAX_GRID_Y}"))
 }
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
