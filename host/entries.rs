@@ -192,7 +192,7 @@ impl PatternTransposer {
     ///
     /// # Safety
     /// The addresses hold what [`RawTranspose`] says, of this shape, until the work is done, and the pattern follows the
-    /// rules of [`CsrPattern`]. Runs must not overlap. The stream belongs to the GPU's primary context.
+    /// rules of [`CsrPattern`](einsparse_formats::CsrPattern). Runs must not overlap. The stream belongs to the GPU's primary context.
     ///
     /// # Errors
     /// If the driver refuses a launch.

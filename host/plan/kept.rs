@@ -6,7 +6,8 @@ use std::sync::Arc;
 use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};
 
 use super::bind::{elsewhere, find, wrong};
-use super::choose::{Candidate, Choice, Problem};
+use super::choose::{Candidate, Choice};
+use super::problem::Problem;
 use super::{Options, Plan, ValuesRule};
 use crate::context::Context;
 use crate::cost::{Machine, Work};

@@ -3,7 +3,7 @@
 use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::choose::{Problem, stored_block};
+use super::problem::{Problem, stored_block};
 use super::{Options, Precision, ZerosRule};
 use crate::cost::Machine;
 use crate::indirect::Orientation;
