@@ -249,3 +249,24 @@ impl RowSorter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::floor_bits;
+    use einsparse_formats::f16;
+
+    /// Every magnitude is above the threshold exactly where its bits are above these.
+    #[test]
+    fn thresholds_are_rounded_down() {
+        assert_eq!(floor_bits::<f32>(0.0), 0);
+        assert_eq!(floor_bits::<f32>(-0.0), 0);
+        assert_eq!(floor_bits::<f32>(1.0), u64::from(1f32.to_bits()));
+        let largest = u64::from(f16::MAX.to_bits());
+        assert_eq!(floor_bits::<f16>(1e6), largest);
+        assert_eq!(floor_bits::<f16>(f64::INFINITY), largest + 1);
+        let above = 1.0 + 1e-12;
+        assert_eq!(floor_bits::<f32>(above), u64::from(1f32.to_bits()));
+        let below = 1.0 - 1e-12;
+        assert_eq!(floor_bits::<f32>(below), u64::from(1f32.to_bits()) - 1);
+    }
+}

@@ -173,3 +173,43 @@ fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     (!alignment.is_multiple_of(vector as usize))
         .then(|| format!("moves {vector} elements at once, {what} are aligned to {alignment}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Work;
+    use einsparse_formats::Format;
+
+    /// A dense A with more rows than a grid of the family `dense` is high goes to another family.
+    #[test]
+    fn tall_products_have_a_kernel() {
+        let work = Work {
+            m: (MAX_GRID_Y + 1) * 256,
+            k: 16,
+            n: 64,
+            entries: 0,
+            index_slots: 0,
+            longest: 0,
+            steps: (0, 0),
+            block: (1, 1),
+            items: 1,
+            accumulate: false,
+        };
+        let dense = Problem {
+            format: None,
+            ..Problem::contiguous(Format::Csr, work.all_stored(Dtype::F16), Dtype::F16)
+        };
+        let choice = dense.candidates(&Machine::H200, &Options::default());
+        let direct = |name: &str| name.starts_with("dense");
+        assert!(!choice.candidates.is_empty(), "{choice}");
+        assert!(
+            choice.candidates.iter().all(|c| !direct(c.name)),
+            "{choice}"
+        );
+        let mut refused = choice.refused.iter().filter(|r| direct(&r.name));
+        assert!(
+            refused.any(|r| r.reason.contains("rows of tiles")),
+            "{choice}"
+        );
+    }
+}
