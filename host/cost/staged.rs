@@ -62,7 +62,7 @@ const PADDED: f64 = 1.2;
 /// Every slot reads its row of B from shared memory, and every thread block writes all of its columns of B there. Rows are
 /// sorted, so that slices wait for little but a longest row far above the mean.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    if row.depth != u32::MAX {
+    if row.holds_b() {
         return predict_resident(row, work, machine);
     }
     let columns = f64::from(row.columns);

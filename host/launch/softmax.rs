@@ -120,20 +120,8 @@ impl SoftmaxLaunch {
         own.iter().map(|memory| memory.bytes()).sum::<usize>() + live
     }
 
-    /// Queues the softmax, or with `upstream` its gradient.
-    ///
-    /// # Safety
-    /// The addresses hold values of the planned pattern and element type until the work is done.
-    pub(crate) unsafe fn run(
-        &self,
-        raw: &RawSoftmax,
-        (scale, log): (f64, bool),
-        stream: RawStream<'_>,
-    ) -> Result<()> {
-        let (row, function) = match raw.upstream {
-            0 => &self.forward,
-            _ => &self.gradient,
-        };
+    /// Addresses and distances are whole vectors.
+    fn check(&self, row: &Row, raw: &RawSoftmax) -> Result<()> {
         for (name, address) in [
             ("input", raw.input),
             ("upstream", raw.upstream),
@@ -149,6 +137,24 @@ impl SoftmaxLaunch {
             let reason = format!("heads are {bytes} bytes apart, not a multiple of 16");
             return Err(refused("stride", reason));
         }
+        Ok(())
+    }
+
+    /// Queues the softmax, or with `upstream` its gradient.
+    ///
+    /// # Safety
+    /// The addresses hold values of the planned pattern and element type until the work is done.
+    pub(crate) unsafe fn run(
+        &self,
+        raw: &RawSoftmax,
+        (scale, log): (f64, bool),
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let (row, function) = match raw.upstream {
+            0 => &self.forward,
+            _ => &self.gradient,
+        };
+        self.check(row, raw)?;
         let mut of_class = self.deal.blocks;
         if raw.upstream != 0 {
             of_class[SOFTMAX_CLASSES] = self.deal.gradient_blocks;

@@ -98,7 +98,9 @@ pub(super) fn problem<T: Scalar>(
             .or_else(|| Some(Runs::of_batch(host)?.0))
             .map(Into::into),
     };
-    let Some(runs) = runs else { return Ok(None) };
+    let Some(runs) = runs else {
+        return Ok(None);
+    };
     let order = form.order;
     let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
         return Ok(None);
@@ -110,22 +112,12 @@ pub(super) fn problem<T: Scalar>(
     };
     let b_width = if order.dense_columns { k } else { n };
     let c_width = if order.out_columns { m } else { n };
-    let (ldb, ldc) = (
-        leading(operands, &form.dense, b_width),
-        leading(operands, &form.output, c_width),
-    );
+    let ldb = leading(operands, &form.dense, b_width);
+    let ldc = leading(operands, &form.output, c_width);
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
-    // Sampling a pattern takes a millisecond where rows are long.
-    let by_entries = !form.stacked
-        && refuses(WalkKind::Vector, &host.format()).is_none()
-        && asked_for(WalkKind::Vector, T::DTYPE, options);
-    let steps = match columns_of(host) {
-        Some(columns) if by_entries => sampled_steps(&runs.rows, columns),
-        _ => (0, 0),
-    };
     let work = Work {
-        steps,
+        steps: vector_steps(&form, host, &runs, options),
         m,
         k,
         n,
@@ -151,6 +143,23 @@ pub(super) fn problem<T: Scalar>(
         b_alignment: alignment_of(&[ldb, given]),
     };
     Ok(Some((problem, form)))
+}
+
+/// Steps of the kernels that walk columns of eight rows, where the options leave one: sampling a pattern takes a
+/// millisecond where rows are long.
+fn vector_steps<T: Scalar>(
+    form: &SpmmForm,
+    host: &AnySparse<T>,
+    runs: &Runs,
+    options: &Options,
+) -> (u64, u64) {
+    let walked = !form.stacked
+        && refuses(WalkKind::Vector, &host.format()).is_none()
+        && asked_for(WalkKind::Vector, T::DTYPE, options);
+    match columns_of(host) {
+        Some(columns) if walked => sampled_steps(&runs.rows, columns),
+        _ => (0, 0),
+    }
 }
 
 /// How many outputs there are, and the product's m and n.

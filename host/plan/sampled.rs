@@ -135,12 +135,12 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             indirect: indirect.to_string(),
             tried,
         };
-        let Some(form) = SampledForm::of(&einsum, mask) else {
-            return Err(refuse(vec![Refusal {
+        let form = SampledForm::of(&einsum, mask).ok_or_else(|| {
+            refuse(vec![Refusal {
                 name: "sampled".into(),
                 reason: "a sparse output is S[m,n] (=|+=) P[m,n] * X[m,k] * Y[n,k]".into(),
-            }]));
-        };
+            }])
+        })?;
         let own = pattern(&form.output, out)?;
         let k_axis = usize::from(!form.x.columns);
         let extents = SampledExtents {
@@ -163,10 +163,9 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             (out.format(), Out::DTYPE, options),
         )
         .candidates(&context.machine(), options);
-        let Some(exec) = Exec::new(context, &choice, extents, (form.mode, Out::DTYPE), places)?
-        else {
-            return Err(refuse(choice.refused));
-        };
+        let out_type = (form.mode, Out::DTYPE);
+        let exec = Exec::new(context, &choice, extents, out_type, places)?
+            .ok_or_else(|| refuse(choice.refused.clone()))?;
         Ok(SampledPlan {
             context: context.clone(),
             einsum,
