@@ -43,6 +43,29 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The product that a form says, of operands aligned as its extents are.
+    fn of_form(
+        form: &SpmmForm,
+        format: Option<Format>,
+        work: Work,
+        (dtype, out): (Dtype, Dtype),
+    ) -> Problem {
+        let alignment = alignment_of(&[work.n]);
+        Problem {
+            format,
+            stacked: form.stacked,
+            order: form.order,
+            gated: form.gate.is_some(),
+            biased: form.bias.is_some(),
+            activated: form.activation != Activation::Identity,
+            work,
+            dtype,
+            out,
+            alignment,
+            b_alignment: alignment,
+        }
+    }
+
     /// A problem whose B and C have no gaps between rows.
     pub fn contiguous(format: Format, work: Work, dtype: Dtype) -> Problem {
         let alignment = alignment_of(&[work.n]);
@@ -98,9 +121,7 @@ pub(super) fn problem<T: Scalar>(
             .or_else(|| Some(Runs::of_batch(host)?.0))
             .map(Into::into),
     };
-    let Some(runs) = runs else {
-        return Ok(None);
-    };
+    let Some(runs) = runs else { return Ok(None) };
     let order = form.order;
     let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
         return Ok(None);
@@ -130,17 +151,9 @@ pub(super) fn problem<T: Scalar>(
     };
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
-        format: Some(host.format()),
-        stacked: form.stacked,
-        order,
-        gated: form.gate.is_some(),
-        biased: form.bias.is_some(),
-        activated: form.activation != Activation::Identity,
-        work,
-        dtype: T::DTYPE,
-        out,
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
+        ..Problem::of_form(&form, Some(host.format()), work, (T::DTYPE, out))
     };
     Ok(Some((problem, form)))
 }
@@ -248,17 +261,9 @@ fn dense_problem<T: Scalar>(
     .all_stored(T::DTYPE);
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
-        format: None,
-        stacked: false,
-        order,
-        gated: form.gate.is_some(),
-        biased: form.bias.is_some(),
-        activated: form.activation != Activation::Identity,
-        work,
-        dtype: T::DTYPE,
-        out,
         alignment: alignment_of(&[n, lda, ldb, given]),
         b_alignment: alignment_of(&[lda, ldb, given]),
+        ..Problem::of_form(&form, None, work, (T::DTYPE, out))
     };
     Ok(Some((problem, form)))
 }

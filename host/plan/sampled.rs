@@ -163,8 +163,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             (out.format(), Out::DTYPE, options),
         )
         .candidates(&context.machine(), options);
-        let out_type = (form.mode, Out::DTYPE);
-        let exec = Exec::new(context, &choice, extents, out_type, places)?
+        let exec = Exec::new(context, &choice, extents, (form.mode, Out::DTYPE), places)?
             .ok_or_else(|| refuse(choice.refused.clone()))?;
         Ok(SampledPlan {
             context: context.clone(),
