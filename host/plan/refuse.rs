@@ -83,7 +83,12 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     if row.walk == WalkKind::Vector && none {
         return Some("counts 65,536 values in eight rows, which have more".into());
     }
-    let turned = [WalkKind::Block, WalkKind::Permuted, WalkKind::Csr].contains(&row.walk);
+    let turned = match row.walk {
+        WalkKind::Block | WalkKind::Permuted => true,
+        // Plans bring the pattern and the values in order for it.
+        WalkKind::Csr => row.operation == Operation::Product,
+        _ => false,
+    };
     if problem.order.transposed && !turned {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
