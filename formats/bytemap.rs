@@ -213,11 +213,15 @@ fn bad_tile(
             let again = seen[bit / 32] >> (bit % 32) & 1 != 0;
             let bad = row >= rows || col >= cols || !repeated && (again || padding);
             if bad && error.is_none() {
-                error = Some(FormatError::InvalidIndex {
-                    array: "words",
-                    position,
-                    value: words[position].into(),
-                    bound: 0,
+                let word = words[position];
+                error = Some(FormatError::Shape {
+                    what: "a chunk of places",
+                    found: format!(
+                        "words[{position}] = {word:#010x}, row {row}, column {col} in slot {i}"
+                    ),
+                    expected: format!(
+                        "places of a tile of {rows} x {cols}, each once, the last repeated"
+                    ),
                 });
             }
             padding |= repeated;

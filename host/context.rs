@@ -74,6 +74,15 @@ impl Context {
         Context(Some(Arc::clone(device)))
     }
 
+    /// Whether what lies there (`None`: in the memory of the host) lies in this context.
+    pub(crate) fn holds(&self, place: Option<&Arc<Device>>) -> bool {
+        match (self.device(), place) {
+            (None, None) => true,
+            (Some(own), Some(place)) => own.is_same(place),
+            _ => false,
+        }
+    }
+
     pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {
         self.device().ok_or_else(|| Error::Cuda {
             call: "launch".into(),

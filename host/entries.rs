@@ -137,7 +137,7 @@ impl<T: Scalar> EntryConverter<T> {
 
 /// Bits of the largest magnitude of this type that is not above the threshold.
 fn floor_bits<T: Scalar>(threshold: f64) -> u64 {
-    // Of -0 the magnitude.
+    // A zero of either sign is the threshold 0.
     let nearest = T::from_f64(threshold.abs());
     let mut bytes = [0; 8];
     let own = bytemuck::bytes_of(&nearest);
@@ -194,7 +194,7 @@ impl PatternTransposer {
     ///
     /// # Safety
     /// The addresses hold what [`RawTranspose`] says, of this shape, until the work is done, and the pattern follows the
-    /// rules of [`CsrPattern`]. Runs must not overlap. The stream belongs to the GPU's primary context.
+    /// rules of [`CsrPattern`](einsparse_formats::CsrPattern). Runs must not overlap. The stream belongs to the GPU's primary context.
     ///
     /// # Errors
     /// If the driver refuses a launch.
@@ -249,5 +249,26 @@ impl RowSorter {
             self.sort
                 .rows(&self.steps, self.order, self.k, [offsets, out], stream)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::floor_bits;
+    use einsparse_formats::f16;
+
+    /// Every magnitude is above the threshold exactly where its bits are above these.
+    #[test]
+    fn thresholds_are_rounded_down() {
+        assert_eq!(floor_bits::<f32>(0.0), 0);
+        assert_eq!(floor_bits::<f32>(-0.0), 0);
+        assert_eq!(floor_bits::<f32>(1.0), u64::from(1f32.to_bits()));
+        let largest = u64::from(f16::MAX.to_bits());
+        assert_eq!(floor_bits::<f16>(1e6), largest);
+        assert_eq!(floor_bits::<f16>(f64::INFINITY), largest + 1);
+        let above = 1.0 + 1e-12;
+        assert_eq!(floor_bits::<f32>(above), u64::from(1f32.to_bits()));
+        let below = 1.0 - 1e-12;
+        assert_eq!(floor_bits::<f32>(below), u64::from(1f32.to_bits()) - 1);
     }
 }

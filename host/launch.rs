@@ -11,6 +11,7 @@ mod gather;
 mod lists;
 mod maps;
 mod nm;
+mod operands;
 mod panel;
 mod planned;
 mod prune;
@@ -36,7 +37,7 @@ use crate::device::Device;
 use crate::driver::{LaunchConfig, RawStream};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
-use crate::indirect::{BiasAxis, Orientation, SpmmForm};
+use crate::indirect::{BiasAxis, SpmmForm};
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
 use batched::Batched;
@@ -54,6 +55,8 @@ pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check};
 pub use entries::{Order, RawEntries};
+pub(crate) use operands::Extents;
+pub use operands::RawSpmm;
 pub(crate) use panel::Matrix;
 pub(crate) use planned::Planned;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
@@ -63,96 +66,6 @@ pub(crate) use scatter::Scatter;
 pub(crate) use slicing::{SliceValues, fill_slices, survey_slices};
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
-
-/// Device addresses of one run. Leading dimensions in elements.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RawSpmm {
-    /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
-    /// end. For N:M the words of positions, of which the plan keeps its own copy.
-    pub columns: u64,
-    /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
-    pub values: u64,
-    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so. Those of a batch follow each other, `ldb` times their
-    /// rows apart; C and the gate likewise.
-    pub b: u64,
-    /// Elements from one row of B to the next.
-    pub ldb: usize,
-    /// C, row-major: `[m, n]`, or `[n, m]` where the plan has it so.
-    pub c: u64,
-    /// Elements from one row of C to the next.
-    pub ldc: usize,
-    /// Bias, one element for each row or column; 0 without.
-    pub bias: u64,
-    /// Gate of `relu_grad`, of C's shape; 0 without.
-    pub gate: u64,
-    /// Elements from one row of the gate to the next.
-    pub ldg: usize,
-    /// Elements from the values of A of one of a batch to those of the next; 0 where all have the same. Families of single
-    /// entries alone.
-    pub value_stride: usize,
-    /// Factor of the product: of all scalar factors of the expression, literals included.
-    pub alpha: f64,
-}
-
-impl Default for RawSpmm {
-    /// No addresses, factor 1.
-    fn default() -> Self {
-        RawSpmm {
-            columns: 0,
-            values: 0,
-            b: 0,
-            ldb: 0,
-            c: 0,
-            ldc: 0,
-            bias: 0,
-            gate: 0,
-            ldg: 0,
-            value_stride: 0,
-            alpha: 1.0,
-        }
-    }
-}
-
-impl RawSpmm {
-    /// Bytes of B, C and the gate from one of a batch to the next, for the types of B and of C.
-    fn strides(&self, order: Orientation, extents: Extents, types: [Dtype; 2]) -> [u64; 3] {
-        let Extents { m, k, n, .. } = extents;
-        let b = if order.dense_columns { n } else { k };
-        let c = if order.out_columns { n } else { m };
-        let bytes = |rows: usize, leading: usize, dtype: Dtype| {
-            (rows as u64)
-                .saturating_mul(leading as u64)
-                .saturating_mul(dtype.bytes() as u64)
-        };
-        let [own, out] = types;
-        [
-            bytes(b, self.ldb, own),
-            bytes(c, self.ldc, out),
-            bytes(c, self.ldg, out),
-        ]
-    }
-
-    /// The addresses of one of the batch.
-    fn item(&self, strides: [u64; 3], item: usize) -> RawSpmm {
-        let [b, c, gate] = strides.map(|stride| stride.wrapping_mul(item as u64));
-        RawSpmm {
-            b: self.b.wrapping_add(b),
-            c: self.c.wrapping_add(c),
-            gate: self.gate.wrapping_add(gate),
-            ..*self
-        }
-    }
-}
-
-/// Extents of an SpMM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extents {
-    pub m: usize,
-    pub k: usize,
-    pub n: usize,
-    /// How many products one A is for.
-    pub items: usize,
-}
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.
 #[derive(Debug)]
@@ -201,62 +114,46 @@ impl Launch {
         matrix: Matrix<'_>,
         out: Dtype,
     ) -> Result<Self> {
-        match (row.family, matrix) {
-            (_, matrix) if has_strips(row) => Ok(Launch::Panels(Box::new(Panels::new(
+        Ok(match (row.family, matrix) {
+            (_, matrix) if has_strips(row) => Launch::Panels(Box::new(Panels::new(
                 device, row, form, extents, matrix, out,
-            )?))),
+            )?)),
             (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Nm => {
-                Ok(Launch::TwoOfFour(Box::new(TwoOfFour::new(
-                    device,
-                    row,
-                    form,
-                    extents,
-                    (runs, columns),
-                    out,
-                )?)))
+                let a = (runs, columns);
+                let product = TwoOfFour::new(device, row, form, extents, a, out)?;
+                Launch::TwoOfFour(Box::new(product))
             }
-            (family, matrix) if is_turned(family, &form) => Ok(Launch::Batched(Box::new(
-                Batched::new(device, row, form, extents, matrix)?,
-            ))),
+            (family, matrix) if is_turned(family, &form) => {
+                Launch::Batched(Box::new(Batched::new(device, row, form, extents, matrix)?))
+            }
             (_, Matrix::Sparse { runs, columns, .. })
                 if [WalkKind::Bitmap, WalkKind::Bytemap].contains(&row.walk) =>
             {
-                Ok(Launch::Bitmaps(Box::new(Bitmaps::new(
-                    device,
-                    row,
-                    form,
-                    extents,
-                    (runs, columns),
-                )?)))
+                let product = Bitmaps::new(device, row, form, extents, (runs, columns))?;
+                Launch::Bitmaps(Box::new(product))
             }
             (_, Matrix::Sparse { runs, columns, .. }) if row.walk == WalkKind::Vector => {
                 let a = (runs, columns);
                 let product = VectorProduct::new(device, row, form, extents, a, out)?;
-                Ok(Launch::Vectors(Box::new(product)))
+                Launch::Vectors(Box::new(product))
             }
-            (_, Matrix::Sparse { runs, spans, .. }) => Ok(Launch::Gather(Box::new(Gather::new(
-                device,
-                row,
-                form,
-                extents,
-                (runs, spans),
-            )?))),
-            (_, Matrix::Sliced { runs, pattern }) => Ok(Launch::Staged(Box::new(Staged::new(
-                device,
-                row,
-                form,
-                extents,
-                (runs, pattern),
-            )?))),
+            (_, Matrix::Sparse { runs, spans, .. }) => {
+                let product = Gather::new(device, row, form, extents, (runs, spans))?;
+                Launch::Gather(Box::new(product))
+            }
+            (_, Matrix::Sliced { runs, pattern }) => {
+                let product = Staged::new(device, row, form, extents, (runs, pattern))?;
+                Launch::Staged(Box::new(product))
+            }
             (_, Matrix::Dense { leading }) if row.walk == WalkKind::Direct => {
                 let product = DenseProduct::new(device, row, form, extents, leading)?;
-                Ok(Launch::Dense(Box::new(product)))
+                Launch::Dense(Box::new(product))
             }
-            (family, Matrix::Dense { .. }) => Err(refused(
-                &form.sparse,
-                format!("is dense, which kernels of family {family} do not read"),
-            )),
-        }
+            (family, Matrix::Dense { .. }) => {
+                let reason = format!("is dense, which kernels of family {family} do not read");
+                return Err(refused(&form.sparse, reason));
+            }
+        })
     }
 
     /// The row of the table.
@@ -342,6 +239,7 @@ fn small(what: &str, value: usize) -> Result<u32> {
     within(what, value, u32::MAX as usize)
 }
 
+/// A count of at most `limit` as u32, or the error that names it.
 fn within(what: &str, value: usize, limit: usize) -> Result<u32> {
     match u32::try_from(value) {
         Ok(small) if value <= limit => Ok(small),

@@ -5,6 +5,7 @@ mod bind;
 mod choose;
 mod into;
 mod kept;
+mod problem;
 mod refuse;
 mod sampled;
 
@@ -23,8 +24,9 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 use kept::Kept;
 
-pub use choose::{Candidate, Choice, Problem};
+pub use choose::{Candidate, Choice};
 pub use kept::KeptForm;
+pub use problem::Problem;
 pub use sampled::SampledPlan;
 
 /// How f32 matrices are multiplied on Tensor Cores.

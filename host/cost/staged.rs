@@ -1,4 +1,5 @@
-//! The staged family: entries multiply rows of B that wait in shared memory.
+//! The staged family: entries multiply rows of B that wait in shared memory. Measured on one H200, benches/NOTES.md, "B in
+//! shared memory".
 
 use einsparse_kernels::abi::STAGED_ROW;
 use einsparse_kernels::table::Row;
@@ -62,7 +63,7 @@ const PADDED: f64 = 1.2;
 /// Every slot reads its row of B from shared memory, and every thread block writes all of its columns of B there. Rows are
 /// sorted, so that slices wait for little but a longest row far above the mean.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    if row.depth != u32::MAX {
+    if row.holds_b() {
         return predict_resident(row, work, machine);
     }
     let columns = f64::from(row.columns);

@@ -1,4 +1,4 @@
-//! What the transpose of a matrix of entries costs a product.
+//! What the transpose of a matrix of entries costs a product. Measured on one H200, benches/NOTES.md, "Entries".
 
 use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::table::Row;
@@ -10,8 +10,8 @@ const APART: [f64; 2] = [72.0, 100.0];
 /// The same in a pass of its own.
 const AHEAD: [f64; 2] = [52.0, 45.0];
 
-/// What the transpose costs beside A as it is, microseconds: values read through the
-/// permutation, in every column tile or once ahead of it.
+/// What the transpose costs beside A as it is, microseconds: values read through the permutation, in every column tile or
+/// once ahead of it.
 pub fn turned_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
     let (entries, element) = (work.entries as f64, row.dtype.bytes() as f64);
     let resident = entries * element < 0.5 * machine.l2_bytes as f64;

@@ -19,7 +19,7 @@ impl Context {
     /// context's GPU, and no work that is still queued writes them.
     ///
     /// # Errors
-    /// In a CPU context; [`Error::Format`] with array, place and numbers where a rule is broken; where a size does not fit.
+    /// In a CPU context; [`Error::Format`](crate::Error::Format) with array, place and numbers where a rule is broken; where a size does not fit.
     pub unsafe fn csr_from_raw<T: Scalar>(
         &self,
         (m, k): (usize, usize),

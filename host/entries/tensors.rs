@@ -98,11 +98,13 @@ pub(super) fn copied<T: Scalar>(
 ) -> Result<DeviceArrays> {
     let own = room::<T>(device, slots)?;
     let stream = device.after_all()?;
-    // SAFETY: both sides hold that many slots; the caller's arrays are borrowed, and later work waits for all.
+    // SAFETY: both sides hold that many slots, and live past the wait below.
     unsafe {
         copy_dtod_async(own.columns.address(), columns, slots * 4, stream)?;
         copy_dtod_async(own.values.address(), values, slots * size_of::<T>(), stream)?;
     }
+    // Who uses the copy does so on a stream of their own.
+    stream.synchronize()?;
     Ok(own)
 }
 

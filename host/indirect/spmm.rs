@@ -104,10 +104,7 @@ impl IndirectEinsum {
             .coordinates
             .iter()
             .for_each(|i| i.for_each_name(&mut count));
-        if uses > 0 {
-            return None;
-        }
-        if !self.equalities.is_empty() {
+        if uses > 0 || !self.equalities.is_empty() {
             return None;
         }
         let all = (0..8).map(|bits| Orientation {
@@ -126,19 +123,36 @@ impl IndirectEinsum {
             }
             free && out_m == m && dense_k == k && dense_n == out_n
         };
+        let order = all.into_iter().find(fits)?;
+        let first = usize::from(batch.is_some());
+        let form = self.form((&sparse.name, &dense.tensor), order, first)?;
         Some(SpmmForm {
-            sparse: sparse.name.clone(),
-            dense: dense.tensor.clone(),
-            output: self.out.tensor.clone(),
-            order: all.into_iter().find(fits)?,
             batched: batch.is_some(),
+            format: Some(sparse.format),
+            ..form
+        })
+    }
+
+    /// What all forms share; `first`: the axis of the output where the matrix starts.
+    fn form(
+        &self,
+        (sparse, dense): (&str, &str),
+        order: Orientation,
+        first: usize,
+    ) -> Option<SpmmForm> {
+        Some(SpmmForm {
+            sparse: sparse.to_owned(),
+            dense: dense.to_owned(),
+            output: self.out.tensor.clone(),
+            order,
+            batched: false,
             stacked: false,
             mode: self.mode,
-            bias: matrix_bias(self.bias.as_ref(), usize::from(batch.is_some()))?,
+            bias: matrix_bias(self.bias.as_ref(), first)?,
             activation: self.activation,
             gate: self.gate.clone(),
             scalars: self.scalars.clone(),
-            format: Some(sparse.format),
+            format: None,
         })
     }
 
@@ -156,24 +170,15 @@ impl IndirectEinsum {
             place.for_each_name(&mut |name| free &= name != n);
         }
         let fits = oz == item && dz == item && om == row && dk == column && dn == on;
+        let form = self.form((&sparse.name, &dense.tensor), Orientation::default(), 1)?;
         // A bias of rows is one for each row of one matrix.
-        let bias = matrix_bias(self.bias.as_ref(), 1)?;
-        if !free || !fits || matches!(bias, Some((_, BiasAxis::Rows))) {
+        if !free || !fits || matches!(form.bias, Some((_, BiasAxis::Rows))) {
             return None;
         }
         Some(SpmmForm {
-            sparse: sparse.name.clone(),
-            dense: dense.tensor.clone(),
-            output: self.out.tensor.clone(),
-            order: Orientation::default(),
-            batched: false,
             stacked: true,
-            mode: self.mode,
-            bias,
-            activation: self.activation,
-            gate: self.gate.clone(),
-            scalars: self.scalars.clone(),
             format: Some(sparse.format),
+            ..form
         })
     }
 
@@ -211,20 +216,7 @@ impl IndirectEinsum {
         if !self.equalities.is_empty() || !self.ranges.is_empty() || a.tensor == b.tensor {
             return None;
         }
-        Some(SpmmForm {
-            sparse: a.tensor.clone(),
-            dense: b.tensor.clone(),
-            output: self.out.tensor.clone(),
-            order,
-            batched: false,
-            stacked: false,
-            mode: self.mode,
-            bias: matrix_bias(self.bias.as_ref(), 0)?,
-            activation: self.activation,
-            gate: self.gate.clone(),
-            scalars: self.scalars.clone(),
-            format: None,
-        })
+        self.form((&a.tensor, &b.tensor), order, 0)
     }
 }
 

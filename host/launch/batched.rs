@@ -129,7 +129,7 @@ impl Batched {
         format!("{batch}{}{turned}", self.gather.describe_with(more))
     }
 
-    /// Queues the kernel, once for as many of the batch as a grid is high.
+    /// Queues the kernel, once for as many of the batch as a grid is deep.
     ///
     /// # Safety
     /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
@@ -178,15 +178,16 @@ impl Batched {
         };
         let mut done = 0;
         while done < self.extents.items {
-            let height = (self.extents.items - done).min(MAX_GRID_Y);
+            // A grid is as deep as it is high.
+            let depth = (self.extents.items - done).min(MAX_GRID_Y);
             let part = BatchedParams {
                 product: params.item(done as u32),
                 ..params
             };
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by
             // self, whose memory the driver frees only after the work.
-            unsafe { self.gather.launch(height as u32, &part, stream)? };
-            done += height;
+            unsafe { self.gather.launch(depth as u32, &part, stream)? };
+            done += depth;
         }
         Ok(())
     }

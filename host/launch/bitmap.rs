@@ -15,7 +15,7 @@ use super::turns::Turns;
 use super::{Extents, RawSpmm, aligned, config, flags, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
-use crate::error::Result;
+use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::worklist::Runs;
 use std::sync::Arc;
@@ -91,7 +91,11 @@ impl Bitmaps {
             let reason = format!(
                 "a stage of A takes {slot_bytes} bytes, which shared memory has no room for"
             );
-            return Err(super::refused(row.name, reason));
+            let name = row.name.into();
+            return Err(Error::NoKernel {
+                indirect: "a product by tiles".into(),
+                tried: vec![Refusal { name, reason }],
+            });
         }
         let rounds = schedule.rounds();
         let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;

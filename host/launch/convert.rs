@@ -1,6 +1,7 @@
 //! The steps that bring a matrix into a block format: workspace allocated once, parameters bound, kernels queued.
 
 mod geometry;
+mod steps;
 
 use std::sync::Arc;
 
@@ -10,14 +11,14 @@ use einsparse_kernels::abi::{
     DIGIT_BITS, Divisor, PIECE, SELECT_WORDS, STEP_FILL_CSR, STEP_FILL_DENSE, STEP_INDEX,
     STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
 };
-use einsparse_kernels::table::{Row, kernels};
 
 use super::{MAX_GRID_X, config, refused, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::{DeviceMemory, LaunchConfig, RawStream};
 use crate::error::Result;
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 use geometry::geometry;
+use steps::{Kernel, steps};
 
 /// Thread blocks side by side that share the slots of long block rows.
 const CHUNKS_ACROSS: usize = 8;
@@ -55,12 +56,6 @@ pub(crate) struct Request {
     pub dtype: Dtype,
 }
 
-#[derive(Debug)]
-struct Kernel {
-    row: &'static Row,
-    function: Function,
-}
-
 /// Kernels and workspace for matrices of one shape.
 #[derive(Debug)]
 pub(crate) struct Blocks {
@@ -78,31 +73,9 @@ pub(crate) struct Blocks {
     overlaps: bool,
 }
 
-/// Whether `vector` of these elements make up whole multiples of 16 bytes.
+/// Whether so many elements make up whole multiples of 16 bytes.
 fn whole(elements: usize, dtype: Dtype) -> bool {
     elements.wrapping_mul(dtype.bytes()).is_multiple_of(16)
-}
-
-fn accumulator(dtype: Dtype) -> Dtype {
-    match dtype {
-        Dtype::F64 => Dtype::F64,
-        _ => Dtype::F32,
-    }
-}
-
-/// The kernels that a conversion is made of.
-fn steps(device: &Device, request: &Request) -> Result<Vec<Kernel>> {
-    let needed = kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Convert && needs(row, request));
-    needed
-        .map(|row| {
-            let function = device
-                .modules()
-                .function(row.family, row.name, row.shared_bytes)?;
-            Ok(Kernel { row, function })
-        })
-        .collect()
 }
 
 impl Blocks {
@@ -383,23 +356,5 @@ fn chunks(params: &ConvertParams) -> usize {
         0
     } else {
         params.chunks.value as usize
-    }
-}
-
-/// Whether a row of the table is a step of this conversion. Copies know the size of an element, sums its accumulator.
-fn needs(row: &Row, request: &Request) -> bool {
-    let (dtype, dense) = (request.dtype, request.choice.is_some());
-    let top = matches!(
-        request.choice,
-        Some(BlockChoice::Top(_) | BlockChoice::TopPerRow(_))
-    );
-    match row.step {
-        STEP_SCORE => dense && row.dtype == dtype,
-        STEP_SELECT => top && row.dtype == accumulator(dtype),
-        STEP_TALLY => row.dtype == accumulator(dtype),
-        STEP_FILL_DENSE => dense && row.dtype.bytes() == dtype.bytes(),
-        STEP_FILL_CSR => !dense && row.dtype.bytes() == dtype.bytes(),
-        STEP_MARK => !dense,
-        _ => true,
     }
 }

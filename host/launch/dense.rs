@@ -107,9 +107,7 @@ impl DenseProduct {
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         aligned(self.row, "B", raw.b, raw.ldb)?;
         aligned(self.row, "values of A", raw.values, self.leading)?;
-        let whole = [raw.ldc, n]
-            .iter()
-            .all(|x| (x * element).is_multiple_of(16));
+        let whole = [raw.ldc, n].iter().all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }

@@ -249,10 +249,15 @@ impl Entries {
         }
     }
 
-    fn params(&self, raw: &RawEntries) -> Result<EntriesParams> {
+    /// What the outputs look like, after a look at what the caller says of them.
+    fn shape_of(&self, raw: &RawEntries) -> Result<Shape> {
         let (m, k) = (self.m, self.k);
-        let (mut flags, mut top, mut group) = (0, 0, 1);
-        let mut capacity = raw.capacity;
+        let mut shape = Shape {
+            flags: 0,
+            top: 0,
+            group: 1,
+            capacity: raw.capacity,
+        };
         match self.conversion {
             Conversion::Dense(choice) => {
                 if m > 1 && raw.leading < k {
@@ -262,24 +267,35 @@ impl Entries {
                 }
                 // The 0 largest: what `floor` says, and no pivots.
                 if let EntryChoice::TopPerRow(count @ 1..) = choice {
-                    flags = COMPACT_TOP;
-                    top = count.min(k);
+                    shape.flags = COMPACT_TOP;
+                    shape.top = count.min(k);
                 }
             }
-            Conversion::GroupCoo(size) => {
-                group = size;
-                if !capacity.is_multiple_of(group) {
-                    let reason = format!("{capacity} is no multiple of the group, {group}");
+            Conversion::GroupCoo(group) => {
+                shape.group = group;
+                if !raw.capacity.is_multiple_of(group) {
+                    let reason = format!("{} is no multiple of the group, {group}", raw.capacity);
                     return Err(refused("capacity", reason));
                 }
             }
             Conversion::Ell(width) => {
-                flags = FILL_ELL;
-                group = width;
-                capacity = capacity.min(m.saturating_mul(width));
+                shape.flags = FILL_ELL;
+                shape.group = width;
+                shape.capacity = raw.capacity.min(m.saturating_mul(width));
             }
             Conversion::ToCoo | Conversion::FromCoo => {}
         }
+        Ok(shape)
+    }
+
+    fn params(&self, raw: &RawEntries) -> Result<EntriesParams> {
+        let (m, k) = (self.m, self.k);
+        let Shape {
+            flags,
+            top,
+            group,
+            capacity,
+        } = self.shape_of(raw)?;
         let from_coo = self.conversion == Conversion::FromCoo;
         let made = from_coo || matches!(self.conversion, Conversion::Dense(_));
         Ok(EntriesParams {
@@ -314,6 +330,17 @@ impl Entries {
             ..EntriesParams::default()
         })
     }
+}
+
+/// What the outputs of a conversion look like.
+struct Shape {
+    flags: u32,
+    /// Entries of a row at the most.
+    top: usize,
+    /// Slots of a group.
+    group: usize,
+    /// Slots in all.
+    capacity: usize,
 }
 
 /// Thread blocks of a compaction that a multiprocessor holds.

@@ -65,10 +65,10 @@ impl Gather {
             Some(_) => runs.limit_within(BUNDLED_ROW, partial_slots(columns, row)),
             None => limit,
         };
-        let own_spans = match (weight, spans) {
-            (Some(_), None) => Some(Arc::new(device.upload(&runs.spans())?)),
-            _ => None,
-        };
+        let mut own_spans = None;
+        if weight.is_some() && spans.is_none() {
+            own_spans = Some(Arc::new(device.upload(&runs.spans())?));
+        }
         let there = own_spans.as_ref().or(spans);
         let list = list_of(device, runs, there.map(|s| &**s), (limit, weight))?;
         let spans = there.filter(|_| weight.is_some()).cloned();
@@ -77,6 +77,7 @@ impl Gather {
         let partial_columns = small("padded columns of B", tiles * row.columns as usize)?;
         let partial_rows = list.slot_count * row.block.0 as usize;
         let partial_bytes = partial_rows * partial_columns as usize * row.dtype.acc_bytes();
+        let of_all = |bytes: usize| bytes.saturating_mul(extents.items);
         let item_count = within("work items", list.item_count, MAX_GRID_X)?;
         within("rows of A", extents.m, MAX_GRID_X)?;
         small("rows of B", extents.k)?;
@@ -88,8 +89,8 @@ impl Gather {
             runs: Arc::clone(runs),
             items: list.items,
             slots: list.slots,
-            partial: DeviceMemory::alloc(device.context(), partial_bytes * extents.items)?,
-            counters: device.zeros(list.cut_rows as usize * tiles * 4 * extents.items)?,
+            partial: DeviceMemory::alloc(device.context(), of_all(partial_bytes))?,
+            counters: device.zeros(of_all(list.cut_rows as usize * tiles * 4))?,
             own_spans: own_spans.map_or(0, |spans| spans.bytes()),
             spans,
             overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
@@ -159,7 +160,7 @@ impl Gather {
         unsafe { self.launch(1, &params, stream) }
     }
 
-    /// Queues the kernel for as many products as the grid is deep.
+    /// Queues the kernel for `depth` products, one behind the other in the grid.
     ///
     /// # Safety
     /// The params are those of the row's family, of [`Gather::params`], and as in [`Gather::run`].
@@ -225,7 +226,7 @@ impl Gather {
         }
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         if self.row.walk == WalkKind::Block {
-            let whole = |elements: usize| (elements * self.row.dtype.bytes()).is_multiple_of(16);
+            let whole = |elements: usize| elements.is_multiple_of(16 / self.row.dtype.bytes());
             let places = raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16);
             if whole(n) && whole(raw.ldc) && places {
                 flags |= FLAG_VECTORS;

@@ -182,7 +182,7 @@ impl TwoOfFour {
         // Without a gate both are 0.
         let whole = [raw.ldc, n, raw.ldg]
             .iter()
-            .all(|x| (x * element).is_multiple_of(16));
+            .all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) && raw.gate.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }

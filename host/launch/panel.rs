@@ -233,7 +233,7 @@ impl Panels {
         // Without a gate both are 0.
         let whole = [raw.ldc, width, raw.ldg]
             .iter()
-            .all(|x| (x * element).is_multiple_of(16))
+            .all(|x| x.is_multiple_of(16 / element))
             && raw.c.is_multiple_of(16)
             && raw.gate.is_multiple_of(16);
         if whole {

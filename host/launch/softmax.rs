@@ -120,6 +120,26 @@ impl SoftmaxLaunch {
         own.iter().map(|memory| memory.bytes()).sum::<usize>() + live
     }
 
+    /// Addresses and distances are whole vectors.
+    fn check(&self, row: &Row, raw: &RawSoftmax) -> Result<()> {
+        for (name, address) in [
+            ("input", raw.input),
+            ("upstream", raw.upstream),
+            ("output", raw.output),
+        ] {
+            if address % 16 != 0 {
+                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
+                return Err(refused(name, reason));
+            }
+        }
+        let bytes = raw.stride.saturating_mul(row.dtype.bytes());
+        if self.heads > 1 && !bytes.is_multiple_of(16) {
+            let reason = format!("heads are {bytes} bytes apart, not a multiple of 16");
+            return Err(refused("stride", reason));
+        }
+        Ok(())
+    }
+
     /// Queues the softmax, or with `upstream` its gradient.
     ///
     /// # Safety
@@ -134,21 +154,7 @@ impl SoftmaxLaunch {
             0 => &self.forward,
             _ => &self.gradient,
         };
-        for (name, address) in [
-            ("input", raw.input),
-            ("upstream", raw.upstream),
-            ("output", raw.output),
-        ] {
-            if address % 16 != 0 {
-                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
-                return Err(refused(name, reason));
-            }
-        }
-        let bytes = raw.stride * row.dtype.bytes();
-        if self.heads > 1 && !bytes.is_multiple_of(16) {
-            let reason = format!("heads are {bytes} bytes apart, not a multiple of 16");
-            return Err(refused("stride", reason));
-        }
+        self.check(row, raw)?;
         let mut of_class = self.deal.blocks;
         if raw.upstream != 0 {
             of_class[SOFTMAX_CLASSES] = self.deal.gradient_blocks;

@@ -31,27 +31,27 @@ pub(crate) struct Staged {
     offsets: DeviceMemory,
     windows: DeviceMemory,
     rows: DeviceMemory,
-    lists: Option<Lists>,
+    lists: Option<Shared>,
     slices: u32,
     grid: [u32; 3],
 }
 
 /// Where the pieces of all warps are, for kernels that have all of B in shared memory.
 #[derive(Debug)]
-struct Lists {
+struct Shared {
     pieces: DeviceMemory,
     others: DeviceMemory,
     spans: DeviceMemory,
     joins: DeviceMemory,
 }
 
-impl Lists {
-    fn new(device: &Device, shares: &Shares) -> Result<Lists> {
+impl Shared {
+    fn new(device: &Device, shares: &Shares) -> Result<Shared> {
         let pieces = shares.pieces.iter();
         let pieces: Vec<[u32; 4]> = pieces.map(|p| [p.first, p.end, p.slice, p.kind]).collect();
         let joins = shares.joins.iter();
         let joins: Vec<[u32; 4]> = joins.map(|j| [j.slice, j.warp, j.count, j.end]).collect();
-        Ok(Lists {
+        Ok(Shared {
             pieces: device.upload(&pieces)?,
             others: device.upload(&shares.others)?,
             spans: device.upload(&shares.spans)?,
@@ -94,11 +94,11 @@ impl Staged {
         within("column tiles", tiles, MAX_GRID_Y)?;
         let slices = small("slices of A", pattern.offsets().len() - 1)?;
         let (mut lists, mut groups) = (None, slices.div_ceil(row.items));
-        if row.depth != u32::MAX {
+        if row.holds_b() {
             let sms = device.machine().multiprocessors;
             let count = shares::groups(pattern.offsets(), tiles, sms);
             let shares = Shares::new(pattern.offsets(), count, row.items as usize);
-            lists = Some(Lists::new(device, &shares)?);
+            lists = Some(Shared::new(device, &shares)?);
             groups = if slices == 0 { 0 } else { count as u32 };
         }
         Ok(Staged {
@@ -128,7 +128,7 @@ impl Staged {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let lists = self.lists.iter().flat_map(Lists::all);
+        let lists = self.lists.iter().flat_map(Shared::all);
         let shared = lists.map(DeviceMemory::bytes).sum::<usize>();
         self.offsets.bytes() + self.windows.bytes() + self.rows.bytes() + shared
     }
@@ -172,9 +172,7 @@ impl Staged {
             }
         }
         aligned(self.row, "B", raw.b, raw.ldb)?;
-        let whole = [raw.ldc, n]
-            .iter()
-            .all(|x| (x * element).is_multiple_of(16));
+        let whole = [raw.ldc, n].iter().all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }

@@ -273,12 +273,7 @@ fn check<T: Scalar>(
             right: format!("run with {:?}", tensor.shape()),
         });
     }
-    let here = match (context.device(), tensor.device()) {
-        (None, None) => true,
-        (Some(device), Some(own)) => own.is_same(device),
-        _ => false,
-    };
-    match here {
+    match context.holds(tensor.device()) {
         true => Ok(()),
         false => Err(refused(name, "lies in another context".into())),
     }

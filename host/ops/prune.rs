@@ -29,12 +29,7 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zer
 /// [`Error::Format`] if the tensor is not a matrix or its slots do not fit u32; [`Error::Operand`] if it lies in
 /// another context.
 pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<SparseTensor<T>> {
-    let here = match (context.device(), dense.device()) {
-        (Some(device), Some(own)) => own.is_same(device),
-        (None, None) => true,
-        _ => false,
-    };
-    if !here {
+    if !context.holds(dense.device()) {
         return Err(Error::Operand {
             name: "dense".into(),
             reason: "lies in another context".into(),

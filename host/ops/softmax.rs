@@ -319,12 +319,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     }
 
     fn check_place(&self, name: &str, device: Option<&Arc<Device>>) -> Result<()> {
-        let here = match (self.context.device(), device) {
-            (None, None) => true,
-            (Some(own), Some(device)) => device.is_same(own),
-            _ => false,
-        };
-        match here {
+        match self.context.holds(device) {
             true => Ok(()),
             false => Err(refused(name, "lies in another context".into())),
         }

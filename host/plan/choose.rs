@@ -2,8 +2,8 @@
 //! predicted cost, or refused with a reason.
 
 use std::fmt;
+use std::sync::Arc;
 
-use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnySparse, Format};
 use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
@@ -11,17 +11,18 @@ use einsparse_kernels::table::{Row, kernels};
 use super::bind::find;
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
-use super::refuse::{asked_for, refusal};
+use super::problem::{Problem, problem, stored_block};
+use super::refuse::refusal;
 use super::{Determinism, Exec, Operand, Options};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict, turned_us};
-use crate::einsum::{Activation, Einsum, Mode};
+use crate::device::Device;
+use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
+use crate::indirect::{IndirectEinsum, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
-use crate::registry::{Scalar, block_of, refuses};
+use crate::registry::Scalar;
 use crate::tensor::columns_of;
-use crate::worklist::Runs;
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,52 +63,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// An SpMM by what decides which kernels may run it and what they cost.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Problem {
-    /// Format of A; `None` for a dense matrix.
-    pub format: Option<Format>,
-    /// Extents and entries.
-    pub work: Work,
-    /// Element type in memory.
-    pub dtype: Dtype,
-    /// That of the output.
-    pub out: Dtype,
-    /// Whether A is a pattern for each of a batch, taken as one matrix with all of them along its diagonal.
-    pub stacked: bool,
-    /// Which matrices lie the other way round; `work` is that of the product.
-    pub order: Orientation,
-    /// Whether the result passes a gate (`relu_grad`).
-    pub gated: bool,
-    /// Whether there is a bias.
-    pub biased: bool,
-    /// Whether there is an activation.
-    pub activated: bool,
-    /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
-    pub alignment: usize,
-    /// Elements, up to 16, that the leading dimension of B is a multiple of.
-    pub b_alignment: usize,
-}
-
 impl Problem {
-    /// A problem whose B and C have no gaps between rows.
-    pub fn contiguous(format: Format, work: Work, dtype: Dtype) -> Problem {
-        let alignment = alignment_of(&[work.n]);
-        Problem {
-            format: Some(format),
-            stacked: false,
-            order: Orientation::default(),
-            gated: false,
-            biased: false,
-            activated: false,
-            work,
-            dtype,
-            out: dtype,
-            alignment,
-            b_alignment: alignment,
-        }
-    }
-
     fn cost(&self, row: &Row, machine: &Machine) -> Cost {
         let mut cost = predict(row, &self.work, machine);
         if self.order.transposed && row.block == (1, 1) {
@@ -122,7 +78,8 @@ impl Problem {
         let relaxed = options.determinism == Determinism::Relaxed;
         let products = |row: &&Row| match row.operation {
             Operation::Product | Operation::Narrow => true,
-            Operation::Relaxed => relaxed,
+            // By its variant only: it is there to be measured against.
+            Operation::Relaxed => relaxed && options.variant.is_some(),
             _ => false,
         };
         for row in kernels().iter().filter(products) {
@@ -150,20 +107,10 @@ impl Problem {
     }
 }
 
-/// Largest power of two, at most 16, that divides every number.
-pub(super) fn alignment_of(numbers: &[usize]) -> usize {
-    numbers.iter().fold(16, |a, &x| {
-        if x == 0 {
-            a
-        } else {
-            a.min(1 << x.trailing_zeros().min(4))
-        }
-    })
-}
-
 /// What plans choose from.
-const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; with one of them made of \
-    blocks, or both dense, also with axes swapped; Context::cpu() runs every expression";
+const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; A as [k,m] where it is made \
+    of blocks or single entries; with one of them made of blocks, or both dense, also with other axes swapped; batches C[z,m,n] \
+    with one A for all, or A as [z,m,k] in coo; Context::cpu() runs every expression";
 
 /// What runs, and what it was chosen from.
 pub(super) struct Picked<T, Out> {
@@ -180,56 +127,80 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
 ) -> Result<Picked<T, Out>> {
     let options = asked.0;
     known_variant(indirect, options)?;
-    let all = |(problem, form): &(Problem, SpmmForm), machine: &Machine| {
-        let mut choice = problem.candidates(machine, options);
-        kept::add_forms(&mut choice, problem, form, machine, options);
-        choice
-    };
+    let found = problem(indirect, operands, out_shape, asked)?;
+    let machine = context.machine();
+    let mut choice = Choice::default();
+    if let Some((problem, form)) = &found {
+        choice = problem.candidates(&machine, options);
+        kept::add_forms(&mut choice, problem, form, &machine, options);
+    }
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
-        let found = problem(indirect, operands, out_shape, asked)?;
-        return Ok(Picked {
-            exec: Exec::Cpu,
-            choice: found
-                .map(|found| all(&found, &context.machine()))
-                .unwrap_or_default(),
-        });
+        let exec = Exec::Cpu;
+        return Ok(Picked { exec, choice });
     };
     let refuse = |tried| Error::NoKernel {
         indirect: indirect.to_string(),
         tried,
     };
-    let Some(found) = problem(indirect, operands, out_shape, asked)? else {
+    let Some((problem, form)) = found else {
         return Err(refuse(vec![Refusal {
             name: "products".into(),
             reason: PRODUCTS.into(),
         }]));
     };
-    let choice = all(&found, device.machine());
-    let (problem, form) = found;
-    let first = choice.candidates.first();
-    let Some((best, row)) = first.and_then(|c| Some((c, crate::registry::find(c.name)?))) else {
-        return Err(refuse(choice.refused));
-    };
-    if let Some(kept) = best.kept {
-        let taken = (form.sparse.as_str(), best, kept);
-        let kept = Kept::new(context, einsum, operands, options, taken)?;
-        let exec = Exec::Kept(Box::new(kept));
-        return Ok(Picked { exec, choice });
+    loop {
+        let first = choice.candidates.first();
+        let Some((best, row)) = first.and_then(|c| Some((c, crate::registry::find(c.name)?)))
+        else {
+            return Err(refuse(choice.refused));
+        };
+        let made = match best.kept {
+            Some(kept) => {
+                let taken = (form.sparse.as_str(), best, kept);
+                Kept::new(context, einsum, operands, options, taken)
+                    .map(|kept| Exec::Kept(Box::new(kept)))
+            }
+            None => launch(device, row, (&problem, &form), operands)
+                .map(|launch| Exec::Spmm(launch, Box::new(form.clone()))),
+        };
+        match made {
+            Ok(exec) => return Ok(Picked { exec, choice }),
+            // What only the pattern tells: the next one's turn.
+            Err(Error::NoKernel { tried, .. }) => {
+                let name = choice.candidates.remove(0).name;
+                let own = tried.into_iter().find(|refusal| refusal.name == name);
+                choice.refused.extend(own);
+            }
+            Err(error) => return Err(error),
+        }
     }
+}
+
+/// The launch of a kernel over the operand as it is.
+fn launch<T: Scalar>(
+    device: &Arc<Device>,
+    row: &'static Row,
+    (problem, form): (&Problem, &SpmmForm),
+    operands: &[(&str, Operand<'_, T>)],
+) -> Result<Launch> {
+    let no_rows = |format: Format| Error::Operand {
+        name: form.sparse.clone(),
+        reason: format!("is {format}, which has no rows to walk"),
+    };
     let matrix = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) if row.walk == WalkKind::SlicedEll => Matrix::Sliced {
-            runs: a.runs().ok_or_else(|| refuse(vec![]))?,
-            pattern: match a.pattern() {
-                AnySparse::SlicedEll(a) => a.pattern(),
-                _ => return Err(refuse(vec![])),
+        Operand::Sparse(a) if row.walk == WalkKind::SlicedEll => match (a.runs(), a.pattern()) {
+            (Some(runs), AnySparse::SlicedEll(matrix)) => Matrix::Sliced {
+                runs,
+                pattern: matrix.pattern(),
             },
+            _ => return Err(no_rows(a.format())),
         },
         Operand::Sparse(a) => Matrix::Sparse {
-            runs: a.product_runs().ok_or_else(|| refuse(vec![]))?,
+            runs: a.product_runs().ok_or_else(|| no_rows(a.format()))?,
             spans: a.spans(),
             columns: columns_of(a.pattern()).unwrap_or(&[]),
-            block: stored_block(&problem),
+            block: stored_block(problem),
             stored: problem.work.index_slots as usize,
             address: a.columns_address().unwrap_or(0),
         },
@@ -243,19 +214,13 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
             });
         }
     };
-    let extents = Extents {
-        m: problem.work.m,
-        k: problem.work.k,
-        n: problem.work.n,
-        items: problem.work.items,
-    };
+    let Work { m, k, n, items, .. } = problem.work;
     sums_fit(
         row.dtype,
         problem.work.longest * problem.work.block.1 as u64,
     )?;
-    let launch = Launch::new(device, row, form.clone(), extents, matrix, problem.out)?;
-    let exec = Exec::Spmm(launch, Box::new(form));
-    Ok(Picked { exec, choice })
+    let extents = Extents { m, k, n, items };
+    Launch::new(device, row, form.clone(), extents, matrix, problem.out)
 }
 
 /// A variant that the plan asks for has to exist.
@@ -270,184 +235,4 @@ pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Res
         }),
         _ => Ok(()),
     }
-}
-
-fn problem<T: Scalar>(
-    indirect: &IndirectEinsum,
-    operands: &[(&str, Operand<'_, T>)],
-    out_shape: &[usize],
-    asked: (&Options, Dtype),
-) -> Result<Option<(Problem, SpmmForm)>> {
-    let (options, out) = asked;
-    let Some(form) = indirect.as_spmm() else {
-        return match indirect.as_gemm() {
-            Some(form) => dense_problem(form, operands, out_shape, asked),
-            None => Ok(None),
-        };
-    };
-    let host = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) => a.pattern(),
-        Operand::HostSparse(a) => a,
-        _ => return Ok(None),
-    };
-    let runs = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) => a.product_runs().cloned(),
-        _ => Runs::of(host)
-            .or_else(|| Some(Runs::of_batch(host)?.0))
-            .map(Into::into),
-    };
-    let Some(runs) = runs else { return Ok(None) };
-    let order = form.order;
-    let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
-        return Ok(None);
-    };
-    // A batch of patterns is one matrix with all of them along its diagonal.
-    let k = match *host.shape() {
-        [items, _, columns] => items * columns,
-        _ => host.shape()[usize::from(!order.transposed)],
-    };
-    let b_width = if order.dense_columns { k } else { n };
-    let c_width = if order.out_columns { m } else { n };
-    let (ldb, ldc) = (
-        leading(operands, &form.dense, b_width),
-        leading(operands, &form.output, c_width),
-    );
-    let (bm, bk) = block_of(&host.format());
-    let block = if order.transposed { (bk, bm) } else { (bm, bk) };
-    // Sampling a pattern takes a millisecond where rows are long.
-    let by_entries = !form.stacked
-        && refuses(WalkKind::Vector, &host.format()).is_none()
-        && asked_for(WalkKind::Vector, T::DTYPE, options);
-    let steps = match columns_of(host) {
-        Some(columns) if by_entries => sampled_steps(&runs.rows, columns),
-        _ => (0, 0),
-    };
-    let work = Work {
-        steps,
-        m,
-        k,
-        n,
-        entries: runs.total * (block.0 * block.1) as u64,
-        items,
-        index_slots: index_slots(host, block),
-        longest: u64::from(runs.longest),
-        block,
-        accumulate: form.mode == Mode::Accumulate,
-    };
-    let given = options.alignment.unwrap_or(16).max(1);
-    let problem = Problem {
-        format: Some(host.format()),
-        stacked: form.stacked,
-        order,
-        gated: form.gate.is_some(),
-        biased: form.bias.is_some(),
-        activated: form.activation != Activation::Identity,
-        work,
-        dtype: T::DTYPE,
-        out,
-        alignment: alignment_of(&[n, ldb, ldc, given]),
-        b_alignment: alignment_of(&[ldb, given]),
-    };
-    Ok(Some((problem, form)))
-}
-
-/// How many outputs there are, and the product's m and n.
-fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize; 2])> {
-    let (items, [rows, columns]) = match *out_shape {
-        [rows, columns] => (1, [rows, columns]),
-        [items, rows, columns] if form.batched => (items, [rows, columns]),
-        [items, rows, columns] if form.stacked => (1, [items * rows, columns]),
-        _ => return None,
-    };
-    let swapped = form.order.out_columns;
-    Some((
-        items,
-        if swapped {
-            [columns, rows]
-        } else {
-            [rows, columns]
-        },
-    ))
-}
-
-/// Words that say where the entries (blocks) are: one each, for N:M one for 16, for sliced ELLPACK for two.
-fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
-    let each = match host {
-        AnySparse::Bitmap(a) => return a.pattern().words().len() as u64,
-        AnySparse::Bytemap(a) => return a.pattern().words().len() as u64,
-        AnySparse::Nm(_) => 16,
-        AnySparse::SlicedEll(_) => 2,
-        _ => block.0 * block.1,
-    };
-    (host.slots() / each.max(1)) as u64
-}
-
-/// Extents of a block of A as it is stored; those of `work` are the product's.
-pub(super) fn stored_block(problem: &Problem) -> (usize, usize) {
-    let (m, k) = problem.work.block;
-    if problem.order.transposed {
-        (k, m)
-    } else {
-        (m, k)
-    }
-}
-
-/// Elements from one row of an operand to the next; `width` for operands that are not on a device.
-pub(super) fn leading<T: Scalar>(
-    operands: &[(&str, Operand<'_, T>)],
-    name: &str,
-    width: usize,
-) -> usize {
-    match operands.iter().find(|(n, _)| *n == name) {
-        Some((_, Operand::Dense(d))) => d.leading(),
-        _ => width,
-    }
-}
-
-/// A product of two dense matrices: every piece of A is there.
-fn dense_problem<T: Scalar>(
-    form: SpmmForm,
-    operands: &[(&str, Operand<'_, T>)],
-    out_shape: &[usize],
-    (options, out): (&Options, Dtype),
-) -> Result<Option<(Problem, SpmmForm)>> {
-    let &[m, n] = out_shape else {
-        return Ok(None);
-    };
-    let order = form.order;
-    let shape = find(operands, &form.sparse)?.shape();
-    let (k, a_width) = (shape[usize::from(!order.transposed)], shape[1]);
-    let b_width = if order.dense_columns { k } else { n };
-    let (lda, ldb) = (
-        leading(operands, &form.sparse, a_width),
-        leading(operands, &form.dense, b_width),
-    );
-    let work = Work {
-        steps: (0, 0),
-        m,
-        k,
-        n,
-        entries: 0,
-        items: 1,
-        index_slots: 0,
-        longest: 0,
-        block: (1, 1),
-        accumulate: form.mode == Mode::Accumulate,
-    }
-    .all_stored(T::DTYPE);
-    let given = options.alignment.unwrap_or(16).max(1);
-    let problem = Problem {
-        format: None,
-        stacked: false,
-        order,
-        gated: form.gate.is_some(),
-        biased: form.bias.is_some(),
-        activated: form.activation != Activation::Identity,
-        work,
-        dtype: T::DTYPE,
-        out,
-        alignment: alignment_of(&[n, lda, ldb, given]),
-        b_alignment: alignment_of(&[lda, ldb, given]),
-    };
-    Ok(Some((problem, form)))
 }

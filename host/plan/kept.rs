@@ -1,24 +1,25 @@
 //! Plans that keep their own copy of A's values, in a form that a faster kernel reads.
 
-use std::fmt;
-use std::sync::Arc;
+mod copy;
 
-use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};
+use std::fmt;
+
+use einsparse_formats::Format;
 
 use super::bind::{elsewhere, find, wrong};
-use super::choose::{Candidate, Choice, Problem};
+use super::choose::{Candidate, Choice};
+use super::problem::Problem;
 use super::{Options, Plan, ValuesRule};
 use crate::context::Context;
 use crate::cost::{Machine, Work};
-use crate::device::Device;
 use crate::driver::RawStream;
 use crate::einsum::Einsum;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
-use crate::launch::{Planned, RawSpmm, Scatter, SliceValues};
+use crate::launch::{Planned, RawSpmm, Scatter};
 use crate::registry::{Scalar, block_of};
-use crate::tensor::{Operand, SparseTensor, Tensor, columns_of};
-use crate::worklist::Runs;
+use crate::tensor::{Operand, SparseTensor};
+use copy::{Copy, Refill, dense, numbered, sliced, sparse};
 
 /// In which form a plan keeps A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,46 +123,6 @@ fn leading_of(k: usize, bytes: usize) -> usize {
     k.max(1).next_multiple_of(ROW_BYTES / bytes)
 }
 
-#[derive(Debug)]
-enum Copy<T> {
-    Dense(Tensor<T>),
-    Sparse(SparseTensor<T>),
-}
-
-impl<T: Scalar> Copy<T> {
-    fn operand(&self) -> Operand<'_, T> {
-        match self {
-            Copy::Dense(tensor) => tensor.into(),
-            Copy::Sparse(tensor) => tensor.into(),
-        }
-    }
-
-    /// Where its columns are, 0 for none.
-    fn columns(&self) -> u64 {
-        match self {
-            Copy::Dense(_) => 0,
-            Copy::Sparse(tensor) => tensor.device().map_or(0, |d| d.columns.address()),
-        }
-    }
-
-    fn address(&self) -> Result<u64> {
-        let address = match self {
-            Copy::Dense(tensor) => tensor.address(),
-            Copy::Sparse(tensor) => tensor.values_address(),
-        };
-        address.ok_or_else(|| elsewhere("A"))
-    }
-}
-
-/// How values come to their places in a copy.
-#[derive(Debug)]
-enum Refill {
-    /// Each by its place.
-    Places(Scatter),
-    /// Run by run, in the order of the rows.
-    Slices(SliceValues, Arc<Device>),
-}
-
 /// A's copy, how values come there, and the plan over it.
 #[derive(Debug)]
 pub(super) struct Kept<T, Out> {
@@ -187,7 +148,7 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
             Operand::Sparse(a) => a,
             other => return Err(wrong(name, "an uploaded sparse tensor", other)),
         };
-        let (Some(runs), Some(columns)) = (a.runs(), columns_of(a.pattern())) else {
+        let Some((runs, columns)) = a.row_order() else {
             return Err(wrong(name, "a matrix in row order", &Operand::Sparse(a)));
         };
         let entries = numbered(a.shape(), runs, columns)?;
@@ -253,8 +214,8 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
 
     /// Whether a tensor has the planned pattern.
     fn fits(&self, a: &SparseTensor<T>) -> bool {
-        a.runs()
-            .is_some_and(|runs| self.planned.is(runs, columns_of(a.pattern())))
+        a.row_order()
+            .is_some_and(|(runs, columns)| self.planned.is(runs, Some(columns)))
     }
 
     /// The operands of the plan over the copy; A must have the planned pattern.
@@ -305,9 +266,6 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
     }
 }
 
-/// A place that nothing is written to.
-const NOWHERE: u32 = u32::MAX;
-
 /// The operands with another one for A.
 fn swap<'o, T: Scalar>(
     operands: &[(&'o str, Operand<'o, T>)],
@@ -325,88 +283,4 @@ fn swap<'o, T: Scalar>(
         )
     };
     operands.iter().map(one).collect()
-}
-
-/// The pattern in CSR, with the number of each entry's slot, counted from 1, as its value.
-fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<Csr<i32>> {
-    let &[m, k] = shape else {
-        unreachable!("matrices in row order have two axes");
-    };
-    let most = i32::MAX as u64 - 1;
-    if columns.len() as u64 > most {
-        return Err(Error::Overflow {
-            what: "slots of a matrix that a plan keeps".into(),
-            value: columns.len() as u128,
-            limit: u128::from(most),
-        });
-    }
-    let (mut offsets, mut own, mut slots) = (vec![0], Vec::new(), Vec::new());
-    for &(start, len) in &runs.rows {
-        let row = start as usize..(start + len) as usize;
-        own.extend_from_slice(&columns[row.clone()]);
-        slots.extend(row.map(|slot| slot as i32 + 1));
-        offsets.push(own.len() as u32);
-    }
-    Ok(Csr::new(CsrPattern::new(m, k, offsets, own)?, slots)?)
-}
-
-/// A dense copy without values, and the place of each of A's slots in it.
-fn dense<T: Scalar>(
-    context: &Context,
-    entries: &Csr<i32>,
-    slots: usize,
-) -> Result<(Copy<T>, Vec<u32>)> {
-    let (m, k) = (entries.shape()[0], entries.shape()[1]);
-    let leading = leading_of(k, size_of::<T>());
-    let copy = Tensor::new(context.device(), &[m, k], leading, None)?;
-    let mut places = vec![NOWHERE; slots];
-    let (pattern, mut next) = (entries.pattern(), entries.values().iter().copied());
-    for row in 0..m {
-        let [from, to] = [row, row + 1].map(|i| pattern.offsets()[i] as usize);
-        for &column in &pattern.columns()[from..to] {
-            let slot = next.next().unwrap_or(0) as usize - 1;
-            places[slot] = (row * leading + column as usize) as u32;
-        }
-    }
-    Ok((Copy::Dense(copy), places))
-}
-
-/// The same in slices, which need no place for each value: those of a row stay in order.
-fn sliced<T: Scalar>(
-    context: &Context,
-    device: &Arc<Device>,
-    entries: &AnySparse<i32>,
-) -> Result<(Copy<T>, Refill)> {
-    let converted = entries.convert(Format::SlicedEll)?;
-    let AnySparse::SlicedEll(matrix) = &converted else {
-        unreachable!("converted to slices");
-    };
-    let values = SliceValues::new(device, size_of::<T>(), matrix.pattern(), matrix.values())?;
-    let copy = context.upload(converted.map_values(|_| T::ZERO))?;
-    Ok((
-        Copy::Sparse(copy),
-        Refill::Slices(values, Arc::clone(device)),
-    ))
-}
-
-/// The same in another sparse format.
-fn sparse<T: Scalar>(
-    context: &Context,
-    entries: &AnySparse<i32>,
-    format: Format,
-    slots: usize,
-) -> Result<(Copy<T>, Vec<u32>)> {
-    let converted = entries.convert(format)?;
-    let mut places = vec![NOWHERE; slots];
-    for (place, &slot) in converted.values().iter().enumerate() {
-        if slot > 0 {
-            places[slot as usize - 1] = u32::try_from(place).map_err(|_| Error::Overflow {
-                what: "slots of the form that a plan keeps".into(),
-                value: converted.slots() as u128,
-                limit: u128::from(u32::MAX),
-            })?;
-        }
-    }
-    let copy = context.upload(converted.map_values(|_| T::ZERO))?;
-    Ok((Copy::Sparse(copy), places))
 }

@@ -3,7 +3,7 @@
 use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::choose::{Problem, stored_block};
+use super::problem::{Problem, stored_block};
 use super::{Options, Precision, ZerosRule};
 use crate::cost::Machine;
 use crate::indirect::Orientation;
@@ -23,7 +23,7 @@ pub(super) fn refusal(
         .or_else(|| wrong_output(row, problem))
         .or_else(|| wrong_order(row, problem))
         .or_else(|| wrong_blocks(row, problem))
-        .or_else(|| too_deep(row, problem))
+        .or_else(|| too_large(row, problem))
         .or_else(|| unaligned(row, problem))
 }
 
@@ -83,7 +83,12 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     if row.walk == WalkKind::Vector && none {
         return Some("counts 65,536 values in eight rows, which have more".into());
     }
-    let turned = [WalkKind::Block, WalkKind::Permuted, WalkKind::Csr].contains(&row.walk);
+    let turned = match row.walk {
+        WalkKind::Block | WalkKind::Permuted => true,
+        // Plans bring the pattern and the values in order for it.
+        WalkKind::Csr => row.operation == Operation::Product,
+        _ => false,
+    };
     if problem.order.transposed && !turned {
         return Some("walks rows of A, and the product takes its transpose".into());
     }
@@ -145,9 +150,15 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
     ))
 }
 
-fn too_deep(row: &Row, problem: &Problem) -> Option<String> {
+/// More rows of A or B than the kernel has room for.
+fn too_large(row: &Row, problem: &Problem) -> Option<String> {
     let (k, most) = (problem.work.k, row.depth);
-    (k > most as usize).then(|| format!("holds {most} rows of B at once, there are {k}"))
+    if k > most as usize {
+        return Some(format!("holds {most} rows of B at once, there are {k}"));
+    }
+    let down = problem.work.m.div_ceil(row.block.0 as usize);
+    let over = row.walk == WalkKind::Direct && down > MAX_GRID_Y;
+    over.then(|| format!("{down} rows of tiles are over the grid's {MAX_GRID_Y}"))
 }
 
 fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
@@ -166,4 +177,44 @@ fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
     let vector = row.vector;
     (!alignment.is_multiple_of(vector as usize))
         .then(|| format!("moves {vector} elements at once, {what} are aligned to {alignment}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Work;
+    use einsparse_formats::Format;
+
+    /// A dense A with more rows than a grid of the family `dense` is high goes to another family.
+    #[test]
+    fn tall_products_have_a_kernel() {
+        let work = Work {
+            m: (MAX_GRID_Y + 1) * 256,
+            k: 16,
+            n: 64,
+            entries: 0,
+            index_slots: 0,
+            longest: 0,
+            steps: (0, 0),
+            block: (1, 1),
+            items: 1,
+            accumulate: false,
+        };
+        let dense = Problem {
+            format: None,
+            ..Problem::contiguous(Format::Csr, work.all_stored(Dtype::F16), Dtype::F16)
+        };
+        let choice = dense.candidates(&Machine::H200, &Options::default());
+        let direct = |name: &str| name.starts_with("dense");
+        assert!(!choice.candidates.is_empty(), "{choice}");
+        assert!(
+            choice.candidates.iter().all(|c| !direct(c.name)),
+            "{choice}"
+        );
+        let mut refused = choice.refused.iter().filter(|r| direct(&r.name));
+        assert!(
+            refused.any(|r| r.reason.contains("rows of tiles")),
+            "{choice}"
+        );
+    }
 }

@@ -9,8 +9,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use einsparse_formats::Format;
-
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use super::choose::known_variant;
 use super::into::{sums_fit, whole_factor};
@@ -94,20 +92,11 @@ struct Pattern<'a> {
 }
 
 fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
-    match (s.runs(), crate::tensor::columns_of(s.pattern())) {
-        (Some(runs), Some(columns))
-            if !matches!(
-                s.format(),
-                Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
-            ) =>
-        {
-            Ok(Pattern { runs, columns })
-        }
-        _ => Err(Error::Operand {
-            name: name.into(),
-            reason: format!("is {}, and a sparse output is in row order", s.format()),
-        }),
-    }
+    let (runs, columns) = s.row_order().ok_or_else(|| Error::Operand {
+        name: name.into(),
+        reason: format!("is {}, and a sparse output is in row order", s.format()),
+    })?;
+    Ok(Pattern { runs, columns })
 }
 
 /// Shapes of the operands and of the output, which is none of them.
@@ -146,12 +135,12 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             indirect: indirect.to_string(),
             tried,
         };
-        let Some(form) = SampledForm::of(&einsum, mask) else {
-            return Err(refuse(vec![Refusal {
+        let form = SampledForm::of(&einsum, mask).ok_or_else(|| {
+            refuse(vec![Refusal {
                 name: "sampled".into(),
                 reason: "a sparse output is S[m,n] (=|+=) P[m,n] * X[m,k] * Y[n,k]".into(),
-            }]));
-        };
+            }])
+        })?;
         let own = pattern(&form.output, out)?;
         let k_axis = usize::from(!form.x.columns);
         let extents = SampledExtents {
@@ -174,10 +163,8 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             (out.format(), Out::DTYPE, options),
         )
         .candidates(&context.machine(), options);
-        let Some(exec) = Exec::new(context, &choice, extents, (form.mode, Out::DTYPE), places)?
-        else {
-            return Err(refuse(choice.refused));
-        };
+        let exec = Exec::new(context, &choice, extents, (form.mode, Out::DTYPE), places)?
+            .ok_or_else(|| refuse(choice.refused.clone()))?;
         Ok(SampledPlan {
             context: context.clone(),
             einsum,

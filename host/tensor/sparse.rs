@@ -229,6 +229,16 @@ impl<T: Scalar> SparseTensor<T> {
         self.runs.as_ref()
     }
 
+    /// Runs and columns of a matrix whose entries or blocks lie one by one in row order; `None` for places in another code.
+    pub(crate) fn row_order(&self) -> Option<(&Arc<Runs>, &[u32])> {
+        let coded = matches!(
+            self.format(),
+            Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
+        );
+        let runs = self.runs.as_ref().filter(|_| !coded)?;
+        Some((runs, columns_of(&self.host)?))
+    }
+
     /// The runs that products walk: of a matrix, or of a batch of matrices as one.
     pub(crate) fn product_runs(&self) -> Option<&Arc<Runs>> {
         self.runs.as_ref().or(self.batch.as_ref())

@@ -37,7 +37,7 @@ pub struct Row {
     pub order: u32,
     /// Which step of an operation of several kernels, `STEP_*` of [`crate::abi`].
     pub step: u32,
-    /// Rows of B at the most.
+    /// Rows of B at the most, `u32::MAX` without a limit.
     pub depth: u32,
     /// The least architecture whose module holds the kernel.
     pub arch: &'static str,
@@ -50,6 +50,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether the kernel holds all of B at once.
+    pub fn holds_b(&self) -> bool {
+        self.depth != u32::MAX
+    }
+
     /// Whether the kernel multiplies by A's transpose. Blocks of one column lie column by column as they are.
     pub fn transposes(&self) -> bool {
         self.order & crate::abi::A_COLUMNS != 0 && self.block.1 > 1

@@ -254,6 +254,10 @@ fn what_does_not_fit_is_refused() {
     let cpu = Context::cpu();
     let mask = cpu.upload(csr::<f32>(spread(&[1, 2], 3))).unwrap();
     let other = cpu.upload(csr::<f32>(spread(&[1, 2], 4))).unwrap();
+    let [bits, bytes] = ["bitmap", "bytemap"].map(|format| {
+        let mask = mask.to_host().unwrap().convert(format.parse().unwrap());
+        cpu.upload(mask.unwrap()).unwrap()
+    });
     let refused = |masks: &[&SparseTensor<f32>], options: AttentionOptions| {
         let error = SparseAttention::new(&cpu, masks, &options).unwrap_err();
         error.to_string()
@@ -276,6 +280,17 @@ fn what_does_not_fit_is_refused() {
             "are 3, which do not divide 4 heads",
         ),
         (&[&mask], with(|o| o.key_heads = Some(0)), "are 0"),
+        (
+            &[&mask],
+            with(|o| (o.heads, o.key_heads) = (0, Some(2))),
+            "are 2, which do not divide 0 heads",
+        ),
+        (&[&bits], with(|_| {}), "is bitmap; a mask is in row order"),
+        (
+            &[&bytes],
+            with(|_| {}),
+            "is bytemap; a mask is in row order",
+        ),
         (
             &[&mask],
             with(|o| o.lengths = Some(vec![1; 3])),

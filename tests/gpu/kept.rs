@@ -1,7 +1,7 @@
 //! Plans that keep A in another form: right for every format of single entries, new values only when asked for.
 
 use crate::support::{Rng, gpu};
-use einsparse::formats::{AnySparse, Csr, Dense, Format, bf16, f16, generate};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Error, KeptForm, Operand, Options, RawSpmm, SparseTensor, ValuesRule};
 
@@ -260,4 +260,37 @@ fn kept_forms_are_for_those_who_ask() {
         names
     };
     assert_eq!(names(&each_run), names(&kept));
+}
+
+/// A dense corner of a thin matrix: too much for a stage of bytes, which only the pattern shows.
+#[test]
+fn what_no_stage_holds_gives_way_to_the_next() {
+    let Some(gpu) = gpu() else { return };
+    let (m, k, n) = (256, 2048, 16);
+    let mut offsets = vec![0];
+    offsets.extend((1..=m as u32).map(|row| row.min(128) * 128));
+    let columns = (0..128).flat_map(|_| 0..128).collect();
+    let pattern = CsrPattern::new(m, k, offsets, columns).unwrap();
+    let a = AnySparse::from(Csr::new(pattern, vec![f16::ONE; 128 * 128]).unwrap());
+    let b = Dense::from_fn([k, n], |at| f16::from_f32(((at[0] + at[1]) % 3) as f32)).unwrap();
+    let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
+    let (da, db, dbias) = (
+        gpu.upload(a.clone()).unwrap(),
+        gpu.upload_dense(&b).unwrap(),
+        gpu.upload_dense(&bias).unwrap(),
+    );
+    let operands = [
+        ("A", Operand::from(&da)),
+        ("B", (&db).into()),
+        ("bias", (&dbias).into()),
+    ];
+    let forced = by_tiles("bytemap_f16_128x16");
+    let error = gpu.plan(TEXT, &operands, &forced).unwrap_err().to_string();
+    assert!(error.contains("shared memory has no room"), "{error}");
+    let free = Options {
+        variant: None,
+        ..forced
+    };
+    let plan = gpu.plan(TEXT, &operands, &free).unwrap();
+    assert_eq!(run(&gpu, &plan, &operands), product(&a, &b, &bias));
 }

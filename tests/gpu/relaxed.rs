@@ -58,3 +58,25 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
         }
     }
 }
+
+/// Nothing brings the transpose in order for them.
+#[test]
+fn relaxed_rows_refuse_the_transpose() {
+    let cpu = Context::cpu();
+    let problem = Problem::<f32>::integers(spread(&[1, 2], 3), 4, N);
+    let a = cpu.upload(problem.sparse("csr")).unwrap();
+    let b = cpu.zeros::<f32>(&[2, N]).unwrap();
+    let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let options = Options {
+        determinism: Determinism::Relaxed,
+        variant: Some("relaxed_csr_f32_n32".into()),
+        ..Options::default()
+    };
+    let plan = cpu.plan("C[k,n] += A[m,k] * B[m,n]", &operands, &options);
+    let choice = plan.unwrap().choice().clone();
+    assert!(choice.candidates.is_empty(), "{choice}");
+    assert!(
+        choice.to_string().contains("takes its transpose"),
+        "{choice}"
+    );
+}

@@ -122,20 +122,21 @@ fn what_is_wrong_is_named() {
     // is row 0, column 64).
     let first = p.words()[16];
     let twice = first & !0xff00 | (first & 0xff) << 8;
-    assert_eq!(new(&|w, _| w[16] = twice), invalid("words", 16, twice, 0));
+    let refused = |found: Result<(), FormatError>, position: usize, word: u32| {
+        let (text, wanted) = (
+            found.unwrap_err().to_string(),
+            format!("words[{position}] = {word:#010x},"),
+        );
+        assert!(text.contains(&wanted), "{text}");
+    };
+    refused(new(&|w, _| w[16] = twice), 16, twice);
     let outside = first & !0xff | 128;
-    assert_eq!(
-        new(&|w, _| w[16] = outside),
-        invalid("words", 16, outside, 0)
-    );
+    refused(new(&|w, _| w[16] = outside), 16, outside);
     // The same place in another of the bank's chunks: bank 0 has its second one behind the first ones of all banks.
     let banks = p.words()[..8].iter().flat_map(|w| w.to_le_bytes());
     let second = 16 + banks.filter(|&count| count > 0).count();
     let again = p.words()[second] & !0xff | first & 0xff;
-    assert_eq!(
-        new(&|w, _| w[second] = again),
-        invalid("words", second, again, 0)
-    );
+    refused(new(&|w, _| w[second] = again), second, again);
     let error = BytemapPattern::new(1 << 31, 1 << 20, vec![], vec![]).unwrap_err();
     assert!(matches!(error, FormatError::Overflow { what: "words", .. }));
 }

@@ -47,6 +47,18 @@ struct Between {
     second: DeviceMemory,
 }
 
+impl Between {
+    fn out(&self, count: usize) -> SortOut {
+        SortOut {
+            keys: self.keys.address(),
+            first: self.first.address(),
+            second: self.second.address(),
+            pairs: false,
+            capacity: count,
+        }
+    }
+}
+
 /// A sort of `count` keys below 2^`bits`, with workspace.
 #[derive(Debug)]
 pub(crate) struct Sort {
@@ -92,7 +104,8 @@ impl Sort {
         self.between.iter().map(arrays).sum::<usize>() + self.counts.bytes() + self.totals.bytes()
     }
 
-    /// Queues the sort of what `params` says the keys are, and `params.second` beside them.
+    /// Queues the sort of what `params` says the keys are, and `params.second` beside them; `alone`: no step ahead wrote
+    /// them.
     ///
     /// # Safety
     /// The addresses are valid for as many words as the sort has keys, and as `out` says, until the work is done.
@@ -116,28 +129,20 @@ impl Sort {
             if self.carries {
                 flags |= SORT_SECOND;
             }
-            let (keys, first, second, capacity) = if last {
-                (out.keys, out.first, out.second, out.capacity)
-            } else {
-                let to = &self.between[pass % 2];
-                let all = self.count;
-                (
-                    to.keys.address(),
-                    to.first.address(),
-                    to.second.address(),
-                    all,
-                )
+            let to = match last {
+                true => out,
+                false => self.between[pass % 2].out(self.count),
             };
-            flags |= if keys != 0 { SORT_KEYS } else { 0 };
-            flags |= if last && out.pairs { SORT_PAIRS } else { 0 };
+            flags |= if to.keys != 0 { SORT_KEYS } else { 0 };
+            flags |= if to.pairs { SORT_PAIRS } else { 0 };
             let params = EntriesParams {
-                out_keys: keys,
-                out_first: first,
-                out_second: second,
+                out_keys: to.keys,
+                out_first: to.first,
+                out_second: to.second,
                 counts: self.counts.address(),
                 totals: self.totals.address(),
                 count: small("keys", self.count)?,
-                capacity: small("places", capacity)?,
+                capacity: small("places", to.capacity)?,
                 tiles: blocks as u32,
                 shift,
                 bits,
@@ -153,9 +158,9 @@ impl Sort {
                 steps.launch(STEP_SORT_MOVE, (false, false), blocks, stream, &params)?;
             }
             source = EntriesParams {
-                keys,
-                first,
-                second,
+                keys: to.keys,
+                first: to.first,
+                second: to.second,
                 flags: 0,
                 ..params
             };

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use einsparse_formats::Format;
 use einsparse_kernels::table::Row;
 
 use super::{AttentionOptions, refused};
@@ -10,7 +9,7 @@ use crate::context::Context;
 use crate::error::{Error, Refusal, Result};
 use crate::launch::AttentionExtents;
 use crate::registry::{Operation, Scalar, block_of, kernels};
-use crate::tensor::{SparseTensor, columns_of};
+use crate::tensor::SparseTensor;
 use crate::worklist::Runs;
 
 /// A mask as it was given, and what of it is hidden.
@@ -26,12 +25,7 @@ pub(super) struct OwnMask {
 /// All masks lie in this context.
 pub(super) fn check_places<T: Scalar>(context: &Context, masks: &[&SparseTensor<T>]) -> Result<()> {
     for mask in masks {
-        let here = match (context.device(), mask.device()) {
-            (None, None) => true,
-            (Some(device), Some(arrays)) => arrays.device.is_same(device),
-            _ => false,
-        };
-        if !here {
+        if !context.holds(mask.device().map(|arrays| &arrays.device)) {
             return Err(refused("mask", "lies in another context".into()));
         }
     }
@@ -51,7 +45,7 @@ pub(super) fn extents<T: Scalar>(
         );
         return Err(refused("masks", reason));
     }
-    if heads > 0 && (key_heads == 0 || !heads.is_multiple_of(key_heads)) {
+    if heads != key_heads && (heads == 0 || key_heads == 0 || !heads.is_multiple_of(key_heads)) {
         let reason =
             format!("are {key_heads}, which do not divide {heads} heads into equal groups");
         return Err(refused("key_heads", reason));
@@ -95,11 +89,7 @@ pub(super) fn hidden<T: Scalar>(
     }
     let mut given = Vec::new();
     for mask in masks {
-        let (Some(runs), Some(columns), false) = (
-            mask.runs(),
-            columns_of(mask.pattern()),
-            matches!(mask.format(), Format::Nm { .. }),
-        ) else {
+        let Some((runs, columns)) = mask.row_order() else {
             let reason = format!("is {}; a mask is in row order", mask.format());
             return Err(refused("mask", reason));
         };

@@ -10,7 +10,7 @@ use crate::error::Refusal;
 use crate::indirect::SampledForm;
 use crate::launch::{Places, SampledExtents};
 use crate::panes::chunks;
-use crate::plan::choose::{alignment_of, leading};
+use crate::plan::problem::{alignment_of, leading};
 use crate::plan::{Candidate, Choice, Options, Precision};
 use crate::registry::{Dtype, Scalar, block_of, refuses, writes};
 use crate::tensor::Operand;

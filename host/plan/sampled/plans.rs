@@ -15,7 +15,7 @@ impl Context {
     /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
     ///
     /// # Errors
-    /// What parsing and checking find; [`Error::NoKernel`] for another form, and on a GPU for a format, type or order of
+    /// What parsing and checking find; [`Error::NoKernel`](crate::Error::NoKernel) for another form, and on a GPU for a format, type or order of
     /// axes that no kernel of the table takes.
     pub fn plan_sampled<T: Scalar>(
         &self,
@@ -30,7 +30,7 @@ impl Context {
     /// round f32 to TF32; the other options change nothing here.
     ///
     /// # Errors
-    /// As [`Context::plan_sampled`]; [`Error::NoKernel`] where the variant does not exist or does not take the operands.
+    /// As [`Context::plan_sampled`]; [`Error::NoKernel`](crate::Error::NoKernel) where the variant does not exist or does not take the operands.
     pub fn plan_sampled_with<T: Scalar>(
         &self,
         text: &str,
@@ -64,7 +64,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`Context::plan_sampled_with`], and [`Error::Overflow`] for more terms of `i8` than `i32` may hold the sum of: 131071.
+    /// As [`Context::plan_sampled_with`], and [`Error::Overflow`](crate::Error::Overflow) for more terms of `i8` than `i32` may hold the sum of: 131071.
     pub fn plan_sampled_into<T: Scalar, Out: Scalar>(
         &self,
         text: &str,

@@ -1,0 +1,99 @@
+//! Where the operands of one product lie, and how large they are.
+
+use crate::indirect::Orientation;
+use crate::registry::Dtype;
+
+/// Device addresses of one run. Leading dimensions in elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawSpmm {
+    /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
+    /// end. For N:M the words of positions, of which the plan keeps its own copy.
+    pub columns: u64,
+    /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
+    pub values: u64,
+    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so. Those of a batch follow each other, `ldb` times their
+    /// rows apart; C and the gate likewise.
+    pub b: u64,
+    /// Elements from one row of B to the next.
+    pub ldb: usize,
+    /// C, row-major: `[m, n]`, or `[n, m]` where the plan has it so.
+    pub c: u64,
+    /// Elements from one row of C to the next.
+    pub ldc: usize,
+    /// Bias, one element for each row or column; 0 without.
+    pub bias: u64,
+    /// Gate of `relu_grad`, of C's shape; 0 without.
+    pub gate: u64,
+    /// Elements from one row of the gate to the next.
+    pub ldg: usize,
+    /// Elements from the values of A of one of a batch to those of the next; 0 where all have the same. Families of single
+    /// entries alone.
+    pub value_stride: usize,
+    /// Factor of the product: of all scalar factors of the expression, literals included.
+    pub alpha: f64,
+}
+
+impl Default for RawSpmm {
+    /// No addresses, factor 1.
+    fn default() -> Self {
+        RawSpmm {
+            columns: 0,
+            values: 0,
+            b: 0,
+            ldb: 0,
+            c: 0,
+            ldc: 0,
+            bias: 0,
+            gate: 0,
+            ldg: 0,
+            value_stride: 0,
+            alpha: 1.0,
+        }
+    }
+}
+
+impl RawSpmm {
+    /// Bytes of B, C and the gate from one of a batch to the next, for the types of B and of C.
+    pub(super) fn strides(
+        &self,
+        order: Orientation,
+        extents: Extents,
+        types: [Dtype; 2],
+    ) -> [u64; 3] {
+        let Extents { m, k, n, .. } = extents;
+        let b = if order.dense_columns { n } else { k };
+        let c = if order.out_columns { n } else { m };
+        let bytes = |rows: usize, leading: usize, dtype: Dtype| {
+            (rows as u64)
+                .saturating_mul(leading as u64)
+                .saturating_mul(dtype.bytes() as u64)
+        };
+        let [own, out] = types;
+        [
+            bytes(b, self.ldb, own),
+            bytes(c, self.ldc, out),
+            bytes(c, self.ldg, out),
+        ]
+    }
+
+    /// The addresses of one of the batch.
+    pub(super) fn item(&self, strides: [u64; 3], item: usize) -> RawSpmm {
+        let [b, c, gate] = strides.map(|stride| stride.wrapping_mul(item as u64));
+        RawSpmm {
+            b: self.b.wrapping_add(b),
+            c: self.c.wrapping_add(c),
+            gate: self.gate.wrapping_add(gate),
+            ..*self
+        }
+    }
+}
+
+/// Extents of an SpMM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub m: usize,
+    pub k: usize,
+    pub n: usize,
+    /// How many products one A is for.
+    pub items: usize,
+}
