@@ -1,6 +1,6 @@
 //! What the family `spmm` will cost: fitted to 80 cases of DLMC and of graphs with all rows of the table (benches/NOTES.md).
 
-use einsparse_kernels::abi::{BUNDLED_THREADS, WalkKind};
+use einsparse_kernels::abi::{BUNDLED_THREADS, Dtype, WalkKind};
 use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine, Work, row_limit};
@@ -30,6 +30,12 @@ const NARROW: f64 = 0.29;
 const SHARED: f64 = 0.14;
 /// Density x rows of a multiprocessor at which they do.
 const SHARING: f64 = 0.042;
+/// What entries cost beside their rows of B where those are found in L1, for a segment of 32 lanes against one of none: long
+/// products, from so many microseconds on.
+const ENTRY_LANES: f64 = 0.1;
+const LONG_US: f64 = 30.0;
+/// Elements of 16 bits, whose conversions the issue slots above do not hold in full: 20 % and 1 us.
+const HALVES: (f64, f64) = (1.2, 1.0);
 /// A row in a bundle beside its entries, in entries.
 const ROW_ENTRIES: u64 = 6;
 
@@ -56,12 +62,27 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     let gather_us = bytes_us.hypot(lines_us);
     let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;
     let fourth = [hbm_us, gather_us, compute_us, latency_us].map(|t| t.powi(4));
+    let mut us = LAUNCH_US + fourth.iter().sum::<f64>().sqrt().sqrt();
+    if us > LONG_US {
+        us *= 1.0 + ENTRY_LANES * lanes / 32.0;
+    }
     Cost {
-        us: LAUNCH_US + fourth.iter().sum::<f64>().sqrt().sqrt(),
+        us: halves_us(us, row.dtype),
         hbm_us,
         gather_us,
         compute_us,
         latency_us,
+    }
+}
+
+/// What elements of 16 bits take beside the rest. Fitted with the other families to the record of variants (benches/NOTES.md, "The
+/// plan's choice").
+pub(super) fn halves_us(us: f64, dtype: Dtype) -> f64 {
+    let (factor, more) = HALVES;
+    if dtype.bytes() == 2 {
+        us * factor + more
+    } else {
+        us
     }
 }
 

@@ -54,8 +54,15 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
         + work.entries as f64 * (2.0 + element) * tiles as f64;
     let gather_us = bytes / machine.l2 * 1e6;
     let parts = [gather_us, turns as f64 * block_us, RESIDENT_US];
-    sum(work, machine, row.dtype, parts)
+    let cost = sum(work, machine, row.dtype, parts);
+    Cost {
+        us: RESIDENT_SHARE * cost.us,
+        ..cost
+    }
 }
+
+/// What is found of that, on the record of variants.
+const RESIDENT_SHARE: f64 = 0.75;
 
 /// Slots of slices over entries, where rows are of different lengths.
 const PADDED: f64 = 1.2;

@@ -35,5 +35,9 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let mean_us = WINDOW_US + (steps / windows.max(1.0) / parts + uneven) * step_us;
     let longest_us = WINDOW_US + (longest / parts).ceil() * step_us;
     let latency_us = longest_us.max(waves * mean_us);
-    sum(work, machine, row.dtype, [gather_us, 0.0, latency_us])
+    let cost = sum(work, machine, row.dtype, [gather_us, 0.0, latency_us]);
+    Cost {
+        us: super::gather::halves_us(cost.us, row.dtype),
+        ..cost
+    }
 }
