@@ -85,7 +85,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             mut next,
             mut later,
         } = ahead;
-        let mut acc = [[0.0f32; 8]; PIECES];
+        let mut acc = [[0.0f32; 4]; PIECES];
         let mut chunk = piece.first;
         while chunk < piece.end {
             let now = next;
