@@ -20,9 +20,6 @@ pub trait Body: Tile {
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64);
 }
 
-/// Named barrier of all threads.
-const ALL_READY: u32 = 2;
-
 /// No stage is waiting to be freed.
 const NONE: u32 = u32::MAX;
 
@@ -150,8 +147,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         if CUT > 1 && !Self::OVER_STAGES {
             cluster::arrive();
         }
-        // Both sides come here by code of their own, so not the barrier that the thread block reaches as one.
-        barrier::sync_named(ALL_READY, Self::THREADS);
+        gpu::sync_threads();
     }
 
     /// A warpgroup's 64 rows, summed over this thread block's part of k.
