@@ -17,7 +17,8 @@ macro_rules! unroll {
         unroll!(@ $i $n, $body, 0 1 2 3 4 5 6 7)
     }};
     (@ $i:ident $n:expr, $body:block, $($k:literal)*) => {{
-        $({
+        // What the last copy passes on is read by nobody.
+        $(#[allow(unused_assignments)] {
             let $i: usize = $k;
             if $i < $n $body
         })*

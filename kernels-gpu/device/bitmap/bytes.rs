@@ -147,7 +147,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         let counts = piece.height * BYTE_COUNTS as u32;
         let mut offsets = [0; 8];
         unroll!(j < GROUPS, {
-            offsets[j] = (own[j] - own[0]) * unit | chunks << 16
+            offsets[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
         });
         let [a, b, c, d, ..] = offsets;
         copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);

@@ -2,7 +2,6 @@
 
 use super::DenseTile;
 use super::out::{Own, Place, TURNED_BETWEEN};
-use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::Output;
 use crate::device::gpu;

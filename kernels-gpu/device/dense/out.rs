@@ -141,7 +141,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 let atom = c * 8 + j;
-                if atom % run == 0 {
+                if atom.is_multiple_of(run) {
                     let index = warp * Self::ATOMS as u32 + atom as u32;
                     let (rank, within) = (index / Self::SHARE as u32, index % Self::SHARE as u32);
                     let at = Self::sums() + (slot + within) * Self::ATOM as u32 + lane * 16;

@@ -112,9 +112,9 @@ fn scan_max(value: u32) -> u32 {
 #[inline(always)]
 fn element<E: Elem>(raw: &Raw, i: usize) -> Raw {
     match E::BYTES {
-        8 => [raw[i * 2 & 3], raw[(i * 2 + 1) & 3], 0, 0],
+        8 => [raw[(i * 2) & 3], raw[(i * 2 + 1) & 3], 0, 0],
         4 => [raw[i & 3], 0, 0, 0],
-        _ => [raw[i / 2 & 3] >> (i as u32 % 2 * 16) & 0xffff, 0, 0, 0],
+        _ => [(raw[(i / 2) & 3] >> (i as u32 % 2 * 16)) & 0xffff, 0, 0, 0],
     }
 }
 
