@@ -4,12 +4,13 @@
 //! call: workspace and output allocated, the pattern brought to the host.
 
 use crate::Arguments;
+use crate::calibrate::copy;
 use crate::case::{Operands, Values};
 use crate::device::{Buffer, Gpu, Result};
 use crate::ours::{by_dtype, text};
 use crate::problems::{CSR_TO_BLOCKS, DENSE_TO_BLOCKS, Dtype, Problem, Workload};
 use crate::record::{Recorder, Row};
-use crate::sweep::{Tally, copy};
+use crate::sweep::Tally;
 use crate::timing::{Effort, Times, measure, median};
 use einsparse::driver::RawStream;
 use einsparse::formats::{BlockGroupCoo, Csr, Format, bf16, convert, f16};

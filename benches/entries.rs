@@ -3,10 +3,10 @@
 //!
 //! Conversions are queued on buffers that are there, all steps, without the host.
 
+use crate::calibrate::copy;
 use crate::device::{Buffer, Gpu, Result};
 use crate::problems::SEED;
 use crate::record::{Recorder, Row};
-use crate::sweep::copy;
 use crate::timing::{Effort, measure};
 use einsparse::driver::RawStream;
 use einsparse::entries::{Order, RawTranspose};

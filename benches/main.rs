@@ -5,6 +5,7 @@
 
 mod attention;
 mod attention_gradient;
+mod calibrate;
 mod case;
 mod check;
 mod conversions;
@@ -12,6 +13,7 @@ mod decode;
 mod dense;
 mod determinism;
 mod device;
+mod dtype;
 mod entries;
 mod epilogue;
 mod host_ops;

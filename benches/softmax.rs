@@ -4,12 +4,13 @@
 //! half as much again.
 
 use crate::Arguments;
+use crate::calibrate::copy;
 use crate::case::{Operands, Values};
 use crate::device::{Buffer, Gpu, Result};
 use crate::ours::{by_dtype, text};
 use crate::problems::{Dtype, Problem, SEED, Source, Workload};
 use crate::record::{Recorder, Row};
-use crate::sweep::{Tally, copy};
+use crate::sweep::Tally;
 use crate::timing::{Times, measure};
 use einsparse::driver::RawStream;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError, bf16, f16};

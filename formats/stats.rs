@@ -190,20 +190,13 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         }
         Format::GroupCoo { axis, group } => {
             check_axis(csr.shape(), axis)?;
-            let stats = if axis == 0 {
-                RowStats::of_rows(csr)
-            } else {
-                column_stats(csr)
+            let stats = match axis {
+                0 => RowStats::of_rows(csr),
+                _ => column_stats(csr),
             };
             let (group, groups, slots) = grouped(&stats, group)?;
-            (
-                Format::GroupCoo {
-                    axis,
-                    group: Some(group),
-                },
-                groups + slots,
-                slots,
-            )
+            let group = Some(group);
+            (Format::GroupCoo { axis, group }, groups + slots, slots)
         }
         Format::Bsr { block } | Format::BlockCoo { block } => {
             let stats = RowStats::of_block_rows(csr, block)?;
@@ -214,34 +207,14 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
             };
             (format, index, blocks * area(block))
         }
-        Format::Bitmap => {
-            let (tiles, units) = bitmap_units(csr)?;
-            let index = tiles * (bitmap::WORDS as u128 + 1) + 1;
-            (format, index, units * bitmap::ALIGN as u128)
-        }
-        Format::Bytemap => {
-            let (tiles, units) = bytemap_units(csr)?;
-            let chunks = units * bytemap::UNIT as u128;
-            let index = tiles * (bytemap::COUNT_WORDS as u128 + 1) + 1 + chunks;
-            (format, index, chunks * bytemap::CHUNK as u128)
-        }
-        Format::Nm { n, m } => {
-            let words = words(csr, n, m)?;
-            let word_slots = nm::WORD / nm::GROUP * nm::KEPT;
-            (format, words, words * word_slots as u128)
-        }
-        Format::SlicedEll => {
-            let (slices, chunks) = sliced_chunks(csr);
-            let slots = chunks * CHUNK_SLOTS as u128;
-            let rows = (slices * SLICE + slices + 1) as u128;
-            (format, rows + 2 * chunks + slots / 2, slots)
+        Format::Bitmap | Format::Bytemap | Format::Nm { .. } | Format::SlicedEll => {
+            let (index, values) = packed_slots(csr, format)?;
+            (format, index, values)
         }
         Format::BlockGroupCoo { block, group } => {
             let (group, groups, slots) = grouped(&RowStats::of_block_rows(csr, block)?, group)?;
-            let format = Format::BlockGroupCoo {
-                block,
-                group: Some(group),
-            };
+            let group = Some(group);
+            let format = Format::BlockGroupCoo { block, group };
             (format, groups + slots, slots * area(block))
         }
     };
@@ -250,6 +223,34 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
         index,
         values,
         padding: values - nnz,
+    })
+}
+
+/// Slots of indices and of values where places are packed into bits, bytes or half words.
+fn packed_slots(csr: &CsrPattern, format: Format) -> Result<(u128, u128), FormatError> {
+    Ok(match format {
+        Format::Bitmap => {
+            let (tiles, units) = bitmap_units(csr)?;
+            let index = tiles * (bitmap::WORDS as u128 + 1) + 1;
+            (index, units * bitmap::ALIGN as u128)
+        }
+        Format::Bytemap => {
+            let (tiles, units) = bytemap_units(csr)?;
+            let chunks = units * bytemap::UNIT as u128;
+            let index = tiles * (bytemap::COUNT_WORDS as u128 + 1) + 1 + chunks;
+            (index, chunks * bytemap::CHUNK as u128)
+        }
+        Format::Nm { n, m } => {
+            let words = words(csr, n, m)?;
+            let word_slots = nm::WORD / nm::GROUP * nm::KEPT;
+            (words, words * word_slots as u128)
+        }
+        _ => {
+            let (slices, chunks) = sliced_chunks(csr);
+            let slots = chunks * CHUNK_SLOTS as u128;
+            let rows = (slices * SLICE + slices + 1) as u128;
+            (rows + 2 * chunks + slots / 2, slots)
+        }
     })
 }
 

@@ -124,6 +124,11 @@ impl Modules {
         self.arch
     }
 
+    /// Whether this build holds the family for the architecture that runs here.
+    pub fn holds(&self, family: &str) -> bool {
+        embedded(MODULES, family, self.arch).is_ok()
+    }
+
     /// The context the modules load into.
     pub fn context(&self) -> &Arc<PrimaryContext> {
         &self.context

@@ -247,8 +247,9 @@ fn list_of(
     (limit, weight): (u32, Option<u32>),
 ) -> Result<List> {
     let rows = runs.rows.len();
-    if let (Some(spans), Ok(lists)) = (spans.filter(|_| rows >= DEVICE_ROWS), Lists::new(device)) {
-        return lists.make(spans, rows, limit, weight.unwrap_or(0));
+    let here = rows >= DEVICE_ROWS && device.modules().holds(Lists::FAMILY);
+    if let Some(spans) = spans.filter(|_| here) {
+        return Lists::new(device)?.make(spans, rows, limit, weight.unwrap_or(0));
     }
     let list = match weight {
         Some(weight) => WorkList::bundled(runs, limit, weight),

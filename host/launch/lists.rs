@@ -32,6 +32,9 @@ pub(super) struct Lists<'d> {
 }
 
 impl<'d> Lists<'d> {
+    /// The kernels that make a list.
+    pub(super) const FAMILY: &'static str = "lists";
+
     pub(super) fn new(device: &'d Device) -> Result<Self> {
         let own = kernels()
             .iter()

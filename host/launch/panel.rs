@@ -91,22 +91,9 @@ impl Panels {
         let function = device
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
-        let Extents { m, k, n, items } = extents;
+        let Extents { m, k, n, .. } = extents;
         let pieces = Pieces::of(row);
-        // One B behind the other as one matrix: where a slice reaches past one, it reads the next. Rows past the last of k
-        // would meet zeros of A, and a NaN times zero is none.
-        let together =
-            pieces.depth > 1 && (form.order.dense_columns || k.is_multiple_of(pieces.depth));
-        let folded = if together { items } else { 1 };
-        let b_rows = if form.order.dense_columns { n } else { k };
-        for (what, value) in [
-            ("rows of A", m),
-            ("rows of B", k),
-            ("columns of B", n),
-            ("rows of all B", b_rows.saturating_mul(folded)),
-        ] {
-            within(what, value, i32::MAX as usize - STRIP)?;
-        }
+        let folded = folded(&form, extents, pieces)?;
         let (source, values, planned) = match matrix {
             Matrix::Sparse {
                 runs,
@@ -120,20 +107,14 @@ impl Panels {
                 Some(Planned::new(runs, columns)),
             ),
             Matrix::Sliced { .. } => {
-                return Err(refused(
-                    &form.sparse,
-                    format!("lies in slices of rows, which {} does not read", row.name),
-                ));
+                let why = format!("lies in slices of rows, which {} does not read", row.name);
+                return Err(refused(&form.sparse, why));
             }
-            Matrix::Dense { leading } => {
-                let (rows, columns) = if pieces.transposed { (k, m) } else { (m, k) };
-                let values = Values {
-                    rows,
-                    columns,
-                    leading,
-                };
-                (Source::Dense(m, k), values, None)
-            }
+            Matrix::Dense { leading } => (
+                Source::Dense(m, k),
+                dense_values((m, k), leading, pieces.transposed),
+                None,
+            ),
         };
         within("rows of A's blocks", values.rows, i32::MAX as usize)?;
         let records = Records::new(&source, pieces, (m, k));
@@ -217,14 +198,48 @@ impl Panels {
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
-        let Extents { m, k, n, .. } = self.extents;
+        let Extents { m, n, .. } = self.extents;
         let [_, c_item, gate_item] =
             raw.strides(self.form.order, self.extents, [self.row.dtype, self.out]);
-        let b_rows = if self.form.order.dense_columns { n } else { k };
+        let b_rows = b_rows(&self.form, self.extents);
         let element = self.out.bytes();
-        let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         super::aligned(self.row, "values of A", raw.values, self.values.leading)?;
+        let [a_map, b_map] = self.maps(raw)?;
+        Ok(WgmmaParams {
+            a_map,
+            b_map,
+            records: self.records.address(),
+            strips: self.strips.address(),
+            heads: self.heads.address(),
+            a: raw.values,
+            zeros: self.zeros.address(),
+            c: raw.c,
+            bias: raw.bias,
+            gate: raw.gate,
+            gate_bytes: small(
+                "bytes of a row of the gate",
+                raw.ldg.saturating_mul(element),
+            )?,
+            b_item: small("rows of B", b_rows)?,
+            c_item,
+            gate_item,
+            partial: self.partial.address(),
+            counters: self.counters.address(),
+            alpha: raw.alpha,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
+            flags: self.flags(raw)?,
+            a_row: small("elements of a row of A's values", self.values.columns)?,
+            rounds: small("rounds of strips", self.rounds)?,
+        })
+    }
+
+    /// What the epilogue does, and whether C and the gate may be touched by whole vectors.
+    fn flags(&self, raw: &RawSpmm) -> Result<u32> {
+        let Extents { m, n, .. } = self.extents;
+        let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         let width = if self.row.order & C_COLUMNS == 0 {
             n
         } else {
@@ -233,7 +248,7 @@ impl Panels {
         // Without a gate both are 0.
         let whole = [raw.ldc, width, raw.ldg]
             .iter()
-            .all(|x| x.is_multiple_of(16 / element))
+            .all(|x| x.is_multiple_of(16 / self.out.bytes()))
             && raw.c.is_multiple_of(16)
             && raw.gate.is_multiple_of(16);
         if whole {
@@ -242,6 +257,12 @@ impl Panels {
         if self.row.family == "narrow" {
             flags |= out_flag(self.out);
         }
+        Ok(flags)
+    }
+
+    /// Tensor maps of A's values and of all B that one launch reads.
+    fn maps(&self, raw: &RawSpmm) -> Result<[[u64; 16]; 2]> {
+        let Extents { k, n, .. } = self.extents;
         let (pieces, order) = (Pieces::of(self.row), self.row.order);
         // Rows of a piece as they lie in memory.
         let tile = if order & A_COLUMNS == 0 {
@@ -270,34 +291,47 @@ impl Panels {
             let tile = [pieces.depth, self.row.columns as usize];
             map(raw.b, [k, n * self.folded], raw.ldb, tile, pieces.depth)?
         };
-        Ok(WgmmaParams {
-            a_map,
-            b_map,
-            records: self.records.address(),
-            strips: self.strips.address(),
-            heads: self.heads.address(),
-            a: raw.values,
-            zeros: self.zeros.address(),
-            c: raw.c,
-            bias: raw.bias,
-            gate: raw.gate,
-            gate_bytes: small(
-                "bytes of a row of the gate",
-                raw.ldg.saturating_mul(element),
-            )?,
-            b_item: small("rows of B", b_rows)?,
-            c_item,
-            gate_item,
-            partial: self.partial.address(),
-            counters: self.counters.address(),
-            alpha: raw.alpha,
-            n: small("columns of B", n)?,
-            m: small("rows of A", m)?,
-            ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
-            flags,
-            a_row: small("elements of a row of A's values", columns)?,
-            rounds: small("rounds of strips", self.rounds)?,
-        })
+        Ok([a_map, b_map])
+    }
+}
+
+/// Rows of one B as it lies in memory.
+fn b_rows(form: &SpmmForm, extents: Extents) -> usize {
+    if form.order.dense_columns {
+        extents.n
+    } else {
+        extents.k
+    }
+}
+
+/// How many of a batch one launch computes.
+fn folded(form: &SpmmForm, extents: Extents, pieces: Pieces) -> Result<usize> {
+    let Extents { m, k, n, items } = extents;
+    // One B behind the other as one matrix: where a slice reaches past one, it reads the next. Rows past the last of k
+    // would meet zeros of A, and a NaN times zero is none.
+    let together = pieces.depth > 1 && (form.order.dense_columns || k.is_multiple_of(pieces.depth));
+    let folded = if together { items } else { 1 };
+    for (what, value) in [
+        ("rows of A", m),
+        ("rows of B", k),
+        ("columns of B", n),
+        (
+            "rows of all B",
+            b_rows(form, extents).saturating_mul(folded),
+        ),
+    ] {
+        within(what, value, i32::MAX as usize - STRIP)?;
+    }
+    Ok(folded)
+}
+
+/// A dense A, columns by columns where it is wanted transposed.
+fn dense_values((m, k): (usize, usize), leading: usize, transposed: bool) -> Values {
+    let (rows, columns) = if transposed { (k, m) } else { (m, k) };
+    Values {
+        rows,
+        columns,
+        leading,
     }
 }
 
