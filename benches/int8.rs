@@ -297,9 +297,21 @@ impl Bench<'_> {
         let (a, b) = (some(rows * depth)?, some(columns * depth)?);
         let c = Buffer::new(rows * columns * 4)?;
         let product = cublaslt::Dense::new(self.gpu, Kind::Int8, extents)?;
+        c.fill(0xff, self.gpu.stream)?;
         let times = measure(self.gpu, self.effort, &mut || {
             product.run([a.ptr, b.ptr, c.ptr])
         })?;
+        let mut found = vec![0i32; rows * columns];
+        c.read(0, bytemuck::cast_slice_mut(&mut found))?;
+        for row in (0..rows).step_by(rows.div_ceil(CHECKED)) {
+            let column = row * 7 % columns;
+            let mut sum = (0.0, 0.0);
+            for i in 0..depth {
+                let terms = [row * depth + i, column * depth + i].map(value::<i8>);
+                add(&mut sum, terms[0], terms[1]);
+            }
+            compare([row, column], found[row * columns + column], sum, 0.0)?;
+        }
         self.add(["cublaslt", "dense", "int8"], "both factors along k", times)
     }
 
