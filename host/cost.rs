@@ -16,7 +16,7 @@ use einsparse_kernels::table::Row;
 
 use crate::registry::has_strips;
 use gather::predict_gather;
-pub use gather::{BUNDLED_ROW, bundle_weight};
+pub use gather::{bundle_weight, bundled_limit};
 pub(crate) use sampled::tile_clocks;
 pub use sampled::{Samples, predict_samples, sample_limit};
 pub use turned::turned_us;
@@ -338,6 +338,9 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     )
 }
 
+/// What a piece of a row holds at least, in entries for each part: a chain of four bursts, which a carry costs about.
+const LEAST_PIECE: u64 = 32;
+
 /// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident item, at least what
 /// amortises a carry, at most what one chain of gathers should take. Where whole rows fill the machine several times
 /// over, only rows far above the mean are cut: partial sums cost memory and traffic.
@@ -351,7 +354,7 @@ pub fn row_limit(row: &Row, total: u64, rows: usize, n: usize, machine: &Machine
             let (parts, rows) = (u64::from(row.parts), rows.max(1) as u64);
             let crowded = rows * tiles >= 4 * resident;
             let above_mean = if crowded { 4 * total / rows } else { 0 };
-            (128 * parts, (512 * parts).max(above_mean))
+            (LEAST_PIECE * parts, (512 * parts).max(above_mean))
         }
     };
     (2 * mean).clamp(least, most).min(u64::from(u32::MAX)) as u32

@@ -1,15 +1,18 @@
-//! What the family `spmm` will cost: fitted to 80 cases of DLMC and of graphs with all rows of the table (benches/NOTES.md).
+//! What the family `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table (benches/NOTES.md, "The
+//! plan's choice").
 
-use einsparse_kernels::abi::{BUNDLED_THREADS, Dtype, WalkKind};
+use einsparse_kernels::abi::{BUNDLED_THREADS, WalkKind};
 use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine, Work, row_limit};
 use crate::worklist::Runs;
 
 /// What is left of a launch when the list of items is read while the kernel ahead ends.
-const LAUNCH_US: f64 = 0.5;
+const LAUNCH_US: f64 = 2.0;
 /// One burst of gathers, from address to arithmetic.
 const BURST_US: f64 = 0.41;
+/// What a burst takes longer whose rows of B come from device memory: each row once.
+const FIRST_US: f64 = 0.4;
 /// What every work item costs in dependent loads and stores: item, entries, first gather, result.
 const ITEM_US: f64 = 0.73;
 /// Adding the parts of a shared item, for every doubling of their number.
@@ -34,8 +37,12 @@ const SHARING: f64 = 0.042;
 /// products, from so many microseconds on.
 const ENTRY_LANES: f64 = 0.1;
 const LONG_US: f64 = 30.0;
-/// Elements of 16 bits, whose conversions the issue slots above do not hold in full: 20 % and 1 us.
-const HALVES: (f64, f64) = (1.2, 1.0);
+/// Elements of 16 bits, whose conversions the issue slots above do not hold in full.
+const HALVES: f64 = 1.2;
+/// A bundle's start beside that of an item: the rows it holds.
+const BUNDLE_US: f64 = 1.0;
+/// What the last piece of a cut row waits for the others, and adds them.
+const CARRY_US: f64 = 1.0;
 /// A row in a bundle beside its entries, in entries.
 const ROW_ENTRIES: u64 = 6;
 
@@ -66,23 +73,15 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     if us > LONG_US {
         us *= 1.0 + ENTRY_LANES * lanes / 32.0;
     }
+    if element == 2.0 {
+        us *= HALVES;
+    }
     Cost {
-        us: halves_us(us, row.dtype),
+        us,
         hbm_us,
         gather_us,
         compute_us,
         latency_us,
-    }
-}
-
-/// What elements of 16 bits take beside the rest. Fitted with the other families to the record of variants (benches/NOTES.md, "The
-/// plan's choice").
-pub(super) fn halves_us(us: f64, dtype: Dtype) -> f64 {
-    let (factor, more) = HALVES;
-    if dtype.bytes() == 2 {
-        us * factor + more
-    } else {
-        us
     }
 }
 
@@ -101,25 +100,26 @@ fn gather_rate(row: &Row, work: &Work, machine: &Machine) -> f64 {
     1.0 / (hit * (1.0 + NARROW * (pieces - 1.0)) / near + (1.0 - hit) * pieces / machine.hbm)
 }
 
-/// Dependent steps: waves of items one after the other, each a chain of bursts; at least the longest item. Bundles are a chain
-/// of bursts alone.
+/// Dependent steps: waves of items one after the other, each a chain of bursts; at least the longest item.
 fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     let rows = work.m.max(1) as u64;
     let items = resident(row, machine) as f64;
-    if is_bundled(
-        row,
-        [work.entries, work.longest, rows],
-        tiles as u64,
-        machine,
-    ) {
-        let share = (work.entries + ROW_ENTRIES * rows) as f64 * tiles / items;
-        return share / f64::from(row.burst) * BURST_US;
-    }
     let step = f64::from(row.burst * row.parts);
-    let limit = row_limit(row, work.entries, work.m, work.n, machine);
+    let first = (work.k as f64 / work.entries.max(1) as f64).min(1.0);
+    let burst_us = BURST_US + FIRST_US * first;
     let fixed = ITEM_US + JOIN_US * f64::from(row.parts).log2();
-    let longest = fixed + (work.longest.min(u64::from(limit)) as f64 / step).ceil() * BURST_US;
-    let mean = fixed + (work.entries as f64 / rows as f64 / step + 0.5) * BURST_US;
+    let longest = |limit: u32| {
+        let piece = work.longest.min(u64::from(limit));
+        let carry = if piece < work.longest { CARRY_US } else { 0.0 };
+        fixed + carry + (piece as f64 / step).ceil() * burst_us
+    };
+    if let Some(weight) = bundles(row, [work.entries, work.longest, rows], work.n, machine) {
+        let share = (work.entries + ROW_ENTRIES * rows) as f64 * tiles / items;
+        let mean = BUNDLE_US + fixed + share / f64::from(row.burst) * BURST_US;
+        return longest(bundled_limit(weight)).max(mean);
+    }
+    let longest = longest(row_limit(row, work.entries, work.m, work.n, machine));
+    let mean = fixed + (work.entries as f64 / rows as f64 / step + 0.5) * burst_us;
     let waves = work.m as f64 * tiles / items;
     match waves {
         w if w <= 1.0 => longest,
@@ -133,34 +133,35 @@ fn resident(row: &Row, machine: &Machine) -> u64 {
     u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1)
 }
 
-/// Whether neighbouring rows are bundled: rows are many and short. Even rows of 16-bit elements are faster one by one.
-fn is_bundled(
+/// Weight of a bundle of short rows, in entries, or `None` where each row is an item of its own: neighbouring rows are bundled
+/// where they are many and short. Even rows of 16-bit elements are faster one by one. Bundles are a quarter of what a resident
+/// segment of lanes does in all, so that all end together.
+fn bundles(
     row: &Row,
     [entries, longest, rows]: [u64; 3],
-    tiles: u64,
+    n: usize,
     machine: &Machine,
-) -> bool {
+) -> Option<u32> {
+    let (tiles, held) = (
+        n.div_ceil(row.columns as usize).max(1) as u64,
+        resident(row, machine),
+    );
     let takes = row.walk != WalkKind::Block && row.parts == 1 && row.threads == BUNDLED_THREADS;
     let even = row.dtype.bytes() == 2 && longest * rows <= 4 * entries;
-    takes && !even && entries <= 64 * rows && rows * tiles >= 2 * resident(row, machine)
-}
-
-/// Entries of the longest row in a bundle: pieces and their sums are then of one length on the hubs of R-MAT.
-pub const BUNDLED_ROW: u32 = 192;
-
-/// Weight of a bundle of short rows, in entries, or `None` where each row is an item of its own: rows are many and short.
-/// Bundles are a quarter of what a resident segment of lanes does in all, so that all end together.
-pub fn bundle_weight(row: &Row, runs: &Runs, n: usize, machine: &Machine) -> Option<u32> {
-    let rows = runs.rows.len() as u64;
-    let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
-    if !is_bundled(
-        row,
-        [runs.total, u64::from(runs.longest), rows],
-        tiles,
-        machine,
-    ) {
+    if !takes || even || entries > 64 * rows || rows * tiles < 2 * held {
         return None;
     }
-    let share = (runs.total + ROW_ENTRIES * rows) * tiles / (4 * resident(row, machine));
+    let share = (entries + ROW_ENTRIES * rows) * tiles / (4 * held);
     Some(share.clamp(24, 96) as u32)
+}
+
+/// [`bundles`] of a matrix.
+pub fn bundle_weight(row: &Row, runs: &Runs, n: usize, machine: &Machine) -> Option<u32> {
+    let rows = runs.rows.len() as u64;
+    bundles(row, [runs.total, u64::from(runs.longest), rows], n, machine)
+}
+
+/// Longest piece of a row beside bundles of this weight: pieces and their sums are then of one length.
+pub fn bundled_limit(weight: u32) -> u32 {
+    2 * weight
 }

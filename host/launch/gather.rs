@@ -8,7 +8,7 @@ use einsparse_kernels::table::Row;
 use super::lists::{DEVICE_ROWS, List, Lists};
 use super::turns::Turns;
 use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, config, refused, small, within};
-use crate::cost::{BUNDLED_ROW, bundle_weight, row_limit};
+use crate::cost::{bundle_weight, bundled_limit, row_limit};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
@@ -62,7 +62,7 @@ impl Gather {
         let weight = bundle_weight(row, runs, extents.n, device.machine());
         let columns = extents.n.next_multiple_of(row.columns as usize) * extents.items;
         let limit = match weight {
-            Some(_) => runs.limit_within(BUNDLED_ROW, partial_slots(columns, row)),
+            Some(weight) => runs.limit_within(bundled_limit(weight), partial_slots(columns, row)),
             None => limit,
         };
         let mut own_spans = None;
