@@ -39,6 +39,8 @@ const ENTRY_LANES: f64 = 0.1;
 const LONG_US: f64 = 30.0;
 /// Elements of 16 bits, whose conversions the issue slots above do not hold in full.
 const HALVES: f64 = 1.2;
+/// Large thread blocks last as long as their slowest row.
+const LARGE_BLOCKS: f64 = 1.1;
 /// A bundle's start beside that of an item: the rows it holds.
 const BUNDLE_US: f64 = 1.0;
 /// What the last piece of a cut row waits for the others, and adds them.
@@ -75,6 +77,9 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     }
     if element == 2.0 {
         us *= HALVES;
+    }
+    if row.threads > BUNDLED_THREADS {
+        us *= LARGE_BLOCKS;
     }
     Cost {
         us,
