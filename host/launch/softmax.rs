@@ -38,7 +38,9 @@ pub(crate) struct SoftmaxLaunch {
     gradient: (&'static Row, Function),
     items: DeviceMemory,
     live: Option<DeviceMemory>,
-    bounds: DeviceMemory,
+    /// Where rows of stretches start, and which of their slots no mask hides.
+    starts: DeviceMemory,
+    lives: DeviceMemory,
     pieces: DeviceMemory,
     /// What each piece of each head leaves.
     sums: DeviceMemory,
@@ -93,7 +95,8 @@ impl SoftmaxLaunch {
             gradient: kernel(STEP_SOFTMAX_GRADIENT)?,
             items: device.upload(&deal.items)?,
             live: live.map(|_| device.upload(&deal.live)).transpose()?,
-            bounds: device.upload(&deal.bounds)?,
+            starts: device.upload(&deal.starts)?,
+            lives: device.upload(&deal.lives)?,
             pieces: device.upload(&deal.pieces)?,
             sums: DeviceMemory::alloc(device.context(), sums)?,
             heads,
@@ -115,9 +118,10 @@ impl SoftmaxLaunch {
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        let own = [&self.items, &self.bounds, &self.pieces, &self.sums];
+        let of_stretches = self.starts.bytes() + self.lives.bytes();
+        let own = [&self.items, &self.pieces, &self.sums];
         let live = self.live.as_ref().map_or(0, DeviceMemory::bytes);
-        own.iter().map(|memory| memory.bytes()).sum::<usize>() + live
+        own.iter().map(|memory| memory.bytes()).sum::<usize>() + live + of_stretches
     }
 
     /// Addresses and distances are whole vectors.
@@ -166,7 +170,8 @@ impl SoftmaxLaunch {
         let mut params = SoftmaxParams {
             items: self.items.address(),
             live: self.live.as_ref().map_or(0, DeviceMemory::address),
-            bounds: self.bounds.address(),
+            starts: self.starts.address(),
+            lives: self.lives.address(),
             pieces: self.pieces.address(),
             sums: self.sums.address(),
             input: raw.input,

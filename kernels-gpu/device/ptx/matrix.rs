@@ -244,6 +244,14 @@ pub fn mul_f32(a: f32, b: f32) -> f32 {
     d
 }
 
+/// `a + b`, rounded: a choice around it stays one, where a sum of the compiler's takes in zeros instead.
+#[inline(always)]
+pub fn add_f32(a: f32, b: f32) -> f32 {
+    let mut d = 0f32;
+    ptx!("add.rn.f32 {d}, {a}, {b};", d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, options(pure, nomem, nostack));
+    d
+}
+
 /// As [`mul_f32`].
 #[inline(always)]
 pub fn mul_f64(a: f64, b: f64) -> f64 {

@@ -8,6 +8,10 @@ use crate::device::ptx::{grid, matrix};
 /// Scaled scores of one lane; -Inf where there is none.
 type Scores<const VEC: usize, const REP: usize> = [[f32; VEC]; REP];
 
+/// What a sum of exponentials starts from: what is added to the greatest of them, 1, is lost, but where there is none its
+/// reciprocal is a number.
+pub(super) const FAINT: f32 = 7.888_609e-31;
+
 /// What turns a score less its maximum, or the exponential of it, into the output.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
