@@ -220,6 +220,14 @@ pub fn max_or_nan(a: f32, b: f32) -> f32 {
     y
 }
 
+/// The smaller of two, the number where one of them is none.
+#[inline(always)]
+pub fn min(a: f32, b: f32) -> f32 {
+    let mut y = a;
+    ptx!("min.f32 {y}, {y}, {b};", y = inout(reg32) y, b = in(reg32) b, options(pure, nomem, nostack));
+    y
+}
+
 /// 2 to the power of `x`, to 2 ulp; results below 2^-126 are zero.
 #[inline(always)]
 pub fn exp2_flushed(x: f32) -> f32 {

@@ -2,7 +2,7 @@
 //! start; maxima and sums go over rows by a segmented scan (Blelloch, "Prefix sums and their applications", 1990, 1.5)
 //! inside the lanes and over them. Nothing is exchanged but by shuffles, and the next stretches' loads are under way.
 
-use super::forward::FAINT;
+use super::forward::{FAINT, factor, power};
 use super::gradient::slope;
 use crate::abi::*;
 use crate::device::elem::{Elem, Raw};
@@ -11,6 +11,10 @@ use crate::device::ptx::{global, matrix, warp};
 
 /// What no maximum of scores above 2^127 below zero is affected by: finite, so that what -Inf is taken relative to is a number.
 const LEAST: f32 = -1.701_411_8e38;
+
+/// How far scaled scores of a stretch may lie apart for rows to be taken relative to the largest of all: exponentials are far from
+/// the smallest numbers, and what is rounded of a difference is less than of such scores themselves.
+const CLOSE: f32 = 24.0;
 
 /// Where the arrays of a launch lie for this lane, of its thread block's head.
 #[derive(Clone, Copy)]
@@ -253,7 +257,11 @@ impl Parts {
         let (first_slots, ended) = (self.first(), 32 - warp::again(self.ends).leading_zeros());
         unroll!(i < VEC, {
             out[i] = if i as u32 >= ended { last } else { out[i] };
-            out[i] = if (i as u32) < first_slots { first } else { out[i] };
+            out[i] = if (i as u32) < first_slots {
+                first
+            } else {
+                out[i]
+            };
         });
         out
     }
@@ -294,7 +302,11 @@ impl Parts {
             let (first, last) = (finish(first), finish(last));
             let slots = self.first();
             unroll!(i < VEC, {
-                out[i] = if i == 0 || (i as u32) < slots { first } else { last };
+                out[i] = if i == 0 || (i as u32) < slots {
+                    first
+                } else {
+                    last
+                };
             });
         } else {
             let all = self.over_many::<VEC, MAX>(values, neutral);
@@ -304,27 +316,107 @@ impl Parts {
     }
 }
 
+/// Scores of a lane, numbers that are neither masked nor another stretch's; the others are 0.
 #[inline(always)]
-fn forward<E: Elem<Acc = f32>, const VEC: usize, const LOG: bool, const FEW: bool>(
+fn own_scores<E: Elem<Acc = f32>, const VEC: usize>(
+    arrays: &Arrays,
+    own: Stretch,
+    raw: &Raw,
+) -> [f32; VEC] {
+    let mut scores = [0.0; VEC];
+    unroll!(i < VEC, { scores[i] = E::get(raw, i) });
+    let (from, to) = own.own::<VEC>();
+    // What others write in the meantime would decide about roundings.
+    if from > 0 || to < VEC as u32 {
+        unroll!(i < VEC, {
+            let there = i as u32 >= from && (i as u32) < to;
+            scores[i] = if there { scores[i] } else { 0.0 };
+        });
+    }
+    if arrays.lives != 0 {
+        unroll!(i < VEC, {
+            scores[i] = if has(own.live, i) { scores[i] } else { 0.0 };
+        });
+    }
+    scores
+}
+
+/// The order of numbers as that of integers, and back.
+#[inline(always)]
+fn ordered(x: f32) -> u32 {
+    let bits = x.to_bits();
+    bits ^ (((bits as i32) >> 31) as u32 | 1 << 31)
+}
+
+#[inline(always)]
+fn number(ordered: u32) -> f32 {
+    f32::from_bits(ordered ^ (((!ordered as i32) >> 31) as u32 | 1 << 31))
+}
+
+/// The largest scaled score of a stretch, if all are within [`CLOSE`] of it: then every row may be taken relative to it, and none needs
+/// a maximum of its own.
+#[inline(always)]
+fn largest<const VEC: usize>(scores: &[f32; VEC], factor: f32) -> (f32, bool) {
+    let (mut high, mut low) = (scores[0], scores[0]);
+    unroll!(i < VEC, {
+        if i > 0 {
+            high = matrix::max_or_nan(high, scores[i]);
+            low = matrix::min(low, scores[i]);
+        }
+    });
+    // NaN is above all numbers.
+    let high = number(warp::greatest(ordered(high))) * factor;
+    let low = number(warp::least(ordered(low))) * factor;
+    let largest = if factor < 0.0 { low } else { high };
+    (largest, (high - low).abs() <= CLOSE)
+}
+
+#[inline(always)]
+fn forward<E: Elem<Acc = f32>, const VEC: usize, const LOG: bool>(
     (scale, arrays): (f32, &Arrays),
     (own, parts): (Stretch, Parts),
     raw: Raw,
 ) {
-    let factor = if LOG { scale } else { scale * core::f32::consts::LOG2_E };
-    let mut scores = [0.0; VEC];
-    unroll!(i < VEC, { scores[i] = matrix::mul_f32(E::get(&raw, i), factor) });
+    let factor = factor::<LOG>(scale);
+    let scores = own_scores::<E, VEC>(arrays, own, &raw);
+    let (largest, close) = largest(&scores, factor);
+    if close && parts.are_few() {
+        let mut differences = [0.0; VEC];
+        unroll!(i < VEC, {
+            differences[i] = matrix::fma_f32(scores[i], factor, -largest);
+        });
+        finish::<E, VEC, LOG, true>(arrays, (own, parts), differences);
+    } else {
+        let mut differences = [0.0; VEC];
+        unroll!(i < VEC, {
+            differences[i] = matrix::mul_f32(scores[i], factor)
+        });
+        if arrays.lives != 0 {
+            unroll!(i < VEC, {
+                let (score, live) = (differences[i], has(own.live, i));
+                differences[i] = if live { score } else { f32::NEG_INFINITY };
+            });
+        }
+        let most = parts.over_rows::<VEC, true, false>(&differences, LEAST, |most| most);
+        unroll!(i < VEC, { differences[i] -= most[i] });
+        finish::<E, VEC, LOG, false>(arrays, (own, parts), differences);
+    }
+}
+
+/// From scores relative to what is the same for a row to its softmax.
+#[inline(always)]
+fn finish<E: Elem<Acc = f32>, const VEC: usize, const LOG: bool, const FEW: bool>(
+    arrays: &Arrays,
+    (own, parts): (Stretch, Parts),
+    differences: [f32; VEC],
+) {
+    let mut powers = [0.0; VEC];
+    unroll!(i < VEC, { powers[i] = power::<LOG>(differences[i]) });
     if arrays.lives != 0 {
         unroll!(i < VEC, {
-            scores[i] = if has(own.live, i) { scores[i] } else { f32::NEG_INFINITY };
+            powers[i] = if has(own.live, i) { powers[i] } else { 0.0 };
         });
     }
-    let most = parts.over_rows::<VEC, true, FEW>(&scores, LEAST, |most| most);
-    let mut powers = [0.0; VEC];
-    unroll!(i < VEC, {
-        scores[i] -= most[i];
-        let of_two = if LOG { core::f32::consts::LOG2_E } else { 1.0 };
-        powers[i] = matrix::exp2_flushed(scores[i] * of_two);
-    });
     let sums = parts.over_rows::<VEC, false, FEW>(&powers, FAINT, |sum| {
         if LOG {
             core::f32::consts::LN_2 * matrix::log2(sum)
@@ -334,7 +426,11 @@ fn forward<E: Elem<Acc = f32>, const VEC: usize, const LOG: bool, const FEW: boo
     });
     let mut out = [0.0; VEC];
     unroll!(i < VEC, {
-        out[i] = if LOG { scores[i] - sums[i] } else { powers[i] * sums[i] };
+        out[i] = if LOG {
+            differences[i] - sums[i]
+        } else {
+            powers[i] * sums[i]
+        };
     });
     if arrays.lives != 0 {
         let masked = if LOG { f32::NEG_INFINITY } else { 0.0 };
@@ -375,25 +471,6 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const LOG: bool, const FEW: bo
     own.store::<E, VEC>(arrays, &out);
 }
 
-#[inline(always)]
-fn work<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const GRADIENT: bool,
-    const LOG: bool,
-    const FEW: bool,
->(
-    with: (f32, &Arrays),
-    own: (Stretch, Parts),
-    raw: (Raw, Raw),
-) {
-    if GRADIENT {
-        gradient::<E, VEC, LOG, FEW>(with, own, raw);
-    } else {
-        forward::<E, VEC, LOG, FEW>(with, own, raw.0);
-    }
-}
-
 /// The stretches, dealt round to warps. Places are loaded two rounds ahead, elements one.
 #[inline(always)]
 pub(super) fn deal<E: Elem<Acc = f32>, const VEC: usize, const GRADIENT: bool, const LOG: bool>(
@@ -414,10 +491,12 @@ pub(super) fn deal<E: Elem<Acc = f32>, const VEC: usize, const GRADIENT: bool, c
         arrays.advance(step);
         let later = arrays.stretch(index + 2 * step < count);
         let (with, parts) = ((p.scale, &arrays), Parts::new::<VEC>(own.starts));
-        if parts.are_few() {
-            work::<E, VEC, GRADIENT, LOG, true>(with, (own, parts), raw);
+        if !GRADIENT {
+            forward::<E, VEC, LOG>(with, (own, parts), raw.0);
+        } else if parts.are_few() {
+            gradient::<E, VEC, LOG, true>(with, (own, parts), raw);
         } else {
-            work::<E, VEC, GRADIENT, LOG, false>(with, (own, parts), raw);
+            gradient::<E, VEC, LOG, false>(with, (own, parts), raw);
         }
         (own, next, raw) = (next, later, more);
         index += step;
