@@ -4,6 +4,7 @@
 
 mod forward;
 mod gradient;
+mod parts;
 mod stretch;
 
 use super::elem::{Elem, Raw};
