@@ -38,9 +38,7 @@ pub(crate) struct SoftmaxLaunch {
     gradient: (&'static Row, Function),
     items: DeviceMemory,
     live: Option<DeviceMemory>,
-    /// Where rows of stretches start, and which of their slots no mask hides.
-    starts: DeviceMemory,
-    lives: DeviceMemory,
+    bounds: DeviceMemory,
     pieces: DeviceMemory,
     /// What each piece of each head leaves.
     sums: DeviceMemory,
@@ -95,8 +93,7 @@ impl SoftmaxLaunch {
             gradient: kernel(STEP_SOFTMAX_GRADIENT)?,
             items: device.upload(&deal.items)?,
             live: live.map(|_| device.upload(&deal.live)).transpose()?,
-            starts: device.upload(&deal.starts)?,
-            lives: device.upload(&deal.lives)?,
+            bounds: device.upload(&deal.bounds)?,
             pieces: device.upload(&deal.pieces)?,
             sums: DeviceMemory::alloc(device.context(), sums)?,
             heads,
@@ -118,10 +115,9 @@ impl SoftmaxLaunch {
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        let of_stretches = self.starts.bytes() + self.lives.bytes();
-        let own = [&self.items, &self.pieces, &self.sums];
+        let own = [&self.items, &self.bounds, &self.pieces, &self.sums];
         let live = self.live.as_ref().map_or(0, DeviceMemory::bytes);
-        own.iter().map(|memory| memory.bytes()).sum::<usize>() + live + of_stretches
+        own.iter().map(|memory| memory.bytes()).sum::<usize>() + live
     }
 
     /// Addresses and distances are whole vectors.
@@ -170,8 +166,7 @@ impl SoftmaxLaunch {
         let mut params = SoftmaxParams {
             items: self.items.address(),
             live: self.live.as_ref().map_or(0, DeviceMemory::address),
-            starts: self.starts.address(),
-            lives: self.lives.address(),
+            bounds: self.bounds.address(),
             pieces: self.pieces.address(),
             sums: self.sums.address(),
             input: raw.input,

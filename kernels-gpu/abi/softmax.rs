@@ -5,16 +5,18 @@ use super::{Dtype, Tile};
 
 /// Length classes, and the class of stretches.
 pub const SOFTMAX_CLASSES: usize = 11;
-/// The class of stretches: neighbouring short rows that follow each other without gaps, a warp for some of them.
+/// The class of stretches: neighbouring short rows that follow each other without gaps, through shared memory.
 pub const SOFTMAX_STRETCHES: usize = SOFTMAX_CLASSES - 1;
-/// Slots of a stretch of vectors of `vector` elements, from the aligned vector that holds its first entry on: a vector a lane.
-pub const fn stretch_slots(vector: u32) -> u32 {
-    32 * vector
-}
-/// Entries of a row of a stretch at the most: longer ones would leave too many slots empty.
-pub const fn stretch_longest(vector: u32) -> u32 {
-    stretch_slots(vector) / 4
-}
+/// Slots of a stretch at the most, from the aligned vector that holds its first entry on.
+pub const STRETCH_SLOTS: u32 = 2048;
+/// Rows of a stretch at the most: one for each thread.
+pub const STRETCH_ROWS: u32 = SOFTMAX_THREADS;
+/// Entries of a row of a stretch at the most: a thread holds 32 numbers in registers, by fours, and a row may begin at the
+/// last place of one.
+pub const STRETCH_LONGEST: u32 = 29;
+/// Words of 16 bits that say where a stretch's rows begin, counted from its first entry, and where the last ends. Unused
+/// rows are empty ones at the end.
+pub const STRETCH_BOUNDS: u32 = STRETCH_ROWS + 8;
 /// Threads of a thread block, and lanes of a row of the two longest classes.
 pub const SOFTMAX_THREADS: u32 = 128;
 /// Output `log(softmax)` instead of softmax; the gradient is then that of the logarithm.
@@ -28,7 +30,7 @@ pub const STEP_SOFTMAX: u32 = 8;
 pub const STEP_SOFTMAX_GRADIENT: u32 = 9;
 
 /// Lanes that share a row of a class, and vectors that each of them holds; `wide` is the most a lane can. Rows that fit
-/// nowhere are cut into pieces, which are class 0. A stretch takes a warp.
+/// nowhere are cut into pieces, which are class 0. A stretch takes a thread block, which holds two words a slot at the most.
 pub const fn softmax_class(class: usize, wide: u32) -> (u32, u32) {
     match class {
         0 | 1 => (SOFTMAX_THREADS, wide),
@@ -40,7 +42,7 @@ pub const fn softmax_class(class: usize, wide: u32) -> (u32, u32) {
         7 => (8, 2),
         8 => (4, 2),
         9 => (4, 1),
-        _ => (32, 1),
+        _ => (SOFTMAX_THREADS, wide / 2),
     }
 }
 
@@ -66,8 +68,9 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
         STEP_SOFTMAX
     };
     fn shared_bytes(_: Dtype) -> u32 {
-        // The reductions of longer rows: two words for each warp.
-        8 * SOFTMAX_THREADS / 32
+        // A stretch and what the last row's thread looks at beyond it, 36 words for 32 slots. The reductions of longer rows
+        // need two words for each warp.
+        4 * (STRETCH_SLOTS + 32) / 32 * 36
     }
     fn vector(_: Dtype) -> u32 {
         VEC as u32
@@ -81,12 +84,11 @@ pub struct SoftmaxParams {
     /// First slot and number of entries of each row that has any, u32 each, by class: of each stretch in the last; of each
     /// piece in the first.
     pub items: u64,
-    /// Entries of each of these rows, or pieces, that no mask hides, in front of those it does, u32. 0 without masks.
+    /// Entries of each of these rows that no mask hides, in front of those it does, u32; of a stretch's rows one after the
+    /// other, `STRETCH_ROWS` each. 0 without masks.
     pub live: u64,
-    /// For each stretch a byte a lane: bit i is set where a row starts in slot i of the lane. What follows the last row is one as well.
-    pub starts: u64,
-    /// As many bytes: bit i is set where no mask hides slot i. Not looked at without masks.
-    pub lives: u64,
+    /// `STRETCH_BOUNDS` words for each stretch.
+    pub bounds: u64,
     /// First piece of the row and number of its pieces, u32 each, for each piece.
     pub pieces: u64,
     /// Maximum and sum of each piece, f32 each, heads one after the other; of the gradient the sum only.
@@ -109,4 +111,4 @@ pub struct SoftmaxParams {
     pub firsts: [u32; SOFTMAX_CLASSES + 1],
 }
 
-const _: () = assert!(size_of::<SoftmaxParams>() == 184);
+const _: () = assert!(size_of::<SoftmaxParams>() == 176);

@@ -1,8 +1,8 @@
 //! Rows dealt by length class, once for a pattern: long ones cut into pieces, neighbouring short ones put together.
 
 use einsparse_kernels::abi::{
-    SOFTMAX_CLASSES, SOFTMAX_STRETCHES, SOFTMAX_THREADS, softmax_class, stretch_longest,
-    stretch_slots,
+    SOFTMAX_CLASSES, SOFTMAX_STRETCHES, SOFTMAX_THREADS, STRETCH_BOUNDS, STRETCH_LONGEST,
+    STRETCH_ROWS, STRETCH_SLOTS, softmax_class,
 };
 use einsparse_kernels::table::Row;
 
@@ -14,8 +14,8 @@ use crate::worklist::Runs;
 /// levels out what rows of one class differ by.
 const MOST_ROUNDS: u32 = 8;
 
-/// Share of a stretch's slots that is worth a warp of its own: fewer neighbours go to the classes of single rows.
-const LEAST_SHARE: u32 = 2;
+/// Entries that are worth a thread block of their own: fewer neighbours go to the classes of single rows.
+const LEAST_STRETCH: u32 = 256;
 
 /// First slot and entries of a row, and how many of these no mask hides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,10 @@ struct Span {
 pub(super) struct Deal {
     /// First slot and entries of each piece, row and stretch, by class.
     pub items: Vec<[u32; 2]>,
-    /// Entries that no mask hides, of each piece and row. Empty without masks.
+    /// Entries that no mask hides: of each piece and row, then of each stretch's rows. Empty without masks.
     pub live: Vec<u32>,
-    /// Where rows start in each lane's slots of each stretch, a bit each.
-    pub starts: Vec<u8>,
-    /// And which slots no mask hides. Empty without masks.
-    pub lives: Vec<u8>,
+    /// Where the rows of each stretch begin and the last ends.
+    pub bounds: Vec<u16>,
     /// First piece of the row and number of its pieces, for each piece.
     pub pieces: Vec<[u32; 2]>,
     pub blocks: [u32; SOFTMAX_CLASSES + 1],
@@ -45,65 +43,42 @@ pub(super) struct Deal {
 }
 
 /// Neighbouring short rows, collected.
+#[derive(Default)]
 struct Stretches {
-    /// Elements of a vector.
-    vector: u32,
-    masked: bool,
     open: Vec<Span>,
     items: Vec<[u32; 2]>,
-    starts: Vec<u8>,
-    lives: Vec<u8>,
+    bounds: Vec<u16>,
+    live: Vec<u32>,
 }
 
 impl Stretches {
-    fn new(vector: u32, masked: bool) -> Stretches {
-        Stretches {
-            vector,
-            masked,
-            open: Vec::new(),
-            items: Vec::new(),
-            starts: Vec::new(),
-            lives: Vec::new(),
-        }
-    }
-
     /// Whether the row can follow those that are open.
-    fn takes(&self, row: Span) -> bool {
+    fn takes(&self, row: Span, vector: u32) -> bool {
         let Some((first, last)) = self.open.first().zip(self.open.last()) else {
             return true;
         };
         row.start == last.start + last.len
-            && first.start % self.vector + (row.start - first.start) + row.len
-                <= stretch_slots(self.vector)
+            && first.start % vector + (row.start - first.start) + row.len <= STRETCH_SLOTS
+            && self.open.len() < STRETCH_ROWS as usize
     }
 
     /// Ends the stretch. Rows that are too few for one are given back.
     fn close(&mut self) -> Vec<Span> {
         let rows = std::mem::take(&mut self.open);
         let len = rows.iter().map(|row| row.len).sum::<u32>();
-        if len < stretch_slots(self.vector) / LEAST_SHARE {
+        if len < LEAST_STRETCH {
             return rows;
         }
-        self.items.push([rows[0].start, len]);
-        let base = rows[0].start - rows[0].start % self.vector;
-        let mut starts = [0u8; 32];
-        let mut lives = [0u8; 32];
-        let set = |bits: &mut [u8; 32], slot: u32| {
-            // What would start behind the last lane starts nowhere.
-            if let Some(of_lane) = bits.get_mut((slot / self.vector) as usize) {
-                *of_lane |= 1 << (slot % self.vector);
-            }
-        };
-        for row in &rows {
-            let first = row.start - base;
-            set(&mut starts, first);
-            set(&mut starts, first + row.len);
-            (first..first + row.live).for_each(|slot| set(&mut lives, slot));
-        }
-        self.starts.extend(starts);
-        if self.masked {
-            self.lives.extend(lives);
-        }
+        let start = rows[0].start;
+        self.items.push([start, len]);
+        // Below 2^16, as the slots of a stretch are.
+        let begins = rows.iter().map(|row| (row.start - start) as u16);
+        self.bounds.extend(begins);
+        let unused = STRETCH_BOUNDS as usize - rows.len();
+        self.bounds.extend(std::iter::repeat_n(len as u16, unused));
+        self.live.extend(rows.iter().map(|row| row.live));
+        let unused = STRETCH_ROWS as usize - rows.len();
+        self.live.extend(std::iter::repeat_n(0, unused));
         Vec::new()
     }
 }
@@ -117,7 +92,7 @@ impl Deal {
         let spread = used as u64 <= u64::from(resident) * u64::from(SOFTMAX_THREADS / 32);
         let mut classes: [Vec<Span>; SOFTMAX_CLASSES] = Default::default();
         let mut pieces = Vec::new();
-        let mut stretches = Stretches::new(row.vector, live.is_some());
+        let mut stretches = Stretches::default();
         let mut deal_single = |span: Span| match class_of(span, row, spread) {
             0 => cut(span, row, &mut classes[0], &mut pieces),
             class => classes[class].push(span),
@@ -125,8 +100,8 @@ impl Deal {
         for (index, &(start, len)) in runs.rows.iter().enumerate().filter(|(_, r)| r.1 > 0) {
             let live = live.map_or(len, |live| live[index]);
             let span = Span { start, len, live };
-            let short = len <= stretch_longest(row.vector) && !spread;
-            if !(short && stretches.takes(span)) {
+            let short = len <= STRETCH_LONGEST && !spread;
+            if !(short && stretches.takes(span, row.vector)) {
                 stretches.close().into_iter().for_each(&mut deal_single);
             }
             match short {
@@ -176,12 +151,12 @@ impl Deal {
         let mut live = Vec::new();
         if masked {
             live.extend(spans.iter().map(|s| s.live));
+            live.extend(stretches.live);
         }
         Ok(Deal {
             items,
             live,
-            starts: stretches.starts,
-            lives: stretches.lives,
+            bounds: stretches.bounds,
             pieces,
             blocks,
             gradient_blocks,
@@ -258,12 +233,14 @@ mod tests {
         }
         let single = deal.firsts[SOFTMAX_STRETCHES] as usize;
         for (stretch, &[start, len]) in deal.items[single..].iter().enumerate() {
-            let (lead, own) = (start % row.vector, stretch * 32..(stretch + 1) * 32);
-            assert!(lead + len <= 32 * row.vector);
-            for slot in lead..lead + len {
-                let (lane, bit) = (slot / row.vector, 1 << (slot % row.vector));
-                let lives = deal.lives.get(own.clone()).map(|l| l[lane as usize]);
-                all.push((start + slot - lead, lives.is_none_or(|l| l & bit != 0)));
+            assert!(start % row.vector + len <= STRETCH_SLOTS);
+            let bounds = &deal.bounds[stretch * STRETCH_BOUNDS as usize..];
+            for own in 0..STRETCH_ROWS as usize {
+                let (from, to) = (u32::from(bounds[own]), u32::from(bounds[own + 1]));
+                assert!(to <= len && to - from <= STRETCH_LONGEST);
+                let live = single + stretch * STRETCH_ROWS as usize + own;
+                let live = deal.live.get(live).copied().unwrap_or(to - from);
+                take(start + from, to - from, live);
             }
         }
         all.sort_unstable();
@@ -326,11 +303,7 @@ mod tests {
         assert_eq!(deal.blocks[7..], [0, 79, 79, 79, 79]);
         let short: Vec<_> = (0..100_000).map(|i| (i * 16, 16)).collect();
         let (deal, _) = dealt(&short, None, Dtype::F32, 10);
-        // Eight rows each, but for the last.
-        assert_eq!(deal.items.len(), 100_000 / 8);
+        assert_eq!(deal.items.len(), 100_000usize.div_ceil(128));
         assert_eq!(deal.blocks[9..], [0, 0, 10]);
-        // A row starts in every fourth lane, in its first slot.
-        let starts = (0..32u32).map(|lane| u8::from(lane % 4 == 0));
-        assert_eq!(deal.starts[..32], starts.collect::<Vec<u8>>());
     }
 }

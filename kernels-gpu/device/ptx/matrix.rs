@@ -220,14 +220,6 @@ pub fn max_or_nan(a: f32, b: f32) -> f32 {
     y
 }
 
-/// The smaller of two, the number where one of them is none.
-#[inline(always)]
-pub fn min(a: f32, b: f32) -> f32 {
-    let mut y = a;
-    ptx!("min.f32 {y}, {y}, {b};", y = inout(reg32) y, b = in(reg32) b, options(pure, nomem, nostack));
-    y
-}
-
 /// 2 to the power of `x`, to 2 ulp; results below 2^-126 are zero.
 #[inline(always)]
 pub fn exp2_flushed(x: f32) -> f32 {
@@ -249,14 +241,6 @@ pub fn reciprocal(x: f32) -> f32 {
 pub fn mul_f32(a: f32, b: f32) -> f32 {
     let mut d = 0f32;
     ptx!("mul.rn.f32 {d}, {a}, {b};", d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, options(pure, nomem, nostack));
-    d
-}
-
-/// `a + b`, rounded: a choice around it stays one, where a sum of the compiler's takes in zeros instead.
-#[inline(always)]
-pub fn add_f32(a: f32, b: f32) -> f32 {
-    let mut d = 0f32;
-    ptx!("add.rn.f32 {d}, {a}, {b};", d = inout(reg32) d, a = in(reg32) a, b = in(reg32) b, options(pure, nomem, nostack));
     d
 }
 

@@ -8,10 +8,6 @@ use crate::device::ptx::{grid, matrix};
 /// Scaled scores of one lane; -Inf where there is none.
 type Scores<const VEC: usize, const REP: usize> = [[f32; VEC]; REP];
 
-/// What a sum of exponentials starts from: what is added to the greatest of them, 1, is lost, but where there is none its
-/// reciprocal is a number.
-pub(super) const FAINT: f32 = 7.888_609e-31;
-
 /// What turns a score less its maximum, or the exponential of it, into the output.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
@@ -44,7 +40,7 @@ pub(super) fn base_of(max: f32) -> f32 {
 
 /// What scores are multiplied by: but for the logarithm, they are powers of two.
 #[inline(always)]
-pub(super) fn factor<const LOG: bool>(scale: f32) -> f32 {
+fn factor<const LOG: bool>(scale: f32) -> f32 {
     if LOG {
         scale
     } else {
@@ -54,7 +50,7 @@ pub(super) fn factor<const LOG: bool>(scale: f32) -> f32 {
 
 /// The exponential of a difference of such scores.
 #[inline(always)]
-pub(super) fn power<const LOG: bool>(difference: f32) -> f32 {
+fn power<const LOG: bool>(difference: f32) -> f32 {
     let of_two = if LOG { core::f32::consts::LOG2_E } else { 1.0 };
     matrix::exp2_flushed(difference * of_two)
 }

@@ -4,7 +4,6 @@
 
 mod forward;
 mod gradient;
-mod parts;
 mod stretch;
 
 use super::elem::{Elem, Raw};
@@ -58,8 +57,9 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
             8: 4, 2;
             9: 4, 1;
         }
-        const { check::<32>(SOFTMAX_STRETCHES, 1, WIDE as u32) };
-        stretch::deal::<E, VEC, GRADIENT, LOG>(p);
+        const { check::<SOFTMAX_THREADS>(SOFTMAX_STRETCHES, HALF as u32, WIDE as u32) };
+        const { assert!(HALF as u32 * VEC as u32 * SOFTMAX_THREADS == STRETCH_SLOTS) };
+        stretch::deal::<E, VEC, HALF, GRADIENT, LOG>(p);
     }
 }
 

@@ -1,320 +1,361 @@
-//! Neighbouring short rows: a warp takes a stretch of them, a vector a lane, whatever row an element belongs to. Bits say where rows
-//! start. Nothing is exchanged but by shuffles, and the next stretches' loads are under way.
+//! Neighbouring short rows through shared memory: a thread block brings a stretch of them in whole vectors, each thread
+//! works on one row there, and whole vectors leave. Rows may be of any length up to `STRETCH_LONGEST` and begin anywhere.
 
-use super::forward::{FAINT, factor, power};
+use super::forward::{Finish, base_of};
 use super::gradient::slope;
-use super::parts::{Parts, has, lane};
+use super::{Span, exp};
 use crate::abi::*;
 use crate::device::elem::{Elem, Raw};
 use crate::device::gpu;
-use crate::device::ptx::{global, matrix, warp};
+use crate::device::ptx::{copy, global, matrix, warp};
 
-/// What no maximum of scores above 2^127 below zero is affected by: finite, so that what -Inf is taken relative to is a number.
-const LEAST: f32 = -1.701_411_8e38;
+/// What stands in the place of a masked entry's sum: a NaN that no arithmetic makes.
+const MASKED: u32 = 0xffff_fffe;
 
-/// How far scaled scores of a stretch may lie apart for rows to be taken relative to the largest of all: exponentials are far from
-/// the smallest numbers, and what is rounded of a difference is less than of such scores themselves.
-const CLOSE: f32 = 24.0;
-
-/// Where the arrays of a launch lie for this lane, of its thread block's head.
-#[derive(Clone, Copy)]
-struct Arrays {
-    input: u64,
-    upstream: u64,
-    output: u64,
-    items: u64,
-    starts: u64,
-    lives: u64,
-}
-
-impl Arrays {
-    /// From the vector that the lane would have of a stretch at slot 0, and from stretch `own` on.
-    #[inline(always)]
-    fn new<E: Elem, const VEC: usize>(p: &SoftmaxParams, own: u32) -> Arrays {
-        let slots = gpu::block_y() as u64 * p.stride + (lane() * VEC as u32) as u64;
-        let (of_head, of_lane) = (slots * E::BYTES as u64, own as u64 * 32 + lane() as u64);
-        Arrays {
-            input: p.input + of_head,
-            upstream: p.upstream + of_head,
-            output: p.output + of_head,
-            items: p.items + (p.firsts[SOFTMAX_STRETCHES] + own) as u64 * 8,
-            starts: p.starts + of_lane,
-            lives: if p.live == 0 { 0 } else { p.lives + of_lane },
-        }
-    }
-
-    /// The stretch that is reached, if it is there.
-    #[inline(always)]
-    fn stretch(&self, there: bool) -> Stretch {
-        let [start, len] = global::load_v2(self.items, there);
-        Stretch {
-            start,
-            len,
-            starts: global::load_b8(self.starts, there),
-            live: match self.lives {
-                0 => !0,
-                _ => global::load_b8(self.lives, there),
-            },
-        }
-    }
-
-    #[inline(always)]
-    fn advance(&mut self, step: u32) {
-        self.items += step as u64 * 8;
-        self.starts += step as u64 * 32;
-        self.lives += if self.lives == 0 { 0 } else { step as u64 * 32 };
-    }
-}
-
-/// A stretch, and this lane's part of it. Slots are counted from the aligned vector that holds the first entry.
+/// A stretch, and this thread's row of it. Slots are counted from the aligned vector that holds the first entry.
 #[derive(Clone, Copy)]
 struct Stretch {
-    start: u32,
+    span: Span,
+    /// First slot of the row.
+    from: u32,
+    /// Its entries, and those of them that no mask hides.
     len: u32,
-    /// Bit i: a row starts at the lane's slot i.
-    starts: u32,
-    /// Bit i: no mask hides it.
     live: u32,
 }
 
 impl Stretch {
-    /// Where this lane's vector lies in an array.
     #[inline(always)]
-    fn address<E: Elem, const VEC: usize>(self, array: u64) -> u64 {
-        array + (self.start & !(VEC as u32 - 1)) as u64 * E::BYTES as u64
+    fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Stretch {
+        let there = index < count;
+        let first = p.firsts[SOFTMAX_STRETCHES];
+        let [start, len] = global::load_v2(p.items + index as u64 * 8, there);
+        let span = Span::new::<VEC>(p, start, len, len);
+        let own = index - first;
+        let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::thread_again() as u64;
+        let from = global::load_b16(p.bounds + bounds * 2, there);
+        let len = global::load_b16(p.bounds + bounds * 2 + 2, there) - from;
+        let row = first as u64 + own as u64 * STRETCH_ROWS as u64 + gpu::thread_again() as u64;
+        Stretch {
+            span,
+            from: span.lead + from,
+            len,
+            live: match p.live {
+                0 => len,
+                live => global::load_b32(live + row * 4, there),
+            },
+        }
     }
+}
 
-    /// The lane's slots in front of the stretch, and those up to its end.
-    #[inline(always)]
-    fn own<const VEC: usize>(self) -> (u32, u32) {
-        let (slot, lead) = (lane() * VEC as u32, self.start % VEC as u32);
-        let end = (lead + self.len).saturating_sub(slot);
-        (lead.saturating_sub(slot), end)
-    }
+/// Slots are kept by fours. Where the fours of number `index` lie: one is left out after every eight, so that rows of 16
+/// begin in different banks.
+#[inline(always)]
+fn place(index: u32) -> u32 {
+    copy::arena() + (index + index / 8) * 16
+}
 
-    /// This lane's vectors of both operands of a gradient, else of the one.
-    #[inline(always)]
-    fn vectors<E: Elem, const VEC: usize, const GRADIENT: bool>(
-        self,
-        arrays: &Arrays,
-    ) -> (Raw, Raw) {
-        let there = self.own::<VEC>().1 > 0;
+/// First slot of vector `r` of this thread.
+#[inline(always)]
+fn slot<const VEC: usize>(r: usize) -> u32 {
+    (gpu::thread_again() + r as u32 * SOFTMAX_THREADS) * VEC as u32
+}
+
+/// Vectors of an operand.
+#[inline(always)]
+fn load<E: Elem, const VEC: usize, const REP: usize>(from: u64, span: Span) -> [Raw; REP] {
+    let mut raw = [[0u32; 4]; REP];
+    unroll!(r < REP, {
+        let slot = slot::<VEC>(r);
         // In place others write in front of the stretch and behind it.
-        let given = E::load_own::<VEC>(self.address::<E, VEC>(arrays.input), there);
-        if GRADIENT {
-            let upstream = self.address::<E, VEC>(arrays.upstream);
-            (given, E::load_own::<VEC>(upstream, there))
-        } else {
-            (given, given)
+        let at = from + (span.base + slot as u64) * E::BYTES as u64;
+        raw[r] = E::load_own::<VEC>(at, slot < span.end);
+    });
+    raw
+}
+
+/// A vector of numbers to where its slots lie.
+#[inline(always)]
+fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
+    unroll!(half < 2, {
+        if half * 4 < VEC {
+            let mut words = [0; 4];
+            unroll!(i < 4, { words[i] = values[half * 4 + i].to_bits() });
+            copy::store_shared_v4(place(slot / 4 + half as u32), words);
+        }
+    });
+}
+
+#[inline(always)]
+fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
+    let mut words = [0; VEC];
+    unroll!(half < 2, {
+        if half * 4 < VEC {
+            let four = copy::load_shared_v4(place(slot / 4 + half as u32));
+            unroll!(i < 4, { words[half * 4 + i] = four[i] });
+        }
+    });
+    words
+}
+
+/// What belongs to the stretch of a vector: whole, and at its ends single elements.
+#[inline(always)]
+fn store<E: Elem<Acc = f32>, const VEC: usize>(
+    to: u64,
+    span: Span,
+    first: u32,
+    values: &[f32; VEC],
+) {
+    let at = to + (span.base + first as u64) * E::BYTES as u64;
+    if first >= span.lead && first + VEC as u32 <= span.end {
+        E::store::<VEC>(at, values);
+    } else {
+        unroll!(i < VEC, {
+            let slot = first + i as u32;
+            if slot >= span.lead && slot < span.end {
+                E::store::<1>(at + (i as u32 * E::BYTES) as u64, &[values[i]]);
+            }
+        });
+    }
+}
+
+/// Numbers of a row by fours, those of two neighbours at the ends.
+type Fours = [[f32; 4]; 8];
+
+/// This thread's row as it lies in fours.
+#[derive(Clone, Copy)]
+struct Own {
+    /// Number of the first.
+    first: u32,
+    /// Places in front of the row in it.
+    lead: u32,
+    /// Past the last entry that no mask hides, and past the last.
+    live: u32,
+    end: u32,
+}
+
+impl Own {
+    #[inline(always)]
+    fn new(stretch: Stretch) -> Own {
+        let lead = stretch.from % 4;
+        Own {
+            first: stretch.from / 4,
+            lead,
+            live: lead + stretch.live,
+            end: lead + stretch.len,
         }
     }
 
-    /// Stores what belongs to the stretch of this lane's vector: whole, and at the stretch's ends single elements.
+    /// Does a row of this warp reach to the pair of fours `c`?
     #[inline(always)]
-    fn store<E: Elem<Acc = f32>, const VEC: usize>(self, arrays: &Arrays, values: &[f32; VEC]) {
-        let (from, to) = self.own::<VEC>();
-        let at = self.address::<E, VEC>(arrays.output);
-        let mut wide = [0.0; 8];
-        unroll!(i < VEC, { wide[i] = values[i] });
-        let raw = E::put(&wide);
-        if from == 0 && to >= VEC as u32 {
-            global::store_v4(at, raw);
+    fn reaches(self, c: usize) -> bool {
+        warp::ballot(self.live > c as u32 * 8) != 0
+    }
+
+    /// Is place `i` of four `j` an entry that no mask hides?
+    #[inline(always)]
+    fn is_live(self, j: usize, i: usize) -> bool {
+        let at = (j * 4 + i) as u32;
+        at < self.live && (j > 0 || at >= self.lead)
+    }
+
+    /// Numbers of four `j`; past the row there are others', behind the last a little room.
+    #[inline(always)]
+    fn load(self, j: usize) -> [f32; 4] {
+        copy::load_shared_v4(place(self.first + j as u32)).map(f32::from_bits)
+    }
+
+    /// Stores what is live of four `j`.
+    #[inline(always)]
+    fn store(self, j: usize, words: [u32; 4]) {
+        let at = place(self.first + j as u32);
+        if self.is_live(j, 0) && self.is_live(j, 3) {
+            copy::store_shared_v4(at, words);
         } else {
-            unroll!(i < VEC, {
-                let own = i as u32 >= from && (i as u32) < to;
-                if E::BYTES == 2 {
-                    global::store_b16_if(at + i as u64 * 2, raw[i / 2] >> (i % 2 * 16), own);
-                } else {
-                    global::store_b32_if(at + i as u64 * 4, raw[i % 4], own);
+            unroll!(i < 4, {
+                if self.is_live(j, i) {
+                    copy::store_shared_b32(at + i as u32 * 4, words[i]);
                 }
             });
         }
     }
-}
 
-/// Scores of a lane, numbers that are neither masked nor another stretch's; the others are 0.
-#[inline(always)]
-fn own_scores<E: Elem<Acc = f32>, const VEC: usize>(
-    arrays: &Arrays,
-    own: Stretch,
-    raw: &Raw,
-) -> [f32; VEC] {
-    let mut scores = [0.0; VEC];
-    unroll!(i < VEC, { scores[i] = E::get(raw, i) });
-    let (from, to) = own.own::<VEC>();
-    // What others write in the meantime would decide about roundings.
-    if from > 0 || to < VEC as u32 {
-        unroll!(i < VEC, {
-            let there = i as u32 >= from && (i as u32) < to;
-            scores[i] = if there { scores[i] } else { 0.0 };
-        });
-    }
-    if arrays.lives != 0 {
-        unroll!(i < VEC, {
-            scores[i] = if has(own.live, i) { scores[i] } else { 0.0 };
-        });
-    }
-    scores
-}
-
-/// The order of numbers as that of integers, and back.
-#[inline(always)]
-fn ordered(x: f32) -> u32 {
-    let bits = x.to_bits();
-    bits ^ (((bits as i32) >> 31) as u32 | 1 << 31)
-}
-
-#[inline(always)]
-fn number(ordered: u32) -> f32 {
-    f32::from_bits(ordered ^ (((!ordered as i32) >> 31) as u32 | 1 << 31))
-}
-
-/// The largest scaled score of a stretch, if all are within [`CLOSE`] of it: then every row may be taken relative to it, and none needs
-/// a maximum of its own.
-#[inline(always)]
-fn largest<const VEC: usize>(scores: &[f32; VEC], factor: f32) -> (f32, bool) {
-    let (mut high, mut low) = (scores[0], scores[0]);
-    unroll!(i < VEC, {
-        if i > 0 {
-            high = matrix::max_or_nan(high, scores[i]);
-            low = matrix::min(low, scores[i]);
+    /// Stores what a mask hides.
+    #[inline(always)]
+    fn hide(self, word: u32) {
+        let mut at = self.live;
+        while at < self.end {
+            copy::store_shared_b32(place(self.first + at / 4) + at % 4 * 4, word);
+            at += 1;
         }
-    });
-    // NaN is above all numbers.
-    let high = number(warp::greatest(ordered(high))) * factor;
-    let low = number(warp::least(ordered(low))) * factor;
-    let largest = if factor < 0.0 { low } else { high };
-    (largest, (high - low).abs() <= CLOSE)
+    }
 }
 
+/// The softmax of this thread's scaled row, in its place.
 #[inline(always)]
-fn forward<E: Elem<Acc = f32>, const VEC: usize, const LOG: bool>(
-    (scale, arrays): (f32, &Arrays),
-    (own, parts): (Stretch, Parts),
-    raw: Raw,
-) {
-    let factor = factor::<LOG>(scale);
-    let scores = own_scores::<E, VEC>(arrays, own, &raw);
-    let (largest, close) = largest(&scores, factor);
-    if close && parts.are_few() {
-        let mut differences = [0.0; VEC];
-        unroll!(i < VEC, {
-            differences[i] = matrix::fma_f32(scores[i], factor, -largest);
-        });
-        finish::<E, VEC, LOG, true>(arrays, (own, parts), differences);
-    } else {
-        let mut differences = [0.0; VEC];
-        unroll!(i < VEC, {
-            differences[i] = matrix::mul_f32(scores[i], factor)
-        });
-        if arrays.lives != 0 {
-            unroll!(i < VEC, {
-                let (score, live) = (differences[i], has(own.live, i));
-                differences[i] = if live { score } else { f32::NEG_INFINITY };
+fn soften<const LOG: bool>(own: Own) {
+    let mut values: Fours = [[f32::NEG_INFINITY; 4]; 8];
+    let mut max = f32::NEG_INFINITY;
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let scores = own.load(j);
+                unroll!(i < 4, {
+                    if own.is_live(j, i) {
+                        values[j][i] = scores[i];
+                    }
+                    max = matrix::max_or_nan(max, values[j][i]);
+                });
             });
         }
-        let most = parts.over_rows::<VEC, true, false>(&differences, LEAST, |most| most);
-        unroll!(i < VEC, { differences[i] -= most[i] });
-        finish::<E, VEC, LOG, false>(arrays, (own, parts), differences);
-    }
-}
-
-/// From scores relative to what is the same for a row to its softmax.
-#[inline(always)]
-fn finish<E: Elem<Acc = f32>, const VEC: usize, const LOG: bool, const FEW: bool>(
-    arrays: &Arrays,
-    (own, parts): (Stretch, Parts),
-    differences: [f32; VEC],
-) {
-    let mut powers = [0.0; VEC];
-    unroll!(i < VEC, { powers[i] = power::<LOG>(differences[i]) });
-    if arrays.lives != 0 {
-        unroll!(i < VEC, {
-            powers[i] = if has(own.live, i) { powers[i] } else { 0.0 };
-        });
-    }
-    let sums = parts.over_rows::<VEC, false, FEW>(&powers, FAINT, |sum| {
-        if LOG {
-            core::f32::consts::LN_2 * matrix::log2(sum)
-        } else {
-            matrix::reciprocal(sum)
+    });
+    let base = base_of(max);
+    let shift = -base * core::f32::consts::LOG2_E;
+    let mut sum = 0.0;
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                unroll!(i < 4, {
+                    let score = values[c * 2 + half][i];
+                    let (power, value) = if LOG {
+                        (exp(score - base), score - base)
+                    } else {
+                        // What is rounded of the shift is the same for the whole row.
+                        let power = matrix::fma_f32(score, core::f32::consts::LOG2_E, shift);
+                        let power = matrix::exp2_flushed(power);
+                        (power, power)
+                    };
+                    sum += power;
+                    values[c * 2 + half][i] = value;
+                });
+            });
         }
     });
-    let mut out = [0.0; VEC];
-    unroll!(i < VEC, {
-        out[i] = if LOG {
-            differences[i] - sums[i]
-        } else {
-            powers[i] * sums[i]
-        };
+    let finish = Finish::new::<LOG>(max, sum);
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let mut words = [0; 4];
+                unroll!(i < 4, {
+                    let value = matrix::fma_f32(values[j][i], finish.factor, finish.shift);
+                    words[i] = value.to_bits();
+                });
+                own.store(j, words);
+            });
+        }
     });
-    if arrays.lives != 0 {
-        let masked = if LOG { f32::NEG_INFINITY } else { 0.0 };
-        unroll!(i < VEC, {
-            out[i] = if has(own.live, i) { out[i] } else { masked };
-        });
-    }
-    own.store::<E, VEC>(arrays, &out);
+    let masked: f32 = if LOG { f32::NEG_INFINITY } else { 0.0 };
+    own.hide(masked.to_bits());
+}
+
+/// The sum of this thread's row, in the place of each of its entries.
+#[inline(always)]
+fn add(own: Own) {
+    let mut sum = 0.0;
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, {
+                let j = c * 2 + half;
+                let more = own.load(j);
+                unroll!(i < 4, {
+                    if own.is_live(j, i) {
+                        sum += more[i];
+                    }
+                });
+            });
+        }
+    });
+    unroll!(c < 4, {
+        if own.reaches(c) {
+            unroll!(half < 2, { own.store(c * 2 + half, [sum.to_bits(); 4]) });
+        }
+    });
+    own.hide(MASKED);
 }
 
 #[inline(always)]
-fn gradient<E: Elem<Acc = f32>, const VEC: usize, const LOG: bool, const FEW: bool>(
-    (scale, arrays): (f32, &Arrays),
-    (own, parts): (Stretch, Parts),
-    (given, upstream): (Raw, Raw),
+fn forward<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+    p: &SoftmaxParams,
+    own: Stretch,
 ) {
-    let mut shares = [0.0; VEC];
-    unroll!(i < VEC, {
-        let weight = if LOG { 1.0 } else { E::get(&given, i) };
-        shares[i] = weight * E::get(&upstream, i);
+    let raw = load::<E, VEC, REP>(p.input, own.span);
+    unroll!(r < REP, {
+        let mut values = [0.0; VEC];
+        unroll!(i < VEC, { values[i] = E::get(&raw[r], i) * p.scale });
+        put(slot::<VEC>(r), &values);
     });
-    if arrays.lives != 0 {
-        unroll!(i < VEC, {
-            shares[i] = if has(own.live, i) { shares[i] } else { 0.0 };
-        });
-    }
-    let sums = parts.over_rows::<VEC, false, FEW>(&shares, 0.0, |sum| sum);
-    let mut out = [0.0; VEC];
-    unroll!(i < VEC, {
-        let (y, dy) = (E::get(&given, i), E::get(&upstream, i));
-        out[i] = slope::<LOG>(y, dy, sums[i]) * scale;
+    gpu::sync_threads();
+    soften::<LOG>(Own::new(own));
+    gpu::sync_threads();
+    unroll!(r < REP, {
+        let slot = slot::<VEC>(r);
+        if slot < own.span.end {
+            let words = get::<VEC>(slot);
+            let mut values = [0.0; VEC];
+            unroll!(i < VEC, { values[i] = f32::from_bits(words[i]) });
+            store::<E, VEC>(p.output, own.span, slot, &values);
+        }
     });
-    if arrays.lives != 0 {
-        unroll!(i < VEC, {
-            out[i] = if has(own.live, i) { out[i] } else { 0.0 };
-        });
-    }
-    own.store::<E, VEC>(arrays, &out);
 }
 
-/// The stretches, dealt round to warps. Places are loaded two rounds ahead, elements one.
 #[inline(always)]
-pub(super) fn deal<E: Elem<Acc = f32>, const VEC: usize, const GRADIENT: bool, const LOG: bool>(
+fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+    p: &SoftmaxParams,
+    own: Stretch,
+) {
+    let given = load::<E, VEC, REP>(p.input, own.span);
+    let upstream = load::<E, VEC, REP>(p.upstream, own.span);
+    unroll!(r < REP, {
+        let mut values = [0.0; VEC];
+        unroll!(i < VEC, {
+            let weight = if LOG { 1.0 } else { E::get(&given[r], i) };
+            values[i] = weight * E::get(&upstream[r], i);
+        });
+        put(slot::<VEC>(r), &values);
+    });
+    gpu::sync_threads();
+    add(Own::new(own));
+    gpu::sync_threads();
+    unroll!(r < REP, {
+        let slot = slot::<VEC>(r);
+        if slot < own.span.end {
+            let sums = get::<VEC>(slot);
+            let mut values = [0.0; VEC];
+            unroll!(i < VEC, {
+                let (y, dy) = (E::get(&given[r], i), E::get(&upstream[r], i));
+                let slope = slope::<LOG>(y, dy, f32::from_bits(sums[i])) * p.scale;
+                values[i] = if sums[i] == MASKED { 0.0 } else { slope };
+            });
+            store::<E, VEC>(p.output, own.span, slot, &values);
+        }
+    });
+}
+
+/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: two barriers a stretch.
+#[inline(always)]
+pub(super) fn deal<
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const REP: usize,
+    const GRADIENT: bool,
+    const LOG: bool,
+>(
     p: &SoftmaxParams,
 ) {
     const CLASS: usize = SOFTMAX_STRETCHES;
-    let warps = SOFTMAX_THREADS / 32;
-    let step = (p.blocks[CLASS + 1] - p.blocks[CLASS]) * warps;
-    let count = p.firsts[CLASS + 1] - p.firsts[CLASS];
-    let mut index = (gpu::block_x() - p.blocks[CLASS]) * warps + gpu::thread() / 32;
-    let mut arrays = Arrays::new::<E, VEC>(p, index);
-    let mut own = arrays.stretch(index < count);
-    arrays.advance(step);
-    let mut next = arrays.stretch(index + step < count);
-    let mut raw = own.vectors::<E, VEC, GRADIENT>(&arrays);
-    while index < count {
-        let more = next.vectors::<E, VEC, GRADIENT>(&arrays);
-        arrays.advance(step);
-        let later = arrays.stretch(index + 2 * step < count);
-        let (with, parts) = ((p.scale, &arrays), Parts::new::<VEC>(own.starts));
-        if !GRADIENT {
-            forward::<E, VEC, LOG>(with, (own, parts), raw.0);
-        } else if parts.are_few() {
-            gradient::<E, VEC, LOG, true>(with, (own, parts), raw);
-        } else {
-            gradient::<E, VEC, LOG, false>(with, (own, parts), raw);
-        }
-        (own, next, raw) = (next, later, more);
+    let step = p.blocks[CLASS + 1] - p.blocks[CLASS];
+    let end = p.firsts[CLASS + 1];
+    let mut index = p.firsts[CLASS] + gpu::block_x() - p.blocks[CLASS];
+    let mut next = Stretch::load::<VEC>(p, index, end);
+    while index < end {
+        let own = next;
         index += step;
+        next = Stretch::load::<VEC>(p, index, end);
+        if GRADIENT {
+            gradient::<E, VEC, REP, LOG>(p, own);
+        } else {
+            forward::<E, VEC, REP, LOG>(p, own);
+        }
     }
 }
