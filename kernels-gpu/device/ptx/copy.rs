@@ -70,6 +70,30 @@ pub fn store_shared_v2_if(to: u32, v: [u32; 2], ok: bool) {
     );
 }
 
+/// Stores 4 bytes where `yes` is not 0; the place behind them, else the same.
+#[inline(always)]
+pub fn push_shared_b32(to: u32, v: u32, yes: u32) -> u32 {
+    let mut next = to;
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p st.shared.u32 [{to}], {v}; @p add.u32 {to}, {to}, 4; }}",
+        to = inout(reg32) next, v = in(reg32) v, yes = in(reg32) yes,
+        options(nostack)
+    );
+    next
+}
+
+/// Stores 8 bytes where `yes` is not 0; the place behind them, else the same. `to`: 8-byte aligned.
+#[inline(always)]
+pub fn push_shared_v2(to: u32, v: [u32; 2], yes: u32) -> u32 {
+    let mut next = to;
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p st.shared.v2.u32 [{to}], {{{a}, {b}}}; @p add.u32 {to}, {to}, 8; }}",
+        to = inout(reg32) next, a = in(reg32) v[0], b = in(reg32) v[1], yes = in(reg32) yes,
+        options(nostack)
+    );
+    next
+}
+
 /// Loads 4 bytes from shared memory.
 #[inline(always)]
 pub fn load_shared_b32(from: u32) -> u32 {

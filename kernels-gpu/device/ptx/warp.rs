@@ -28,6 +28,19 @@ pub fn exchange(value: u32, other: u32) -> u32 {
     out
 }
 
+/// The value of the lane `distance` in front; in the first ones, in front of which there is none, their own. Every lane of the warp
+/// must call it together.
+#[inline(always)]
+pub fn shuffle_up(value: u32, distance: u32) -> u32 {
+    let mut out = value;
+    ptx!(
+        "shfl.sync.up.b32 {out}, {v}, {distance}, 0, 0xffffffff;",
+        out = inout(reg32) out, v = in(reg32) value, distance = in(reg32) distance,
+        options(nostack)
+    );
+    out
+}
+
 /// The greatest value of the warp. Every lane must call it together.
 #[inline(always)]
 pub fn greatest(value: u32) -> u32 {

@@ -1,6 +1,6 @@
 //! Softmax of a row. The maximum is taken off first, sums are f32 in an order that the length alone decides.
 
-use super::{FIRST, SECOND, Span, each_piece, exp, leave, reduce};
+use super::{FIRST, SECOND, Span, each_piece, leave, reduce};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::ptx::{grid, matrix};
@@ -38,13 +38,37 @@ pub(super) fn base_of(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
+/// What scores are multiplied by: but for the logarithm, they are powers of two.
+#[inline(always)]
+fn factor<const LOG: bool>(scale: f32) -> f32 {
+    if LOG {
+        scale
+    } else {
+        scale * core::f32::consts::LOG2_E
+    }
+}
+
+/// The exponential of a difference of such scores.
+#[inline(always)]
+fn power<const LOG: bool>(difference: f32) -> f32 {
+    let of_two = if LOG { core::f32::consts::LOG2_E } else { 1.0 };
+    matrix::exp2_flushed(difference * of_two)
+}
+
 /// The lane's scores from slot `from` on, and the largest.
 #[inline(always)]
-fn scores<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize>(
+fn scores<
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const LANES: u32,
+    const REP: usize,
+    const LOG: bool,
+>(
     p: &SoftmaxParams,
     span: Span,
     from: u32,
 ) -> (Scores<VEC, REP>, f32) {
+    let factor = factor::<LOG>(p.scale);
     let lane = span.lane::<VEC, LANES>(from);
     let mut raw = [[0u32; 4]; REP];
     unroll!(r < REP, { raw[r] = lane.load::<E>(p.input, r) });
@@ -52,7 +76,7 @@ fn scores<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usi
     let mut max = f32::NEG_INFINITY;
     unroll!(r < REP, {
         unroll!(i < VEC, {
-            let scaled = matrix::mul_f32(E::get(&raw[r], i), p.scale);
+            let scaled = matrix::mul_f32(E::get(&raw[r], i), factor);
             if lane.is_live(r, i) {
                 scores[r][i] = scaled;
             }
@@ -72,7 +96,7 @@ fn exponentials<const VEC: usize, const REP: usize, const LOG: bool>(
     unroll!(r < REP, {
         unroll!(i < VEC, {
             let difference = scores[r][i] - base;
-            let power = exp(difference);
+            let power = power::<LOG>(difference);
             sum += power;
             scores[r][i] = if LOG { difference } else { power };
         });
@@ -95,15 +119,24 @@ fn write<
     finish: Finish,
 ) {
     let lane = span.lane::<VEC, LANES>(from);
+    let masked = if LOG { f32::NEG_INFINITY } else { 0.0 };
     unroll!(r < REP, {
-        // Masked entries, whatever the others are.
-        let mut out = [if LOG { f32::NEG_INFINITY } else { 0.0 }; VEC];
+        let mut out = [masked; VEC];
         unroll!(i < VEC, {
-            let value = matrix::fma_f32(values[r][i], finish.factor, finish.shift);
-            if lane.is_live(r, i) {
-                out[i] = value;
-            }
+            out[i] = if LOG {
+                values[r][i] + finish.shift
+            } else {
+                values[r][i] * finish.factor
+            };
         });
+        if p.live != 0 {
+            // Masked entries, whatever the others are.
+            unroll!(i < VEC, {
+                if !lane.is_live(r, i) {
+                    out[i] = masked;
+                }
+            });
+        }
         lane.store::<E>(p.output, r, &out);
     });
 }
@@ -120,7 +153,7 @@ pub(super) fn row<
     p: &SoftmaxParams,
     span: Span,
 ) {
-    let (mut values, max) = scores::<E, VEC, LANES, REP>(p, span, 0);
+    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span, 0);
     let max = reduce::<LANES, true>(max, FIRST);
     let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
     let sum = reduce::<LANES, false>(sum, SECOND);
@@ -137,11 +170,11 @@ pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, cons
     index: u32,
 ) {
     const LANES: u32 = SOFTMAX_THREADS;
-    let (mut values, max) = scores::<E, VEC, LANES, REP>(p, span, 0);
+    let (mut values, max) = scores::<E, VEC, LANES, REP, LOG>(p, span, 0);
     if p.flags & SOFTMAX_SUMS != 0 {
         grid::let_next_start();
         let max = reduce::<LANES, true>(max, FIRST);
-        let sum = exponentials::<VEC, REP, false>(&mut values, base_of(max));
+        let sum = exponentials::<VEC, REP, LOG>(&mut values, base_of(max));
         let sum = reduce::<LANES, false>(sum, SECOND);
         leave(p, index, [max, sum]);
         return;
@@ -150,12 +183,13 @@ pub(super) fn piece<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, cons
     each_piece(p, index, |[more_max, more_sum]| {
         let above = matrix::max_or_nan(max, more_max);
         let base = base_of(above);
-        sum = matrix::fma_f32(more_sum, exp(more_max - base), sum * exp(max - base));
+        let (more, less) = (power::<LOG>(more_max - base), power::<LOG>(max - base));
+        sum = matrix::fma_f32(more_sum, more, sum * less);
         max = above;
     });
     let all = reduce::<LANES, true>(max, FIRST);
     let base = base_of(all);
-    let sum = reduce::<LANES, false>(sum * exp(max - base), SECOND);
+    let sum = reduce::<LANES, false>(sum * power::<LOG>(max - base), SECOND);
     exponentials::<VEC, REP, LOG>(&mut values, base);
     write::<E, VEC, LANES, REP, LOG>(p, span, 0, &values, Finish::new::<LOG>(all, sum));
 }
