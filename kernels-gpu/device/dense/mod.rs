@@ -91,54 +91,62 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         barrier::init_fence();
     }
 
-    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first.
+    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. All lanes of the
+    /// warp together, so that they come to the next barrier as one. `FREED`: the ring has been round once, and stages are
+    /// waited for.
     #[inline(always)]
-    fn start(at: u64, first: u32, from: u32, to: u32, ring: (u32, u32)) {
-        let [top, left] = Self::corner();
+    fn start<const FREED: bool>(at: u64, first: u32, from: u32, to: u32, ring: (u32, u32)) {
         let mut ring = ring;
         let mut s = from;
         while s < to {
-            let (slot, k) = (ring.0, (first + s) * Self::DEPTH as u32);
-            let (stage, full) = (Self::stage(slot), Self::full(slot));
-            barrier::wait(Self::empty(slot), ring.1);
-            barrier::arrive_expect(full, Self::STAGE as u32);
-            let panel = stage + (GROUPS * SLAB) as u32;
-            let (a, b) = if Self::TURNED {
-                (panel, stage)
-            } else {
-                (stage, panel)
-            };
-            bulk::load(a, at, k, top, full);
-            // B in pieces of 128 bytes across.
-            let wide = Self::ACROSS as u32;
-            unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
-                let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
-                bulk::load(to, at + 128, left + wide * c as u32, k, full);
-            });
+            if FREED {
+                barrier::wait(Self::empty(ring.0), ring.1);
+            }
+            // Asked anew for each stage: a loop of one lane beside a loop of the others would be made of it otherwise.
+            if warp::elected() {
+                Self::copy(at, (first + s) * Self::DEPTH as u32, ring.0);
+            }
             ring = Self::next(ring);
             s += 1;
         }
+        warp::sync_lanes(u32::MAX);
     }
 
-    /// The warp that copies. One lane makes the barriers and starts as many stages as fit before the others know.
+    /// Starts the copies of the stage that begins `k` deep; one lane.
+    #[inline(always)]
+    fn copy(at: u64, k: u32, slot: u32) {
+        let [top, left] = Self::corner();
+        let (stage, full) = (Self::stage(slot), Self::full(slot));
+        barrier::arrive_expect(full, Self::STAGE as u32);
+        let panel = stage + (GROUPS * SLAB) as u32;
+        let (a, b) = if Self::TURNED {
+            (panel, stage)
+        } else {
+            (stage, panel)
+        };
+        bulk::load(a, at, k, top, full);
+        // B in pieces of 128 bytes across.
+        let wide = Self::ACROSS as u32;
+        unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
+            let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
+            bulk::load(to, at + 128, left + wide * c as u32, k, full);
+        });
+    }
+
+    /// The warp that copies. It makes the barriers and starts as many stages as fit before the others know.
     #[inline(always)]
     fn produce(p: &DenseParams, at: u64) {
-        let first = gpu::thread() % 32 == 0;
         let [from, count] = Self::part(p);
         let most = Self::STAGES as u32;
         let ahead = if count < most { count } else { most };
-        if first {
+        if warp::elected() {
             Self::set_up(at);
-            grid::wait_for_previous();
-            // A ring that starts empty: the first wait for a free stage passes.
-            Self::start(at, from, 0, ahead, (0, 1));
         }
         warp::sync_lanes(u32::MAX);
+        grid::wait_for_previous();
+        Self::start::<false>(at, from, 0, ahead, (0, 0));
         Self::all_ready();
-        if first {
-            Self::start(at, from, ahead, count, (0, 0));
-        }
-        warp::sync_lanes(u32::MAX);
+        Self::start::<true>(at, from, ahead, count, (0, 0));
     }
 
     /// The barriers are made: in this thread block for all that follows, in the cluster for what is sent across.
