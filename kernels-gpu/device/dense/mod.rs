@@ -8,7 +8,7 @@ mod out;
 
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, cluster, copy, grid, matrix, warp};
+use super::ptx::{barrier, bulk, cluster, copy, grid, warp};
 use crate::abi::*;
 use elem::DenseElem;
 
@@ -133,80 +133,85 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         });
     }
 
-    /// The warp that copies. It makes the barriers and starts as many stages as fit before the others know.
+    /// How many of a part's stages fit into the ring at once.
     #[inline(always)]
-    fn produce(p: &DenseParams, at: u64) {
-        let [from, count] = Self::part(p);
+    fn ahead(count: u32) -> u32 {
         let most = Self::STAGES as u32;
-        let ahead = if count < most { count } else { most };
+        if count < most { count } else { most }
+    }
+
+    /// The warp that copies makes the barriers, and starts as many stages as fit before the others know.
+    #[inline(always)]
+    fn begin(p: &DenseParams, at: u64) {
+        let [from, count] = Self::part(p);
         if warp::elected() {
             Self::set_up(at);
         }
         warp::sync_lanes(u32::MAX);
         grid::wait_for_previous();
-        Self::start::<false>(at, from, 0, ahead, (0, 0));
-        Self::all_ready();
-        Self::start::<true>(at, from, ahead, count, (0, 0));
+        Self::start::<false>(at, from, 0, Self::ahead(count), (0, 0));
     }
 
-    /// The barriers are made: in this thread block for all that follows, in the cluster for what is sent across.
+    /// The warp that copies, once the ring has been filled.
     #[inline(always)]
-    fn all_ready() {
-        if CUT > 1 && !Self::OVER_STAGES {
-            cluster::arrive();
-        }
-        gpu::sync_threads();
+    fn go_on(p: &DenseParams, at: u64) {
+        let [from, count] = Self::part(p);
+        Self::start::<true>(at, from, Self::ahead(count), count, (0, 0));
     }
 
     /// A warpgroup's 64 rows, summed over this thread block's part of k.
     #[inline(always)]
     fn multiply<E: DenseElem>(p: &DenseParams) -> Acc<CHUNKS> {
-        let half = gpu::thread() / 128;
-        let [_, count] = Self::part(p);
         let mut acc = Acc::<CHUNKS>::zero();
+        let [_, count] = Self::part(p);
+        if count == 0 {
+            return acc;
+        }
         let mut ring = (0, 0);
         let mut held = NONE;
-        let mut s = 0;
-        while s < count {
-            let slot = ring.0;
-            barrier::wait(Self::full(slot), ring.1);
-            let slab = Self::stage(slot) + half * SLAB as u32;
-            let panel = Self::stage(slot) + (GROUPS * SLAB) as u32;
-            if Self::TURNED {
-                Self::round(panel);
-            }
-            E::stage(&mut acc, slab, panel);
+        let mut own = Self::arrived::<E>(ring);
+        let mut s = 1;
+        loop {
+            let [slab, panel] = Self::parts_of(ring.0);
+            E::stage(&mut acc, slab, &own, panel);
             wgmma::commit();
+            if s == count {
+                break;
+            }
+            let slot = ring.0;
+            ring = Self::next(ring);
             if Self::TURNED {
-                // Its registers are read until then. The other warpgroup keeps the Tensor Cores busy.
+                // While the Tensor Cores work: they read registers, and the next stage's are others.
+                let next = Self::arrived::<E>(ring);
                 acc.wait::<0>();
+                E::keep(&own);
                 Self::free(slot);
+                own = next;
             } else {
                 acc.wait::<1>();
                 Self::free(held);
                 held = slot;
+                own = Self::arrived::<E>(ring);
             }
-            ring = Self::next(ring);
             s += 1;
         }
         acc.wait::<0>();
         acc
     }
 
-    /// Rounds A to TF32 where it lies, all warpgroups together: `wgmma` would cut the bits off.
+    /// This warpgroup's own slab of a stage, and the panel.
     #[inline(always)]
-    fn round(panel: u32) {
-        let threads = Self::WARPS as u32 * 32;
-        let place = panel + gpu::thread_again() * 16;
-        let mut i = 0;
-        while i < (CHUNKS * SLAB) as u32 / (threads * 16) {
-            let at = place + i * threads * 16;
-            let four = copy::load_shared_v4(at).map(matrix::round_tf32);
-            copy::store_shared_v4(at, four);
-            i += 1;
-        }
-        barrier::fence_copies();
-        barrier::sync_named(1, threads);
+    fn parts_of(slot: u32) -> [u32; 2] {
+        let half = gpu::thread() / 128;
+        let stage = Self::stage(slot);
+        [stage + half * SLAB as u32, stage + (GROUPS * SLAB) as u32]
+    }
+
+    /// Waits for a stage; what this thread needs of it in registers.
+    #[inline(always)]
+    fn arrived<E: DenseElem>(ring: (u32, u32)) -> E::Own {
+        barrier::wait(Self::full(ring.0), ring.1);
+        E::own(Self::parts_of(ring.0)[0])
     }
 
     /// Lets the stage be overwritten, as far as this warp goes.
@@ -229,11 +234,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
         grid::let_next_start();
-        if gpu::thread() >= Self::WARPS as u32 * 32 {
-            Self::produce(p, at);
+        // Only that this thread block runs, and that no sums are there yet: nothing is to be seen by the others.
+        if CUT > 1 && !Self::OVER_STAGES {
+            cluster::arrive_relaxed();
+        }
+        let copies = gpu::thread() >= Self::WARPS as u32 * 32;
+        if copies {
+            Self::begin(p, at);
+        }
+        // One barrier for all threads: the barriers of the ring are made.
+        gpu::sync_threads();
+        if copies {
+            Self::go_on(p, at);
             Self::stand_by();
         } else {
-            Self::all_ready();
             let acc = Self::multiply::<E>(p);
             // Without a stage nothing was waited for.
             grid::wait_for_previous();

@@ -46,6 +46,12 @@ pub fn arrive() {
     ptx!("barrier.cluster.arrive.release;", options(nostack));
 }
 
+/// The same, which tells nothing of what was written, and waits for none of it.
+#[inline(always)]
+pub fn arrive_relaxed() {
+    ptx!("barrier.cluster.arrive.relaxed;", options(nostack));
+}
+
 /// Waits until all threads of the cluster that still run have arrived.
 #[inline(always)]
 pub fn wait() {
