@@ -178,7 +178,11 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
             if meets || value.is_finite() {
                 let wanted = if meets { rounded } else { 0.0 };
                 let same = found == wanted || found.is_nan() && wanted.is_nan();
-                assert!(same, "{}: {value} at C[{r},{j}] gives {found}, not {wanted}", row.name);
+                assert!(
+                    same,
+                    "{}: {value} at C[{r},{j}] gives {found}, not {wanted}",
+                    row.name
+                );
             }
         }
     }

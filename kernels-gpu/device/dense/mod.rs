@@ -38,6 +38,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         Self::full(slot) + Self::STAGES as u32 * 8
     }
 
+    /// Barrier that says: the sums of all parts have arrived.
+    #[inline(always)]
+    fn summed() -> u32 {
+        Self::full(2 * Self::STAGES as u32)
+    }
+
     /// First byte of the stage: the warpgroups' own slabs, then those that all multiply them with.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
@@ -47,12 +53,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// First row and column of this thread block's tile.
     #[inline(always)]
     fn corner() -> [u32; 2] {
-        let across = if CUT == 1 {
-            gpu::block_x()
-        } else {
-            cluster::x()
-        };
-        [gpu::block_y() * Self::ROWS as u32, across * Self::COLUMNS]
+        let across = gpu::block_x() / CUT as u32;
+        let corner = [gpu::block_y() * Self::ROWS as u32, across * Self::COLUMNS];
+        // Computed once: the copies of each stage would do it again, and they are what a stage waits for.
+        corner.map(warp::again)
     }
 
     /// This thread block's first stage, and how many it has.
@@ -88,14 +92,27 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             barrier::init(Self::empty(slot), Self::WARPS as u32);
             slot += 1;
         }
+        if CUT > 1 {
+            barrier::init(Self::summed(), Self::WARPS as u32 + 1);
+        }
         barrier::init_fence();
+        if CUT > 1 {
+            barrier::arrive_expect(Self::summed(), Self::FROM_OTHERS);
+        }
     }
 
     /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. All lanes of the
     /// warp together, so that they come to the next barrier as one. `FREED`: the ring has been round once, and stages are
     /// waited for.
     #[inline(always)]
-    fn start<const FREED: bool>(at: u64, first: u32, from: u32, to: u32, ring: (u32, u32)) {
+    fn start<const FREED: bool>(
+        at: u64,
+        corner: [u32; 2],
+        first: u32,
+        from: u32,
+        to: u32,
+        ring: (u32, u32),
+    ) {
         let mut ring = ring;
         let mut s = from;
         while s < to {
@@ -104,7 +121,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             }
             // Asked anew for each stage: a loop of one lane beside a loop of the others would be made of it otherwise.
             if warp::elected() {
-                Self::copy(at, (first + s) * Self::DEPTH as u32, ring.0);
+                Self::copy(at, corner, (first + s) * Self::DEPTH as u32, ring.0);
             }
             ring = Self::next(ring);
             s += 1;
@@ -114,8 +131,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Starts the copies of the stage that begins `k` deep; one lane.
     #[inline(always)]
-    fn copy(at: u64, k: u32, slot: u32) {
-        let [top, left] = Self::corner();
+    fn copy(at: u64, [top, left]: [u32; 2], k: u32, slot: u32) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         barrier::arrive_expect(full, Self::STAGE as u32);
         let panel = stage + (GROUPS * SLAB) as u32;
@@ -133,6 +149,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         });
     }
 
+    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside the stages.
+    #[inline(always)]
+    fn ready() {
+        if CUT > 1 && !Self::OVER_STAGES {
+            cluster::arrive();
+        }
+    }
+
     /// How many of a part's stages fit into the ring at once.
     #[inline(always)]
     fn ahead(count: u32) -> u32 {
@@ -142,21 +166,22 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// The warp that copies makes the barriers, and starts as many stages as fit before the others know.
     #[inline(always)]
-    fn begin(p: &DenseParams, at: u64) {
+    fn begin(p: &DenseParams, at: u64, corner: [u32; 2]) {
         let [from, count] = Self::part(p);
         if warp::elected() {
             Self::set_up(at);
         }
         warp::sync_lanes(u32::MAX);
+        Self::ready();
         grid::wait_for_previous();
-        Self::start::<false>(at, from, 0, Self::ahead(count), (0, 0));
+        Self::start::<false>(at, corner, from, 0, Self::ahead(count), (0, 0));
     }
 
     /// The warp that copies, once the ring has been filled.
     #[inline(always)]
-    fn go_on(p: &DenseParams, at: u64) {
+    fn go_on(p: &DenseParams, at: u64, corner: [u32; 2]) {
         let [from, count] = Self::part(p);
-        Self::start::<true>(at, from, Self::ahead(count), count, (0, 0));
+        Self::start::<true>(at, corner, from, Self::ahead(count), count, (0, 0));
     }
 
     /// A warpgroup's 64 rows, summed over this thread block's part of k.
@@ -234,24 +259,23 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
         grid::let_next_start();
-        // Only that this thread block runs, and that no sums are there yet: nothing is to be seen by the others.
-        if CUT > 1 && !Self::OVER_STAGES {
-            cluster::arrive_relaxed();
-        }
         let copies = gpu::thread() >= Self::WARPS as u32 * 32;
+        let corner = Self::corner();
         if copies {
-            Self::begin(p, at);
+            Self::begin(p, at, corner);
+        } else {
+            Self::ready();
         }
         // One barrier for all threads: the barriers of the ring are made.
         gpu::sync_threads();
         if copies {
-            Self::go_on(p, at);
+            Self::go_on(p, at, corner);
             Self::stand_by();
         } else {
             let acc = Self::multiply::<E>(p);
             // Without a stage nothing was waited for.
             grid::wait_for_previous();
-            Self::leave::<E>(p, &acc);
+            Self::leave::<E>(p, corner, &acc);
         }
     }
 }
