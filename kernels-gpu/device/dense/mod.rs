@@ -101,9 +101,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
-    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. All lanes of the
-    /// warp together, so that they come to the next barrier as one. `FREED`: the ring has been round once, and stages are
-    /// waited for.
+    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane: it waits
+    /// for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round once, and stages
+    /// are waited for.
     #[inline(always)]
     fn start<const FREED: bool>(
         at: u64,
@@ -119,14 +119,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             if FREED {
                 barrier::wait(Self::empty(ring.0), ring.1);
             }
-            // Asked anew for each stage: a loop of one lane beside a loop of the others would be made of it otherwise.
-            if warp::elected() {
-                Self::copy(at, corner, (first + s) * Self::DEPTH as u32, ring.0);
-            }
+            Self::copy(at, corner, (first + s) * Self::DEPTH as u32, ring.0);
             ring = Self::next(ring);
             s += 1;
         }
-        warp::sync_lanes(u32::MAX);
     }
 
     /// Starts the copies of the stage that begins `k` deep; one lane.
@@ -173,15 +169,22 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
         warp::sync_lanes(u32::MAX);
         Self::ready();
-        grid::wait_for_previous();
-        Self::start::<false>(at, corner, from, 0, Self::ahead(count), (0, 0));
+        if warp::elected() {
+            grid::wait_for_previous();
+            Self::start::<false>(at, corner, from, 0, Self::ahead(count), (0, 0));
+        }
+        // Together to the barrier of all threads.
+        warp::sync_lanes(u32::MAX);
     }
 
     /// The warp that copies, once the ring has been filled.
     #[inline(always)]
     fn go_on(p: &DenseParams, at: u64, corner: [u32; 2]) {
         let [from, count] = Self::part(p);
-        Self::start::<true>(at, corner, from, Self::ahead(count), count, (0, 0));
+        if warp::elected() {
+            Self::start::<true>(at, corner, from, Self::ahead(count), count, (0, 0));
+        }
+        warp::sync_lanes(u32::MAX);
     }
 
     /// A warpgroup's 64 rows, summed over this thread block's part of k.
