@@ -10,14 +10,6 @@ pub fn rank() -> u32 {
     a
 }
 
-/// Number of this cluster along x; of the thread block, where it was launched without clusters.
-#[inline(always)]
-pub fn x() -> u32 {
-    let mut a = 0u32;
-    ptx!("mov.u32 {a}, %clusterid.x;", a = inout(reg32) a, options(pure, nomem, nostack));
-    a
-}
-
 /// Address, for [`send_v4`], of what lies at shared `at` in another thread block of the cluster.
 #[inline(always)]
 pub fn place(at: u32, rank: u32) -> u32 {
