@@ -55,7 +55,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     fn corner() -> [u32; 2] {
         let across = gpu::block_x() / CUT as u32;
         let corner = [gpu::block_y() * Self::ROWS as u32, across * Self::COLUMNS];
-        // Computed once: the copies of each stage would do it again, and they are what a stage waits for.
+        // Here and now: the copies of each stage would compute it again, and they are what a stage waits for.
         corner.map(warp::again)
     }
 
@@ -162,7 +162,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// The warp that copies makes the barriers, and starts as many stages as fit before the others know.
     #[inline(always)]
-    fn begin(p: &DenseParams, at: u64, corner: [u32; 2]) {
+    fn begin(p: &DenseParams, at: u64) {
         let [from, count] = Self::part(p);
         if warp::elected() {
             Self::set_up(at);
@@ -171,6 +171,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         Self::ready();
         if warp::elected() {
             grid::wait_for_previous();
+            let corner = Self::corner();
             Self::start::<false>(at, corner, from, 0, Self::ahead(count), (0, 0));
         }
         // Together to the barrier of all threads.
@@ -179,9 +180,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// The warp that copies, once the ring has been filled.
     #[inline(always)]
-    fn go_on(p: &DenseParams, at: u64, corner: [u32; 2]) {
+    fn go_on(p: &DenseParams, at: u64) {
         let [from, count] = Self::part(p);
         if warp::elected() {
+            let corner = Self::corner();
             Self::start::<true>(at, corner, from, Self::ahead(count), count, (0, 0));
         }
         warp::sync_lanes(u32::MAX);
@@ -262,23 +264,25 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
         grid::let_next_start();
-        let copies = gpu::thread() >= Self::WARPS as u32 * 32;
-        let corner = Self::corner();
+        // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of `wgmma` are
+        // computed in registers of each lane, and every product waits for them.
+        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let copies = warp >= Self::WARPS as u32;
         if copies {
-            Self::begin(p, at, corner);
+            Self::begin(p, at);
         } else {
             Self::ready();
         }
         // One barrier for all threads: the barriers of the ring are made.
         gpu::sync_threads();
         if copies {
-            Self::go_on(p, at, corner);
+            Self::go_on(p, at);
             Self::stand_by();
         } else {
             let acc = Self::multiply::<E>(p);
             // Without a stage nothing was waited for.
             grid::wait_for_previous();
-            Self::leave::<E>(p, corner, &acc);
+            Self::leave::<E>(p, &acc);
         }
     }
 }
