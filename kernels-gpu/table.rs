@@ -209,6 +209,7 @@ macro_rules! for_each_kernel {
                 dense_f16_128x64: Direct, F16, DenseTile<2, 1, 1>;
                 dense_f16_128x64_k2: Direct, F16, DenseTile<2, 1, 2>;
                 dense_f16_128x64_k4: Direct, F16, DenseTile<2, 1, 4>;
+                dense_f16_64x128: Direct, F16, DenseTile<1, 2, 1>;
                 dense_f16_64x128_k2: Direct, F16, DenseTile<1, 2, 2>;
                 dense_f16_64x128_k4: Direct, F16, DenseTile<1, 2, 4>;
                 dense_f16_128x128: Direct, F16, DenseTile<2, 2, 1>;
@@ -224,6 +225,7 @@ macro_rules! for_each_kernel {
                 dense_bf16_128x64: Direct, Bf16, DenseTile<2, 1, 1>;
                 dense_bf16_128x64_k2: Direct, Bf16, DenseTile<2, 1, 2>;
                 dense_bf16_128x64_k4: Direct, Bf16, DenseTile<2, 1, 4>;
+                dense_bf16_64x128: Direct, Bf16, DenseTile<1, 2, 1>;
                 dense_bf16_64x128_k2: Direct, Bf16, DenseTile<1, 2, 2>;
                 dense_bf16_64x128_k4: Direct, Bf16, DenseTile<1, 2, 4>;
                 dense_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1>;

@@ -11,7 +11,7 @@ const FIRST_US: f64 = 1.9;
 /// Sending 64 x 64 elements of C.
 const SEND_US: f64 = 0.3;
 /// Joining the sums of a cluster, and those of 64 x 64 elements.
-const JOIN_US: f64 = 0.6;
+const JOIN_US: f64 = 0.3;
 const JOIN_TILE_US: f64 = 0.1;
 /// What copies of whole tiles reach beside the gathers that L2's rate is counted in.
 const TILES_L2: f64 = 1.5;

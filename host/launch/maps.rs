@@ -62,7 +62,9 @@ pub(super) fn tensor_map(
     let element = match dtype {
         Dtype::Bf16 => TensorMapType::Bf16,
         Dtype::E4m3 | Dtype::E5m2 | Dtype::Int8 => TensorMapType::U8,
-        Dtype::F32 | Dtype::Tf32 => TensorMapType::F32,
+        Dtype::F32 => TensorMapType::F32,
+        // The copy engine rounds, to nearest and ties away from zero.
+        Dtype::Tf32 => TensorMapType::Tf32,
         _ => TensorMapType::F16,
     };
     let (bytes, [columns, rows]) = (dtype.bytes(), matrix.extents);

@@ -66,7 +66,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     } else {
         Self::STAGES * Self::STAGE
     };
-    /// Offset of the barriers: full and empty of each stage.
+    /// Offset of the barriers: full and empty of each stage, and that of the sums.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE + Self::BESIDE;
 }
 
@@ -81,7 +81,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
     fn shared_bytes(_: Dtype) -> u32 {
-        (Self::BARRIERS + Self::STAGES * 16) as u32
+        (Self::BARRIERS + Self::STAGES * 16 + 8) as u32
     }
     /// The copy engine wants 16-byte addresses and strides.
     fn vector(dtype: Dtype) -> u32 {

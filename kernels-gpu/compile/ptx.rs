@@ -64,7 +64,7 @@ pub fn with_launch_bounds(ptx: &str, family: &FamilySpec, arch: &str) -> Result<
 }
 
 /// Instructions that want a newer PTX version than rustc is asked for, and which.
-const NEWER: [(&str, &str); 1] = [("wgmma.mma_async.sp.", "8.2")];
+const NEWER: [(&str, &str); 2] = [("wgmma.mma_async.sp.", "8.2"), ("st.async.", "8.1")];
 
 /// The text with the PTX version that its instructions want. Modules without such instructions stay open to older
 /// drivers.

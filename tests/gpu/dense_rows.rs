@@ -129,16 +129,33 @@ fn dense_rows_of_tf32() {
     every_row::<f32>(Dtype::Tf32);
 }
 
-/// Both operands are rounded to TF32, not cut off: a value just above the middle of two goes up.
+/// Both operands are rounded to TF32, which has 10 bits of mantissa, to nearest and ties away from zero, as `cvt.rna` does.
 #[test]
 fn dense_rows_round_to_tf32() {
     let Some(gpu) = gpu() else { return };
+    let unit = f32::powi(2.0, -10);
+    let mut cases = vec![(f32::INFINITY, f32::INFINITY), (f32::NAN, f32::NAN)];
+    for (apart, rounded) in [(0.25, 0.0), (0.5, 1.0), (0.75, 1.0), (1.0, 1.0), (1.5, 2.0)] {
+        let near = |x: f32| 1.0 + x * unit;
+        cases.push((near(apart), near(rounded)));
+        cases.push((-64.0 * near(apart), -64.0 * near(rounded)));
+    }
+    // The last one carries into the exponent.
+    cases.push((2.0 - unit / 2.0, 2.0));
+    for (value, rounded) in cases {
+        for left in [true, false] {
+            diagonal(&gpu, value, rounded, left);
+        }
+    }
+}
+
+/// A value on the diagonals of one operand and one on those of the other, by every row.
+fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     let (m, k, n) = (70, 40, 72);
-    // 1 + 3/4 ulp of TF32, which has 10 bits: cut off it is 1, rounded 1 + 2^-10.
-    let (x, rounded) = (1.0 + 0.75 / 1024.0, 1.0 + 1.0 / 1024.0);
-    let one = |r: usize, c: usize, edge: usize| if r % edge == c { x } else { 0.0 };
-    let a = Dense::from_fn([m, k], |i| one(i[0], i[1], k) as f32).unwrap();
-    let b = Dense::from_fn([k, n], |i| one(i[1], i[0], k) as f32).unwrap();
+    let on = |r: usize, c: usize, x: f32| if r % k == c { x } else { 0.0 };
+    let [of_a, of_b] = if left { [value, 1.0] } else { [1.0, value] };
+    let a = Dense::from_fn([m, k], |i| on(i[0], i[1], of_a)).unwrap();
+    let b = Dense::from_fn([k, n], |i| on(i[1], i[0], of_b)).unwrap();
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     for row in rows(Dtype::Tf32) {
@@ -154,14 +171,19 @@ fn dense_rows_round_to_tf32() {
         plan.run(&operands, &mut c, &stream).unwrap();
         stream.synchronize().unwrap();
         let found = c.to_dense().unwrap();
-        for (at, value) in found.values().iter().enumerate() {
+        for (at, &found) in found.values().iter().enumerate() {
             let (r, j) = (at / n, at % n);
-            let wanted = if r % k == j % k {
-                (rounded * rounded) as f32
-            } else {
-                0.0
-            };
-            assert_eq!(*value, wanted, "{} C[{r},{j}]", row.name);
+            let meets = r % k == j % k;
+            // Infinity times the zeros beside it is no number.
+            if meets || value.is_finite() {
+                let wanted = if meets { rounded } else { 0.0 };
+                let same = found == wanted || found.is_nan() && wanted.is_nan();
+                assert!(
+                    same,
+                    "{}: {value} at C[{r},{j}] gives {found}, not {wanted}",
+                    row.name
+                );
+            }
         }
     }
 }

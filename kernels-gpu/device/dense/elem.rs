@@ -10,8 +10,17 @@ use crate::frag;
 
 /// An element type that dense tiles are multiplied in.
 pub trait DenseElem: Elem<Acc = f32> {
+    /// What a thread holds in registers of a warpgroup's own slab.
+    type Own: Copy;
+
+    /// Reads it. The stage has arrived.
+    fn own(slab: u32) -> Self::Own;
+
+    /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
+    fn keep(own: &Self::Own);
+
     /// Starts the products of a stage: a warpgroup's own slab with the panel.
-    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32);
+    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, own: &Self::Own, panel: u32);
 }
 
 /// Rows of A, contiguous along k, times columns of B, contiguous along n.
@@ -27,23 +36,41 @@ fn halves<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32)
 }
 
 impl DenseElem for F16 {
+    type Own = ();
+
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32) {
+    fn own(_: u32) {}
+
+    #[inline(always)]
+    fn keep(_: &()) {}
+
+    #[inline(always)]
+    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, _: &(), panel: u32) {
         halves::<F16, C>(acc, slab, panel)
     }
 }
 
 impl DenseElem for Bf16 {
+    type Own = ();
+
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32) {
+    fn own(_: u32) {}
+
+    #[inline(always)]
+    fn keep(_: &()) {}
+
+    #[inline(always)]
+    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, _: &(), panel: u32) {
         halves::<Bf16, C>(acc, slab, panel)
     }
 }
 
 impl DenseElem for Tf32 {
-    /// Columns of B, through registers, times rows of A. Both are contiguous along k where `wgmma` sees them.
+    type Own = [[u32; 4]; STEPS];
+
+    /// Columns of B, which `wgmma` takes from shared memory only where they are contiguous along k.
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, slab: u32, panel: u32) {
+    fn own(slab: u32) -> Self::Own {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
         let row = PANEL_BYTES as u32;
         // Two pieces of 32 columns lie behind each other.
@@ -54,14 +81,24 @@ impl DenseElem for Tf32 {
             let column = frag::turned_column(warp % 2 * 16 + g);
             let at = piece + frag::swizzle(k, column / 4, row) + column % 4 * 4;
             unroll!(step < STEPS, {
-                let x = copy::load_shared_b32(at + step as u32 * 8 * row);
-                b[step][r] = matrix::round_tf32(x);
+                b[step][r] = copy::load_shared_b32(at + step as u32 * 8 * row);
             });
         });
+        b
+    }
+
+    #[inline(always)]
+    fn keep(own: &Self::Own) {
+        unroll!(step < STEPS, { matrix::keep(own[step]) });
+    }
+
+    /// Times rows of A, which are contiguous along k.
+    #[inline(always)]
+    fn stage<const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, panel: u32) {
         acc.fence();
         unroll!(step < STEPS, {
-            let a = frag::descriptor(panel + step as u32 * 32, row, 16);
-            acc.mma_tf32_registers(b[step], a);
+            let a = frag::descriptor(panel + step as u32 * 32, PANEL_BYTES as u32, 16);
+            acc.mma_tf32_registers(own[step], a);
         });
     }
 }

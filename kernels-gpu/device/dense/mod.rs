@@ -8,7 +8,7 @@ mod out;
 
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, cluster, copy, grid, matrix, warp};
+use super::ptx::{barrier, bulk, cluster, copy, grid, warp};
 use crate::abi::*;
 use elem::DenseElem;
 
@@ -38,6 +38,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         Self::full(slot) + Self::STAGES as u32 * 8
     }
 
+    /// Barrier that says: the sums of all parts have arrived.
+    #[inline(always)]
+    fn summed() -> u32 {
+        Self::full(2 * Self::STAGES as u32)
+    }
+
     /// First byte of the stage: the warpgroups' own slabs, then those that all multiply them with.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
@@ -47,12 +53,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// First row and column of this thread block's tile.
     #[inline(always)]
     fn corner() -> [u32; 2] {
-        let across = if CUT == 1 {
-            gpu::block_x()
-        } else {
-            cluster::x()
-        };
-        [gpu::block_y() * Self::ROWS as u32, across * Self::COLUMNS]
+        let across = gpu::block_x() / CUT as u32;
+        let corner = [gpu::block_y() * Self::ROWS as u32, across * Self::COLUMNS];
+        // Here and now: the copies of each stage would compute it again, and they are what a stage waits for.
+        corner.map(warp::again)
     }
 
     /// This thread block's first stage, and how many it has.
@@ -88,117 +92,156 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             barrier::init(Self::empty(slot), Self::WARPS as u32);
             slot += 1;
         }
+        if CUT > 1 {
+            barrier::init(Self::summed(), Self::WARPS as u32 + 1);
+        }
         barrier::init_fence();
+        if CUT > 1 {
+            barrier::arrive_expect(Self::summed(), Self::FROM_OTHERS);
+        }
     }
 
-    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first.
+    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane: it waits
+    /// for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round once, and stages
+    /// are waited for.
     #[inline(always)]
-    fn start(at: u64, first: u32, from: u32, to: u32, ring: (u32, u32)) {
-        let [top, left] = Self::corner();
+    fn start<const FREED: bool>(
+        at: u64,
+        corner: [u32; 2],
+        first: u32,
+        from: u32,
+        to: u32,
+        ring: (u32, u32),
+    ) {
         let mut ring = ring;
         let mut s = from;
         while s < to {
-            let (slot, k) = (ring.0, (first + s) * Self::DEPTH as u32);
-            let (stage, full) = (Self::stage(slot), Self::full(slot));
-            barrier::wait(Self::empty(slot), ring.1);
-            barrier::arrive_expect(full, Self::STAGE as u32);
-            let panel = stage + (GROUPS * SLAB) as u32;
-            let (a, b) = if Self::TURNED {
-                (panel, stage)
-            } else {
-                (stage, panel)
-            };
-            bulk::load(a, at, k, top, full);
-            // B in pieces of 128 bytes across.
-            let wide = Self::ACROSS as u32;
-            unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
-                let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
-                bulk::load(to, at + 128, left + wide * c as u32, k, full);
-            });
+            if FREED {
+                barrier::wait(Self::empty(ring.0), ring.1);
+            }
+            Self::copy(at, corner, (first + s) * Self::DEPTH as u32, ring.0);
             ring = Self::next(ring);
             s += 1;
         }
     }
 
-    /// The warp that copies. One lane makes the barriers and starts as many stages as fit before the others know.
+    /// Starts the copies of the stage that begins `k` deep; one lane.
     #[inline(always)]
-    fn produce(p: &DenseParams, at: u64) {
-        let first = gpu::thread() % 32 == 0;
-        let [from, count] = Self::part(p);
-        let most = Self::STAGES as u32;
-        let ahead = if count < most { count } else { most };
-        if first {
-            Self::set_up(at);
-            grid::wait_for_previous();
-            // A ring that starts empty: the first wait for a free stage passes.
-            Self::start(at, from, 0, ahead, (0, 1));
-        }
-        warp::sync_lanes(u32::MAX);
-        Self::all_ready();
-        if first {
-            Self::start(at, from, ahead, count, (0, 0));
-        }
-        warp::sync_lanes(u32::MAX);
+    fn copy(at: u64, [top, left]: [u32; 2], k: u32, slot: u32) {
+        let (stage, full) = (Self::stage(slot), Self::full(slot));
+        barrier::arrive_expect(full, Self::STAGE as u32);
+        let panel = stage + (GROUPS * SLAB) as u32;
+        let (a, b) = if Self::TURNED {
+            (panel, stage)
+        } else {
+            (stage, panel)
+        };
+        bulk::load(a, at, k, top, full);
+        // B in pieces of 128 bytes across.
+        let wide = Self::ACROSS as u32;
+        unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
+            let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
+            bulk::load(to, at + 128, left + wide * c as u32, k, full);
+        });
     }
 
-    /// The barriers are made: in this thread block for all that follows, in the cluster for what is sent across.
+    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside the stages.
     #[inline(always)]
-    fn all_ready() {
+    fn ready() {
         if CUT > 1 && !Self::OVER_STAGES {
             cluster::arrive();
         }
-        gpu::sync_threads();
+    }
+
+    /// How many of a part's stages fit into the ring at once.
+    #[inline(always)]
+    fn ahead(count: u32) -> u32 {
+        let most = Self::STAGES as u32;
+        if count < most { count } else { most }
+    }
+
+    /// The warp that copies makes the barriers, and starts as many stages as fit before the others know.
+    #[inline(always)]
+    fn begin(p: &DenseParams, at: u64) {
+        let [from, count] = Self::part(p);
+        if warp::elected() {
+            Self::set_up(at);
+        }
+        warp::sync_lanes(u32::MAX);
+        Self::ready();
+        if warp::elected() {
+            grid::wait_for_previous();
+            let corner = Self::corner();
+            Self::start::<false>(at, corner, from, 0, Self::ahead(count), (0, 0));
+        }
+        // Together to the barrier of all threads.
+        warp::sync_lanes(u32::MAX);
+    }
+
+    /// The warp that copies, once the ring has been filled.
+    #[inline(always)]
+    fn go_on(p: &DenseParams, at: u64) {
+        let [from, count] = Self::part(p);
+        if warp::elected() {
+            let corner = Self::corner();
+            Self::start::<true>(at, corner, from, Self::ahead(count), count, (0, 0));
+        }
+        warp::sync_lanes(u32::MAX);
     }
 
     /// A warpgroup's 64 rows, summed over this thread block's part of k.
     #[inline(always)]
     fn multiply<E: DenseElem>(p: &DenseParams) -> Acc<CHUNKS> {
-        let half = gpu::thread() / 128;
-        let [_, count] = Self::part(p);
         let mut acc = Acc::<CHUNKS>::zero();
+        let [_, count] = Self::part(p);
+        if count == 0 {
+            return acc;
+        }
         let mut ring = (0, 0);
         let mut held = NONE;
-        let mut s = 0;
-        while s < count {
-            let slot = ring.0;
-            barrier::wait(Self::full(slot), ring.1);
-            let slab = Self::stage(slot) + half * SLAB as u32;
-            let panel = Self::stage(slot) + (GROUPS * SLAB) as u32;
-            if Self::TURNED {
-                Self::round(panel);
-            }
-            E::stage(&mut acc, slab, panel);
+        let mut own = Self::arrived::<E>(ring);
+        let mut s = 1;
+        loop {
+            let [slab, panel] = Self::parts_of(ring.0);
+            E::stage(&mut acc, slab, &own, panel);
             wgmma::commit();
+            if s == count {
+                break;
+            }
+            let slot = ring.0;
+            ring = Self::next(ring);
             if Self::TURNED {
-                // Its registers are read until then. The other warpgroup keeps the Tensor Cores busy.
+                // While the Tensor Cores work: they read registers, and the next stage's are others.
+                let next = Self::arrived::<E>(ring);
                 acc.wait::<0>();
+                E::keep(&own);
                 Self::free(slot);
+                own = next;
             } else {
                 acc.wait::<1>();
                 Self::free(held);
                 held = slot;
+                own = Self::arrived::<E>(ring);
             }
-            ring = Self::next(ring);
             s += 1;
         }
         acc.wait::<0>();
         acc
     }
 
-    /// Rounds A to TF32 where it lies, all warpgroups together: `wgmma` would cut the bits off.
+    /// This warpgroup's own slab of a stage, and the panel.
     #[inline(always)]
-    fn round(panel: u32) {
-        let threads = Self::WARPS as u32 * 32;
-        let place = panel + gpu::thread_again() * 16;
-        let mut i = 0;
-        while i < (CHUNKS * SLAB) as u32 / (threads * 16) {
-            let at = place + i * threads * 16;
-            let four = copy::load_shared_v4(at).map(matrix::round_tf32);
-            copy::store_shared_v4(at, four);
-            i += 1;
-        }
-        barrier::fence_copies();
-        barrier::sync_named(1, threads);
+    fn parts_of(slot: u32) -> [u32; 2] {
+        let half = gpu::thread() / 128;
+        let stage = Self::stage(slot);
+        [stage + half * SLAB as u32, stage + (GROUPS * SLAB) as u32]
+    }
+
+    /// Waits for a stage; what this thread needs of it in registers.
+    #[inline(always)]
+    fn arrived<E: DenseElem>(ring: (u32, u32)) -> E::Own {
+        barrier::wait(Self::full(ring.0), ring.1);
+        E::own(Self::parts_of(ring.0)[0])
     }
 
     /// Lets the stage be overwritten, as far as this warp goes.
@@ -221,11 +264,21 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
         grid::let_next_start();
-        if gpu::thread() >= Self::WARPS as u32 * 32 {
-            Self::produce(p, at);
+        // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of `wgmma` are
+        // computed in registers of each lane, and every product waits for them.
+        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let copies = warp >= Self::WARPS as u32;
+        if copies {
+            Self::begin(p, at);
+        } else {
+            Self::ready();
+        }
+        // One barrier for all threads: the barriers of the ring are made.
+        gpu::sync_threads();
+        if copies {
+            Self::go_on(p, at);
             Self::stand_by();
         } else {
-            Self::all_ready();
             let acc = Self::multiply::<E>(p);
             // Without a stage nothing was waited for.
             grid::wait_for_previous();

@@ -9,7 +9,7 @@ use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, scale};
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{cluster, copy};
+use crate::device::ptx::{barrier, cluster, copy, warp};
 use crate::frag;
 
 /// An atom's four accumulators of a lane.
@@ -51,15 +51,16 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     pub(super) const FOURS: usize = Self::OWN.div_ceil(4);
     pub(super) const OF_FOUR: usize = if Self::OWN < 4 { Self::OWN } else { 4 };
 
-    /// What the copying warp does while sums are sent: the cluster's barriers are those of all threads.
+    /// Bytes of sums that the other thread blocks of the cluster send.
+    pub(super) const FROM_OTHERS: u32 = (Self::RECEIVED - Self::RECEIVED / CUT) as u32;
+
+    /// What the copying warp does at the end: the cluster's barrier is that of all threads.
     #[inline(always)]
     pub(super) fn stand_by() {
         if CUT > 1 {
             if Self::OVER_STAGES {
                 cluster::arrive();
             }
-            cluster::wait();
-            cluster::arrive();
             cluster::wait();
         }
     }
@@ -76,8 +77,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             Self::place(lane, warp, 0)
         } else {
             Self::send(acc, lane, warp);
-            cluster::arrive();
-            cluster::wait();
+            barrier::wait(Self::summed(), 0);
             // Of all atoms of the tile, warp by warp: this warp's first.
             let mine = warp * Self::OWN as u32;
             let first = cluster::rank() * Self::SHARE as u32 + mine;
@@ -131,24 +131,45 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             cluster::arrive();
         }
         cluster::wait();
-        let slot = cluster::rank() * Self::SHARE as u32;
-        let run = if Self::SHARE < Self::ATOMS {
-            Self::SHARE
-        } else {
-            Self::ATOMS
-        };
-        let mut to = 0;
-        unroll!(c < CHUNKS, most 4, {
+        let own = cluster::rank();
+        let summed = Self::summed();
+        let slot = own * Self::SHARE as u32;
+        // Neighbouring atoms that go to the same thread block.
+        unroll!(r < Self::ATOMS / Self::RUN, most 4, {
+            let index = warp * Self::ATOMS as u32 + (r * Self::RUN) as u32;
+            let (rank, within) = (index / Self::SHARE as u32, index % Self::SHARE as u32);
+            let at = Self::sums() + (slot + within) * Self::ATOM as u32 + lane * 16;
+            if rank == own {
+                Self::put_run(acc, r * Self::RUN, at, copy::store_shared_v4);
+            } else {
+                let to = cluster::place(at, rank);
+                let bar = cluster::place(summed, rank);
+                Self::put_run(acc, r * Self::RUN, to, |to, v| cluster::send_v4(to, v, bar));
+            }
+        });
+        warp::sync_lanes(u32::MAX);
+        if lane == 0 {
+            barrier::arrive(summed);
+        }
+    }
+
+    /// Neighbouring atoms of a warp that are finished by the same thread block.
+    const RUN: usize = if Self::SHARE < Self::ATOMS {
+        Self::SHARE
+    } else {
+        Self::ATOMS
+    };
+
+    /// Stores a run of atoms, each behind the one before.
+    #[inline(always)]
+    fn put_run(acc: &Acc<CHUNKS>, first: usize, to: u32, store: impl Fn(u32, [u32; 4])) {
+        unroll!(c < Self::RUN.div_ceil(8), most 4, {
             unroll!(j < 8, {
                 let atom = c * 8 + j;
-                if atom.is_multiple_of(run) {
-                    let index = warp * Self::ATOMS as u32 + atom as u32;
-                    let (rank, within) = (index / Self::SHARE as u32, index % Self::SHARE as u32);
-                    let at = Self::sums() + (slot + within) * Self::ATOM as u32 + lane * 16;
-                    to = cluster::place(at, rank);
+                if atom < Self::RUN {
+                    let sums = four(acc, first + atom).map(f32::to_bits);
+                    store(to + (atom * Self::ATOM) as u32, sums);
                 }
-                let offset = (atom % run * Self::ATOM) as u32;
-                cluster::store_v4(to + offset, four(acc, atom).map(f32::to_bits));
             });
         });
     }

@@ -96,6 +96,16 @@ pub fn mma_s8(d: &mut [u32; 4], a: [u32; 2], b: u32) {
     *d = [d0, d1, d2, d3];
 }
 
+/// No instruction: the compiler keeps the registers until here.
+#[inline(always)]
+pub fn keep(words: [u32; 4]) {
+    ptx!(
+        "// {a} {b} {c} {d}",
+        a = in(reg32) words[0], b = in(reg32) words[1], c = in(reg32) words[2], d = in(reg32) words[3],
+        options(nostack)
+    );
+}
+
 /// f32 rounded to TF32, to nearest, ties away from zero.
 #[inline(always)]
 pub fn round_tf32(x: u32) -> u32 {

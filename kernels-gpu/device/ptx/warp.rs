@@ -59,6 +59,19 @@ pub fn sync_lanes(members: u32) {
     ptx!("bar.warp.sync {m};", m = in(reg32) members, options(nostack));
 }
 
+/// True in one lane of the warp, the same one each time. Every lane must call it together. Compute capability 9.0; ptxas knows
+/// that what depends on it runs in one lane, and starts copies without asking how many there are.
+#[inline(always)]
+pub fn elected() -> bool {
+    let mut out = 0u32;
+    ptx!(
+        "{{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 {out}, 1, 0, p; }}",
+        out = inout(reg32) out,
+        options(nostack)
+    );
+    out != 0
+}
+
 /// The value itself, unknown to the compiler.
 #[inline(always)]
 pub fn again(value: u32) -> u32 {
