@@ -445,6 +445,9 @@ macro_rules! for_each_kernel {
                 batched_permuted_f32_n64: Permuted, F32, SubWarp<16, 4, 1, 8, 1>;
                 batched_permuted_f32_n128: Permuted, F32, SubWarp<32, 4, 1, 8, 1>;
                 batched_permuted_f32_n256: Permuted, F32, SubWarp<32, 4, 2, 4, 1>;
+                batched_permuted_f32_n128_l8: Permuted, F32, SubWarp<8, 4, 4, 4, 1>;
+                batched_permuted_f32_n128_l8_s4: Permuted, F32, SubWarp<8, 4, 4, 4, 4>;
+                batched_permuted_f32_n128_l16: Permuted, F32, SubWarp<16, 4, 2, 4, 1>;
                 batched_permuted_f32_any32: Permuted, F32, SubWarp<32, 1, 1, 8, 1>;
                 batched_permuted_f64_n64: Permuted, F64, SubWarp<32, 2, 1, 4, 1>;
                 batched_permuted_f64_any32: Permuted, F64, SubWarp<32, 1, 1, 8, 1>;
@@ -452,11 +455,17 @@ macro_rules! for_each_kernel {
                 batched_permuted_f16_n64: Permuted, F16, SubWarp<8, 8, 1, 8, 1>;
                 batched_permuted_f16_n128: Permuted, F16, SubWarp<16, 8, 1, 8, 1>;
                 batched_permuted_f16_n256: Permuted, F16, SubWarp<32, 8, 1, 8, 1>;
+                batched_permuted_f16_n128_l8: Permuted, F16, SubWarp<8, 8, 2, 4, 1>;
+                batched_permuted_f16_n128_l8_s4: Permuted, F16, SubWarp<8, 8, 2, 4, 4>;
+                batched_permuted_f16_n256_l16: Permuted, F16, SubWarp<16, 8, 2, 4, 1>;
                 batched_permuted_f16_any32: Permuted, F16, SubWarp<32, 1, 1, 8, 1>;
                 batched_permuted_bf16_n32: Permuted, Bf16, SubWarp<4, 8, 1, 8, 1>;
                 batched_permuted_bf16_n64: Permuted, Bf16, SubWarp<8, 8, 1, 8, 1>;
                 batched_permuted_bf16_n128: Permuted, Bf16, SubWarp<16, 8, 1, 8, 1>;
                 batched_permuted_bf16_n256: Permuted, Bf16, SubWarp<32, 8, 1, 8, 1>;
+                batched_permuted_bf16_n128_l8: Permuted, Bf16, SubWarp<8, 8, 2, 4, 1>;
+                batched_permuted_bf16_n128_l8_s4: Permuted, Bf16, SubWarp<8, 8, 2, 4, 4>;
+                batched_permuted_bf16_n256_l16: Permuted, Bf16, SubWarp<16, 8, 2, 4, 1>;
                 batched_permuted_bf16_any32: Permuted, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
             entries "entries" EntriesParams sm_80 Entries {
@@ -473,6 +482,20 @@ macro_rules! for_each_kernel {
                 entries_permute_16: Direct, F16, PermuteValues;
                 entries_permute_32: Direct, F32, PermuteValues;
                 entries_permute_64: Direct, F64, PermuteValues;
+                entries_reorder_places_t8: Direct, F32, ReorderPlaces<8192>;
+                entries_reorder_places_t16: Direct, F32, ReorderPlaces<16384>;
+                entries_split_16_t8: Direct, F16, Split<8192>;
+                entries_split_16_t16: Direct, F16, Split<16384>;
+                entries_split_32_t8: Direct, F32, Split<8192>;
+                entries_split_32_t16: Direct, F32, Split<16384>;
+                entries_split_64_t8: Direct, F64, Split<8192>;
+                entries_split_64_t16: Direct, F64, Split<16384>;
+                entries_join_16_t8: Direct, F16, Join<8192>;
+                entries_join_16_t16: Direct, F16, Join<16384>;
+                entries_join_32_t8: Direct, F32, Join<8192>;
+                entries_join_32_t16: Direct, F32, Join<16384>;
+                entries_join_64_t8: Direct, F64, Join<8192>;
+                entries_join_64_t16: Direct, F64, Join<16384>;
                 entries_top_f32: Direct, F32, TopEntries;
                 entries_top_f64: Direct, F64, TopEntries;
                 entries_top_f16: Direct, F16, TopEntries;
