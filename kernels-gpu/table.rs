@@ -445,7 +445,6 @@ macro_rules! for_each_kernel {
                 batched_permuted_f32_n64: Permuted, F32, SubWarp<16, 4, 1, 8, 1>;
                 batched_permuted_f32_n128: Permuted, F32, SubWarp<32, 4, 1, 8, 1>;
                 batched_permuted_f32_n256: Permuted, F32, SubWarp<32, 4, 2, 4, 1>;
-                batched_permuted_f32_n128_l8: Permuted, F32, SubWarp<8, 4, 4, 4, 1>;
                 batched_permuted_f32_n128_l8_s4: Permuted, F32, SubWarp<8, 4, 4, 4, 4>;
                 batched_permuted_f32_n128_l16: Permuted, F32, SubWarp<16, 4, 2, 4, 1>;
                 batched_permuted_f32_any32: Permuted, F32, SubWarp<32, 1, 1, 8, 1>;
