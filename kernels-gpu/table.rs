@@ -488,13 +488,11 @@ macro_rules! for_each_kernel {
                 entries_split_32_t8: Direct, F32, Split<8192>;
                 entries_split_32_t16: Direct, F32, Split<16384>;
                 entries_split_64_t8: Direct, F64, Split<8192>;
-                entries_split_64_t16: Direct, F64, Split<16384>;
                 entries_join_16_t8: Direct, F16, Join<8192>;
                 entries_join_16_t16: Direct, F16, Join<16384>;
                 entries_join_32_t8: Direct, F32, Join<8192>;
                 entries_join_32_t16: Direct, F32, Join<16384>;
                 entries_join_64_t8: Direct, F64, Join<8192>;
-                entries_join_64_t16: Direct, F64, Join<16384>;
                 entries_top_f32: Direct, F32, TopEntries;
                 entries_top_f64: Direct, F64, TopEntries;
                 entries_top_f16: Direct, F16, TopEntries;

@@ -13,9 +13,10 @@ use crate::tensor::VECTOR_ENTRIES;
 
 /// From so many values on two launches cost less than a sector for each value.
 const LEAST: usize = 1 << 18;
-/// Values of a tile, as a power of two, up to so many values, and beyond: a tile of the source has a run for each of the target,
-/// and runs should be lines.
+/// Values of a tile, as a power of two, up to so many values: a tile of the source has a run for each of the target, and runs should
+/// be lines. Tiles of 128 KB would leave a multiprocessor one thread block.
 const TILES: [(u32, usize); 2] = [(13, 4 << 20), (14, 32 << 20)];
+const TILES_OF_8_BYTES: [(u32, usize); 1] = [(13, 8 << 20)];
 
 /// What the two passes read, and where values lie between them.
 #[derive(Debug)]
@@ -39,7 +40,12 @@ impl Reorder {
         element: usize,
         stream: RawStream<'_>,
     ) -> Result<Option<Self>> {
-        let fits = TILES.iter().find(|(_, most)| count <= *most);
+        let tiles: &[_] = if element == 8 {
+            &TILES_OF_8_BYTES
+        } else {
+            &TILES
+        };
+        let fits = tiles.iter().find(|(_, most)| count <= *most);
         let Some(&(log, _)) = fits.filter(|_| count >= LEAST) else {
             return Ok(None);
         };
