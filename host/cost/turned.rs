@@ -4,11 +4,17 @@ use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::table::Row;
 
 use super::{LAUNCH_US, Machine, Work};
+use crate::launch::tile_of;
 
 /// Bytes of L2, and of device memory, that one value read through a permutation costs inside a product, per column tile.
 const APART: [f64; 2] = [72.0, 100.0];
 /// The same in a pass of its own.
 const AHEAD: [f64; 2] = [52.0, 45.0];
+/// Two passes over tiles: what they take whatever they move, microseconds; bytes of places for an entry, and how much of device
+/// memory's rate they reach.
+const PASSES_US: f64 = 4.0;
+const PLACES: f64 = 4.0;
+const SHARE: f64 = 0.75;
 
 /// What the transpose costs beside A as it is, microseconds: values read through the permutation, in every column tile or
 /// once ahead of it.
@@ -22,11 +28,15 @@ pub fn turned_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
             hbm / machine.hbm
         }
     };
+    let count = work.entries as usize;
+    let padded = work.index_slots > work.entries;
+    let tiled = !padded && tile_of(count, row.dtype.bytes()).is_some();
     let seconds = match row.walk {
         WalkKind::Permuted => {
             let tiles = work.n.div_ceil(row.columns as usize).max(1) * work.items;
             entries * tiles as f64 * each(APART)
         }
+        _ if tiled => PASSES_US / 1e6 + entries * (4.0 * element + PLACES) / (SHARE * machine.hbm),
         _ => LAUNCH_US / 1e6 + entries * ((4.0 + 2.0 * element) / machine.hbm + each(AHEAD)),
     };
     seconds * 1e6

@@ -18,6 +18,17 @@ const LEAST: usize = 1 << 18;
 const TILES: [(u32, usize); 2] = [(13, 4 << 20), (14, 32 << 20)];
 const TILES_OF_8_BYTES: [(u32, usize); 1] = [(13, 8 << 20)];
 
+/// Values of a tile, as a power of two, for so many of so many bytes; `None` where they go one by one.
+pub(crate) fn tile_of(count: usize, element: usize) -> Option<u32> {
+    let tiles: &[_] = if element == 8 {
+        &TILES_OF_8_BYTES
+    } else {
+        &TILES
+    };
+    let fits = tiles.iter().find(|(_, most)| count <= *most);
+    fits.filter(|_| count >= LEAST).map(|&(log, _)| log)
+}
+
 /// What the two passes read, and where values lie between them.
 #[derive(Debug)]
 pub(crate) struct Reorder {
@@ -40,13 +51,7 @@ impl Reorder {
         element: usize,
         stream: RawStream<'_>,
     ) -> Result<Option<Self>> {
-        let tiles: &[_] = if element == 8 {
-            &TILES_OF_8_BYTES
-        } else {
-            &TILES
-        };
-        let fits = tiles.iter().find(|(_, most)| count <= *most);
-        let Some(&(log, _)) = fits.filter(|_| count >= LEAST) else {
+        let Some(log) = tile_of(count, element) else {
             return Ok(None);
         };
         let context = steps.device.context();
