@@ -54,7 +54,14 @@ pub fn run(gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<
 }
 
 /// Tiles of rows that read values in place; `*`: as wide as B.
-const IN_PLACE: [&str; 4] = ["n*", "n128_l8_s4", "n128_l16", "n256_l16"];
+const IN_PLACE: [&str; 6] = [
+    "n*",
+    "n32_s4",
+    "n128_l8",
+    "n128_l8_s4",
+    "n128_l16",
+    "n256_l16",
+];
 
 /// Every so many rows of C are checked.
 const CHECKED: usize = 61;

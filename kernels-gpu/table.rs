@@ -442,6 +442,7 @@ macro_rules! for_each_kernel {
                 batched_csr_bf16_n128: Csr, Bf16, SubWarp<16, 8, 1, 8, 1>;
                 batched_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
                 batched_permuted_f32_n32: Permuted, F32, SubWarp<8, 4, 1, 8, 1>;
+                batched_permuted_f32_n32_s4: Permuted, F32, SubWarp<8, 4, 1, 8, 4>;
                 batched_permuted_f32_n64: Permuted, F32, SubWarp<16, 4, 1, 8, 1>;
                 batched_permuted_f32_n128: Permuted, F32, SubWarp<32, 4, 1, 8, 1>;
                 batched_permuted_f32_n256: Permuted, F32, SubWarp<32, 4, 2, 4, 1>;
@@ -451,19 +452,19 @@ macro_rules! for_each_kernel {
                 batched_permuted_f64_n64: Permuted, F64, SubWarp<32, 2, 1, 4, 1>;
                 batched_permuted_f64_any32: Permuted, F64, SubWarp<32, 1, 1, 8, 1>;
                 batched_permuted_f16_n32: Permuted, F16, SubWarp<4, 8, 1, 8, 1>;
+                batched_permuted_f16_n32_s4: Permuted, F16, SubWarp<4, 8, 1, 8, 4>;
                 batched_permuted_f16_n64: Permuted, F16, SubWarp<8, 8, 1, 8, 1>;
                 batched_permuted_f16_n128: Permuted, F16, SubWarp<16, 8, 1, 8, 1>;
                 batched_permuted_f16_n256: Permuted, F16, SubWarp<32, 8, 1, 8, 1>;
                 batched_permuted_f16_n128_l8: Permuted, F16, SubWarp<8, 8, 2, 4, 1>;
-                batched_permuted_f16_n128_l8_s4: Permuted, F16, SubWarp<8, 8, 2, 4, 4>;
                 batched_permuted_f16_n256_l16: Permuted, F16, SubWarp<16, 8, 2, 4, 1>;
                 batched_permuted_f16_any32: Permuted, F16, SubWarp<32, 1, 1, 8, 1>;
                 batched_permuted_bf16_n32: Permuted, Bf16, SubWarp<4, 8, 1, 8, 1>;
+                batched_permuted_bf16_n32_s4: Permuted, Bf16, SubWarp<4, 8, 1, 8, 4>;
                 batched_permuted_bf16_n64: Permuted, Bf16, SubWarp<8, 8, 1, 8, 1>;
                 batched_permuted_bf16_n128: Permuted, Bf16, SubWarp<16, 8, 1, 8, 1>;
                 batched_permuted_bf16_n256: Permuted, Bf16, SubWarp<32, 8, 1, 8, 1>;
                 batched_permuted_bf16_n128_l8: Permuted, Bf16, SubWarp<8, 8, 2, 4, 1>;
-                batched_permuted_bf16_n128_l8_s4: Permuted, Bf16, SubWarp<8, 8, 2, 4, 4>;
                 batched_permuted_bf16_n256_l16: Permuted, Bf16, SubWarp<16, 8, 2, 4, 1>;
                 batched_permuted_bf16_any32: Permuted, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }

@@ -41,27 +41,38 @@ impl<const TILE: u32> Body for Split<TILE> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
-        grid::wait_for_previous();
         let first = gpu::block_x() * TILE;
+        let at = |done: u32, u: usize| {
+            first as u64 + (done + (u as u32 * REORDER_THREADS + gpu::thread()) * 8) as u64
+        };
+        let places_of = |done: u32| {
+            let mut places = [[0u32; 4]; 2];
+            unroll!(u < 2, {
+                let at = at(done, u);
+                let there = done < TILE && at < p.count as u64;
+                places[u] = global::load_v4_stream(p.first + at * 2, there);
+            });
+            places
+        };
+        // Places are the plan's own, values another kernel's.
+        let mut next = places_of(0);
+        grid::wait_for_previous();
         let mut done = 0;
         while done < TILE {
-            let mut places = [[0u32; 4]; 2];
+            let places = next;
             let mut values = [[[0u32; 4]; 4]; 2];
             unroll!(u < 2, {
-                let at =
-                    first as u64 + (done + (u as u32 * REORDER_THREADS + gpu::thread()) * 8) as u64;
-                let there = at < p.count as u64;
-                places[u] = global::load_v4_stream(p.first + at * 2, there);
+                let at = at(done, u);
                 unroll!(v < 4, {
                     if (v as u32) < E::BYTES / 2 {
                         let from = p.source + at * E::BYTES as u64 + v as u64 * 16;
-                        values[u][v] = global::load_v4_fresh(from, there);
+                        values[u][v] = global::load_v4_fresh(from, at < p.count as u64);
                     }
                 });
             });
+            next = places_of(done + 16 * REORDER_THREADS);
             unroll!(u < 2, {
-                let at =
-                    first as u64 + (done + (u as u32 * REORDER_THREADS + gpu::thread()) * 8) as u64;
+                let at = at(done, u);
                 unroll!(i < 8, {
                     if at + (i as u64) < p.count as u64 {
                         let place = places[u][i / 2] >> (i as u32 % 2 * 16) & 0xffff;
@@ -133,37 +144,45 @@ impl<const TILE: u32> Body for Join<TILE> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
-        grid::wait_for_previous();
         let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
         let distances = copy::arena() + TILE * E::BYTES + own * JOIN_RUNS * 4;
         let starts = word(p.starts, gpu::block_x() as u64 * p.tiles as u64);
-        let together = p.tiles.div_ceil(warps).clamp(1, JOIN_RUNS);
-        let mut first = own * together;
-        while first < p.tiles {
-            let tile = first + lane();
-            let there = lane() < together && tile < p.tiles;
+        // Warps take every 16th tile of the source: those near each other have runs of like length.
+        let runs_of = |first: u32| {
+            let tile = first + lane() * warps;
+            let there = tile < p.tiles;
             let start = global::load_b32(word(starts, tile as u64), there);
             let end = global::load_b32(word(starts, tile as u64 + p.tiles as u64), there);
-            let runs = Runs::new(distances, start, end - start);
+            Runs::new(distances, start, end - start)
+        };
+        let mut first = own;
+        // Starts and places are the plan's own, values another kernel's.
+        let mut runs = runs_of(first);
+        grid::wait_for_previous();
+        loop {
             let (mut from, mut before) = (0, 0);
             while from < runs.total {
-                let mut values = [[0u32; 4]; 4];
-                let mut places = [0u32; 4];
-                unroll!(u < 4, {
+                let mut values = [[0u32; 4]; 8];
+                let mut places = [0u32; 8];
+                unroll!(u < 8, {
                     let (at, next) = runs.value(from + u as u32 * 32, before);
                     before = next;
                     let there = from + u as u32 * 32 + lane() < runs.total;
                     values[u] = E::load_fresh(p.source + at as u64 * E::BYTES as u64, there);
                     places[u] = global::load_b16(p.first + at as u64 * 2, there);
                 });
-                unroll!(u < 4, {
+                unroll!(u < 8, {
                     if from + u as u32 * 32 + lane() < runs.total {
                         put::<E>(copy::arena() + places[u] * E::BYTES, values[u]);
                     }
                 });
-                from += 128;
+                from += 256;
             }
-            first += warps * together;
+            first += warps * JOIN_RUNS;
+            if first >= p.tiles {
+                break;
+            }
+            runs = runs_of(first);
         }
         gpu::sync_threads();
         send::<E>(p, gpu::block_x() * TILE, TILE);
