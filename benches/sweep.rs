@@ -4,12 +4,12 @@ use crate::Arguments;
 use crate::case::{Case, Engine, Operands, Prepared, Values};
 use crate::check::{Reference, Verdict};
 use crate::device::{Buffer, Gpu, Result};
-use crate::ours;
 use crate::peers::cublas::CuBlas;
 use crate::peers::cusparse::CuSparse;
 use crate::problems::{Dtype, Problem, Workload};
 use crate::record::{Limits, Recorder, Row};
 use crate::timing::{Effort, Times, measure};
+use crate::{dense, ours};
 
 /// What a sweep counted.
 #[derive(Default)]
@@ -223,7 +223,7 @@ fn dense_products(
         ..Row::default()
     };
     let mut rows = Vec::new();
-    match ours::dense(gpu, dtype, extent, pointers) {
+    match dense::square(gpu, dtype, extent, pointers) {
         Ok((name, mut run)) => {
             let times = measure(gpu, effort, &mut run)?;
             rows.push(row("einsparse", &name, times));
