@@ -2,7 +2,7 @@
 
 use crate::case::{Engine, Values};
 use crate::device::{Buffer, Gpu, Result};
-use crate::ours;
+use crate::dense;
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
 use crate::record::{Limits, Recorder, Row};
@@ -99,7 +99,7 @@ fn dense_products(
         ..Row::default()
     };
     let mut rows = Vec::new();
-    match ours::dense(gpu, dtype, extent, pointers) {
+    match dense::square(gpu, dtype, extent, pointers) {
         Ok((name, mut run)) => {
             let times = measure(gpu, effort, &mut run)?;
             rows.push(row("einsparse", &name, times));

@@ -4,7 +4,7 @@
 use crate::Arguments;
 use crate::case::{Values, decode};
 use crate::device::{Buffer, Gpu, Result};
-use crate::ours::{by_dtype, text};
+use crate::ours::{SPMM, by_dtype, text};
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
@@ -219,4 +219,38 @@ fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
     let error: f64 = pairs.map(|(x, y)| (x - y) * (x - y)).sum();
     let norm: f64 = expected.iter().map(|y| y * y).sum();
     (error / norm).sqrt()
+}
+
+/// The plan's path for two dense matrices: name of its kernel, and one product of square operands.
+pub fn square(gpu: &Gpu, dtype: Dtype, extent: usize, pointers: [u64; 3]) -> Result<(String, Run)> {
+    by_dtype!(dtype, T => square_of::<T>(gpu, extent, pointers))
+}
+
+/// Queues one product.
+type Run = Box<dyn FnMut() -> Result<()>>;
+
+fn square_of<T: Scalar>(gpu: &Gpu, extent: usize, [a, b, c]: [u64; 3]) -> Result<(String, Run)> {
+    let context = Context::cuda(0).map_err(text)?;
+    // Only the shapes are planned with.
+    let zeros = || context.zeros::<T>(&[extent; 2]).map_err(text);
+    let (left, right) = (zeros()?, zeros()?);
+    let operands = [("A", (&left).into()), ("B", (&right).into())];
+    let plan = context
+        .plan(SPMM, &operands, &Options::default())
+        .map_err(text)?;
+    let raw = RawSpmm {
+        columns: 0,
+        values: a,
+        b,
+        ldb: extent,
+        c,
+        ldc: extent,
+        ..RawSpmm::default()
+    };
+    let stream = gpu.stream.cast();
+    let name = plan.variant().to_owned();
+    // SAFETY: the caller's operands have the planned shapes and type and outlive the measurement; the stream belongs to
+    // the primary context that both sides share.
+    let run = move || unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }.map_err(text);
+    Ok((name, Box::new(run)))
 }

@@ -208,7 +208,6 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("attention_gradient", attention_gradient::run),
         ("layer", layer::run),
         ("convert_entries", entries::conversions),
-        ("spmm_t", turned::run),
         ("levels", levels::run),
         ("narrow", narrow::run),
         ("nm_narrow", nm_narrow::run),
@@ -217,7 +216,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     apart.retain(|(op, _)| arguments.wants_apart(op));
     let decode = arguments.wants_apart("decode");
     let dense = arguments.wants_apart(dense::OP);
-    if workloads.is_empty() && !first && apart.is_empty() && !decode && !dense {
+    let turned = arguments.wants_apart(turned::OP);
+    if workloads.is_empty() && !first && apart.is_empty() && !decode && !dense && !turned {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -244,6 +244,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if dense {
         complete &= done(dense::OP, dense::run(gpu, arguments, &mut recorder));
+    }
+    if turned {
+        complete &= done(turned::OP, turned::run(gpu, arguments, &mut recorder));
     }
     for (op, measure) in apart {
         complete &= done(op, measure(gpu, arguments.effort(), &mut recorder));

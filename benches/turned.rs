@@ -1,9 +1,10 @@
 //! Products with the transpose of a matrix of single entries (`spmm_t`) beside the plain product and that with a transpose
 //! made as a matrix; batches of products (`spmm_batched`).
 
+use crate::Arguments;
 use crate::device::{Gpu, Result};
 use crate::entries::{patterns, row, text, value, values};
-use crate::problems::SEED;
+use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
 use einsparse::driver::RawStream;
@@ -12,20 +13,37 @@ use einsparse::registry::Scalar;
 use einsparse::{Context, Options, RawSpmm};
 use std::time::Instant;
 
+pub const OP: &str = "spmm_t";
+
 /// Products with A, with its transpose, and with a transpose that was made as a matrix of its own; and batches.
-pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+pub fn run(gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<()> {
     let context = Context::cuda(0).map_err(text)?;
+    let effort = arguments.effort();
     let mut bench = Bench {
         gpu,
         effort,
         recorder,
         context,
     };
-    for (name, pattern) in patterns(effort)? {
-        for n in [32, 128, 256] {
-            bench.turned::<f32>(name, &pattern, n)?;
-            bench.turned::<f16>(name, &pattern, n)?;
+    let ns = match arguments.columns.as_slice() {
+        [] => &[32, 128, 256],
+        asked => asked,
+    };
+    let wants = |dtype| arguments.dtype.is_empty() || arguments.dtype.contains(&dtype);
+    let named = |name: &str| arguments.filter.iter().any(|part| name.contains(part));
+    let all = patterns(effort)?.into_iter();
+    for (name, pattern) in all.filter(|(name, _)| arguments.filter.is_empty() || named(name)) {
+        for &n in ns {
+            if wants(Dtype::F32) {
+                bench.turned::<f32>(name, &pattern, n)?;
+            }
+            if wants(Dtype::F16) {
+                bench.turned::<f16>(name, &pattern, n)?;
+            }
         }
+    }
+    if !arguments.filter.is_empty() && !named("batched") {
+        return Ok(());
     }
     let pattern = generate::uniform(2048, 2048, 0.05, SEED).map_err(text)?;
     for items in [1, 8, 64] {
@@ -34,6 +52,16 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
     }
     Ok(())
 }
+
+/// Tiles of rows that read values in place; `*`: as wide as B.
+const IN_PLACE: [&str; 6] = [
+    "n*",
+    "n32_s4",
+    "n128_l8",
+    "n128_l8_s4",
+    "n128_l16",
+    "n256_l16",
+];
 
 /// Every so many rows of C are checked.
 const CHECKED: usize = 61;
@@ -181,11 +209,18 @@ impl Bench<'_> {
         let (as_is, taken) = self.product(of("A".into(), p), plain, &csr, 1)?;
         let note = "transpose as a matrix".into();
         let (made, _) = self.product(of(note, other.pattern()), plain, &other, 1)?;
-        let (auto, _) = self.product(of("transpose".into(), p), (turned, None), &csr, 1)?;
-        let forced = format!("batched_permuted_{}_n{n}", T::DTYPE.name());
-        let note = "transpose, values in place".into();
-        let variant = (turned, Some(forced.as_str()));
-        let (in_place, _) = self.product(of(note, p), variant, &csr, 1)?;
+        let (auto, by) = self.product(of("transpose".into(), p), (turned, None), &csr, 1)?;
+        let mut in_place = Vec::new();
+        for tile in IN_PLACE.map(|tile| tile.replace('*', &n.to_string())) {
+            let forced = format!("batched_permuted_{}_{tile}", T::DTYPE.name());
+            let row = einsparse::registry::find(&forced);
+            if row.is_some_and(|row| row.columns as usize <= n) {
+                let note = "transpose, values in place".into();
+                let variant = (turned, Some(forced.as_str()));
+                let (times, _) = self.product(of(note, p), variant, &csr, 1)?;
+                in_place.push(format!("{tile} {:.3}", times.cold / as_is.cold));
+            }
+        }
         // What A as it is takes, behind values in order.
         let mut ahead = f64::NAN;
         if taken.starts_with("spmm_csr") {
@@ -194,13 +229,14 @@ impl Bench<'_> {
             ahead = self.product(of(note, p), variant, &csr, 1)?.0.cold;
         }
         println!(
-            "{name} {} n {n}: transposed / plain cold {:.3} warm {:.3}; over the made transpose cold {:.3}; in place cold {:.3}; ahead cold {:.3}",
+            "{name} {} n {n}: A {:.1} us {taken}; transposed / plain cold {:.3} warm {:.3} {by}; over the made transpose cold {:.3}; ahead cold {:.3}; in place cold {}",
             T::DTYPE.name(),
+            as_is.cold * 1e3,
             auto.cold / as_is.cold,
             auto.warm / as_is.warm,
             auto.cold / made.cold,
-            in_place.cold / as_is.cold,
-            ahead / as_is.cold
+            ahead / as_is.cold,
+            in_place.join(", ")
         );
         Ok(())
     }

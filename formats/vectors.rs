@@ -272,8 +272,30 @@ fn span(rows: &[(u32, u32)]) -> (u32, usize) {
 /// Windows that [`sampled_steps`] looks at.
 const SAMPLE: usize = 512;
 
+/// Entries that one core counts the vectors of: hubs are shared by all.
+const COUNTED: usize = 1 << 12;
+
 fn steps_of(rows: &[(u32, u32)], columns: &[u32]) -> u64 {
-    let mut merge = Merge::new(rows, columns);
-    let vectors = std::iter::from_fn(|| merge.vector()).count();
+    let entries: usize = rows.iter().map(|&(_, len)| len as usize).sum();
+    let pieces = entries.div_ceil(COUNTED).max(1);
+    let slice = |&(start, len): &(u32, u32)| &columns[start as usize..(start + len) as usize];
+    let longest = rows.iter().max_by_key(|row| row.1).map_or(&[][..], slice);
+    // Pieces begin at columns of the longest row: no vector is in two.
+    let bound = |piece: usize| match piece {
+        0 => 0,
+        _ if piece == pieces => u64::from(u32::MAX) + 1,
+        _ => u64::from(longest[piece * longest.len() / pieces]),
+    };
+    let within = |piece: usize| {
+        let ends = [bound(piece), bound(piece + 1)];
+        let of = |row: &(u32, u32)| {
+            let at = ends.map(|end| slice(row).partition_point(|&c| u64::from(c) < end) as u32);
+            (row.0 + at[0], at[1] - at[0])
+        };
+        let own: Vec<(u32, u32)> = rows.iter().map(of).collect();
+        let mut merge = Merge::new(&own, columns);
+        std::iter::from_fn(|| merge.vector()).count()
+    };
+    let vectors: usize = (0..pieces).into_par_iter().map(within).sum();
     vectors.div_ceil(STEP) as u64
 }

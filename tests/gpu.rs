@@ -34,5 +34,6 @@ mod softmax;
 mod sparse_linear;
 mod staged;
 mod transposed;
+mod wide;
 mod workspace;
 mod zeros;

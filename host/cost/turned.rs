@@ -4,11 +4,21 @@ use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::table::Row;
 
 use super::{LAUNCH_US, Machine, Work};
+use crate::launch::tile_of;
 
 /// Bytes of L2, and of device memory, that one value read through a permutation costs inside a product, per column tile.
-const APART: [f64; 2] = [72.0, 100.0];
+const APART: [f64; 2] = [90.0, 130.0];
+/// What rows that are computed together save of it, where neighbours among the values are theirs: from this density on all of it.
+const BESIDE: f64 = 0.65;
+const BESIDE_DENSITY: f64 = 0.042;
 /// The same in a pass of its own.
 const AHEAD: [f64; 2] = [52.0, 45.0];
+/// Two passes over tiles: what they take whatever they move, microseconds (8 are measured; with 4 the choice is better, as products
+/// above 30 us are priced high, and what is beside them with them); bytes of places for an entry; what they reach of the
+/// rate of L2 and of device memory.
+const PASSES_US: f64 = 4.0;
+const PLACES: f64 = 4.0;
+const SHARE: [f64; 2] = [0.7, 0.68];
 
 /// What the transpose costs beside A as it is, microseconds: values read through the permutation, in every column tile or
 /// once ahead of it.
@@ -22,10 +32,19 @@ pub fn turned_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
             hbm / machine.hbm
         }
     };
+    let count = work.entries as usize;
+    let padded = work.index_slots > work.entries;
+    let tiled = !padded && tile_of(count, row.dtype.bytes()).is_some();
     let seconds = match row.walk {
         WalkKind::Permuted => {
             let tiles = work.n.div_ceil(row.columns as usize).max(1) * work.items;
-            entries * tiles as f64 * each(APART)
+            let density = entries / (work.m as f64 * work.k as f64).max(1.0);
+            let beside = BESIDE * (density / BESIDE_DENSITY).min(1.0);
+            entries * tiles as f64 * each(APART) * (1.0 - beside)
+        }
+        _ if tiled => {
+            let bytes = 4.0 * element + PLACES;
+            PASSES_US / 1e6 + entries * each(SHARE.map(|share| bytes / share))
         }
         _ => LAUNCH_US / 1e6 + entries * ((4.0 + 2.0 * element) / machine.hbm + each(AHEAD)),
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use einsparse_kernels::abi::BatchedParams;
 use einsparse_kernels::table::Row;
 
-use super::entries::{SortOut, Steps, Transpose, permute};
+use super::entries::{Reorder, SortOut, Steps, Transpose, permute};
 use super::gather::Gather;
 use super::planned::Planned;
 use super::turns::Turns;
@@ -44,10 +44,19 @@ struct Turned {
 struct Ordered {
     /// End of the last run: runs share the values.
     turns: Turns,
-    permutation: DeviceMemory,
+    way: Way,
     values: DeviceMemory,
     steps: Steps,
     entries: usize,
+}
+
+/// How values come into order.
+#[derive(Debug)]
+enum Way {
+    /// Each by itself, from its position.
+    Apart(DeviceMemory),
+    /// By tiles: many values, without padding between them.
+    Tiles(Reorder),
 }
 
 impl Batched {
@@ -86,10 +95,7 @@ impl Batched {
             (&Arc::new(turned), None),
         )?;
         Ok(Batched {
-            gather: match ordered {
-                Some(_) => gather.behind(),
-                None => gather,
-            },
+            gather,
             form,
             extents,
             turned: Some(Turned {
@@ -195,8 +201,17 @@ impl Batched {
 
 impl Turned {
     fn bytes(&self) -> usize {
-        let ordered = |o: &Ordered| o.permutation.bytes() + o.values.bytes();
+        let ordered = |o: &Ordered| o.way.bytes() + o.values.bytes();
         self.pattern.bytes() + self.ordered.as_ref().map_or(0, ordered)
+    }
+}
+
+impl Way {
+    fn bytes(&self) -> usize {
+        match self {
+            Way::Apart(permutation) => permutation.bytes(),
+            Way::Tiles(tiles) => tiles.bytes(),
+        }
     }
 }
 
@@ -206,9 +221,17 @@ impl Ordered {
     /// # Safety
     /// `values` holds a value for every slot of the pattern until the work is done.
     unsafe fn fill(&self, values: u64, stream: RawStream<'_>) -> Result<()> {
-        let from = [values, self.permutation.address(), self.values.address()];
-        // SAFETY: the caller's promise; the arrays have that many places.
-        unsafe { permute(&self.steps, from, self.entries, stream) }
+        let to = self.values.address();
+        // SAFETY: the caller's promise; the arrays have that many places, and runs take turns.
+        unsafe {
+            match &self.way {
+                Way::Apart(permutation) => {
+                    let from = [values, permutation.address(), to];
+                    permute(&self.steps, from, self.entries, stream)
+                }
+                Way::Tiles(tiles) => tiles.run(&self.steps, [values, to], stream),
+            }
+        }
     }
 }
 
@@ -257,13 +280,21 @@ fn turn(
     device.read(&starts, &mut turned)?;
     let ordered = match pairs {
         true => None,
-        false => Some(Ordered {
-            turns: Turns::new()?,
-            permutation,
-            values: device.zeros((entries + VECTOR_ENTRIES) * row.dtype.bytes())?,
-            steps: transpose.into_steps(),
-            entries,
-        }),
+        false => {
+            let steps = transpose.into_steps();
+            let element = row.dtype.bytes();
+            let mut way = None;
+            if slots == entries {
+                way = Reorder::new(&steps, permutation.address(), entries, element, stream)?;
+            }
+            Some(Ordered {
+                turns: Turns::new()?,
+                way: way.map_or(Way::Apart(permutation), Way::Tiles),
+                values: device.zeros((entries + VECTOR_ENTRIES) * element)?,
+                steps,
+                entries,
+            })
+        }
     };
     Ok(((pattern, ordered), Runs::of_offsets(&turned)))
 }

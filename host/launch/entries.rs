@@ -1,5 +1,6 @@
 //! The steps of family `entries`: functions resolved once, workspace allocated once, parameters bound, kernels queued.
 
+mod reorder;
 mod sort;
 mod steps;
 
@@ -17,6 +18,7 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, RawStream, memset_d32_async};
 use crate::error::Result;
 use crate::registry::Dtype;
+pub(crate) use reorder::{Reorder, tile_of};
 pub use sort::Order;
 pub(crate) use sort::{Sort, SortOut, Transpose, permute};
 pub(crate) use steps::{Steps, check};

@@ -103,14 +103,6 @@ impl Gather {
         })
     }
 
-    /// The same, but started when the kernel ahead has ended: that one writes what this one reads through L1.
-    pub(super) fn behind(self) -> Self {
-        Gather {
-            overlaps: false,
-            ..self
-        }
-    }
-
     /// The row of the table.
     pub(super) fn row(&self) -> &'static Row {
         self.row

@@ -8,12 +8,15 @@ use super::{Runs, WorkList, class};
 impl Runs {
     /// The least of `limit`, its double and so on at which rows that are longer fall into at most `slots` pieces.
     pub fn limit_within(&self, mut limit: u32, slots: usize) -> u32 {
+        let lens = self.rows.par_iter().map(|&(_, len)| len);
+        // One look at all rows: those that any limit cuts are few.
+        let long: Vec<u32> = lens.filter(|&len| len > limit).collect();
         let pieces = |limit: u32| {
-            let of = |&(_, len): &(u32, u32)| match len > limit {
+            let of = |&len: &u32| match len > limit {
                 true => len.div_ceil(limit) as usize,
                 false => 0,
             };
-            self.rows.par_iter().map(of).sum::<usize>()
+            long.par_iter().map(of).sum::<usize>()
         };
         while limit < self.longest && pieces(limit) > slots {
             limit = limit.saturating_mul(2);

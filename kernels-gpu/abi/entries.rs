@@ -180,3 +180,49 @@ steps! {
     /// Dense to CSR. `ALIGNED`: 16-byte loads, else element by element.
     Compact<ALIGNED> = STEP_COMPACT 111, blocks 3, shared TURNS_BYTES + SEGMENTS * KEPT_BYTES;
 }
+
+/// Threads of a thread block that brings values in order by tiles.
+pub const REORDER_THREADS: u32 = 512;
+/// Runs that a warp of [`Join`] looks at together.
+pub const JOIN_RUNS: u32 = 32;
+
+/// Step of [`ReorderPlaces`].
+pub const STEP_REORDER_PLACES: u32 = 112;
+/// Step of [`Split`].
+pub const STEP_SPLIT: u32 = 113;
+/// Step of [`Join`].
+pub const STEP_JOIN: u32 = 114;
+
+macro_rules! reorders {
+    ($($(#[$doc:meta])* $name:ident = $step:ident, shared $dtype:ident => $shared:expr;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name<const TILE: u32>;
+
+        impl<const TILE: u32> Tile for $name<TILE> {
+            const THREADS: u32 = REORDER_THREADS;
+            const MIN_BLOCKS: u32 = 2;
+            const COLUMNS: u32 = TILE;
+            const ITEMS: u32 = 1;
+            const PARTS: u32 = 1;
+            const BURST: u32 = 1;
+            const BLOCK: (u32, u32) = (1, 1);
+            const STEP: u32 = $step;
+            fn shared_bytes($dtype: Dtype) -> u32 {
+                $shared
+            }
+            fn vector(_: Dtype) -> u32 {
+                1
+            }
+        }
+    )+};
+}
+
+reorders! {
+    /// What [`Split`] and [`Join`] read, from an order of `TILE` by `TILE` values.
+    ReorderPlaces = STEP_REORDER_PLACES, shared _dtype => 0;
+    /// Each tile of values by itself in the order in which they are wanted.
+    Split = STEP_SPLIT, shared dtype => TILE * dtype.bytes() as u32;
+    /// A tile of the wanted order, from the runs that every tile of [`Split`] has for it.
+    Join = STEP_JOIN, shared dtype => TILE * dtype.bytes() as u32 + REORDER_THREADS / 32 * JOIN_RUNS * 4;
+}

@@ -25,42 +25,59 @@ fn corners<T: Scalar>(block: usize, values: &[T]) -> AnySparse<T> {
     Bsr::new(pattern, values.to_vec()).unwrap().into()
 }
 
-/// Device address of a row.
+/// Device address of a row of N elements.
 fn at<T: Scalar>(tensor: &Tensor<T>, row: usize) -> u64 {
     tensor.address().unwrap() + (row * N * size_of::<T>()) as u64
 }
 
-fn far_apart<T: Scalar>(context: &Context, row: &'static Row) {
+/// How a product is asked for: its expression, and of a batch how many.
+type Asked = (&'static str, Option<usize>);
+
+const PLAIN: Asked = ("C[m,n] = A[m,k] * B[k,n]", None);
+const TURNED: Asked = ("C[m,n] = A[k,m] * B[k,n]", None);
+const BATCH: Asked = ("C[z,m,n] = A[m,k] * B[z,k,n]", Some(2));
+const TURNED_BATCH: Asked = ("C[z,m,n] = A[k,m] * B[z,k,n]", Some(2));
+
+fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Asked) {
     let block = row.block.0 as usize;
     let mut rng = Rng(2);
     let values = rng.integers::<T>(4 * block * block);
-    let edges: [Vec<T>; 2] = [rng.integers(block * N), rng.integers(block * N)];
     let a = context.upload(corners(block, &values)).unwrap();
-    let b = context.zeros::<T>(&[ROWS, N]).unwrap();
-    let mut c = context.zeros::<T>(&[ROWS, N]).unwrap();
+    let count = items.unwrap_or(1);
+    let shape: Vec<usize> = items.into_iter().chain([ROWS, N]).collect();
+    let b = context.zeros::<T>(&shape).unwrap();
+    let mut c = context.zeros::<T>(&shape).unwrap();
     let stream = context.stream().unwrap();
-    for (edge, first) in edges.iter().zip([0, ROWS - block]) {
-        // SAFETY: the rows lie inside B, and the values live past the wait below.
-        unsafe { copy_htod_async(at(&b, first), edge, stream.raw()) }.unwrap();
+    // First and last rows of every B.
+    let edges: Vec<[Vec<T>; 2]> = (0..count)
+        .map(|_| [rng.integers(block * N), rng.integers(block * N)])
+        .collect();
+    for (z, edges) in edges.iter().enumerate() {
+        for (edge, first) in edges.iter().zip([0, ROWS - block]) {
+            // SAFETY: the rows lie inside B, and the values live past the wait below.
+            unsafe { copy_htod_async(at(&b, z * ROWS + first), edge, stream.raw()) }.unwrap();
+        }
     }
+    let bytes = count * ROWS * N * size_of::<T>();
     // SAFETY: the range is C; 0x7f7f is NaN in f16.
-    unsafe { memset_d8_async(at(&c, 0), 0x7f, ROWS * N * size_of::<T>(), stream.raw()) }.unwrap();
+    unsafe { memset_d8_async(at(&c, 0), 0x7f, bytes, stream.raw()) }.unwrap();
     stream.synchronize().unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = context
-        .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &force(row))
-        .unwrap();
+    let plan = context.plan(text, &operands, &force(row)).unwrap();
     plan.run(&operands, &mut c, &stream).unwrap();
-    for (side, first) in [(Some(0), 0), (None, ROWS / 2), (Some(1), ROWS - block)] {
+    let turned = text.contains("A[k,m]");
+    let sides = [(Some(0), 0), (None, ROWS / 2), (Some(1), ROWS - block)];
+    for (z, (side, first)) in (0..count).flat_map(|z| sides.map(|side| (z, side))) {
         let mut found = vec![T::ONE; block * N];
         // SAFETY: the rows lie inside C, and `found` is read after the wait.
-        unsafe { copy_dtoh_async(&mut found, at(&c, first), stream.raw()) }.unwrap();
+        unsafe { copy_dtoh_async(&mut found, at(&c, z * ROWS + first), stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
         for (i, x) in found.iter().enumerate() {
             let (r, j) = (i / N, i % N);
             let term = |side: usize, e: usize, k: usize| {
-                let value = values[((2 * side + e) * block + r) * block + k];
-                value.to_f64() * edges[e][k * N + j].to_f64()
+                let place = if turned { 2 * e + side } else { 2 * side + e };
+                let value = values[(place * block + r) * block + k];
+                value.to_f64() * edges[z][e][k * N + j].to_f64()
             };
             let sum = |side| {
                 (0..2)
@@ -69,9 +86,27 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row) {
                     .sum()
             };
             let expected: f64 = side.map_or(0.0, sum);
-            assert_eq!(x.to_f64(), expected, "{}: C[{},{j}]", row.name, first + r);
+            let place = first + r;
+            assert_eq!(
+                x.to_f64(),
+                expected,
+                "{}, {text}: C[{z},{place},{j}]",
+                row.name
+            );
         }
     }
+}
+
+/// Whether so many bytes of device memory are free; a skip says what is.
+pub fn room(bytes: u64) -> bool {
+    let free = mem_get_info().unwrap().free;
+    if free < bytes {
+        skipped(
+            "large operands",
+            format_args!("{free} bytes of device memory are free"),
+        );
+    }
+    free >= bytes
 }
 
 #[test]
@@ -81,14 +116,10 @@ fn offsets_past_four_gigabytes() {
         return skipped("large operands", "EINSPARSE_TEST_SMALL=1");
     }
     gpu.device().unwrap().context().set_current().unwrap();
-    // `staged` brings all of B to every 256 rows, which is not for such shapes.
+    // `staged` and `dense` bring all of B to every few hundred rows, which is not for such shapes: `wide`.
     for family in ["spmm", "block", "vectors", "wgmma"] {
-        let free = mem_get_info().unwrap().free;
-        if free < 12 << 30 {
-            return skipped(
-                "large operands",
-                format_args!("{free} bytes of device memory are free"),
-            );
+        if !room(12 << 30) {
+            return;
         }
         let wide = |row: &&Row| {
             let of_family = row.family == family && takes_any(row);
@@ -97,6 +128,30 @@ fn offsets_past_four_gigabytes() {
         let Some(row) = products().find(wide) else {
             continue;
         };
-        far_apart::<f16>(&gpu, row);
+        far_apart::<f16>(&gpu, row, PLAIN);
+        if family == "spmm" {
+            // Values in order ahead.
+            far_apart::<f16>(&gpu, row, TURNED);
+        }
+    }
+}
+
+#[test]
+fn batches_and_transposes_past_four_gigabytes() {
+    let Some(gpu) = gpu() else { return };
+    if small() {
+        return skipped("large operands", "EINSPARSE_TEST_SMALL=1");
+    }
+    gpu.device().unwrap().context().set_current().unwrap();
+    let cases = [
+        ("batched_csr_f16_n128", BATCH),
+        ("batched_permuted_f16_n256", TURNED),
+        ("batched_permuted_f16_n128_l8", TURNED_BATCH),
+    ];
+    for (name, asked) in cases {
+        if !room(22 << 30) {
+            return;
+        }
+        far_apart::<f16>(&gpu, einsparse::registry::find(name).unwrap(), asked);
     }
 }

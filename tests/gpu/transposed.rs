@@ -201,6 +201,77 @@ fn values_are_ordered_ahead() {
     ahead::<bf16>(&gpu);
 }
 
+/// Values of every size through tiles: as many as two passes are worth, in several tiles, the last of which is ragged; and runs
+/// behind each other with other values, which share what lies between the passes.
+fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static Row)) {
+    let n = row.vector as usize;
+    let csr = matrix::<T>(pattern);
+    let (rows, columns) = (csr.shape()[0], csr.shape()[1]);
+    let mut a = context.upload(csr.clone()).unwrap();
+    let b = Dense::from_fn([rows, n], |i| T::from_f64(integer(i[0] * 3 + i[1]))).unwrap();
+    let ones = context.upload_dense(&b).unwrap();
+    let text = "C[m,n] = A[k,m] * B[k,n]";
+    let operands = [("A", (&a).into()), ("B", (&ones).into())];
+    let plan = context.plan(text, &operands, &force(row)).unwrap();
+    let stream = context.stream().unwrap();
+    let mut found: Vec<_> = (0..4)
+        .map(|_| context.zeros::<T>(&[columns, n]).unwrap())
+        .collect();
+    for (turn, c) in found.iter_mut().enumerate() {
+        let values: Vec<T> = (0..csr.values().len())
+            .map(|i| T::from_f64(integer(i + turn)))
+            .collect();
+        a.set_values(&values).unwrap();
+        let operands = [("A", (&a).into()), ("B", (&ones).into())];
+        plan.run(&operands, c, &stream).unwrap();
+        plan.run(&operands, c, &stream).unwrap();
+        stream.synchronize().unwrap();
+    }
+    for (turn, c) in found.iter().enumerate() {
+        let mut own = csr.clone();
+        let values = own.values_mut().iter_mut().enumerate();
+        values.for_each(|(i, v)| *v = T::from_f64(integer(i + turn)));
+        let wanted = product(&own, true, n, |k, j| integer(k * 3 + j));
+        for (i, (x, wanted)) in c
+            .to_dense()
+            .unwrap()
+            .values()
+            .iter()
+            .zip(wanted)
+            .enumerate()
+        {
+            let what = (row.name, turn, i / n, i % n);
+            assert_eq!(*x, T::from_f64(wanted), "{what:?}");
+        }
+    }
+}
+
+#[test]
+fn values_are_ordered_by_tiles() {
+    let Some(gpu) = gpu() else { return };
+    use einsparse::formats::generate;
+    let of = |name: &str| einsparse::registry::find(name).unwrap();
+    // Every row and column alike, and hubs, with tiles that have nothing for each other.
+    let uniform = generate::uniform(1500, 700, 0.29, 7).unwrap();
+    let hubs = generate::rmat(15, 16, 7).unwrap();
+    for pattern in [uniform, hubs] {
+        assert!(pattern.columns().len() > 1 << 18);
+        by_tiles::<f32>(&gpu, (pattern.clone(), of("spmm_csr_f32_n32")));
+        by_tiles::<f64>(&gpu, (pattern.clone(), of("spmm_csr_f64_n32")));
+        by_tiles::<f16>(&gpu, (pattern.clone(), of("spmm_csr_f16_n32")));
+        by_tiles::<bf16>(&gpu, (pattern, of("spmm_csr_bf16_n32")));
+        if small() {
+            return;
+        }
+    }
+    // Larger tiles.
+    let large = generate::uniform(1 << 18, 1 << 18, 17.0 / (1 << 18) as f64, 7).unwrap();
+    assert!(large.columns().len() > 4 << 20);
+    by_tiles::<f32>(&gpu, (large.clone(), of("spmm_csr_f32_n32")));
+    by_tiles::<f64>(&gpu, (large.clone(), of("spmm_csr_f64_n32")));
+    by_tiles::<f16>(&gpu, (large, of("spmm_csr_f16_n32")));
+}
+
 #[test]
 fn every_row_of_the_family() {
     let Some(gpu) = gpu() else { return };

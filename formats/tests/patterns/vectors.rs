@@ -68,6 +68,8 @@ fn vectors_hold_every_entry_once() {
         (8, 16, 1.0),
         (9, 17, 1.0),
         (64, 70_000, 0.001),
+        // Counted in pieces.
+        (17, 3_000, 0.6),
         (333, 257, 0.03),
         (40, 5, 0.0),
     ] {
@@ -99,6 +101,8 @@ fn eight_rows_span_65536_values_at_the_most() {
     let made = VectorPattern::from_rows(whole as usize, &rows, &columns).unwrap();
     assert_eq!(made.vectors(), u64::from(whole));
     assert_eq!(made.to_rows()[7].last(), Some(&(65_535, whole - 1)));
+    let steps = u64::from(whole) / STEP as u64;
+    assert_eq!(sampled_steps(&rows, &columns), (steps, steps));
     let apart = [(0, 1), (65_536, 1)];
     let error = VectorPattern::from_rows(9, &apart, &columns).unwrap_err();
     assert_eq!(

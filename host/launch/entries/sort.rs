@@ -63,6 +63,8 @@ impl Between {
 #[derive(Debug)]
 pub(crate) struct Sort {
     count: usize,
+    /// Bits of a key below those it is sorted by.
+    below: u32,
     /// Bits of each pass, lowest first.
     passes: Vec<u32>,
     carries: bool,
@@ -94,9 +96,15 @@ impl Sort {
             counts: alloc(digits * count.div_ceil(SORT_TILE as usize))?,
             totals: alloc(digits)?,
             count,
+            below: 0,
             passes,
             carries,
         })
+    }
+
+    /// The same by bits above so many.
+    pub(super) fn above(self, below: u32) -> Self {
+        Sort { below, ..self }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -119,7 +127,7 @@ impl Sort {
     ) -> Result<()> {
         let blocks = self.count.div_ceil(SORT_TILE as usize);
         let mut source = params;
-        let mut shift = 0;
+        let mut shift = self.below;
         for (pass, &bits) in self.passes.iter().enumerate() {
             let last = pass + 1 == self.passes.len();
             let mut flags = source.flags;

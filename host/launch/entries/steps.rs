@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     CONVERT_THREADS, COPIES, ENTRY_TILE, EntriesParams, STEP_CHECK_ENTRIES, STEP_COMPACT,
-    STEP_FILL_SLOTS, STEP_PERMUTE_VALUES, STEP_TOP_ENTRIES,
+    STEP_FILL_SLOTS, STEP_JOIN, STEP_PERMUTE_VALUES, STEP_SPLIT, STEP_TOP_ENTRIES,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -33,7 +33,9 @@ pub(crate) struct Steps {
 fn needs(row: &Row, dtype: Dtype) -> bool {
     match row.step {
         STEP_TOP_ENTRIES | STEP_COMPACT => row.dtype == dtype,
-        STEP_FILL_SLOTS | STEP_PERMUTE_VALUES => row.dtype.bytes() == dtype.bytes(),
+        STEP_FILL_SLOTS | STEP_PERMUTE_VALUES | STEP_SPLIT | STEP_JOIN => {
+            row.dtype.bytes() == dtype.bytes()
+        }
         _ => true,
     }
 }
@@ -68,8 +70,39 @@ impl Steps {
         stream: RawStream<'_>,
         params: &EntriesParams,
     ) -> Result<()> {
-        let fits = |k: &&Kernel| k.row.step == step && (k.row.vector > 1) == aligned;
-        let Some(kernel) = self.kernels.iter().find(fits) else {
+        let fits = |row: &Row| row.step == step && (row.vector > 1) == aligned;
+        // SAFETY: the caller's promise.
+        unsafe { self.queue(step, fits, (first, blocks), stream, params) }
+    }
+
+    /// Queues a step of tiles of this size.
+    ///
+    /// # Safety
+    /// As [`Steps::launch`].
+    pub(super) unsafe fn launch_tiles(
+        &self,
+        (step, tile): (u32, u32),
+        first: bool,
+        blocks: usize,
+        stream: RawStream<'_>,
+        params: &EntriesParams,
+    ) -> Result<()> {
+        let fits = |row: &Row| row.step == step && row.columns == tile;
+        // SAFETY: the caller's promise.
+        unsafe { self.queue(step, fits, (first, blocks), stream, params) }
+    }
+
+    /// # Safety
+    /// As [`Steps::launch`].
+    unsafe fn queue(
+        &self,
+        step: u32,
+        fits: impl Fn(&Row) -> bool,
+        (first, blocks): (bool, usize),
+        stream: RawStream<'_>,
+        params: &EntriesParams,
+    ) -> Result<()> {
+        let Some(kernel) = self.kernels.iter().find(|kernel| fits(kernel.row)) else {
             return Err(refused("entries", format!("no kernel for step {step}")));
         };
         let config = LaunchConfig {

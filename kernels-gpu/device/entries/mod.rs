@@ -5,6 +5,7 @@
 mod check;
 mod compact;
 mod fill;
+mod reorder;
 mod rows;
 mod sort;
 mod starts;

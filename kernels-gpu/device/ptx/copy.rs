@@ -52,6 +52,12 @@ pub fn store_shared_b32(to: u32, v: u32) {
     ptx!("st.shared.u32 [{to}], {v};", to = in(reg32) to, v = in(reg32) v, options(nostack));
 }
 
+/// Stores the low 2 bytes to shared memory.
+#[inline(always)]
+pub fn store_shared_b16(to: u32, v: u32) {
+    ptx!("st.shared.u16 [{to}], {v};", to = in(reg32) to, v = in(reg32) v, options(nostack));
+}
+
 /// [`store_shared_b32`] where `ok`.
 #[inline(always)]
 pub fn store_shared_b32_if(to: u32, v: u32, ok: bool) {

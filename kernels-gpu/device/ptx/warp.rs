@@ -104,6 +104,18 @@ pub fn total(value: u32) -> u32 {
     out
 }
 
+/// The bits that any lane has. Every lane of the warp must call it together.
+#[inline(always)]
+pub fn any_bits(value: u32) -> u32 {
+    let mut out = value;
+    ptx!(
+        "redux.sync.or.b32 {out}, {v}, 0xffffffff;",
+        out = inout(reg32) out, v = in(reg32) value,
+        options(nostack)
+    );
+    out
+}
+
 /// Bit i: what lane i says. Every lane of the warp must call it together.
 #[inline(always)]
 pub fn ballot(yes: bool) -> u32 {

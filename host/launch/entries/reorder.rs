@@ -1,0 +1,149 @@
+//! Values through a permutation in two passes over tiles, whose places are made once.
+
+use einsparse_kernels::abi::{
+    EntriesParams, REORDER_THREADS, STEP_JOIN, STEP_REORDER_PLACES, STEP_SPLIT,
+};
+
+use super::sort::{Sort, SortOut};
+use super::steps::Steps;
+use crate::driver::{DeviceMemory, RawStream};
+use crate::error::Result;
+use crate::launch::small;
+use crate::tensor::VECTOR_ENTRIES;
+
+/// From so many values on two launches cost less than a sector for each value.
+const LEAST: usize = 1 << 18;
+/// Values of a tile, as a power of two, up to so many values: a tile of the source has a run for each of the target, and runs should
+/// be lines. Tiles of 128 KB would leave a multiprocessor one thread block.
+const TILES: [(u32, usize); 2] = [(13, 4 << 20), (14, 32 << 20)];
+const TILES_OF_8_BYTES: [(u32, usize); 1] = [(13, 8 << 20)];
+
+/// Values of a tile, as a power of two, for so many of so many bytes; `None` where they go one by one.
+pub(crate) fn tile_of(count: usize, element: usize) -> Option<u32> {
+    let tiles: &[_] = if element == 8 {
+        &TILES_OF_8_BYTES
+    } else {
+        &TILES
+    };
+    let fits = tiles.iter().find(|(_, most)| count <= *most);
+    fits.filter(|_| count >= LEAST).map(|&(log, _)| log)
+}
+
+/// What the two passes read, and where values lie between them.
+#[derive(Debug)]
+pub(crate) struct Reorder {
+    count: usize,
+    /// Values of a tile.
+    tile: u32,
+    tiles: u32,
+    split: DeviceMemory,
+    join: DeviceMemory,
+    starts: DeviceMemory,
+    between: DeviceMemory,
+}
+
+impl Reorder {
+    /// For the permutation of `count` values at `permutation`, all of them; `None` where there are too few or too many.
+    pub(crate) fn new(
+        steps: &Steps,
+        permutation: u64,
+        count: usize,
+        element: usize,
+        stream: RawStream<'_>,
+    ) -> Result<Option<Self>> {
+        let Some(log) = tile_of(count, element) else {
+            return Ok(None);
+        };
+        let context = steps.device.context();
+        let tiles = count.div_ceil(1 << log);
+        let words = |count: usize| DeviceMemory::alloc(context, count * 4);
+        let halves = || DeviceMemory::alloc(context, (count + VECTOR_ENTRIES) * 2);
+        let sort = Sort::new(&steps.device, count, super::sort::bits_of(tiles - 1), false)?;
+        let (from, to) = (words(count)?, words(count)?);
+        let own = Reorder {
+            count,
+            tile: 1 << log,
+            tiles: small("tiles", tiles)?,
+            split: halves()?,
+            join: halves()?,
+            starts: words((tiles + 1) * tiles)?,
+            between: steps.device.zeros((count + VECTOR_ENTRIES) * element)?,
+        };
+        let keys = EntriesParams {
+            keys: permutation,
+            k: u32::MAX,
+            ..EntriesParams::default()
+        };
+        let out = SortOut {
+            keys: from.address(),
+            first: to.address(),
+            capacity: count,
+            ..SortOut::default()
+        };
+        let places = EntriesParams {
+            keys: from.address(),
+            first: to.address(),
+            out_first: own.split.address(),
+            out_second: own.join.address(),
+            starts: own.starts.address(),
+            ..own.params()?
+        };
+        // SAFETY: the caller's permutation; the other arrays have these sizes and live past the wait.
+        unsafe {
+            // By the tile that they come from, those of a tile in the order in which they are wanted.
+            sort.above(log).run(steps, keys, out, true, stream)?;
+            let blocks = count.div_ceil(REORDER_THREADS as usize);
+            let step = (STEP_REORDER_PLACES, own.tile);
+            steps.launch_tiles(step, false, blocks, stream, &places)?;
+        }
+        stream.synchronize()?;
+        Ok(Some(own))
+    }
+
+    fn params(&self) -> Result<EntriesParams> {
+        Ok(EntriesParams {
+            count: small("entries", self.count)?,
+            tiles: self.tiles,
+            ..EntriesParams::default()
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let all = [&self.split, &self.join, &self.starts, &self.between];
+        all.map(DeviceMemory::bytes).iter().sum()
+    }
+
+    /// Queues both passes.
+    ///
+    /// # Safety
+    /// `values` and `to` hold as many values as the permutation, and are readable and writable for
+    /// [`VECTOR_ENTRIES`] more, until the work is done. Runs must not overlap.
+    pub(crate) unsafe fn run(
+        &self,
+        steps: &Steps,
+        [values, to]: [u64; 2],
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        steps.device.context().set_current()?;
+        let params = self.params()?;
+        let split = EntriesParams {
+            source: values,
+            first: self.split.address(),
+            out_values: self.between.address(),
+            ..params
+        };
+        let join = EntriesParams {
+            source: self.between.address(),
+            first: self.join.address(),
+            starts: self.starts.address(),
+            out_values: to,
+            ..params
+        };
+        let blocks = self.tiles as usize;
+        // SAFETY: the caller's promise; what is between has the size of the values.
+        unsafe {
+            steps.launch_tiles((STEP_SPLIT, self.tile), false, blocks, stream, &split)?;
+            steps.launch_tiles((STEP_JOIN, self.tile), false, blocks, stream, &join)
+        }
+    }
+}
