@@ -18,7 +18,15 @@ pub fn x() -> u32 {
     a
 }
 
-/// Address, for [`store_v4`], of what lies at shared `at` in another thread block of the cluster.
+/// Thread blocks in this cluster; 1 where it was launched without clusters.
+#[inline(always)]
+pub fn size() -> u32 {
+    let mut a = 1u32;
+    ptx!("mov.u32 {a}, %cluster_nctarank;", a = inout(reg32) a, options(pure, nomem, nostack));
+    a
+}
+
+/// Address, for [`load_v4`] and [`store_v4`], of what lies at shared `at` in another thread block of the cluster.
 #[inline(always)]
 pub fn place(at: u32, rank: u32) -> u32 {
     let mut to = 0u32;
@@ -28,6 +36,18 @@ pub fn place(at: u32, rank: u32) -> u32 {
         options(pure, nomem, nostack)
     );
     to
+}
+
+/// Loads 16 bytes from the shared memory of a thread block of the cluster.
+#[inline(always)]
+pub fn load_v4(from: u32) -> [u32; 4] {
+    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+    ptx!(
+        "ld.shared::cluster.v4.u32 {{{a}, {b}, {c}, {d}}}, [{from}];",
+        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d, from = in(reg32) from,
+        options(nostack)
+    );
+    [a, b, c, d]
 }
 
 /// Stores 16 bytes to the shared memory of a thread block of the cluster.

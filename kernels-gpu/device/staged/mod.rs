@@ -8,7 +8,7 @@ mod resident;
 
 use super::elem::{Elem, Raw};
 use super::gpu;
-use super::ptx::{barrier, bulk, copy, global, warp};
+use super::ptx::{barrier, bulk, copy, global, grid, warp};
 use crate::abi::*;
 
 /// Pieces of 16 bytes of a row of B.
@@ -65,8 +65,8 @@ impl Chunk {
         let from = p.values + slot * E::BYTES as u64;
         Chunk {
             window: global::load_v2(p.windows + chunk as u64 * 8, ok),
-            columns: global::load_v2(p.columns + slot * 2, ok),
-            values: global::load_v4_stream(from, ok),
+            columns: global::load_v2_once(p.columns + slot * 2, ok),
+            values: global::load_v4_once(from, ok),
         }
     }
 
@@ -191,7 +191,9 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         while chunk < end {
             let now = next;
             next = later;
-            later = fetch(chunk + 2 * PARTS);
+            if chunk + 2 * PARTS < end {
+                later = Chunk::load::<E>(p, chunk + 2 * PARTS, lane, true);
+            }
             Self::turn(&mut have, &mut freed, now.window);
             let base = freed.slot * K_TILE as u32;
             let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
@@ -279,26 +281,53 @@ impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
         let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
         let chunks = Self::chunks(p, slice, warp);
         let lane = gpu::thread() % 32;
-        let row = out::row_of(p, slice, lane, slice < p.slices && warp < WARPS);
+        Self::fetch_rows(p, slice, warp);
+        stamp(p, 0);
+        grid::let_next_start();
+        grid::wait_for_previous();
         let first = Chunk::load::<E>(p, chunks[0], lane, chunks[0] < chunks[1]);
         Self::set_up(at);
+        stamp(p, 1);
+        if p.flags >> 31 != 0 && warp < WARPS {
+            if first.window[0] == 77777 {
+                stamp(p, 7);
+            }
+            stamp(p, 2);
+            barrier::wait(Self::full(0), 0);
+            stamp(p, 3);
+        }
         let mut acc = [[0.0f32; 4]; PIECES];
         if warp < WARPS {
             acc = Self::consume::<E>(p, chunks, first);
         } else if gpu::thread() % 32 == 0 {
             Self::produce(p, at);
         }
+        stamp(p, 4);
         gpu::sync_threads();
+        stamp(p, 5);
         if warp < WARPS {
             Self::leave(&acc, warp);
         }
+        copy::copy_wait_all();
         if PARTS > 1 {
             gpu::sync_threads();
         } else {
             warp::sync_lanes(u32::MAX);
         }
+        stamp(p, 6);
         if warp < WARPS {
-            Self::write::<E>(p, row, warp);
+            Self::write::<E>(p, warp);
         }
+        stamp(p, 7);
+    }
+}
+
+#[inline(always)]
+fn stamp(p: &StagedParams, i: u32) {
+    if p.flags >> 31 != 0 && gpu::thread() % 32 == 0 {
+        let block = gpu::block_y() * gpu::grid_x() + gpu::block_x();
+        let warps = p.reserved;
+        let at = p.bias + (((block * warps + gpu::thread() / 32) * 8 + i) * 4) as u64;
+        global::store_b32(at, grid::clock());
     }
 }

@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, finish, row_bias, scale};
 use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::ptx::copy;
 
 impl StagedParams {
     /// Where results go.
@@ -24,18 +24,7 @@ impl StagedParams {
     }
 }
 
-/// The row of C of lane `local` of a slice, `u32::MAX` for none. Loaded early: what is stored waits for it.
-#[inline(always)]
-pub(super) fn row_of(p: &StagedParams, slice: u32, local: u32, there: bool) -> u32 {
-    let at = p.rows + (slice as u64 * SLICE as u64 + local as u64) * 4;
-    if there {
-        global::load_b32(at, true)
-    } else {
-        u32::MAX
-    }
-}
-
-/// Finishes four neighbouring sums of a row, by [`row_of`].
+/// Finishes four neighbouring sums of a row, whose number is as in [`StagedParams::rows`].
 #[inline(always)]
 pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
     let o = p.output();
@@ -78,10 +67,29 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         leave_row(acc, row);
     }
 
-    /// Finishes this warp's share of its slice's rows, of which `row` is this lane's; where several warps had a part of the sums,
-    /// they are added in order.
+    /// Starts the copy of the numbers of the slice's rows, which what is stored in the end would wait for.
     #[inline(always)]
-    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, warp: u32) {
+    pub(super) fn fetch_rows(p: &StagedParams, slice: u32, warp: u32) {
+        let lane = gpu::thread() % 32;
+        if slice < p.slices && warp < WARPS && warp % PARTS == 0 && lane < SLICE as u32 / 4 {
+            let from = p.rows + (slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
+            copy::copy_async_16(Self::rows(warp) + lane * 16, from, 16);
+        }
+    }
+
+    /// Where the numbers of the rows of this warp's slice lie.
+    #[inline(always)]
+    fn rows(warp: u32) -> u32 {
+        copy::arena() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
+    }
+
+    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
+    #[inline(always)]
+    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, warp: u32) {
+        let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
+        if slice >= p.slices {
+            return;
+        }
         let lane = gpu::thread() % 32;
         let (part, rows) = (warp % PARTS, SLICE as u32 / PARTS);
         let first = (warp - part) * Self::SLICE_SUMS;
@@ -99,7 +107,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
                 });
                 other += 1;
             }
-            let row = warp::shuffle::<32>(row, local, u32::MAX);
+            let row = copy::load_shared_b32(Self::rows(warp) + local * 4);
             put::<E>(p, row, column, sum);
             i += 32 / Self::LANES;
         }
