@@ -51,17 +51,24 @@ impl Spread {
 
 /// Clusters that run at once.
 fn at_once(multiprocessors: u32, blocks: u64) -> u64 {
-    // A cluster lies within one of the groups in which multiprocessors are built; these are not all equally large.
+    // A cluster lies within one of the groups in which multiprocessors are built, of which some have fewer.
     let lost = match blocks {
         1 | 2 => 0,
+        4 => 3,
         _ => 1,
     };
-    (u64::from(multiprocessors) / blocks).saturating_sub(lost).max(1)
+    (u64::from(multiprocessors) / blocks)
+        .saturating_sub(lost)
+        .max(1)
 }
 
 /// The best spread for `total` chunks in `slices`, the longest of `longest`. A cluster's load is what its slices and finishing them cost:
 /// its share of all, or the longest slice where that is more.
-pub(crate) fn spread([total, longest, slices]: [u64; 3], tiles: u64, multiprocessors: u32) -> Spread {
+pub(crate) fn spread(
+    [total, longest, slices]: [u64; 3],
+    tiles: u64,
+    multiprocessors: u32,
+) -> Spread {
     let all = total + FINISH * slices;
     let of = |blocks: u64| {
         let once = at_once(multiprocessors, blocks);
@@ -70,7 +77,10 @@ pub(crate) fn spread([total, longest, slices]: [u64; 3], tiles: u64, multiproces
             clusters,
             blocks,
             turns: (clusters * tiles.max(1)).div_ceil(once),
-            load: all.div_ceil(clusters).max(longest + FINISH).div_ceil(blocks),
+            load: all
+                .div_ceil(clusters)
+                .max(longest + FINISH)
+                .div_ceil(blocks),
         })
     };
     let best = [1, 2, 4, 8].into_iter().flat_map(of);

@@ -5,7 +5,9 @@ mod shares;
 use std::sync::Arc;
 
 use einsparse_formats::{PAD, SlicedEllPattern};
-use einsparse_kernels::abi::{EMPTY_ROW, FLAG_VECTORS, K_TILE, StagedJoin, StagedParams};
+use einsparse_kernels::abi::{
+    EMPTY_ROW, FLAG_VECTORS, K_TILE, StagedJoin, StagedParams, WINDOW_BITS,
+};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
@@ -80,6 +82,13 @@ fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
     order.iter().map(of).collect()
 }
 
+/// Windows of all chunks, in a word each.
+fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
+    const { assert!(SlicedEllPattern::REACH < 1 << WINDOW_BITS) };
+    let of = |&[first, end]: &[u32; 2]| first << WINDOW_BITS | (end - first);
+    pattern.windows().as_chunks().0.iter().map(of).collect()
+}
+
 impl Staged {
     pub(super) fn new(
         device: &Device,
@@ -107,7 +116,11 @@ impl Staged {
             let shares = Shares::new(pattern.offsets(), &marked, spread, row.items as usize);
             lists = Some(Shared::new(device, &shares)?);
             cluster = spread.blocks as u32;
-            blocks = if slices == 0 { 0 } else { spread.clusters as u32 * cluster };
+            blocks = if slices == 0 {
+                0
+            } else {
+                spread.clusters as u32 * cluster
+            };
         }
         Ok(Staged {
             row,
@@ -115,7 +128,7 @@ impl Staged {
             form,
             extents,
             offsets: device.upload(pattern.offsets())?,
-            windows: device.upload(pattern.windows())?,
+            windows: device.upload(&windows(pattern))?,
             rows: device.upload(&marked)?,
             runs: Arc::clone(runs),
             pattern: Arc::clone(pattern),

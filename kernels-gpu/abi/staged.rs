@@ -20,6 +20,8 @@ pub const RING: usize = 28;
 pub const RING_ROWS: usize = RING * K_TILE;
 /// A slot's local column where there is no entry.
 pub const NO_ENTRY: u32 = 0xffff;
+/// Low bits of a chunk's window: how many tiles it needs. The first stands above them.
+pub const WINDOW_BITS: u32 = 5;
 /// Set in a slice's row number where the row has no entries; no row is [`u32::MAX`].
 pub const EMPTY_ROW: u32 = 1 << 31;
 
@@ -150,6 +152,9 @@ pub struct StagedJoin {
     pub rows: [u32; SLICE],
 }
 
+/// Most thread blocks of a cluster.
+pub const MAX_CLUSTER: usize = 8;
+
 /// Bytes of a join in front of its rows.
 pub const JOIN_HEAD: usize = 16;
 
@@ -178,7 +183,7 @@ pub struct StagedParams {
     pub b_map: MapWords,
     /// First chunk of each slice, u32, one more than slices.
     pub offsets: u64,
-    /// First tile that each chunk needs, and one past the last, u32 each.
+    /// First tile that each chunk needs and, in the low [`WINDOW_BITS`], how many, u32.
     pub windows: u64,
     /// Row of C of every lane of each slice, u32; [`EMPTY_ROW`] set for one without entries, `u32::MAX` for none.
     pub rows: u64,

@@ -286,7 +286,8 @@ mod tests {
                 let [first, count, own] = [word & 0xff, word >> 8 & 0xff, word >> 16];
                 assert_eq!((first + own) as usize, block);
                 if own == 0 {
-                    let parts = (0..count as usize).map(|i| (first as usize + i, usize::from(i == 0)));
+                    let parts =
+                        (0..count as usize).map(|i| (first as usize + i, usize::from(i == 0)));
                     let chunks = parts.flat_map(|(b, which)| left[b][which].clone());
                     finished.push((slice, chunks.collect()));
                     let of = |&&(s, _, _): &&(u32, u32, usize)| s == slice;

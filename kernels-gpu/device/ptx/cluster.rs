@@ -66,6 +66,12 @@ pub fn arrive() {
     ptx!("barrier.cluster.arrive.release;", options(nostack));
 }
 
+/// Arrives at the barrier of all threads of the cluster; says nothing of what was written.
+#[inline(always)]
+pub fn arrive_relaxed() {
+    ptx!("barrier.cluster.arrive.relaxed;", options(nostack));
+}
+
 /// Waits until all threads of the cluster that still run have arrived.
 #[inline(always)]
 pub fn wait() {

@@ -53,7 +53,7 @@ impl Place {
 /// One lane's share of a chunk.
 #[derive(Clone, Copy)]
 struct Chunk {
-    window: [u32; 2],
+    window: u32,
     columns: [u32; 2],
     values: Raw,
 }
@@ -64,10 +64,50 @@ impl Chunk {
         let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
         let from = p.values + slot * E::BYTES as u64;
         Chunk {
-            window: global::load_v2(p.windows + chunk as u64 * 8, ok),
+            window: global::load_b32(p.windows + chunk as u64 * 4, ok),
             columns: global::load_v2_once(p.columns + slot * 2, ok),
             values: global::load_v4_once(from, ok),
         }
+    }
+
+    /// No entries.
+    const NONE: Chunk = Chunk {
+        window: 0,
+        columns: [u32::MAX; 2],
+        values: [0; 4],
+    };
+
+    /// Warps that multiply a chunk without entries while the first tiles are on their way, one on each scheduler: instructions then
+    /// are in the caches that a multiprocessor reads them from.
+    const FIRST_WARPS: u32 = 4;
+
+    /// The chunk before `first`, which has none, and `first`; or `first` and the one `step` behind it.
+    #[inline(always)]
+    fn begin<E: Elem>(
+        p: &StagedParams,
+        [first, end]: [u32; 2],
+        step: u32,
+        early: bool,
+    ) -> (u32, Chunk, Chunk) {
+        let lane = gpu::thread() % 32;
+        let from = if early {
+            first.wrapping_sub(step)
+        } else {
+            first
+        };
+        let mut next = Chunk::NONE;
+        if !early {
+            next = Chunk::load::<E>(p, first, lane, first < end);
+        }
+        let second = from.wrapping_add(step);
+        (from, next, Chunk::load::<E>(p, second, lane, second < end))
+    }
+
+    /// First tile of B that the chunk needs, and one past the last.
+    #[inline(always)]
+    fn window(&self) -> [u32; 2] {
+        let first = self.window >> WINDOW_BITS;
+        [first, first + self.window % (1 << WINDOW_BITS)]
     }
 
     /// Local column and value of step `i`, a constant after unrolling.
@@ -97,13 +137,18 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         Self::full(slot) + RING as u32 * 8
     }
 
-    /// Makes the barriers and the row of zeros.
+    /// Makes the barriers and the row of zeros. A warp makes one barrier after the other, some 60 clocks each, whichever of its
+    /// lanes ask for it; so every warp makes some. Before any load: what makes them visible waits for what is under way.
     #[inline(always)]
     fn set_up(at: u64) {
-        let thread = gpu::thread();
-        if thread < RING as u32 {
-            barrier::init(Self::full(thread), 1);
-            barrier::init(Self::empty(thread), WARPS);
+        let (warp, thread) = (gpu::thread() / 32, gpu::thread());
+        if thread % 32 == 0 {
+            let mut slot = warp;
+            while slot < RING as u32 {
+                barrier::init(Self::full(slot), 1);
+                barrier::init(Self::empty(slot), WARPS);
+                slot += WARPS + 1;
+            }
             barrier::init_fence();
         }
         if thread == WARPS * 32 {
@@ -112,7 +157,6 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         if thread < STAGED_ROW as u32 / 16 {
             copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + thread * 16, [0; 4]);
         }
-        gpu::sync_threads();
     }
 
     /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last has
@@ -165,6 +209,14 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
+    /// The slice of a warp. Slices are sorted by length: thread blocks are dealt them in turn, forth and back.
+    #[inline(always)]
+    fn slice(warp: u32) -> u32 {
+        let (turn, blocks) = (warp / PARTS, gpu::grid_x());
+        let back = blocks - 1 - gpu::block_x();
+        turn * blocks + if turn % 2 == 0 { gpu::block_x() } else { back }
+    }
+
     /// Chunks of this warp's part of its slice, `first ..` by [`Tile::PARTS`] `.. end`.
     #[inline(always)]
     fn chunks(p: &StagedParams, slice: u32, warp: u32) -> [u32; 2] {
@@ -174,31 +226,30 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         [first, global::load_b32(at + 4, inside)]
     }
 
-    /// A warp: the sums of the chunks, of which the first is on its way.
+    /// A warp: the sums of the chunks before `end`, of which the first two are on their way.
     #[inline(always)]
     fn consume<E: Elem<Acc = f32>>(
         p: &StagedParams,
-        [first, end]: [u32; 2],
-        mut next: Chunk,
+        (mut chunk, mut next, mut later): (u32, Chunk, Chunk),
+        end: u32,
     ) -> Acc {
         let lane = gpu::thread() % 32;
         let own = copy::arena() + lane % 8 * 16;
         let (mut have, mut freed) = (Place::START, Place::START);
         let mut acc = [[0.0f32; 4]; PIECES];
-        let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
-        let mut chunk = first;
-        let mut later = fetch(chunk + PARTS);
-        while chunk < end {
+        // A warp's first chunk may be one before its part, at -2.
+        while (chunk as i32) < end as i32 {
             let now = next;
             next = later;
-            if chunk + 2 * PARTS < end {
-                later = Chunk::load::<E>(p, chunk + 2 * PARTS, lane, true);
+            let ahead = chunk.wrapping_add(2 * PARTS);
+            if ahead < end {
+                later = Chunk::load::<E>(p, ahead, lane, true);
             }
-            Self::turn(&mut have, &mut freed, now.window);
+            Self::turn(&mut have, &mut freed, now.window());
             let base = freed.slot * K_TILE as u32;
             let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
             Step::chunk::<E>(at, &mut acc);
-            chunk += PARTS;
+            chunk = chunk.wrapping_add(PARTS);
         }
         // What the copying warp waits for; the last tiles nobody replaces.
         let last = p.tiles.saturating_sub(RING as u32);
@@ -277,19 +328,19 @@ impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
         let warp = gpu::thread() / 32;
-        // Slices are sorted by length, so thread blocks are dealt them in turn.
-        let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
-        let chunks = Self::chunks(p, slice, warp);
-        let lane = gpu::thread() % 32;
-        Self::fetch_rows(p, slice, warp);
         stamp(p, 0);
+        Self::set_up(at);
+        // What belongs to the plan is read while the kernel ahead ends.
+        let slice = Self::slice(warp);
+        let chunks = Self::chunks(p, slice, warp);
+        Self::fetch_rows(p, slice, warp);
         grid::let_next_start();
         grid::wait_for_previous();
-        let first = Chunk::load::<E>(p, chunks[0], lane, chunks[0] < chunks[1]);
-        Self::set_up(at);
+        gpu::sync_threads();
+        let ahead = Chunk::begin::<E>(p, chunks, PARTS, warp < Chunk::FIRST_WARPS);
         stamp(p, 1);
-        if p.flags >> 31 != 0 && warp < WARPS {
-            if first.window[0] == 77777 {
+        if STAMPS && p.flags >> 31 != 0 && warp < WARPS {
+            if ahead.2.window == 77777 {
                 stamp(p, 7);
             }
             stamp(p, 2);
@@ -298,7 +349,7 @@ impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
         }
         let mut acc = [[0.0f32; 4]; PIECES];
         if warp < WARPS {
-            acc = Self::consume::<E>(p, chunks, first);
+            acc = Self::consume::<E>(p, ahead, chunks[1]);
         } else if gpu::thread() % 32 == 0 {
             Self::produce(p, at);
         }
@@ -322,9 +373,11 @@ impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
     }
 }
 
+const STAMPS: bool = false;
+
 #[inline(always)]
 fn stamp(p: &StagedParams, i: u32) {
-    if p.flags >> 31 != 0 && gpu::thread() % 32 == 0 {
+    if STAMPS && p.flags >> 31 != 0 && gpu::thread() % 32 == 0 {
         let block = gpu::block_y() * gpu::grid_x() + gpu::block_x();
         let warps = p.reserved;
         let at = p.bias + (((block * warps + gpu::thread() / 32) * 8 + i) * 4) as u64;

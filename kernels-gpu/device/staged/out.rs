@@ -42,6 +42,35 @@ pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, s
     }
 }
 
+/// Whether sums go to C with nothing but their factor, four at once.
+#[inline(always)]
+pub(super) fn is_plain(p: &StagedParams) -> bool {
+    p.flags
+        & (FLAG_VECTORS
+            | FLAG_ACCUMULATE
+            | FLAG_BIAS_ROWS
+            | FLAG_BIAS_COLUMNS
+            | FLAG_RELU
+            | FLAG_GELU)
+        == FLAG_VECTORS
+}
+
+/// [`put`] where [`is_plain`]: without its branches, so that several may be under way.
+#[inline(always)]
+pub(super) fn put_plain<E: Elem<Acc = f32>>(
+    p: &StagedParams,
+    row: u32,
+    column: u32,
+    sum: [f32; 4],
+) {
+    let factor = scale::<E>(p.output(), u32::from(row & EMPTY_ROW == 0));
+    let at = (row & !EMPTY_ROW) as u64 * p.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
+    if row != u32::MAX && column < p.n {
+        let out = sum.map(|x| E::add(E::fma(factor, x, 0.0), 0.0));
+        E::store::<4>(p.c + at, &out);
+    }
+}
+
 /// Leaves a lane's row of sums at `row`, pieces where they belong.
 #[inline(always)]
 pub(super) fn leave_row(acc: &Acc, row: u32) {
@@ -86,30 +115,56 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
     #[inline(always)]
     pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, warp: u32) {
-        let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
-        if slice >= p.slices {
+        if Self::slice(warp) >= p.slices {
             return;
         }
         let lane = gpu::thread() % 32;
-        let (part, rows) = (warp % PARTS, SLICE as u32 / PARTS);
-        let first = (warp - part) * Self::SLICE_SUMS;
+        let part = warp % PARTS;
+        let rows = Self::rows(warp);
         let column = gpu::block_y() * Self::COLUMNS + lane % Self::LANES * 4;
-        let mut i = 0;
-        while i < rows {
-            let local = part * rows + i + lane / Self::LANES;
-            let from = copy::arena() + first + local * Self::SUMS + lane % Self::LANES * 16;
-            let mut sum = [0.0f32; 4];
-            let mut other = 0;
-            while other < PARTS {
-                let raw = copy::load_shared_v4(from + other * Self::SLICE_SUMS);
+        let first = part * (SLICE as u32 / PARTS) + lane / Self::LANES;
+        let local = |i: u32| first + i * (32 / Self::LANES);
+        let row = |i: u32| copy::load_shared_b32(rows + local(i) * 4);
+        if is_plain(p) {
+            // All that is to be read first: nothing waits for one row's store.
+            let (mut to, mut sums) = ([0; 8], [[0.0f32; 4]; 8]);
+            unroll!(i < 8, {
+                if (i as u32) < Self::TURNS {
+                    to[i] = row(i as u32);
+                    sums[i] = Self::added::<E>(warp - part, local(i as u32));
+                }
+            });
+            unroll!(i < 8, {
+                if (i as u32) < Self::TURNS {
+                    put_plain::<E>(p, to[i], column, sums[i]);
+                }
+            });
+        } else {
+            let mut i = 0;
+            while i < Self::TURNS {
+                put::<E>(p, row(i), column, Self::added::<E>(warp - part, local(i)));
+                i += 1;
+            }
+        }
+    }
+
+    /// How often a warp writes.
+    const TURNS: u32 = SLICE as u32 / PARTS / (32 / Self::LANES);
+
+    /// This lane's four sums of row `local`, added in the order of the warps, of which `warp` is the first.
+    #[inline(always)]
+    fn added<E: Elem<Acc = f32>>(warp: u32, local: u32) -> [f32; 4] {
+        let at = warp * Self::SLICE_SUMS + local * Self::SUMS;
+        let from = copy::arena() + at + gpu::thread() % Self::LANES * 16;
+        let mut sum = [0.0f32; 4];
+        unroll!(other < 8, {
+            if (other as u32) < PARTS {
+                let raw = copy::load_shared_v4(from + other as u32 * Self::SLICE_SUMS);
                 unroll!(j < 4, {
                     sum[j] = E::add(sum[j], f32::from_bits(raw[j]));
                 });
-                other += 1;
             }
-            let row = copy::load_shared_b32(Self::rows(warp) + local * 4);
-            put::<E>(p, row, column, sum);
-            i += 32 / Self::LANES;
-        }
+        });
+        sum
     }
 }
