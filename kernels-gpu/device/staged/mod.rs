@@ -327,6 +327,18 @@ impl Step {
 impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
+        // Twice, so that what is executed lies together: a jump over what is not waits for instructions.
+        if out::is_plain(p) {
+            Self::run_as::<E, true>(p, at);
+        } else {
+            Self::run_as::<E, false>(p, at);
+        }
+    }
+}
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+    #[inline(always)]
+    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
         let warp = gpu::thread() / 32;
         stamp(p, 0);
         Self::set_up(at);
@@ -367,7 +379,7 @@ impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
         }
         stamp(p, 6);
         if warp < WARPS {
-            Self::write::<E>(p, warp);
+            Self::write::<E, PLAIN>(p, warp);
         }
         stamp(p, 7);
     }

@@ -114,7 +114,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
 
     /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
     #[inline(always)]
-    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, warp: u32) {
+    pub(super) fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, warp: u32) {
         if Self::slice(warp) >= p.slices {
             return;
         }
@@ -125,20 +125,24 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let first = part * (SLICE as u32 / PARTS) + lane / Self::LANES;
         let local = |i: u32| first + i * (32 / Self::LANES);
         let row = |i: u32| copy::load_shared_b32(rows + local(i) * 4);
-        if is_plain(p) {
-            // All that is to be read first: nothing waits for one row's store.
-            let (mut to, mut sums) = ([0; 8], [[0.0f32; 4]; 8]);
-            unroll!(i < 8, {
-                if (i as u32) < Self::TURNS {
-                    to[i] = row(i as u32);
-                    sums[i] = Self::added::<E>(warp - part, local(i as u32));
-                }
-            });
-            unroll!(i < 8, {
-                if (i as u32) < Self::TURNS {
-                    put_plain::<E>(p, to[i], column, sums[i]);
-                }
-            });
+        if PLAIN {
+            // What is read first, for some rows: nothing waits for one row's store.
+            let mut done = 0;
+            while done < Self::TURNS {
+                let (mut to, mut sums) = ([0; 4], [[0.0f32; 4]; 4]);
+                unroll!(i < 4, {
+                    if (i as u32) < Self::TURNS {
+                        to[i] = row(done + i as u32);
+                        sums[i] = Self::added::<E>(warp - part, local(done + i as u32));
+                    }
+                });
+                unroll!(i < 4, {
+                    if (i as u32) < Self::TURNS {
+                        put_plain::<E>(p, to[i], column, sums[i]);
+                    }
+                });
+                done += 4;
+            }
         } else {
             let mut i = 0;
             while i < Self::TURNS {

@@ -183,13 +183,13 @@ impl<const WARPS: u32> Resident<WARPS> {
 
     /// Finishes a whole slice: sums are turned from a lane for each row to neighbouring lanes.
     #[inline(always)]
-    fn write<E: Elem<Acc = f32>>(p: &StagedParams, rows: u32, acc: &Acc) {
+    fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, rows: u32, acc: &Acc) {
         let (lane, own) = (gpu::thread() % 32, Self::sums(true));
         Self::leave(acc, true);
         warp::sync_lanes(u32::MAX);
         let sum = |local| copy::load_shared_v4(own + Self::four(local)).map(f32::from_bits);
         let first = lane / ACROSS;
-        if is_plain(p) {
+        if PLAIN {
             let mut sums = [[0.0; 4]; UNITS as usize];
             unroll!(i < UNITS as usize, {
                 sums[i] = sum(first + i as u32 * UNIT_ROWS);
@@ -278,7 +278,7 @@ impl<const WARPS: u32> Resident<WARPS> {
 
     /// Adds the sums of the slices that several warps have, and none of another thread block: some rows of one for a warp at a time.
     #[inline(always)]
-    fn join<E: Elem<Acc = f32>>(p: &StagedParams, joins: u32, crossing: [u32; 2]) {
+    fn join<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, joins: u32, crossing: [u32; 2]) {
         const TOGETHER: u32 = 4;
         let lane = gpu::thread() % 32;
         let first = u32::from(crossing[0] != 0) * (UNITS / TOGETHER);
@@ -289,7 +289,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             let unit = part % (UNITS / TOGETHER) * TOGETHER;
             let local = unit * UNIT_ROWS + lane / ACROSS;
             let rows = join + JOIN_HEAD as u32;
-            if is_plain(p) {
+            if PLAIN {
                 let sums = Self::added::<E, { TOGETHER as usize }>(join, local);
                 Self::put_plain::<E, { TOGETHER as usize }>(p, rows, local, &sums);
             } else {
@@ -324,7 +324,7 @@ impl<const WARPS: u32> Resident<WARPS> {
 
     /// Adds the sums of slices that several thread blocks of the cluster have, in order; each of them finishes some rows.
     #[inline(always)]
-    fn join_cluster<E: Elem<Acc = f32>>(p: &StagedParams, joins: u32, crossing: [u32; 2]) {
+    fn join_cluster<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, joins: u32, crossing: [u32; 2]) {
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         let (which, unit) = (warp / UNITS, warp % UNITS);
         if which < 2 {
@@ -348,7 +348,11 @@ impl<const WARPS: u32> Resident<WARPS> {
                     }
                 });
                 let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
-                Self::put_one::<E>(p, join + JOIN_HEAD as u32, local, sum);
+                if PLAIN {
+                    Self::put_plain::<E, 1>(p, join + JOIN_HEAD as u32, local, &[sum]);
+                } else {
+                    Self::put_one::<E>(p, join + JOIN_HEAD as u32, local, sum);
+                }
             }
         }
     }
@@ -357,6 +361,18 @@ impl<const WARPS: u32> Resident<WARPS> {
 impl<const WARPS: u32> Body for Resident<WARPS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
+        // As in the other body.
+        if is_plain(p) {
+            Self::run_as::<E, true>(p, at);
+        } else {
+            Self::run_as::<E, false>(p, at);
+        }
+    }
+}
+
+impl<const WARPS: u32> Resident<WARPS> {
+    #[inline(always)]
+    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
         stamp(p, 0);
         Self::set_up(p);
         // What belongs to the plan is read while the kernel ahead ends.
@@ -400,7 +416,7 @@ impl<const WARPS: u32> Body for Resident<WARPS> {
             if kind == PIECE_END {
                 Self::leave(&acc, true);
             } else {
-                Self::write::<E>(p, beside, &acc);
+                Self::write::<E, PLAIN>(p, beside, &acc);
             }
         };
         stamp(p, 4);
@@ -424,13 +440,13 @@ impl<const WARPS: u32> Body for Resident<WARPS> {
             cluster::arrive();
         }
         if whole {
-            Self::write::<E>(p, Self::beside(after), &acc);
+            Self::write::<E, PLAIN>(p, Self::beside(after), &acc);
         }
-        Self::join::<E>(p, joins, crossing);
+        Self::join::<E, PLAIN>(p, joins, crossing);
         stamp(p, 6);
         if wide {
             cluster::wait();
-            Self::join_cluster::<E>(p, joins, crossing);
+            Self::join_cluster::<E, PLAIN>(p, joins, crossing);
             // Others read what is here; nothing that is written here matters to them.
             cluster::arrive_relaxed();
             cluster::wait();
