@@ -6,8 +6,8 @@ use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine, SHARED_BYTES, Work, sum};
 
-/// Start of a thread block of the staged family: barriers, first tiles of B, first entries, and C at the end.
-const STAGED_US: f64 = 7.0;
+/// Start of a thread block of the staged family: first tiles of B, first entries, and C at the end.
+const STAGED_US: f64 = 5.5;
 /// Adding the sums of warps that share a slice.
 const STAGED_JOIN_US: f64 = 0.3;
 /// What of shared memory's rate, at the clock that predictions count with, the reads of B reach.
@@ -19,14 +19,14 @@ const STAGED_SLICE: f64 = 32.0;
 
 /// What finishing a slice costs where all of B is in shared memory, in chunks.
 pub(crate) const FINISH: u64 = 4;
-/// Start of a thread block there, in chunks.
-const START: u64 = 48;
+/// Clocks of a chunk there, at the clock that predictions count with: 128 rows of 128 bytes, and its own bytes.
+const CHUNK_CLOCKS: f64 = 120.0;
+/// Start and end of a thread block, in chunks.
+const START: u64 = 76;
 /// Joining sums across the thread blocks of a cluster, in chunks.
-const ACROSS: u64 = 12;
-/// Clocks of a chunk at the rate of shared memory: 128 rows of 128 bytes.
-const CHUNK_CLOCKS: f64 = 128.0;
-/// Start of a thread block there, and joining the sums of slices that warps share.
-const RESIDENT_US: f64 = 7.0;
+const ACROSS: u64 = 13;
+/// What the first turn takes beside that: where no thread block ahead hides it.
+const FIRST_US: f64 = 1.5;
 
 /// How a matrix is spread over the GPU where all of B is in shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) struct Spread {
     pub blocks: u64,
     /// How often a multiprocessor takes a thread block.
     pub turns: u64,
-    /// Chunks of a thread block.
+    /// Chunks of a thread block, with what finishing its slices costs.
     pub load: u64,
 }
 
@@ -100,25 +100,14 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
         tiles,
         machine.multiprocessors,
     );
-    let sms = f64::from(machine.multiprocessors);
-    let us_per_clock = 1e6 / (machine.issue / 4.0 / sms);
-    let chunk_us = CHUNK_CLOCKS / STAGED_SHARE * us_per_clock;
-    let across = if spread.blocks > 1 { ACROSS } else { 0 };
-    let block_us = RESIDENT_US + (spread.load + across) as f64 * chunk_us;
     let element = row.dtype.bytes() as f64;
     let bytes = (spread.clusters * spread.blocks * tiles) as f64 * work.k as f64 * 128.0
         + work.entries as f64 * (2.0 + element) * tiles as f64;
     let gather_us = bytes / machine.l2 * 1e6;
-    let parts = [gather_us, spread.turns as f64 * block_us, RESIDENT_US];
-    let cost = sum(work, machine, row.dtype, parts);
-    Cost {
-        us: RESIDENT_SHARE * cost.us,
-        ..cost
-    }
+    let clocks_per_us = machine.issue / 4.0 / f64::from(machine.multiprocessors) / 1e6;
+    let compute_us = FIRST_US + spread.cost() as f64 * CHUNK_CLOCKS / clocks_per_us;
+    sum(work, machine, row.dtype, [gather_us, compute_us, 0.0])
 }
-
-/// What is found of that, on the record of variants.
-const RESIDENT_SHARE: f64 = 0.75;
 
 /// Slots of slices over entries, where rows are of different lengths.
 const PADDED: f64 = 1.2;

@@ -19,11 +19,3 @@ pub fn wait_for_previous() {
         ptx!("griddepcontrol.wait;", options(nostack));
     }
 }
-
-/// TEMP
-#[inline(always)]
-pub fn clock() -> u32 {
-    let mut a = 0u32;
-    ptx!("mov.u32 {a}, %clock;", a = inout(reg32) a, options(nostack));
-    a
-}

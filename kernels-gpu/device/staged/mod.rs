@@ -3,6 +3,7 @@
 //! take different sixteenths of a row of B, which are different banks whatever rows they are. Tiles of B come by the
 //! tensor copy engine, and stay until the lane that is furthest behind has passed them.
 
+mod joins;
 mod out;
 mod resident;
 
@@ -327,8 +328,9 @@ impl Step {
 impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
-        // Twice, so that what is executed lies together: a jump over what is not waits for instructions.
-        if out::is_plain(p) {
+        // Twice, so that what is executed lies together: a jump over what is not waits for instructions. With one warp a slice
+        // registers do not suffice for that.
+        if PARTS > 1 && out::is_plain(p) {
             Self::run_as::<E, true>(p, at);
         } else {
             Self::run_as::<E, false>(p, at);
@@ -340,7 +342,6 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
     fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
         let warp = gpu::thread() / 32;
-        stamp(p, 0);
         Self::set_up(at);
         // What belongs to the plan is read while the kernel ahead ends.
         let slice = Self::slice(warp);
@@ -350,24 +351,13 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         grid::wait_for_previous();
         gpu::sync_threads();
         let ahead = Chunk::begin::<E>(p, chunks, PARTS, warp < Chunk::FIRST_WARPS);
-        stamp(p, 1);
-        if STAMPS && p.flags >> 31 != 0 && warp < WARPS {
-            if ahead.2.window == 77777 {
-                stamp(p, 7);
-            }
-            stamp(p, 2);
-            barrier::wait(Self::full(0), 0);
-            stamp(p, 3);
-        }
         let mut acc = [[0.0f32; 4]; PIECES];
         if warp < WARPS {
             acc = Self::consume::<E>(p, ahead, chunks[1]);
         } else if gpu::thread() % 32 == 0 {
             Self::produce(p, at);
         }
-        stamp(p, 4);
         gpu::sync_threads();
-        stamp(p, 5);
         if warp < WARPS {
             Self::leave(&acc, warp);
         }
@@ -377,22 +367,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         } else {
             warp::sync_lanes(u32::MAX);
         }
-        stamp(p, 6);
         if warp < WARPS {
             Self::write::<E, PLAIN>(p, warp);
         }
-        stamp(p, 7);
-    }
-}
-
-const STAMPS: bool = false;
-
-#[inline(always)]
-fn stamp(p: &StagedParams, i: u32) {
-    if STAMPS && p.flags >> 31 != 0 && gpu::thread() % 32 == 0 {
-        let block = gpu::block_y() * gpu::grid_x() + gpu::block_x();
-        let warps = p.reserved;
-        let at = p.bias + (((block * warps + gpu::thread() / 32) * 8 + i) * 4) as u64;
-        global::store_b32(at, grid::clock());
     }
 }

@@ -125,7 +125,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let first = part * (SLICE as u32 / PARTS) + lane / Self::LANES;
         let local = |i: u32| first + i * (32 / Self::LANES);
         let row = |i: u32| copy::load_shared_b32(rows + local(i) * 4);
-        if PLAIN {
+        if PLAIN || PARTS == 1 && is_plain(p) {
             // What is read first, for some rows: nothing waits for one row's store.
             let mut done = 0;
             while done < Self::TURNS {
