@@ -71,37 +71,12 @@ impl Chunk {
         }
     }
 
-    /// No entries.
-    const NONE: Chunk = Chunk {
-        window: 0,
-        columns: [u32::MAX; 2],
-        values: [0; 4],
-    };
-
-    /// Warps that multiply a chunk without entries while the first tiles are on their way, one on each scheduler: instructions then
-    /// are in the caches that a multiprocessor reads them from.
-    const FIRST_WARPS: u32 = 4;
-
-    /// The chunk before `first`, which has none, and `first`; or `first` and the one `step` behind it.
+    /// Chunk `first` and the one `step` behind it, if they are before `end`.
     #[inline(always)]
-    fn begin<E: Elem>(
-        p: &StagedParams,
-        [first, end]: [u32; 2],
-        step: u32,
-        early: bool,
-    ) -> (u32, Chunk, Chunk) {
+    fn two<E: Elem>(p: &StagedParams, [first, end]: [u32; 2], step: u32) -> [Chunk; 2] {
         let lane = gpu::thread() % 32;
-        let from = if early {
-            first.wrapping_sub(step)
-        } else {
-            first
-        };
-        let mut next = Chunk::NONE;
-        if !early {
-            next = Chunk::load::<E>(p, first, lane, first < end);
-        }
-        let second = from.wrapping_add(step);
-        (from, next, Chunk::load::<E>(p, second, lane, second < end))
+        let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
+        [fetch(first), fetch(first + step)]
     }
 
     /// First tile of B that the chunk needs, and one past the last.
@@ -227,30 +202,29 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         [first, global::load_b32(at + 4, inside)]
     }
 
-    /// A warp: the sums of the chunks before `end`, of which the first two are on their way.
+    /// A warp: the sums of the chunks, of which the first two are on their way.
     #[inline(always)]
     fn consume<E: Elem<Acc = f32>>(
         p: &StagedParams,
-        (mut chunk, mut next, mut later): (u32, Chunk, Chunk),
-        end: u32,
+        [first, end]: [u32; 2],
+        [mut next, mut later]: [Chunk; 2],
     ) -> Acc {
         let lane = gpu::thread() % 32;
         let own = copy::arena() + lane % 8 * 16;
         let (mut have, mut freed) = (Place::START, Place::START);
         let mut acc = [[0.0f32; 4]; PIECES];
-        // A warp's first chunk may be one before its part, at -2.
-        while (chunk as i32) < end as i32 {
+        let mut chunk = first;
+        while chunk < end {
             let now = next;
             next = later;
-            let ahead = chunk.wrapping_add(2 * PARTS);
-            if ahead < end {
-                later = Chunk::load::<E>(p, ahead, lane, true);
+            if chunk + 2 * PARTS < end {
+                later = Chunk::load::<E>(p, chunk + 2 * PARTS, lane, true);
             }
             Self::turn(&mut have, &mut freed, now.window());
             let base = freed.slot * K_TILE as u32;
             let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
             Step::chunk::<E>(at, &mut acc);
-            chunk = chunk.wrapping_add(PARTS);
+            chunk += PARTS;
         }
         // What the copying warp waits for; the last tiles nobody replaces.
         let last = p.tiles.saturating_sub(RING as u32);
@@ -350,10 +324,10 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         grid::let_next_start();
         grid::wait_for_previous();
         gpu::sync_threads();
-        let ahead = Chunk::begin::<E>(p, chunks, PARTS, warp < Chunk::FIRST_WARPS);
+        let ahead = Chunk::two::<E>(p, chunks, PARTS);
         let mut acc = [[0.0f32; 4]; PIECES];
         if warp < WARPS {
-            acc = Self::consume::<E>(p, ahead, chunks[1]);
+            acc = Self::consume::<E>(p, chunks, ahead);
         } else if gpu::thread() % 32 == 0 {
             Self::produce(p, at);
         }

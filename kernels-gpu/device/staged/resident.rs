@@ -13,7 +13,7 @@ use crate::device::ptx::{barrier, bulk, cluster, copy, global, grid, warp};
 #[derive(Clone, Copy)]
 struct Ahead {
     piece: StagedPiece,
-    chunks: (u32, Chunk, Chunk),
+    chunks: [Chunk; 2],
 }
 
 #[inline(always)]
@@ -100,12 +100,7 @@ impl<const WARPS: u32> Resident<WARPS> {
 
     /// Begins a piece: its chunks, the numbers of its rows, and the piece at `after`, if that is before `end`.
     #[inline(always)]
-    fn begin<E: Elem>(
-        p: &StagedParams,
-        piece: StagedPiece,
-        [after, end]: [u32; 2],
-        early: bool,
-    ) -> Ahead {
+    fn begin<E: Elem>(p: &StagedParams, piece: StagedPiece, [after, end]: [u32; 2]) -> Ahead {
         let lane = gpu::thread() % 32;
         let rows = p.rows + (piece.slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
         let behind = lane == Self::ROW_LANES;
@@ -117,7 +112,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         if lane < Self::ROW_LANES || behind && after < end {
             copy::copy_async_16(Self::beside(after) + lane * 16, from, 16);
         }
-        let chunks = Chunk::begin::<E>(p, [piece.first, piece.end], 1, early);
+        let chunks = Chunk::two::<E>(p, [piece.first, piece.end], 1);
         Ahead { piece, chunks }
     }
 
@@ -136,23 +131,21 @@ impl<const WARPS: u32> Resident<WARPS> {
     fn multiply<E: Elem<Acc = f32>>(p: &StagedParams, ahead: Ahead, have: &mut u32) -> Acc {
         let lane = gpu::thread() % 32;
         let own = copy::arena() + lane % PIECES as u32 * 16;
-        let (mut chunk, mut next, mut later) = ahead.chunks;
-        let end = ahead.piece.end;
+        let [mut next, mut later] = ahead.chunks;
+        let (mut chunk, end) = (ahead.piece.first, ahead.piece.end);
         let mut acc = [[0.0f32; 4]; PIECES];
-        // The first may be one before the piece, at -1.
-        while (chunk as i32) < end as i32 {
+        while chunk < end {
             let now = next;
             next = later;
-            let after = chunk.wrapping_add(2);
-            if after < end {
-                later = Chunk::load::<E>(p, after, lane, true);
+            if chunk + 2 < end {
+                later = Chunk::load::<E>(p, chunk + 2, lane, true);
             }
             let [first, tiles] = now.window();
             Self::wait_for(have, tiles);
             let base = first * K_TILE as u32;
             let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
             Step::chunk::<E>(at, &mut acc);
-            chunk = chunk.wrapping_add(1);
+            chunk += 1;
         }
         acc
     }
@@ -250,12 +243,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         grid::let_next_start();
         grid::wait_for_previous();
         Self::start(p, at);
-        let mut ahead = Self::begin::<E>(
-            p,
-            piece_of(first),
-            [after, end],
-            gpu::thread() / 32 < Chunk::FIRST_WARPS,
-        );
+        let mut ahead = Self::begin::<E>(p, piece_of(first), [after, end]);
         Self::prepare_joins(p, span);
         gpu::sync_threads();
         let mut have = 0;
@@ -270,7 +258,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             let kind = ahead.piece.kind;
             let next = copy::load_shared_v4(beside + Self::ROW_LANES * 16);
             after += 1;
-            ahead = Self::begin::<E>(p, piece_of(next), [after, end], false);
+            ahead = Self::begin::<E>(p, piece_of(next), [after, end]);
             if kind == PIECE_END {
                 Self::leave(&acc, true);
             } else {
