@@ -94,7 +94,7 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let slices = (work.m as f64 / STAGED_SLICE).ceil() as u64;
     // Chunks are whole, and a slice is as long as its longest row.
     let chunks = work.entries as f64 * PADDED / 128.0 + slices as f64 / 2.0;
-    let longest = (work.longest as u64).div_ceil(u64::from(row.burst));
+    let longest = work.longest.div_ceil(u64::from(row.burst));
     let spread = spread(
         [chunks as u64, longest, slices],
         tiles,

@@ -237,7 +237,7 @@ mod tests {
         for cluster in 0..spread.clusters as usize {
             let mut left = vec![[const { Vec::new() }; 2]; blocks];
             let mut crossing = Vec::new();
-            for block in 0..blocks {
+            for (block, left) in left.iter_mut().enumerate() {
                 let at = cluster * blocks + block;
                 let (mut open, mut ends) = (vec![Vec::new(); warps], vec![Vec::new(); warps]);
                 for warp in 0..warps {
@@ -276,7 +276,7 @@ mod tests {
                         which => {
                             let word = span.crossing[which as usize - 1];
                             assert_eq!(i, if which == 1 { 0 } else { joins.len() - 1 });
-                            left[block][which as usize - 1] = chunks;
+                            left[which as usize - 1] = chunks;
                             crossing.push((join.rows[0], word, block));
                         }
                     }
