@@ -230,6 +230,15 @@ impl Shares {
 mod tests {
     use super::*;
 
+    /// The pieces of a warp, each with its number and how many follow.
+    fn pieces(shares: &Shares, warp: usize) -> Vec<(usize, usize, StagedPiece)> {
+        let [from, to] = [0, 1].map(|i| shares.others[warp * 2 + i] as usize);
+        let all = [&shares.pieces[warp..=warp], &shares.pieces[from..to]].concat();
+        let last = all.len() - 1;
+        let numbered = all.into_iter().enumerate();
+        numbered.map(|(i, piece)| (i, last - i, piece)).collect()
+    }
+
     /// What the kernel makes of the shares: the chunks of each slice in the order in which their sums are added.
     fn walk(shares: &Shares, spread: Spread, warps: usize) -> Vec<(u32, Vec<u32>)> {
         let mut finished = Vec::new();
@@ -241,20 +250,17 @@ mod tests {
                 let at = cluster * blocks + block;
                 let (mut open, mut ends) = (vec![Vec::new(); warps], vec![Vec::new(); warps]);
                 for warp in 0..warps {
-                    let own = at * warps + warp;
-                    let [from, to] = [0, 1].map(|i| shares.others[own * 2 + i] as usize);
-                    let all = [&shares.pieces[own..=own], &shares.pieces[from..to]].concat();
-                    for (i, piece) in all.iter().enumerate() {
+                    for (i, left, piece) in pieces(shares, at * warps + warp) {
                         let chunks: Vec<u32> = (piece.first..piece.end).collect();
                         match piece.kind {
                             PIECE_WHOLE => finished.push((piece.slice, chunks)),
                             PIECE_END => {
-                                // Between the turns of whole slices and the open one.
-                                assert_eq!(i + 2, all.len());
+                                // Between whole slices and the open one.
+                                assert_eq!(left, 1, "piece {i}");
                                 ends[warp] = chunks;
                             }
                             kind => {
-                                assert!(kind == PIECE_OPEN && i + 1 == all.len());
+                                assert!(kind == PIECE_OPEN && left == 0, "piece {i}");
                                 open[warp] = chunks;
                             }
                         }

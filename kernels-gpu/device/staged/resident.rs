@@ -265,16 +265,26 @@ impl<const WARPS: u32> Resident<WARPS> {
                 Self::write::<E, PLAIN>(p, beside, &acc);
             }
         };
-        let whole = ahead.piece.kind == PIECE_WHOLE;
         // No copy may be under way when the thread block ends, or when the sums take the place of B.
         Self::wait_for(&mut have, p.tiles);
         gpu::sync_threads();
+        Self::finish::<E, PLAIN>(p, ahead.piece.kind, Self::beside(after), &acc);
+    }
+
+    /// The sums of each warp's last piece, of that kind, on their way to C.
+    #[inline(always)]
+    fn finish<E: Elem<Acc = f32>, const PLAIN: bool>(
+        p: &StagedParams,
+        kind: u32,
+        beside: u32,
+        acc: &Acc,
+    ) {
         let span = copy::load_shared_v4(copy::arena() + Self::SPAN as u32);
         let (joins, crossing) = (span[1], [span[2], span[3]]);
         let wide = cluster::size() > 1;
         if joins > 0 {
-            if ahead.piece.kind == PIECE_OPEN {
-                Self::leave(&acc, false);
+            if kind == PIECE_OPEN {
+                Self::leave(acc, false);
             }
             gpu::sync_threads();
         }
@@ -283,8 +293,8 @@ impl<const WARPS: u32> Resident<WARPS> {
             // Before anything goes to C: it waits for what is under way.
             cluster::arrive();
         }
-        if whole {
-            Self::write::<E, PLAIN>(p, Self::beside(after), &acc);
+        if kind == PIECE_WHOLE {
+            Self::write::<E, PLAIN>(p, beside, acc);
         }
         Self::join::<E, PLAIN>(p, joins, crossing);
         if wide {
