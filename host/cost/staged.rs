@@ -6,8 +6,8 @@ use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine, SHARED_BYTES, Work, sum};
 
-/// Start of a thread block of the staged family: barriers, first tiles of B, first entries, and C at the end.
-const STAGED_US: f64 = 7.0;
+/// Start of a thread block of the staged family: first tiles of B, first entries, and C at the end.
+const STAGED_US: f64 = 5.5;
 /// Adding the sums of warps that share a slice.
 const STAGED_JOIN_US: f64 = 0.3;
 /// What of shared memory's rate, at the clock that predictions count with, the reads of B reach.
@@ -19,22 +19,73 @@ const STAGED_SLICE: f64 = 32.0;
 
 /// What finishing a slice costs where all of B is in shared memory, in chunks.
 pub(crate) const FINISH: u64 = 4;
-/// Start of a thread block there, in chunks.
-const START: u64 = 32;
-/// Clocks of a chunk at the rate of shared memory: 128 rows of 128 bytes.
-const CHUNK_CLOCKS: f64 = 128.0;
-/// Start of a thread block there, and joining the sums of slices that warps share.
-const RESIDENT_US: f64 = 7.0;
+/// Clocks of a chunk there, at the clock that predictions count with: 128 rows of 128 bytes, and its own bytes.
+const CHUNK_CLOCKS: f64 = 120.0;
+/// Start and end of a thread block, in chunks.
+const START: u64 = 76;
+/// Joining sums across the thread blocks of a cluster, in chunks.
+const ACROSS: u64 = 13;
+/// What the first turn takes beside that: where no thread block ahead hides it.
+const FIRST_US: f64 = 1.5;
 
-/// Thread blocks for each tile of columns where all of B is in shared memory, and how often a multiprocessor takes one, for
-/// `total` chunks with what finishing the slices costs: as many as there are multiprocessors, or so many that the last turn is full.
-pub(crate) fn groups(total: u64, slices: u64, tiles: u64, multiprocessors: u32) -> (u64, u64) {
-    let sms = u64::from(multiprocessors.max(1));
-    let turns = |groups: u64| (groups * tiles.max(1)).div_ceil(sms);
-    let cost = |groups: u64| turns(groups) * (START + total.div_ceil(groups));
-    let most = (8 * sms).min(slices).max(1);
-    let best = (1..=most).min_by_key(|&g| (cost(g), g)).unwrap_or(1);
-    (best, turns(best))
+/// How a matrix is spread over the GPU where all of B is in shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spread {
+    /// Clusters for each tile of columns.
+    pub clusters: u64,
+    /// Thread blocks of a cluster, which share its slices.
+    pub blocks: u64,
+    /// How often a multiprocessor takes a thread block.
+    pub turns: u64,
+    /// Chunks of a thread block, with what finishing its slices costs.
+    pub load: u64,
+}
+
+impl Spread {
+    /// Time, in chunks.
+    fn cost(&self) -> u64 {
+        let across = if self.blocks > 1 { ACROSS } else { 0 };
+        self.turns * (START + across + self.load)
+    }
+}
+
+/// Clusters that run at once.
+fn at_once(multiprocessors: u32, blocks: u64) -> u64 {
+    // A cluster lies within one of the groups in which multiprocessors are built, of which some have fewer.
+    let lost = match blocks {
+        1 | 2 => 0,
+        4 => 3,
+        _ => 1,
+    };
+    (u64::from(multiprocessors) / blocks)
+        .saturating_sub(lost)
+        .max(1)
+}
+
+/// The best spread for `total` chunks in `slices`, the longest of `longest`. A cluster's load is what its slices and finishing them cost:
+/// its share of all, or the longest slice where that is more.
+pub(crate) fn spread(
+    [total, longest, slices]: [u64; 3],
+    tiles: u64,
+    multiprocessors: u32,
+) -> Spread {
+    let all = total + FINISH * slices;
+    let of = |blocks: u64| {
+        let once = at_once(multiprocessors, blocks);
+        let most = (8 * once).min(slices).max(1);
+        (1..=most).map(move |clusters| Spread {
+            clusters,
+            blocks,
+            turns: (clusters * tiles.max(1)).div_ceil(once),
+            load: all
+                .div_ceil(clusters)
+                .max(longest + FINISH)
+                .div_ceil(blocks),
+        })
+    };
+    let best = [1, 2, 4, 8].into_iter().flat_map(of);
+    let best = best.min_by_key(|s| (s.cost(), s.blocks, s.clusters));
+    best.unwrap_or_default()
 }
 
 /// Slices are cut into equal shares of the warps; nothing waits for a long row.
@@ -43,26 +94,20 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let slices = (work.m as f64 / STAGED_SLICE).ceil() as u64;
     // Chunks are whole, and a slice is as long as its longest row.
     let chunks = work.entries as f64 * PADDED / 128.0 + slices as f64 / 2.0;
-    let total = chunks as u64 + FINISH * slices;
-    let (groups, turns) = groups(total, slices, tiles, machine.multiprocessors);
-    let sms = f64::from(machine.multiprocessors);
-    let us_per_clock = 1e6 / (machine.issue / 4.0 / sms);
-    let chunk_us = CHUNK_CLOCKS / STAGED_SHARE * us_per_clock;
-    let block_us = RESIDENT_US + total as f64 / groups as f64 * chunk_us;
+    let longest = work.longest.div_ceil(u64::from(row.burst));
+    let spread = spread(
+        [chunks as u64, longest, slices],
+        tiles,
+        machine.multiprocessors,
+    );
     let element = row.dtype.bytes() as f64;
-    let bytes = (groups * tiles) as f64 * work.k as f64 * 128.0
+    let bytes = (spread.clusters * spread.blocks * tiles) as f64 * work.k as f64 * 128.0
         + work.entries as f64 * (2.0 + element) * tiles as f64;
     let gather_us = bytes / machine.l2 * 1e6;
-    let parts = [gather_us, turns as f64 * block_us, RESIDENT_US];
-    let cost = sum(work, machine, row.dtype, parts);
-    Cost {
-        us: RESIDENT_SHARE * cost.us,
-        ..cost
-    }
+    let clocks_per_us = machine.issue / 4.0 / f64::from(machine.multiprocessors) / 1e6;
+    let compute_us = FIRST_US + spread.cost() as f64 * CHUNK_CLOCKS / clocks_per_us;
+    sum(work, machine, row.dtype, [gather_us, compute_us, 0.0])
 }
-
-/// What is found of that, on the record of variants.
-const RESIDENT_SHARE: f64 = 0.75;
 
 /// Slots of slices over entries, where rows are of different lengths.
 const PADDED: f64 = 1.2;

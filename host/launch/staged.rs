@@ -5,7 +5,9 @@ mod shares;
 use std::sync::Arc;
 
 use einsparse_formats::{PAD, SlicedEllPattern};
-use einsparse_kernels::abi::{EMPTY_ROW, FLAG_VECTORS, K_TILE, StagedParams};
+use einsparse_kernels::abi::{
+    EMPTY_ROW, FLAG_VECTORS, K_TILE, StagedJoin, StagedParams, WINDOW_BITS,
+};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
@@ -34,6 +36,8 @@ pub(crate) struct Staged {
     lists: Option<Shared>,
     slices: u32,
     grid: [u32; 3],
+    /// Thread blocks of a cluster.
+    cluster: u32,
 }
 
 /// Where the pieces of all warps are, for kernels that have all of B in shared memory.
@@ -49,12 +53,16 @@ impl Shared {
     fn new(device: &Device, shares: &Shares) -> Result<Shared> {
         let pieces = shares.pieces.iter();
         let pieces: Vec<[u32; 4]> = pieces.map(|p| [p.first, p.end, p.slice, p.kind]).collect();
-        let joins = shares.joins.iter();
-        let joins: Vec<[u32; 4]> = joins.map(|j| [j.slice, j.warp, j.count, j.end]).collect();
+        let spans = shares.spans.iter();
+        let spans: Vec<[u32; 4]> = spans
+            .map(|s| [s.first, s.count, s.crossing[0], s.crossing[1]])
+            .collect();
+        let words = |j: &StagedJoin| [j.warp, j.count, j.end, j.left].into_iter().chain(j.rows);
+        let joins: Vec<u32> = shares.joins.iter().flat_map(words).collect();
         Ok(Shared {
             pieces: device.upload(&pieces)?,
             others: device.upload(&shares.others)?,
-            spans: device.upload(&shares.spans)?,
+            spans: device.upload(&spans)?,
             joins: device.upload(&joins)?,
         })
     }
@@ -72,6 +80,13 @@ fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
         row => row,
     };
     order.iter().map(of).collect()
+}
+
+/// Windows of all chunks, in a word each.
+fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
+    const { assert!(SlicedEllPattern::REACH < 1 << WINDOW_BITS) };
+    let of = |&[first, end]: &[u32; 2]| first << WINDOW_BITS | (end - first);
+    pattern.windows().as_chunks().0.iter().map(of).collect()
 }
 
 impl Staged {
@@ -93,13 +108,19 @@ impl Staged {
         let tiles = n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let slices = small("slices of A", pattern.offsets().len() - 1)?;
-        let (mut lists, mut groups) = (None, slices.div_ceil(row.items));
+        let marked = marked(pattern.order(), runs);
+        let (mut lists, mut blocks, mut cluster) = (None, slices.div_ceil(row.items), 1);
         if row.holds_b() {
             let sms = device.machine().multiprocessors;
-            let count = shares::groups(pattern.offsets(), tiles, sms);
-            let shares = Shares::new(pattern.offsets(), count, row.items as usize);
+            let spread = shares::spread(pattern.offsets(), tiles, sms);
+            let shares = Shares::new(pattern.offsets(), &marked, spread, row.items as usize);
             lists = Some(Shared::new(device, &shares)?);
-            groups = if slices == 0 { 0 } else { count as u32 };
+            cluster = spread.blocks as u32;
+            blocks = if slices == 0 {
+                0
+            } else {
+                spread.clusters as u32 * cluster
+            };
         }
         Ok(Staged {
             row,
@@ -107,13 +128,14 @@ impl Staged {
             form,
             extents,
             offsets: device.upload(pattern.offsets())?,
-            windows: device.upload(pattern.windows())?,
-            rows: device.upload(&marked(pattern.order(), runs))?,
+            windows: device.upload(&windows(pattern))?,
+            rows: device.upload(&marked)?,
             runs: Arc::clone(runs),
             pattern: Arc::clone(pattern),
             lists,
             slices,
-            grid: [groups, tiles as u32, 1],
+            grid: [blocks, tiles as u32, 1],
+            cluster,
         })
     }
 
@@ -135,12 +157,13 @@ impl Staged {
 
     pub(super) fn describe(&self) -> String {
         format!(
-            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
+            "{} slices of {} rows, {} chunks, 0 rows cut, grid {} x {}, clusters of {}, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.slices,
             SlicedEllPattern::SLICE,
             self.pattern.windows().len() / 2,
             self.grid[0],
             self.grid[1],
+            self.cluster,
             self.row.threads,
             self.row.shared_bytes,
             self.bytes()
@@ -155,7 +178,9 @@ impl Staged {
             return Ok(());
         }
         self.function.context().set_current()?;
-        let config = config(self.row, self.grid);
+        let mut config = config(self.row, self.grid);
+        config.cluster = (self.cluster > 1).then_some([self.cluster, 1, 1]);
+        config.overlap_previous = true;
         // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
         // owned by self, whose memory the driver frees only after the work.
         unsafe { self.function.launch(&config, stream, &params) }

@@ -20,6 +20,8 @@ pub const RING: usize = 28;
 pub const RING_ROWS: usize = RING * K_TILE;
 /// A slot's local column where there is no entry.
 pub const NO_ENTRY: u32 = 0xffff;
+/// Low bits of a chunk's window: how many tiles it needs. The first stands above them.
+pub const WINDOW_BITS: u32 = 5;
 /// Set in a slice's row number where the row has no entries; no row is [`u32::MAX`].
 pub const EMPTY_ROW: u32 = 1 << 31;
 
@@ -33,8 +35,10 @@ pub struct Staged<const WARPS: u32, const PARTS: u32>;
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Offset of the row of zeros.
     pub const ZEROS: usize = RING_ROWS * STAGED_ROW;
+    /// Offset of the numbers of the rows of the slices.
+    pub const ROWS: usize = Self::ZEROS + STAGED_ROW;
     /// Offset of the barriers: full and empty of each tile.
-    pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
+    pub const BARRIERS: usize = Self::ROWS + (WARPS / PARTS) as usize * SLICE * 4;
 }
 
 impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
@@ -58,29 +62,37 @@ impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
 #[derive(Clone, Copy, Debug)]
 pub struct Resident<const WARPS: u32>;
 
-/// Rows of a slice that a warp turns at once on the way to C.
-pub const TURNED_ROWS: usize = 8;
-
 impl<const WARPS: u32> Resident<WARPS> {
     /// Bytes of the sums of a row.
     pub const SUMS: usize = STAGED_ROW;
     /// Bytes of the sums of a slice.
     pub const SLICE_SUMS: usize = SLICE * Self::SUMS;
-    /// Bytes of the rows that a warp turns.
-    pub const TURNED: usize = TURNED_ROWS * Self::SUMS;
+    /// Joins of a thread block: between its warps, and at both ends.
+    pub const MAX_JOINS: usize = WARPS as usize + 1;
+    /// Bytes of shared memory that are not B's.
+    const REST: usize = STAGED_ROW
+        + WARPS as usize * (Self::SLICE_SUMS + 2 * Self::PIECE)
+        + Self::MAX_JOINS * size_of::<StagedJoin>()
+        + size_of::<StagedSpan>();
     /// Tiles of B.
-    pub const TILES: usize =
-        (RING * STAGED_TILE - WARPS as usize * (Self::SLICE_SUMS + Self::TURNED)) / STAGED_TILE;
+    pub const TILES: usize = (227 * 1024 - Self::REST) / (STAGED_TILE + 8);
     /// Offset of the row of zeros.
     pub const ZEROS: usize = Self::TILES * STAGED_TILE;
+    /// Offset of each warp's sums of a slice: on the way to C, or of one that it ended and another began. Those that others go
+    /// on with take the place of B.
+    pub const ENDS: usize = Self::ZEROS + STAGED_ROW;
+    /// Bytes beside a piece: the numbers of its rows, and the piece that follows.
+    pub const PIECE: usize = SLICE * 4 + size_of::<StagedPiece>();
+    /// Offset of what is beside pieces, twice for a warp.
+    pub const BESIDE: usize = Self::ENDS + WARPS as usize * Self::SLICE_SUMS;
+    /// Offset of the joins.
+    pub const JOINS: usize = Self::BESIDE + WARPS as usize * 2 * Self::PIECE;
+    /// Offset of the thread block's [`StagedSpan`].
+    pub const SPAN: usize = Self::JOINS + Self::MAX_JOINS * size_of::<StagedJoin>();
     /// Offset of the barriers of the tiles.
-    pub const BARRIERS: usize = Self::ZEROS + STAGED_ROW;
-    /// Offset of what warps turn.
-    pub const TURNS: usize = (Self::BARRIERS + Self::TILES * 8).next_multiple_of(2 * STAGED_ROW);
-    /// Offset of the sums of slices that a warp ended and another began. Those that others go on with take the place of B.
-    pub const ENDS: usize = Self::TURNS + WARPS as usize * Self::TURNED;
+    pub const BARRIERS: usize = Self::SPAN + size_of::<StagedSpan>();
     /// Bytes in all.
-    pub const BYTES: usize = Self::ENDS + WARPS as usize * Self::SLICE_SUMS;
+    pub const BYTES: usize = Self::BARRIERS + Self::TILES * 8;
 }
 
 impl<const WARPS: u32> Tile for Resident<WARPS> {
@@ -93,7 +105,8 @@ impl<const WARPS: u32> Tile for Resident<WARPS> {
     const BLOCK: (u32, u32) = (1, 1);
     const DEPTH: u32 = (Self::TILES * K_TILE) as u32;
     fn shared_bytes(_: Dtype) -> u32 {
-        const { assert!(WARPS as usize * Self::SLICE_SUMS <= Self::ZEROS) };
+        const { assert!((WARPS as usize + 2) * Self::SLICE_SUMS <= Self::ZEROS) };
+        const { assert!(WARPS as usize >= SLICE / 2 && Self::BYTES <= 227 * 1024) };
         Self::BYTES as u32
     }
     /// The copy engine wants 16-byte addresses and strides.
@@ -120,25 +133,47 @@ pub struct StagedPiece {
 pub const PIECE_WHOLE: u32 = 0;
 /// A piece that others go on with, or the last of its warp.
 pub const PIECE_OPEN: u32 = 1;
-/// The end of a slice that others began, and not the last of its warp.
+/// The end of a slice that others began, where the warp has an open piece as well. Whole pieces stand in front of both.
 pub const PIECE_END: u32 = 2;
 
-/// A slice whose sums are with `count` warps from `warp` on.
+/// A slice whose sums are with several warps, or with several thread blocks of a cluster; for one thread block.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct StagedJoin {
-    /// The slice.
-    pub slice: u32,
-    /// The warp that begins it.
+    /// The warp of this thread block that has the first part.
     pub warp: u32,
-    /// Warps that have a part of it.
+    /// Warps of this thread block that have a part.
     pub count: u32,
     /// 1 where the last of them has it as a [`PIECE_END`].
     pub end: u32,
+    /// 0 where all parts are here; 1 where others have the parts before; 2 where others have parts behind alone.
+    pub left: u32,
+    /// Rows of C, as in [`StagedParams::rows`].
+    pub rows: [u32; SLICE],
+}
+
+/// Most thread blocks of a cluster.
+pub const MAX_CLUSTER: usize = 8;
+
+/// Bytes of a join in front of its rows.
+pub const JOIN_HEAD: usize = 16;
+
+/// Joins of a thread block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StagedSpan {
+    /// The first.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// The slice that began in another thread block of the cluster, and that which goes on in others: first of these thread blocks,
+    /// their number in bits 8 to 15, the place of this one among them in bits 16 and up; 0 for none.
+    pub crossing: [u32; 2],
 }
 
 const _: () = assert!(size_of::<StagedPiece>() == 16);
-const _: () = assert!(size_of::<StagedJoin>() == 16);
+const _: () = assert!(size_of::<StagedJoin>() == JOIN_HEAD + 4 * SLICE);
+const _: () = assert!(size_of::<StagedSpan>() == 16);
 
 /// Parameters of the `staged` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
 #[repr(C)]
@@ -148,7 +183,7 @@ pub struct StagedParams {
     pub b_map: MapWords,
     /// First chunk of each slice, u32, one more than slices.
     pub offsets: u64,
-    /// First tile that each chunk needs, and one past the last, u32 each.
+    /// First tile that each chunk needs and, in the low [`WINDOW_BITS`], how many, u32.
     pub windows: u64,
     /// Row of C of every lane of each slice, u32; [`EMPTY_ROW`] set for one without entries, `u32::MAX` for none.
     pub rows: u64,
@@ -162,9 +197,9 @@ pub struct StagedParams {
     pub bias: u64,
     /// [`Resident`]: [`StagedPiece`]s, first that which each warp of each group begins with, then the others.
     pub pieces: u64,
-    /// [`Resident`]: first and number of each warp's other pieces, u32 each.
+    /// [`Resident`]: first of each warp's other pieces, and one past the last, u32 each.
     pub others: u64,
-    /// [`Resident`]: first and number of each group's joins, u32 each.
+    /// [`Resident`]: [`StagedSpan`] of each thread block.
     pub spans: u64,
     /// [`Resident`]: [`StagedJoin`]s.
     pub joins: u64,

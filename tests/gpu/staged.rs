@@ -41,22 +41,46 @@ fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
             .unwrap();
         let start =
             einsparse::formats::Dense::new([problem.m(), n], vec![f32::NAN; problem.m() * n]);
-        let leading = n + 1;
-        let mut c = context
-            .upload_strided(&start.unwrap(), leading, GUARD as f32)
-            .unwrap();
-        // Twice: barriers of the first run must not be needed by the second.
-        for _ in 0..2 {
-            plan.run(&operands, &mut c, &stream).unwrap();
+        let start = start.unwrap();
+        // Rows one after the other, which vectors may write, and rows that none may.
+        for leading in [n.next_multiple_of(4) + 4, n + 1] {
+            let mut c = context
+                .upload_strided(&start, leading, GUARD as f32)
+                .unwrap();
+            // Twice: barriers of the first run must not be needed by the second.
+            for _ in 0..2 {
+                plan.run(&operands, &mut c, &stream).unwrap();
+            }
+            stream.synchronize().unwrap();
+            let found = c.to_storage().unwrap();
+            assert_matrix(
+                &(row.name, what),
+                &found,
+                (problem.m(), n, leading),
+                |r, c| problem.exact(r, c),
+            );
         }
-        stream.synchronize().unwrap();
-        let found = c.to_storage().unwrap();
-        assert_matrix(
-            &(row.name, what),
-            &found,
-            (problem.m(), n, leading),
-            |r, c| problem.exact(r, c),
-        );
+    }
+}
+
+/// A slice so long that thread blocks of a cluster share it, alone, among short ones, and beside another.
+#[test]
+fn long_slices_take_several_thread_blocks() {
+    let Some(gpu) = gpu() else { return };
+    let k = 1000;
+    let full = || (0..k as u32).collect::<Vec<u32>>();
+    let some = |row: usize| {
+        let step = 3 + row % 7;
+        (0..(row * 13 % 90)).map(|i| (i * step) as u32).collect()
+    };
+    let one = pattern(k, 20, |row| if row < 3 { full() } else { some(row) });
+    let among = pattern(k, 700, |row| if row == 300 { full() } else { some(row) });
+    let two = pattern(k, 64, |row| if row % 3 == 0 { full() } else { some(row) });
+    let many = generate::uniform(6 * SLICE, k, 0.5, 3).unwrap();
+    for (what, pattern) in [("one", one), ("among", among), ("two", two), ("many", many)] {
+        for n in [4, 31, 64, 200] {
+            check(&gpu, &format!("{what}, {n} columns"), pattern.clone(), n);
+        }
     }
 }
 

@@ -149,7 +149,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     #[inline(always)]
     fn ready() {
         if CUT > 1 && !Self::OVER_STAGES {
-            cluster::arrive();
+            cluster::arrive_relaxed();
         }
     }
 

@@ -59,7 +59,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     pub(super) fn stand_by() {
         if CUT > 1 {
             if Self::OVER_STAGES {
-                cluster::arrive();
+                cluster::arrive_relaxed();
             }
             cluster::wait();
         }
@@ -128,7 +128,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     fn send(acc: &Acc<CHUNKS>, lane: u32, warp: u32) {
         // The other thread blocks run, and have read their stages where these make room.
         if Self::OVER_STAGES {
-            cluster::arrive();
+            cluster::arrive_relaxed();
         }
         cluster::wait();
         let own = cluster::rank();

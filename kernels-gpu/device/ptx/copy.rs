@@ -36,6 +36,12 @@ pub fn copy_wait<const PENDING: u32>() {
     ptx!("cp.async.wait_group {n};", n = const PENDING, options(nostack));
 }
 
+/// Waits until all copies of this thread have ended.
+#[inline(always)]
+pub fn copy_wait_all() {
+    ptx!("cp.async.wait_all;", options(nostack));
+}
+
 /// Stores 16 bytes to shared memory.
 #[inline(always)]
 pub fn store_shared_v4(to: u32, v: [u32; 4]) {

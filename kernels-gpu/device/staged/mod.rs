@@ -3,12 +3,13 @@
 //! take different sixteenths of a row of B, which are different banks whatever rows they are. Tiles of B come by the
 //! tensor copy engine, and stay until the lane that is furthest behind has passed them.
 
+mod joins;
 mod out;
 mod resident;
 
 use super::elem::{Elem, Raw};
 use super::gpu;
-use super::ptx::{barrier, bulk, copy, global, warp};
+use super::ptx::{barrier, bulk, copy, global, grid, warp};
 use crate::abi::*;
 
 /// Pieces of 16 bytes of a row of B.
@@ -53,7 +54,7 @@ impl Place {
 /// One lane's share of a chunk.
 #[derive(Clone, Copy)]
 struct Chunk {
-    window: [u32; 2],
+    window: u32,
     columns: [u32; 2],
     values: Raw,
 }
@@ -64,10 +65,25 @@ impl Chunk {
         let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
         let from = p.values + slot * E::BYTES as u64;
         Chunk {
-            window: global::load_v2(p.windows + chunk as u64 * 8, ok),
-            columns: global::load_v2(p.columns + slot * 2, ok),
-            values: global::load_v4_stream(from, ok),
+            window: global::load_b32(p.windows + chunk as u64 * 4, ok),
+            columns: global::load_v2_once(p.columns + slot * 2, ok),
+            values: global::load_v4_once(from, ok),
         }
+    }
+
+    /// Chunk `first` and the one `step` behind it, if they are before `end`.
+    #[inline(always)]
+    fn two<E: Elem>(p: &StagedParams, [first, end]: [u32; 2], step: u32) -> [Chunk; 2] {
+        let lane = gpu::thread() % 32;
+        let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
+        [fetch(first), fetch(first + step)]
+    }
+
+    /// First tile of B that the chunk needs, and one past the last.
+    #[inline(always)]
+    fn window(&self) -> [u32; 2] {
+        let first = self.window >> WINDOW_BITS;
+        [first, first + self.window % (1 << WINDOW_BITS)]
     }
 
     /// Local column and value of step `i`, a constant after unrolling.
@@ -97,13 +113,18 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         Self::full(slot) + RING as u32 * 8
     }
 
-    /// Makes the barriers and the row of zeros.
+    /// Makes the barriers and the row of zeros. A warp makes one barrier after the other, some 60 clocks each, whichever of its
+    /// lanes ask for it; so every warp makes some. Before any load: what makes them visible waits for what is under way.
     #[inline(always)]
     fn set_up(at: u64) {
-        let thread = gpu::thread();
-        if thread < RING as u32 {
-            barrier::init(Self::full(thread), 1);
-            barrier::init(Self::empty(thread), WARPS);
+        let (warp, thread) = (gpu::thread() / 32, gpu::thread());
+        if thread % 32 == 0 {
+            let mut slot = warp;
+            while slot < RING as u32 {
+                barrier::init(Self::full(slot), 1);
+                barrier::init(Self::empty(slot), WARPS);
+                slot += WARPS + 1;
+            }
             barrier::init_fence();
         }
         if thread == WARPS * 32 {
@@ -112,7 +133,6 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         if thread < STAGED_ROW as u32 / 16 {
             copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + thread * 16, [0; 4]);
         }
-        gpu::sync_threads();
     }
 
     /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last has
@@ -165,6 +185,14 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
+    /// The slice of a warp. Slices are sorted by length: thread blocks are dealt them in turn, forth and back.
+    #[inline(always)]
+    fn slice(warp: u32) -> u32 {
+        let (turn, blocks) = (warp / PARTS, gpu::grid_x());
+        let back = blocks - 1 - gpu::block_x();
+        turn * blocks + if turn % 2 == 0 { gpu::block_x() } else { back }
+    }
+
     /// Chunks of this warp's part of its slice, `first ..` by [`Tile::PARTS`] `.. end`.
     #[inline(always)]
     fn chunks(p: &StagedParams, slice: u32, warp: u32) -> [u32; 2] {
@@ -174,25 +202,25 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         [first, global::load_b32(at + 4, inside)]
     }
 
-    /// A warp: the sums of the chunks, of which the first is on its way.
+    /// A warp: the sums of the chunks, of which the first two are on their way.
     #[inline(always)]
     fn consume<E: Elem<Acc = f32>>(
         p: &StagedParams,
         [first, end]: [u32; 2],
-        mut next: Chunk,
+        [mut next, mut later]: [Chunk; 2],
     ) -> Acc {
         let lane = gpu::thread() % 32;
         let own = copy::arena() + lane % 8 * 16;
         let (mut have, mut freed) = (Place::START, Place::START);
         let mut acc = [[0.0f32; 4]; PIECES];
-        let fetch = |chunk: u32| Chunk::load::<E>(p, chunk, lane, chunk < end);
         let mut chunk = first;
-        let mut later = fetch(chunk + PARTS);
         while chunk < end {
             let now = next;
             next = later;
-            later = fetch(chunk + 2 * PARTS);
-            Self::turn(&mut have, &mut freed, now.window);
+            if chunk + 2 * PARTS < end {
+                later = Chunk::load::<E>(p, chunk + 2 * PARTS, lane, true);
+            }
+            Self::turn(&mut have, &mut freed, now.window());
             let base = freed.slot * K_TILE as u32;
             let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
             Step::chunk::<E>(at, &mut acc);
@@ -274,17 +302,32 @@ impl Step {
 impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
+        // Twice, so that what is executed lies together: a jump over what is not waits for instructions. With one warp a slice
+        // registers do not suffice for that.
+        if PARTS > 1 && out::is_plain(p) {
+            Self::run_as::<E, true>(p, at);
+        } else {
+            Self::run_as::<E, false>(p, at);
+        }
+    }
+}
+
+impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
+    #[inline(always)]
+    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
         let warp = gpu::thread() / 32;
-        // Slices are sorted by length, so thread blocks are dealt them in turn.
-        let slice = warp / PARTS * gpu::grid_x() + gpu::block_x();
-        let chunks = Self::chunks(p, slice, warp);
-        let lane = gpu::thread() % 32;
-        let row = out::row_of(p, slice, lane, slice < p.slices && warp < WARPS);
-        let first = Chunk::load::<E>(p, chunks[0], lane, chunks[0] < chunks[1]);
         Self::set_up(at);
+        // What belongs to the plan is read while the kernel ahead ends.
+        let slice = Self::slice(warp);
+        let chunks = Self::chunks(p, slice, warp);
+        Self::fetch_rows(p, slice, warp);
+        grid::let_next_start();
+        grid::wait_for_previous();
+        gpu::sync_threads();
+        let ahead = Chunk::two::<E>(p, chunks, PARTS);
         let mut acc = [[0.0f32; 4]; PIECES];
         if warp < WARPS {
-            acc = Self::consume::<E>(p, chunks, first);
+            acc = Self::consume::<E>(p, chunks, ahead);
         } else if gpu::thread() % 32 == 0 {
             Self::produce(p, at);
         }
@@ -292,13 +335,14 @@ impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
         if warp < WARPS {
             Self::leave(&acc, warp);
         }
+        copy::copy_wait_all();
         if PARTS > 1 {
             gpu::sync_threads();
         } else {
             warp::sync_lanes(u32::MAX);
         }
         if warp < WARPS {
-            Self::write::<E>(p, row, warp);
+            Self::write::<E, PLAIN>(p, warp);
         }
     }
 }

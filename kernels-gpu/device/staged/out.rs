@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, finish, row_bias, scale};
 use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::ptx::copy;
 
 impl StagedParams {
     /// Where results go.
@@ -24,18 +24,7 @@ impl StagedParams {
     }
 }
 
-/// The row of C of lane `local` of a slice, `u32::MAX` for none. Loaded early: what is stored waits for it.
-#[inline(always)]
-pub(super) fn row_of(p: &StagedParams, slice: u32, local: u32, there: bool) -> u32 {
-    let at = p.rows + (slice as u64 * SLICE as u64 + local as u64) * 4;
-    if there {
-        global::load_b32(at, true)
-    } else {
-        u32::MAX
-    }
-}
-
-/// Finishes four neighbouring sums of a row, by [`row_of`].
+/// Finishes four neighbouring sums of a row, whose number is as in [`StagedParams::rows`].
 #[inline(always)]
 pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
     let o = p.output();
@@ -50,6 +39,35 @@ pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, s
                 finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
             });
         }
+    }
+}
+
+/// Whether sums go to C with nothing but their factor, four at once.
+#[inline(always)]
+pub(super) fn is_plain(p: &StagedParams) -> bool {
+    p.flags
+        & (FLAG_VECTORS
+            | FLAG_ACCUMULATE
+            | FLAG_BIAS_ROWS
+            | FLAG_BIAS_COLUMNS
+            | FLAG_RELU
+            | FLAG_GELU)
+        == FLAG_VECTORS
+}
+
+/// [`put`] where [`is_plain`]: without its branches, so that several may be under way.
+#[inline(always)]
+pub(super) fn put_plain<E: Elem<Acc = f32>>(
+    p: &StagedParams,
+    row: u32,
+    column: u32,
+    sum: [f32; 4],
+) {
+    let factor = scale::<E>(p.output(), u32::from(row & EMPTY_ROW == 0));
+    let at = (row & !EMPTY_ROW) as u64 * p.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
+    if row != u32::MAX && column < p.n {
+        let out = sum.map(|x| E::add(E::fma(factor, x, 0.0), 0.0));
+        E::store::<4>(p.c + at, &out);
     }
 }
 
@@ -78,30 +96,79 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         leave_row(acc, row);
     }
 
-    /// Finishes this warp's share of its slice's rows, of which `row` is this lane's; where several warps had a part of the sums,
-    /// they are added in order.
+    /// Starts the copy of the numbers of the slice's rows, which what is stored in the end would wait for.
     #[inline(always)]
-    pub(super) fn write<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, warp: u32) {
+    pub(super) fn fetch_rows(p: &StagedParams, slice: u32, warp: u32) {
         let lane = gpu::thread() % 32;
-        let (part, rows) = (warp % PARTS, SLICE as u32 / PARTS);
-        let first = (warp - part) * Self::SLICE_SUMS;
+        if slice < p.slices && warp < WARPS && warp % PARTS == 0 && lane < SLICE as u32 / 4 {
+            let from = p.rows + (slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
+            copy::copy_async_16(Self::rows(warp) + lane * 16, from, 16);
+        }
+    }
+
+    /// Where the numbers of the rows of this warp's slice lie.
+    #[inline(always)]
+    fn rows(warp: u32) -> u32 {
+        copy::arena() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
+    }
+
+    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in order.
+    #[inline(always)]
+    pub(super) fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, warp: u32) {
+        if Self::slice(warp) >= p.slices {
+            return;
+        }
+        let lane = gpu::thread() % 32;
+        let part = warp % PARTS;
+        let rows = Self::rows(warp);
         let column = gpu::block_y() * Self::COLUMNS + lane % Self::LANES * 4;
-        let mut i = 0;
-        while i < rows {
-            let local = part * rows + i + lane / Self::LANES;
-            let from = copy::arena() + first + local * Self::SUMS + lane % Self::LANES * 16;
-            let mut sum = [0.0f32; 4];
-            let mut other = 0;
-            while other < PARTS {
-                let raw = copy::load_shared_v4(from + other * Self::SLICE_SUMS);
+        let first = part * (SLICE as u32 / PARTS) + lane / Self::LANES;
+        let local = |i: u32| first + i * (32 / Self::LANES);
+        let row = |i: u32| copy::load_shared_b32(rows + local(i) * 4);
+        if PLAIN || PARTS == 1 && is_plain(p) {
+            // What is read first, for some rows: nothing waits for one row's store.
+            let mut done = 0;
+            while done < Self::TURNS {
+                let (mut to, mut sums) = ([0; 4], [[0.0f32; 4]; 4]);
+                unroll!(i < 4, {
+                    if (i as u32) < Self::TURNS {
+                        to[i] = row(done + i as u32);
+                        sums[i] = Self::added::<E>(warp - part, local(done + i as u32));
+                    }
+                });
+                unroll!(i < 4, {
+                    if (i as u32) < Self::TURNS {
+                        put_plain::<E>(p, to[i], column, sums[i]);
+                    }
+                });
+                done += 4;
+            }
+        } else {
+            let mut i = 0;
+            while i < Self::TURNS {
+                put::<E>(p, row(i), column, Self::added::<E>(warp - part, local(i)));
+                i += 1;
+            }
+        }
+    }
+
+    /// How often a warp writes.
+    const TURNS: u32 = SLICE as u32 / PARTS / (32 / Self::LANES);
+
+    /// This lane's four sums of row `local`, added in the order of the warps, of which `warp` is the first.
+    #[inline(always)]
+    fn added<E: Elem<Acc = f32>>(warp: u32, local: u32) -> [f32; 4] {
+        let at = warp * Self::SLICE_SUMS + local * Self::SUMS;
+        let from = copy::arena() + at + gpu::thread() % Self::LANES * 16;
+        let mut sum = [0.0f32; 4];
+        unroll!(other < 8, {
+            if (other as u32) < PARTS {
+                let raw = copy::load_shared_v4(from + other as u32 * Self::SLICE_SUMS);
                 unroll!(j < 4, {
                     sum[j] = E::add(sum[j], f32::from_bits(raw[j]));
                 });
-                other += 1;
             }
-            let row = warp::shuffle::<32>(row, local, u32::MAX);
-            put::<E>(p, row, column, sum);
-            i += 32 / Self::LANES;
-        }
+        });
+        sum
     }
 }
