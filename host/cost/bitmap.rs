@@ -7,6 +7,8 @@ use super::{Cost, Machine, Work, sum};
 /// Clocks of a scheduler to expand a square of 16 x 16 of an empty A, and of a full one: values that lie further apart meet in the banks
 /// of shared memory.
 const SQUARE_CLOCKS: (f64, f64) = (72.0, 142.0);
+/// The same where warps multiply each for itself.
+const WARP_SQUARE_CLOCKS: (f64, f64) = (56.0, 90.0);
 /// List, starts, first copies, and the carry of a strip of 16 columns that is cut.
 const BITMAP_START_US: f64 = 6.0;
 /// What a further part of a strip costs its last one to add, a column.
@@ -58,7 +60,11 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     // Rows of B element by element are a warp's work of its own.
     let slow = if row.vector == 1 { 2.5 } else { 1.0 };
     let density = (work.entries as f64 / (m * k).max(1.0)).min(1.0);
-    let (empty, full) = SQUARE_CLOCKS;
+    let (empty, full) = if row.parts > 1 {
+        WARP_SQUARE_CLOCKS
+    } else {
+        SQUARE_CLOCKS
+    };
     let clocks = empty + (full - empty) * density;
     // More warps hide more of the loads, which a full A makes more of: a fifth, as measured at three thread blocks.
     let hidden = if row.min_blocks > 2 {

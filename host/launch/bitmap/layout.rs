@@ -12,6 +12,14 @@ const SLACK: usize = 16;
 /// Bytes for the counts of a stage's tiles whose places are bytes.
 const COUNTS: usize = 4 * BYTE_COUNTS;
 
+/// Bytes behind the stages, where the sums of warps meet that share a strip's stages.
+pub(super) fn sums(row: &Row) -> usize {
+    match row.parts {
+        1 => 0,
+        parts => (parts * row.items * row.columns) as usize * BIT_TILE * 4,
+    }
+}
+
 /// How places are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
