@@ -59,26 +59,23 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
     }
 }
 
-/// Warps that share a strip's stages along k, each with a tile of its own.
-pub const BIT_PHASES: usize = 4;
-
-/// Tile of the family: 256 rows against `N` columns (8 or 16). A warp has every fourth stage of 64 rows, a whole tile each: nothing
+/// Tile of the family: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage (4 or more) of 64 rows, a whole tile each: nothing
 /// waits for other warps before the strip ends.
 #[derive(Clone, Copy, Debug)]
-pub struct WarpTile<const N: usize>;
+pub struct WarpTile<const N: usize, const PHASES: usize>;
 
-impl<const N: usize> WarpTile<N> {
-    /// Bytes behind the stages, where the sums of the phases meet.
-    pub const SUMS: usize = BIT_PANEL * BIT_PHASES * BIT_TILE * N * 4;
+impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
+    /// Bytes behind the stages, where the sums of the phases meet, two slabs of each tile at a time.
+    pub const SUMS: usize = BIT_PANEL * PHASES * 32 * N * 4;
 }
 
-impl<const N: usize> Tile for WarpTile<N> {
-    /// Four warps for each row of tiles, and one warp that copies.
-    const THREADS: u32 = (BIT_PANEL * BIT_PHASES * 32 + 32) as u32;
+impl<const N: usize, const PHASES: usize> Tile for WarpTile<N, PHASES> {
+    /// `PHASES` warps for each row of tiles, and one warp that copies.
+    const THREADS: u32 = (BIT_PANEL * PHASES * 32 + 32) as u32;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = BIT_PANEL as u32;
-    const PARTS: u32 = BIT_PHASES as u32;
+    const PARTS: u32 = PHASES as u32;
     const BURST: u32 = 1;
     const BLOCK: (u32, u32) = ((BIT_PANEL * BIT_TILE) as u32, BIT_TILE as u32);
     fn shared_bytes(_: Dtype) -> u32 {

@@ -12,11 +12,11 @@ const SLACK: usize = 16;
 /// Bytes for the counts of a stage's tiles whose places are bytes.
 const COUNTS: usize = 4 * BYTE_COUNTS;
 
-/// Bytes behind the stages, where the sums of warps meet that share a strip's stages.
+/// Bytes behind the stages, where the sums of warps meet that share a strip's stages: 32 rows of each.
 pub(super) fn sums(row: &Row) -> usize {
     match row.parts {
         1 => 0,
-        parts => (parts * row.items * row.columns) as usize * BIT_TILE * 4,
+        parts => (parts * row.items * row.columns) as usize * 32 * 4,
     }
 }
 

@@ -4,6 +4,9 @@ use einsparse_kernels::abi::{BIT_AHEAD, BIT_PANEL, BIT_TILE, BitPiece};
 
 /// Stages that are worth a thread block: below, its start costs more than it takes off the others.
 const LEAST: usize = 4;
+/// Thread blocks are as many for each strip if at least so many of so many still have work.
+const ALIGNED: usize = 15;
+const ALIGNED_OF: usize = 16;
 
 /// Which thread block takes what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,13 @@ impl Schedule {
         let mut schedule = Schedule {
             strips,
             ..Schedule::default()
+        };
+        // As many thread blocks for each strip, where hardly one is lost by that: then none has parts of two strips to finish.
+        let each = blocks / strips.max(1);
+        let blocks = if each * strips * ALIGNED_OF >= blocks * ALIGNED {
+            (each * strips).max(usize::from(units > 0))
+        } else {
+            blocks
         };
         let bound = |block: usize| units * block / blocks.max(1);
         for block in 0..blocks {

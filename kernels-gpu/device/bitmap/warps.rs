@@ -1,4 +1,4 @@
-//! Warps that multiply each for itself (`mma.sync`), for 8 or 16 columns: a warp has a tile of 64 x 64 to itself, four warps have the stages of
+//! Warps that multiply each for itself (`mma.sync`), for 8 or 16 columns: a warp has a tile of 64 x 64 to itself, several warps have the stages of
 //! a strip by turns, and their sums meet where the strip ends. The warp that copies is that of the other tiles.
 
 use super::consumer::{Slab, scanned};
@@ -35,21 +35,31 @@ impl Ring {
     /// So many stages further.
     #[inline(always)]
     fn skip(&mut self, count: u32, stages: u32) {
-        let slot = self.slot + count;
-        let turns = slot / stages;
-        self.slot = slot - turns * stages;
-        self.parity ^= turns & 1;
+        self.slot += count;
+        // As a rule there are more stages than are skipped.
+        while self.slot >= stages {
+            self.slot -= stages;
+            self.parity ^= 1;
+        }
     }
 }
 
-impl<const N: usize> WarpTile<N> {
+impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
     #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
         // The same for all lanes, which ptxas has to see.
         let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        // The warps that finish come first, four for each row of tiles.
+        let (finish, more) = ((BIT_PANEL * SLABS) as u32, (PHASES - SLABS) as u32);
+        let (group, phase) = if index < finish {
+            (index / SLABS as u32, index % SLABS as u32)
+        } else {
+            let index = index - finish;
+            (index / more, SLABS as u32 + index % more)
+        };
         let own = Own {
-            group: index / BIT_PHASES as u32,
-            phase: index % BIT_PHASES as u32,
+            group,
+            phase,
             lane: gpu::thread() % 32,
             weights: bits::Weights::new(),
         };
@@ -72,13 +82,17 @@ impl<const N: usize> WarpTile<N> {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
                 Self::free(ring.slot);
-                ring.skip(BIT_PHASES as u32, p.stages);
-                stage += BIT_PHASES as u32;
+                ring.skip(PHASES as u32, p.stages);
+                stage += PHASES as u32;
             }
-            first.skip(piece.stages, p.stages);
+            let turns = piece.stages / p.stages;
+            first.parity ^= turns & 1;
+            first.skip(piece.stages - turns * p.stages, p.stages);
             if there {
                 let mut acc = Self::meet(own, &sums);
-                Strip::<BIT_PANEL, N, 4>::leave::<E>(p, piece, own.group, &mut acc);
+                if own.phase < SLABS as u32 {
+                    Strip::<BIT_PANEL, N, 8>::leave::<E>(p, piece, own.group, &mut acc);
+                }
             }
         }
     }
@@ -89,22 +103,42 @@ impl<const N: usize> WarpTile<N> {
         let a = Shared::<N>::a(p, slot) + own.group * BIT_BYTES as u32;
         let values = copy::load_shared_b32(Shared::<N>::offsets(slot) + own.group * 4);
         let b = Self::rows(slot, own.lane);
-        // Two slabs at once: their chains of shuffles run side by side.
-        unroll!(pair < 2, {
-            let slabs = [2 * pair as u32, 2 * pair as u32 + 1].map(|slab| {
-                let word = copy::load_shared_b32(a + (slab * 32 + own.lane) * 4);
-                let middles = copy::load_shared_v2(a + 512 + slab * 8);
-                Slab::new(word, middles, values)
+        if N * PHASES <= 64 {
+            // Two slabs at once, as far as registers go: their chains of shuffles run side by side.
+            unroll!(pair < 2, {
+                Self::slabs::<E, 2>(a, values, own, 2 * pair, &b, sums)
             });
-            let pairs = scanned(slabs.map(|slab| slab.counts));
-            unroll!(s < 2, {
-                unroll!(t < 4, {
-                    let fragment = slabs[s].square(own.weights, pairs[s], t as u32);
-                    unroll!(j < 2, {
-                        if j < N / 8 {
-                            E::mma(&mut sums[2 * pair + s][j], fragment, b[t][j])
-                        }
-                    });
+        } else {
+            unroll!(slab < 4, {
+                Self::slabs::<E, 1>(a, values, own, slab, &b, sums)
+            });
+        }
+    }
+
+    /// `COUNT` slabs of a tile from `first` on.
+    #[inline(always)]
+    fn slabs<E: ThinElem, const COUNT: usize>(
+        a: u32,
+        values: u32,
+        own: Own,
+        first: usize,
+        b: &Rows,
+        sums: &mut Sums,
+    ) {
+        let slabs: [Slab; COUNT] = core::array::from_fn(|i| {
+            let slab = (first + i) as u32;
+            let word = copy::load_shared_b32(a + (slab * 32 + own.lane) * 4);
+            let middles = copy::load_shared_v2(a + 512 + slab * 8);
+            Slab::new(word, middles, values)
+        });
+        let pairs = scanned(slabs.map(|slab| slab.counts));
+        unroll!(s < COUNT, {
+            unroll!(t < 4, {
+                let fragment = slabs[s].square(own.weights, pairs[s], t as u32);
+                unroll!(j < 2, {
+                    if j < N / 8 {
+                        E::mma(&mut sums[first + s][j], fragment, b[t][j])
+                    }
                 });
             });
         });
@@ -133,35 +167,39 @@ impl<const N: usize> WarpTile<N> {
         rows
     }
 
-    /// Adds the sums of the four phases in order: each of their warps gets a slab of 16 rows.
+    /// Adds the sums of the phases in order: each of the first four gets a slab of 16 rows. Two slabs meet at a time.
     #[inline(always)]
     fn meet(own: Own, sums: &Sums) -> Thin<N> {
         let eights = (N / 8) as u32;
         let end = copy::arena() + <Self as Tile>::shared_bytes(Dtype::F16);
         let base = end - Self::SUMS as u32 + own.lane * 16;
         let place = |slab: u32, phase: u32, j: u32| {
-            base + (((own.group * SLABS as u32 + slab) * BIT_PHASES as u32 + phase) * eights + j) * 512
+            base + (((own.group * 2 + slab % 2) * PHASES as u32 + phase) * eights + j) * 512
         };
-        unroll!(slab < 4, {
-            unroll!(j < 2, {
-                if j < N / 8 {
-                    let four = sums[slab][j].map(f32::to_bits);
-                    copy::store_shared_v4(place(slab as u32, own.phase, j as u32), four);
-                }
-            });
-        });
-        barrier::sync_named(1 + own.group, BIT_PHASES as u32 * 32);
         let mut acc = Thin::<N>::zero();
-        unroll!(phase < 4, {
-            unroll!(j < N / 8, {
-                let four = copy::load_shared_v4(place(own.phase, phase as u32, j as u32));
-                unroll!(i < 4, {
-                    acc.0[4 * j + i] += f32::from_bits(four[i])
+        unroll!(round < 2, {
+            unroll!(s < 2, {
+                unroll!(j < 2, {
+                    if j < N / 8 {
+                        let four = sums[2 * round + s][j].map(f32::to_bits);
+                        copy::store_shared_v4(place(s as u32, own.phase, j as u32), four);
+                    }
                 });
             });
+            barrier::sync_named(1 + own.group, PHASES as u32 * 32);
+            if own.phase / 2 == round as u32 {
+                unroll!(phase < PHASES, {
+                    unroll!(j < N / 8, {
+                        let four = copy::load_shared_v4(place(own.phase, phase as u32, j as u32));
+                        unroll!(i < 4, {
+                            acc.0[4 * j + i] += f32::from_bits(four[i])
+                        });
+                    });
+                });
+            }
+            // The next sums may come.
+            barrier::sync_named(1 + own.group, PHASES as u32 * 32);
         });
-        // The next strip's sums may come.
-        barrier::sync_named(1 + own.group, BIT_PHASES as u32 * 32);
         acc
     }
 
@@ -176,11 +214,11 @@ impl<const N: usize> WarpTile<N> {
     }
 }
 
-impl<const N: usize> Body for WarpTile<N> {
+impl<const N: usize, const PHASES: usize> Body for WarpTile<N, PHASES> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
         Shared::<N>::set_up(p, at, BIT_PANEL as u32);
-        if gpu::thread() >= (BIT_PANEL * BIT_PHASES * 32) as u32 {
+        if gpu::thread() >= (BIT_PANEL * PHASES * 32) as u32 {
             Shared::<N>::produce(p, at);
         } else {
             Self::consume::<E>(p);
