@@ -59,19 +59,21 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
     }
 }
 
-/// Tile of the family: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage (4 or more) of 64 rows, a whole tile each: nothing
-/// waits for other warps before the strip ends.
+/// Tile of the family: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or
+/// 4, and as many phases or more): nothing waits for other warps before the strip ends.
 #[derive(Clone, Copy, Debug)]
-pub struct WarpTile<const N: usize, const PHASES: usize>;
+pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize>;
 
-impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
-    /// Bytes behind the stages, where the sums of the phases meet, two slabs of each tile at a time.
-    pub const SUMS: usize = BIT_PANEL * PHASES * 32 * N * 4;
+impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES, SLABS> {
+    /// Warps that multiply.
+    pub const WARPS: usize = BIT_PANEL * PHASES * 4 / SLABS;
+    /// Bytes behind the stages, where the sums of the phases meet, two slabs of each warp at a time.
+    pub const SUMS: usize = Self::WARPS * 32 * N * 4;
 }
 
-impl<const N: usize, const PHASES: usize> Tile for WarpTile<N, PHASES> {
-    /// `PHASES` warps for each row of tiles, and one warp that copies.
-    const THREADS: u32 = (BIT_PANEL * PHASES * 32 + 32) as u32;
+impl<const N: usize, const PHASES: usize, const SLABS: usize> Tile for WarpTile<N, PHASES, SLABS> {
+    /// The warps that multiply, and one that copies.
+    const THREADS: u32 = (Self::WARPS * 32 + 32) as u32;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = BIT_PANEL as u32;

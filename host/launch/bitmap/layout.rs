@@ -16,7 +16,8 @@ const COUNTS: usize = 4 * BYTE_COUNTS;
 pub(super) fn sums(row: &Row) -> usize {
     match row.parts {
         1 => 0,
-        parts => (parts * row.items * row.columns) as usize * 32 * 4,
+        // All warps but the one that copies.
+        _ => (row.threads / 32 - 1) as usize * row.columns as usize * 32 * 4,
     }
 }
 

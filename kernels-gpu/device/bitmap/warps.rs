@@ -9,13 +9,11 @@ use crate::device::gpu;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::ptx::{barrier, bits, copy, matrix, warp};
 
-/// Slabs of 16 rows of a tile.
-const SLABS: usize = 4;
 /// Squares of 16 columns of a slab.
 const SQUARES: usize = 4;
 
-/// A warp's sums: 64 rows by slabs, `N` columns by eights (at most 16).
-type Sums = [[[f32; 4]; 2]; SLABS];
+/// A warp's sums: its rows by slabs of 16, `N` columns by eights (at most 16).
+type Sums<const SLABS: usize> = [[[f32; 4]; 2]; SLABS];
 /// B's fragments of a stage: squares, eights of columns.
 type Rows = [[[u32; 2]; 2]; SQUARES];
 
@@ -23,6 +21,8 @@ type Rows = [[[u32; 2]; 2]; SQUARES];
 #[derive(Clone, Copy)]
 struct Own {
     group: u32,
+    /// Which of the warps that have a tile together.
+    part: u32,
     phase: u32,
     lane: u32,
     weights: bits::Weights,
@@ -44,21 +44,31 @@ impl Ring {
     }
 }
 
-impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
+impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES, SLABS> {
+    /// Warps that have a tile together.
+    const PARTS_OF: u32 = (4 / SLABS) as u32;
+
     #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
         // The same for all lanes, which ptxas has to see.
         let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
-        // The warps that finish come first, four for each row of tiles.
-        let (finish, more) = ((BIT_PANEL * SLABS) as u32, (PHASES - SLABS) as u32);
-        let (group, phase) = if index < finish {
-            (index / SLABS as u32, index % SLABS as u32)
+        // The warps that finish come first, one for each slab.
+        // No more than these where there are as many phases as slabs.
+        let (slabs, more) = (SLABS as u32, const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32);
+        let (group, part, phase) = if index < 16 {
+            (index / 4, index % 4 / slabs, index % slabs)
         } else {
-            let index = index - finish;
-            (index / more, SLABS as u32 + index % more)
+            let index = index - 16;
+            let pair = index / more;
+            (
+                pair / Self::PARTS_OF,
+                pair % Self::PARTS_OF,
+                slabs + index % more,
+            )
         };
         let own = Own {
             group,
+            part,
             phase,
             lane: gpu::thread() % 32,
             weights: bits::Weights::new(),
@@ -91,7 +101,10 @@ impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
             if there {
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
-                    Strip::<BIT_PANEL, N, 8>::leave::<E>(p, piece, own.group, &mut acc);
+                    match N {
+                        8 => Strip::<BIT_PANEL, N, 8>::leave::<E>(p, piece, own.group, &mut acc),
+                        _ => Strip::<BIT_PANEL, N, 4>::leave::<E>(p, piece, own.group, &mut acc),
+                    }
                 }
             }
         }
@@ -99,40 +112,36 @@ impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
 
     /// A tile of A times its rows of B.
     #[inline(always)]
-    fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: Own, sums: &mut Sums) {
+    fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: Own, sums: &mut Sums<SLABS>) {
         let a = Shared::<N>::a(p, slot) + own.group * BIT_BYTES as u32;
         let values = copy::load_shared_b32(Shared::<N>::offsets(slot) + own.group * 4);
         let b = Self::rows(slot, own.lane);
-        if N * PHASES <= 64 {
-            // Two slabs at once, as far as registers go: their chains of shuffles run side by side.
-            unroll!(pair < 2, {
-                Self::slabs::<E, 2>(a, values, own, 2 * pair, &b, sums)
-            });
-        } else {
-            unroll!(slab < 4, {
-                Self::slabs::<E, 1>(a, values, own, slab, &b, sums)
-            });
-        }
+        // Two slabs at once: their chains of shuffles run side by side.
+        unroll!(pair < 2, {
+            if pair < SLABS / 2 {
+                Self::slabs::<E>(a, values, own, 2 * pair, &b, sums);
+            }
+        });
     }
 
-    /// `COUNT` slabs of a tile from `first` on.
+    /// Two slabs from `first` on.
     #[inline(always)]
-    fn slabs<E: ThinElem, const COUNT: usize>(
+    fn slabs<E: ThinElem>(
         a: u32,
         values: u32,
         own: Own,
         first: usize,
         b: &Rows,
-        sums: &mut Sums,
+        sums: &mut Sums<SLABS>,
     ) {
-        let slabs: [Slab; COUNT] = core::array::from_fn(|i| {
-            let slab = (first + i) as u32;
+        let slabs = [first as u32, first as u32 + 1].map(|slab| {
+            let slab = own.part * SLABS as u32 + slab;
             let word = copy::load_shared_b32(a + (slab * 32 + own.lane) * 4);
             let middles = copy::load_shared_v2(a + 512 + slab * 8);
             Slab::new(word, middles, values)
         });
         let pairs = scanned(slabs.map(|slab| slab.counts));
-        unroll!(s < COUNT, {
+        unroll!(s < 2, {
             unroll!(t < 4, {
                 let fragment = slabs[s].square(own.weights, pairs[s], t as u32);
                 unroll!(j < 2, {
@@ -169,15 +178,17 @@ impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
 
     /// Adds the sums of the phases in order: each of the first four gets a slab of 16 rows. Two slabs meet at a time.
     #[inline(always)]
-    fn meet(own: Own, sums: &Sums) -> Thin<N> {
+    fn meet(own: Own, sums: &Sums<SLABS>) -> Thin<N> {
         let eights = (N / 8) as u32;
         let end = copy::arena() + <Self as Tile>::shared_bytes(Dtype::F16);
         let base = end - Self::SUMS as u32 + own.lane * 16;
+        let pair = own.group * Self::PARTS_OF + own.part;
         let place = |slab: u32, phase: u32, j: u32| {
-            base + (((own.group * 2 + slab % 2) * PHASES as u32 + phase) * eights + j) * 512
+            base + (((pair * 2 + slab % 2) * PHASES as u32 + phase) * eights + j) * 512
         };
         let mut acc = Thin::<N>::zero();
         unroll!(round < 2, {
+            if round < SLABS / 2 {
             unroll!(s < 2, {
                 unroll!(j < 2, {
                     if j < N / 8 {
@@ -186,7 +197,7 @@ impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
                     }
                 });
             });
-            barrier::sync_named(1 + own.group, PHASES as u32 * 32);
+            barrier::sync_named(1 + pair, PHASES as u32 * 32);
             if own.phase / 2 == round as u32 {
                 unroll!(phase < PHASES, {
                     unroll!(j < N / 8, {
@@ -198,7 +209,8 @@ impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
                 });
             }
             // The next sums may come.
-            barrier::sync_named(1 + own.group, PHASES as u32 * 32);
+            barrier::sync_named(1 + pair, PHASES as u32 * 32);
+            }
         });
         acc
     }
@@ -214,11 +226,11 @@ impl<const N: usize, const PHASES: usize> WarpTile<N, PHASES> {
     }
 }
 
-impl<const N: usize, const PHASES: usize> Body for WarpTile<N, PHASES> {
+impl<const N: usize, const PHASES: usize, const SLABS: usize> Body for WarpTile<N, PHASES, SLABS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
-        Shared::<N>::set_up(p, at, BIT_PANEL as u32);
-        if gpu::thread() >= (BIT_PANEL * PHASES * 32) as u32 {
+        Shared::<N>::set_up(p, at, BIT_PANEL as u32 * Self::PARTS_OF);
+        if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
             Shared::<N>::produce(p, at);
         } else {
             Self::consume::<E>(p);
