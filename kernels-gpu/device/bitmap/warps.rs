@@ -54,7 +54,10 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
         // The warps that finish come first, one for each slab.
         // No more than these where there are as many phases as slabs.
-        let (slabs, more) = (SLABS as u32, const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32);
+        let (slabs, more) = (
+            SLABS as u32,
+            const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32,
+        );
         let (group, part, phase) = if index < 16 {
             (index / 4, index % 4 / slabs, index % slabs)
         } else {
@@ -189,27 +192,26 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         let mut acc = Thin::<N>::zero();
         unroll!(round < 2, {
             if round < SLABS / 2 {
-            unroll!(s < 2, {
-                unroll!(j < 2, {
-                    if j < N / 8 {
-                        let four = sums[2 * round + s][j].map(f32::to_bits);
-                        copy::store_shared_v4(place(s as u32, own.phase, j as u32), four);
-                    }
-                });
-            });
-            barrier::sync_named(1 + pair, PHASES as u32 * 32);
-            if own.phase / 2 == round as u32 {
-                unroll!(phase < PHASES, {
-                    unroll!(j < N / 8, {
-                        let four = copy::load_shared_v4(place(own.phase, phase as u32, j as u32));
-                        unroll!(i < 4, {
-                            acc.0[4 * j + i] += f32::from_bits(four[i])
-                        });
+                unroll!(s < 2, {
+                    unroll!(j < 2, {
+                        if j < N / 8 {
+                            let four = sums[2 * round + s][j].map(f32::to_bits);
+                            copy::store_shared_v4(place(s as u32, own.phase, j as u32), four);
+                        }
                     });
                 });
-            }
-            // The next sums may come.
-            barrier::sync_named(1 + pair, PHASES as u32 * 32);
+                barrier::sync_named(1 + pair, PHASES as u32 * 32);
+                if own.phase / 2 == round as u32 {
+                    unroll!(phase < PHASES, {
+                        unroll!(j < N / 8, {
+                            let four =
+                                copy::load_shared_v4(place(own.phase, phase as u32, j as u32));
+                            unroll!(i < 4, { acc.0[4 * j + i] += f32::from_bits(four[i]) });
+                        });
+                    });
+                }
+                // The next sums may come.
+                barrier::sync_named(1 + pair, PHASES as u32 * 32);
             }
         });
         acc
