@@ -196,6 +196,18 @@ mod tests {
         }
     }
 
+    /// 16 strips over 132 thread blocks: 8 each. 112 strips: 132 thread blocks all the same, since one each would leave 20 without work.
+    #[test]
+    fn strips_are_cut_evenly_where_that_costs_little() {
+        for (m, blocks, pieces) in [(4096, 128, 128), (28672, 132, 240)] {
+            let bands = bands(m, 64, 4);
+            let entries = vec![1; bands.len()];
+            let schedule = Schedule::new(&bands, &entries, 64, (8, 1), 132);
+            assert_eq!(schedule.blocks(), blocks);
+            assert_eq!(schedule.pieces.len(), pieces);
+        }
+    }
+
     #[test]
     fn first_starts_are_those_of_the_first_pieces() {
         let (across, groups) = (50, 2);
