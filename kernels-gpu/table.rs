@@ -314,7 +314,8 @@ macro_rules! for_each_kernel {
             }
             bitmap "bitmap" BitmapParams sm_90a Product {
                 bitmap_f16_256x8_warps6: Bits, F16, WarpTile<8, 6, 4>;
-                bitmap_f16_256x16_warps4: Bits, F16, WarpTile<16, 4, 4>;
+                bitmap_f16_256x8_halves3: Bits, F16, WarpTile<8, 3, 2>;
+                bitmap_f16_256x16_halves3: Bits, F16, WarpTile<16, 3, 2>;
                 bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
                 bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
                 bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
@@ -323,7 +324,8 @@ macro_rules! for_each_kernel {
                 bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
                 bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
                 bitmap_bf16_256x8_warps6: Bits, Bf16, WarpTile<8, 6, 4>;
-                bitmap_bf16_256x16_warps4: Bits, Bf16, WarpTile<16, 4, 4>;
+                bitmap_bf16_256x8_halves3: Bits, Bf16, WarpTile<8, 3, 2>;
+                bitmap_bf16_256x16_halves3: Bits, Bf16, WarpTile<16, 3, 2>;
                 bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
                 bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
                 bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;

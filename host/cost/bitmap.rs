@@ -66,7 +66,12 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         let (empty, full, column) = WARP_SQUARE_CLOCKS;
         let columns = f64::from(row.columns);
         let more = column * (columns - 8.0);
-        ((empty, full), more, columns * WARP_SUMS_US)
+        if row.parts == 3 {
+            // Half a tile each: B comes twice, and half as many sums meet.
+            ((empty, full), more + 3.0, columns * WARP_SUMS_US / 2.0)
+        } else {
+            ((empty, full), more, columns * WARP_SUMS_US)
+        }
     } else {
         (SQUARE_CLOCKS, 0.0, 0.0)
     };
