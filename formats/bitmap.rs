@@ -1,5 +1,5 @@
 //! Bitmap tiles: one bit for each place of a matrix and the values of the bits that are set, in the order in which the
-//! lanes of a warp hold an `mma.m16n8k16` fragment of A. For unstructured matrices with 5 to 50 % of their entries, whose index
+//! lanes of a warp hold half an `mma.m16n8k16` fragment of A. For unstructured matrices with 5 to 50 % of their entries, whose index
 //! would otherwise weigh as much as the values. After the tensor-core-aware bitmap encoding of SpInfer (EuroSys 2025), section 4.1.
 
 mod tile;
@@ -18,11 +18,11 @@ use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 /// - Words: 136 u32 of every tile. Word `32 s + l` (`s` < 4, `l` < 32) holds the bits of lane `l` in rows
 ///   `16 s .. 16 s + 16`: bit `8 (i % 4) + 2 t + i / 4` (`t` < 4, `i` < 8) is row `16 s + l / 4 + 8 (i / 2 % 2)`, column
 ///   `16 t + 2 (l % 4) + i % 2 + 8 (i / 4)` of the tile. The 8 words behind hold 16 numbers of 16 bits, low half first: the number of the tile's
-///   values in front of those of square `(s, t)`, at `4 s + t`.
+///   values in front of those of the right half (`i >= 4`) of square `(s, t)`, at `4 s + t`. From there the left half is counted down, the right one up.
 /// - Starts: u32 for every tile and one more: where its values start, in units of 8 slots.
-/// - Values: of each tile in ascending `(s, t, l, i)`, padded to a multiple of 8 slots, which nothing reads.
+/// - Values: of each tile in ascending `(s, t, i / 4, l, i % 4)`, padded to a multiple of 8 slots, which nothing reads.
 ///
-/// That is 1 bit for each place, 0.0625 for the offsets, and on average 0.0078 for the starts and, of 16-bit values, 0.0137 of padding.
+/// That is 1 bit for each place, 0.0625 for the middles, and on average 0.0078 for the starts and, of 16-bit values, 0.0137 of padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitmapPattern {
     shape: [usize; 2],
@@ -39,7 +39,7 @@ impl BitmapPattern {
     ///
     /// # Errors
     /// If the extents or the slots do not fit u32, an array has another length, the starts do not begin at 0 or are not
-    /// as far apart as the bits of a tile want, an offset is not the number of bits in front of it, or a bit past the last row or column is set.
+    /// as far apart as the bits of a tile want, a middle is not the number of bits in front of it, or a bit past the last row or column is set.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -108,7 +108,7 @@ impl BitmapPattern {
         self.shape[1]
     }
 
-    /// Bits and offsets of the tiles, 136 words each.
+    /// Bits and middles of the tiles, 136 words each.
     pub fn words(&self) -> &[u32] {
         &self.words
     }
@@ -205,9 +205,9 @@ fn bad_tile(
             return invalid("words", tile * WORDS + word, bits[word], 0);
         }
     }
-    let offsets = square_offsets(bits);
-    for (i, pair) in words[BITS..].iter().enumerate() {
-        let wanted = offsets[2 * i] | offsets[2 * i + 1] << 16;
+    let offsets = half_offsets(bits);
+    let pairs = words[BITS..].iter().zip(middles(&offsets));
+    for (i, (pair, wanted)) in pairs.enumerate() {
         if *pair != wanted {
             return invalid(
                 "words",
@@ -217,7 +217,7 @@ fn bad_tile(
             );
         }
     }
-    let wanted = u64::from(starts[0]) + units(offsets[16] as usize) as u64;
+    let wanted = u64::from(starts[0]) + units(offsets[32] as usize) as u64;
     if u64::from(starts[1]) != wanted {
         return invalid("starts", tile + 1, starts[1], wanted + 1);
     }

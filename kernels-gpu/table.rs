@@ -315,6 +315,9 @@ macro_rules! for_each_kernel {
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
             }
             bitmap "bitmap" BitmapParams sm_90a Product {
+                bitmap_f16_256x8_warps6: Bits, F16, WarpTile<8, 6, 4>;
+                bitmap_f16_256x8_halves3: Bits, F16, WarpTile<8, 3, 2>;
+                bitmap_f16_256x16_halves3: Bits, F16, WarpTile<16, 3, 2>;
                 bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
                 bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
                 bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
@@ -322,6 +325,9 @@ macro_rules! for_each_kernel {
                 bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
                 bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
                 bitmap_f16_128x64_any: Bits, F16, BitTile<2, 64, false>;
+                bitmap_bf16_256x8_warps6: Bits, Bf16, WarpTile<8, 6, 4>;
+                bitmap_bf16_256x8_halves3: Bits, Bf16, WarpTile<8, 3, 2>;
+                bitmap_bf16_256x16_halves3: Bits, Bf16, WarpTile<16, 3, 2>;
                 bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
                 bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
                 bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;

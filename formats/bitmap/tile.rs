@@ -6,7 +6,7 @@ pub(crate) const TILE: usize = 64;
 pub(crate) const PANEL: usize = 4;
 /// Words of bits of a tile: 4 slabs of 16 rows, a word for each lane.
 pub(crate) const BITS: usize = 128;
-/// Words of a tile: the bits, then 16 offsets of 16 bits.
+/// Words of a tile: the bits, then 16 middles of 16 bits.
 pub(crate) const WORDS: usize = BITS + 8;
 /// Slots that the values of a tile are a multiple of.
 pub(crate) const ALIGN: usize = 8;
@@ -68,43 +68,41 @@ pub(crate) fn place_of(word: usize, bit: usize) -> (usize, usize) {
     (row, col)
 }
 
-/// A lane's bits of a square.
-pub(crate) fn of_square(word: u32, square: usize) -> u32 {
-    word >> (2 * square) & 0x0303_0303
+/// A lane's bits of a half, which is 16 x 8; halves `2 t` and `2 t + 1` are square `t`.
+pub(crate) fn of_half(word: u32, half: usize) -> u32 {
+    word >> half & 0x0101_0101
 }
 
-/// The bit of [`of_square`] that stands for place `i`.
-pub(crate) const fn bit_in_square(i: usize) -> u32 {
-    1 << (8 * (i % 4) + i / 4)
-}
-
-/// The values of a tile in front of those of each square of 16 x 16, and of all of them, from its bits.
-pub(crate) fn square_offsets(bits: &[u32]) -> [u32; 17] {
-    let mut offsets = [0; 17];
-    for slab in 0..4 {
-        for square in 0..4 {
-            let count = |&word: &u32| of_square(word, square).count_ones();
-            let here: u32 = bits[32 * slab..32 * slab + 32].iter().map(count).sum();
-            let at = 4 * slab + square;
-            offsets[at + 1] = offsets[at] + here;
-        }
+/// The values of a tile in front of those of each half, and of all of them, from its bits.
+pub(crate) fn half_offsets(bits: &[u32]) -> [u32; 33] {
+    let mut offsets = [0; 33];
+    for at in 0..32 {
+        let (slab, half) = (at / 8, at % 8);
+        let count = |&word: &u32| of_half(word, half).count_ones();
+        let here: u32 = bits[32 * slab..32 * slab + 32].iter().map(count).sum();
+        offsets[at + 1] = offsets[at] + here;
     }
     offsets
+}
+
+/// The words behind a tile's bits: of each square, two in a word, the values in front of its second half's.
+pub(crate) fn middles(offsets: &[u32; 33]) -> [u32; WORDS - BITS] {
+    std::array::from_fn(|i| offsets[4 * i + 1] | offsets[4 * i + 3] << 16)
 }
 
 /// Calls `visit(row, column, rank)` for each bit that is set, in the order of the values.
 pub(crate) fn for_each_bit(bits: &[u32], mut visit: impl FnMut(usize, usize, usize)) {
     let mut rank = 0;
     for slab in 0..4 {
-        for square in 0..4 {
+        for half in 0..8 {
             for lane in 0..32 {
-                let here = of_square(bits[32 * slab + lane], square);
+                let here = of_half(bits[32 * slab + lane], half);
                 if here == 0 {
                     continue;
                 }
-                for i in (0..8).filter(|&i| here & bit_in_square(i) != 0) {
-                    let row = 16 * slab + lane / 4 + 8 * (i / 2 % 2);
-                    let col = 16 * square + 2 * (lane % 4) + i % 2 + 8 * (i / 4);
+                for i in (0..4).filter(|i| here >> (8 * i) & 1 != 0) {
+                    let row = 16 * slab + lane / 4 + 8 * (i / 2);
+                    let col = 8 * half + 2 * (lane % 4) + i % 2;
                     visit(row, col, rank);
                     rank += 1;
                 }
@@ -155,11 +153,12 @@ mod tests {
 
     #[test]
     fn a_full_tile_lists_its_values_in_order() {
-        let offsets = square_offsets(&[u32::MAX; BITS]);
-        assert_eq!(offsets[16], 4096);
+        let offsets = half_offsets(&[u32::MAX; BITS]);
+        assert_eq!(offsets[32], 4096);
+        assert_eq!(middles(&offsets)[7], 3712 | 3968 << 16);
         let mut next = 0;
         for_each_bit(&[u32::MAX; BITS], |row, col, rank| {
-            assert_eq!((rank, row / 16 * 4 + col / 16), (next, rank / 256));
+            assert_eq!((rank, row / 16 * 8 + col / 8), (next, rank / 128));
             next += 1;
         });
         assert_eq!(next, 4096);

@@ -5,8 +5,8 @@ use rayon::prelude::*;
 use super::matrix;
 use super::tasks::prefix_sum;
 use crate::bitmap::{
-    ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_in_square, bit_of, checked_grid, for_each_bit,
-    of_square, square_offsets, units,
+    ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_of, checked_grid, for_each_bit, half_offsets,
+    middles, of_half, units,
 };
 use crate::{
     Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, FormatError, Pattern, Sparse, check,
@@ -14,17 +14,6 @@ use crate::{
 
 /// Rows of a panel.
 const ROWS: usize = PANEL * TILE;
-
-/// The bits of a square in front of that of each place.
-const BEFORE: [u32; 8] = {
-    let mut masks = [0; 8];
-    let mut i = 1;
-    while i < 8 {
-        masks[i] = masks[i - 1] | bit_in_square(i - 1);
-        i += 1;
-    }
-    masks
-};
 
 /// Cuts a slice into those of the panels; `len` is that of a panel's part.
 pub(super) fn cut_panels<T>(
@@ -41,7 +30,7 @@ pub(super) fn cut_panels<T>(
         .collect()
 }
 
-/// Sets the bits of a panel's entries, and the offsets in each of its tiles.
+/// Sets the bits of a panel's entries, and the middles in each of its tiles.
 fn mark(csr: &CsrPattern, grid: Grid, panel: usize, words: &mut [u32]) {
     let height = grid.height(panel);
     for row in panel * ROWS..((panel + 1) * ROWS).min(csr.rows()) {
@@ -53,15 +42,13 @@ fn mark(csr: &CsrPattern, grid: Grid, panel: usize, words: &mut [u32]) {
         }
     }
     let (tiles, _) = words.as_chunks_mut::<WORDS>();
-    tiles.iter_mut().for_each(|tile| count_squares(tile));
+    tiles.iter_mut().for_each(|tile| count_halves(tile));
 }
 
-/// Writes a tile's offsets behind its bits.
-fn count_squares(tile: &mut [u32]) {
-    let offsets = square_offsets(&tile[..BITS]);
-    for (i, pair) in tile[BITS..].iter_mut().enumerate() {
-        *pair = offsets[2 * i] | offsets[2 * i + 1] << 16;
-    }
+/// Writes a tile's middles behind its bits.
+fn count_halves(tile: &mut [u32]) {
+    let middles = middles(&half_offsets(&tile[..BITS]));
+    tile[BITS..].copy_from_slice(&middles);
 }
 
 /// Where the values of each tile start.
@@ -74,16 +61,15 @@ fn starts_of(words: &[u32]) -> Result<Vec<u32>, FormatError> {
     prefix_sum("slots", counts.into_iter())
 }
 
-/// The values of a tile in front of those of each lane, square by square.
-fn lane_offsets(tile: &[u32]) -> [u16; 4 * BITS] {
-    let mut offsets = [0; 4 * BITS];
+/// The values of a tile in front of those of each lane, half by half.
+fn lane_offsets(tile: &[u32]) -> [u16; 8 * BITS] {
+    let mut offsets = [0; 8 * BITS];
     let mut before = 0;
-    for slab in 0..4 {
-        for square in 0..4 {
-            for lane in 0..32 {
-                offsets[(slab * 4 + square) * 32 + lane] = before;
-                before += of_square(tile[slab * 32 + lane], square).count_ones() as u16;
-            }
+    for at in 0..32 {
+        let (slab, half) = (at / 8, at % 8);
+        for lane in 0..32 {
+            offsets[at * 32 + lane] = before;
+            before += of_half(tile[slab * 32 + lane], half).count_ones() as u16;
         }
     }
     offsets
@@ -130,10 +116,11 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
                     let col = p.columns()[e] as usize;
                     let tile = col / TILE * height + down;
                     let (word, bit) = bit_of(row % TILE, col % TILE);
-                    let (square, i) = (bit % 8 / 2, bit % 2 * 4 + bit / 8);
-                    let here = of_square(words[tile * WORDS + word], square);
-                    let first = offsets[col / TILE][(word / 32 * 4 + square) * 32 + word % 32];
-                    let rank = first as usize + (here & BEFORE[i]).count_ones() as usize;
+                    let half = bit % 8;
+                    let here = of_half(words[tile * WORDS + word], half);
+                    let first = offsets[col / TILE][(word / 32 * 8 + half) * 32 + word % 32];
+                    let in_front = here & (((1 << bit) - 1) >> half);
+                    let rank = first as usize + in_front.count_ones() as usize;
                     values[start(base + tile) - from + rank] = csr.values()[e];
                 }
             }
@@ -169,7 +156,7 @@ pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, Format
                 words[word] |= 1 << bit;
             }
         }
-        count_squares(words);
+        count_halves(words);
     });
     let starts = starts_of(&words)?;
     let slots = check::product("slots", &[starts[grid.tiles()] as usize, ALIGN])?;

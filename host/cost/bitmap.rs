@@ -6,7 +6,11 @@ use super::{Cost, Machine, Work, sum};
 
 /// Clocks of a scheduler to expand a square of 16 x 16 of an empty A, and of a full one: values that lie further apart meet in the banks
 /// of shared memory.
-const SQUARE_CLOCKS: (f64, f64) = (72.0, 142.0);
+const SQUARE_CLOCKS: (f64, f64) = (75.0, 90.0);
+/// The same where warps multiply each for itself: against 8 columns, and for each further column.
+const WARP_SQUARE_CLOCKS: (f64, f64, f64) = (57.0, 69.0, 1.4);
+/// What it takes to add the sums of such warps, a column.
+const WARP_SUMS_US: f64 = 0.12;
 /// List, starts, first copies, and the carry of a strip of 16 columns that is cut.
 const BITMAP_START_US: f64 = 6.0;
 /// What a further part of a strip costs its last one to add, a column.
@@ -58,18 +62,25 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     // Rows of B element by element are a warp's work of its own.
     let slow = if row.vector == 1 { 2.5 } else { 1.0 };
     let density = (work.entries as f64 / (m * k).max(1.0)).min(1.0);
-    let (empty, full) = SQUARE_CLOCKS;
-    let clocks = empty + (full - empty) * density;
-    // More warps hide more of the loads, which a full A makes more of: a fifth, as measured at three thread blocks.
-    let hidden = if row.min_blocks > 2 {
-        1.0 - 0.2 * density
+    let ((empty, full), more, sums_us) = if row.parts > 1 {
+        let (empty, full, column) = WARP_SQUARE_CLOCKS;
+        let columns = f64::from(row.columns);
+        let more = column * (columns - 8.0);
+        if row.parts == 3 {
+            // Half a tile each: B comes twice, and half as many sums meet.
+            ((empty, full), more + 3.0, columns * WARP_SUMS_US / 2.0)
+        } else {
+            ((empty, full), more, columns * WARP_SUMS_US)
+        }
     } else {
-        1.0
+        (SQUARE_CLOCKS, 0.0, 0.0)
     };
-    let expand = slow * hidden * squares * clocks / machine.issue;
+    let clocks = empty + (full - empty) * density + more;
+    let expand = slow * squares * clocks / machine.issue;
     let resident = f64::from(machine.multiprocessors * row.min_blocks);
     let parts = (resident / (strips * tiles)).max(1.0);
-    let carry_us = BITMAP_START_US + parts * f64::from(row.columns) * BITMAP_PART_US;
+    let part_us = f64::from(row.columns) * BITMAP_PART_US;
+    let carry_us = BITMAP_START_US + parts * part_us + sums_us;
     // What A would take as a bitmap, whatever it is stored in now.
     let words = (work.m.div_ceil(64) * work.k.div_ceil(64) * 137) as u64;
     let work = &Work {

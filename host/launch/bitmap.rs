@@ -86,7 +86,8 @@ impl Bitmaps {
         let schedule = Schedule::new(&bands, &entries, across, strips, most);
         let slot_bytes = layout.slot_bytes(groups, longest(&bands, across, &starts));
         let b_bytes = layout.depth() * columns * 2;
-        let stages = (row.shared_bytes as usize - layout.head(groups)) / (slot_bytes + b_bytes);
+        let room = row.shared_bytes as usize - layout.head(groups) - layout::sums(row);
+        let stages = room / (slot_bytes + b_bytes);
         if stages == 0 {
             let reason = format!(
                 "a stage of A takes {slot_bytes} bytes, which shared memory has no room for"
@@ -191,7 +192,8 @@ impl Bitmaps {
             [0; 16]
         } else {
             let dtype = self.row.dtype;
-            tensor_map(dtype, &matrix, [columns, BIT_TILE], columns, &self.starts)?
+            let swizzled = if columns == 8 { 0 } else { columns };
+            tensor_map(dtype, &matrix, [columns, BIT_TILE], swizzled, &self.starts)?
         };
         Ok(BitmapParams {
             b_map,

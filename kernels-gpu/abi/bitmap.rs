@@ -7,7 +7,7 @@ use super::{Dtype, MapWords, Tile};
 pub const BIT_TILE: usize = 64;
 /// Tile rows of a panel: tiles of one panel and place along k are neighbours in memory.
 pub const BIT_PANEL: usize = 4;
-/// Words of a tile: 128 of bits, one for each slab of 16 rows and lane, and 8 of offsets, 16 bits each.
+/// Words of a tile: 128 of bits, one for each slab of 16 rows and lane, and 8 of middles, 16 bits each.
 pub const BIT_WORDS: usize = 136;
 /// Bytes of the words of a tile.
 pub const BIT_BYTES: usize = BIT_WORDS * 4;
@@ -56,6 +56,36 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
         } else {
             1
         }
+    }
+}
+
+/// Tile of the family: 256 rows against `N` columns (8 or 16). A warp has every `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or
+/// 4, and as many phases or more): nothing waits for other warps before the strip ends.
+#[derive(Clone, Copy, Debug)]
+pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize>;
+
+impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES, SLABS> {
+    /// Warps that multiply.
+    pub const WARPS: usize = BIT_PANEL * PHASES * 4 / SLABS;
+    /// Bytes behind the stages, where the sums of the phases meet, two slabs of each warp at a time.
+    pub const SUMS: usize = Self::WARPS * 32 * N * 4;
+}
+
+impl<const N: usize, const PHASES: usize, const SLABS: usize> Tile for WarpTile<N, PHASES, SLABS> {
+    /// The warps that multiply, and one that copies.
+    const THREADS: u32 = (Self::WARPS * 32 + 32) as u32;
+    const MIN_BLOCKS: u32 = 1;
+    const COLUMNS: u32 = N as u32;
+    const ITEMS: u32 = BIT_PANEL as u32;
+    const PARTS: u32 = PHASES as u32;
+    const BURST: u32 = 1;
+    const BLOCK: (u32, u32) = ((BIT_PANEL * BIT_TILE) as u32, BIT_TILE as u32);
+    fn shared_bytes(_: Dtype) -> u32 {
+        227 << 10
+    }
+    /// The copy engine wants 16-byte addresses and strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
     }
 }
 

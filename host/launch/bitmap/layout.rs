@@ -12,6 +12,15 @@ const SLACK: usize = 16;
 /// Bytes for the counts of a stage's tiles whose places are bytes.
 const COUNTS: usize = 4 * BYTE_COUNTS;
 
+/// Bytes behind the stages, where the sums of warps meet that share a strip's stages: 32 rows of each.
+pub(super) fn sums(row: &Row) -> usize {
+    match row.parts {
+        1 => 0,
+        // All warps but the one that copies.
+        _ => (row.threads / 32 - 1) as usize * row.columns as usize * 32 * 4,
+    }
+}
+
 /// How places are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {

@@ -4,6 +4,9 @@ use einsparse_kernels::abi::{BIT_AHEAD, BIT_PANEL, BIT_TILE, BitPiece};
 
 /// Stages that are worth a thread block: below, its start costs more than it takes off the others.
 const LEAST: usize = 4;
+/// Thread blocks are as many for each strip if at least so many of so many still have work.
+const ALIGNED: usize = 15;
+const ALIGNED_OF: usize = 16;
 
 /// Which thread block takes what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,13 @@ impl Schedule {
         let mut schedule = Schedule {
             strips,
             ..Schedule::default()
+        };
+        // As many thread blocks for each strip, where hardly one is lost by that: then none has parts of two strips to finish.
+        let each = blocks / strips.max(1);
+        let blocks = if each * strips * ALIGNED_OF >= blocks * ALIGNED {
+            (each * strips).max(usize::from(units > 0))
+        } else {
+            blocks
         };
         let bound = |block: usize| units * block / blocks.max(1);
         for block in 0..blocks {
@@ -183,6 +193,18 @@ mod tests {
             assert_eq!(seen.len(), bands.len() * count * across);
             assert_eq!(slots.len(), schedule.slots as usize);
             assert!(schedule.blocks() as usize <= most);
+        }
+    }
+
+    /// 16 strips over 132 thread blocks: 8 each. 112 strips: 132 thread blocks all the same, since one each would leave 20 without work.
+    #[test]
+    fn strips_are_cut_evenly_where_that_costs_little() {
+        for (m, blocks, pieces) in [(4096, 128, 128), (28672, 132, 240)] {
+            let bands = bands(m, 64, 4);
+            let entries = vec![1; bands.len()];
+            let schedule = Schedule::new(&bands, &entries, 64, (8, 1), 132);
+            assert_eq!(schedule.blocks(), blocks);
+            assert_eq!(schedule.pieces.len(), pieces);
         }
     }
 

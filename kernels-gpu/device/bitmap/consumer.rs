@@ -84,17 +84,9 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let own = copy::load_shared_b32(stage + at.word);
         let squares = copy::load_shared_v2(stage + at.squares);
         let values = copy::load_shared_b32(Self::offsets(slot) + at.values);
-        let w = at.weights;
-        let before = bits_in_front(own);
-        // A byte of `before` and a half of `squares` each.
-        let at =
-            |t: u32, square: u32| values + ((before >> (8 * t) & 0xff) + (square & 0xffff)) * 2;
-        [
-            bits::expand(w, own, at(0, squares[0])),
-            bits::expand(w, own >> 2, at(1, squares[0] >> 16)),
-            bits::expand(w, own >> 4, at(2, squares[1])),
-            bits::expand(w, own >> 6, at(3, squares[1] >> 16)),
-        ]
+        let own = Slab::new(own, squares, values);
+        let [pairs] = scanned([own.counts]);
+        [0, 1, 2, 3].map(|t| own.square(at.weights, pairs, t))
     }
 
     /// The `wgmma`s of a stage.
@@ -121,15 +113,46 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     }
 }
 
-/// In byte t: how many bits of square t are set in the lanes in front. At most 248, so no byte overflows, whatever the sums up to
-/// and with the last lane do: what they carry is taken away again.
+/// A lane's bits of a slab of four squares, and where the slab's values are.
+#[derive(Clone, Copy)]
+pub(super) struct Slab {
+    word: u32,
+    /// Of each square, the values of the tile in front of its right half.
+    middles: [u32; 2],
+    values: u32,
+    /// Bits of left and of right halves, a byte each square.
+    pub(super) counts: [u32; 2],
+}
+
+impl Slab {
+    #[inline(always)]
+    pub(super) fn new(word: u32, middles: [u32; 2], values: u32) -> Slab {
+        let counts = bits::halves_of_squares(word);
+        Slab {
+            word,
+            middles,
+            values,
+            counts,
+        }
+    }
+
+    /// This lane's fragment of square `t`: values of the left half lie in front of the middle, so many of them as `pairs` says are this lane's
+    /// and those of the lanes behind; those of the right one behind it.
+    #[inline(always)]
+    pub(super) fn square(self, w: bits::Weights, pairs: [u32; 2], t: u32) -> [u32; 4] {
+        let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values);
+        let left = bits::less_twice(pairs[0], t, middle);
+        let right = bits::dot(pairs[1], 2 << (8 * t), middle);
+        bits::expand(w, self.word >> (2 * t), [left, right])
+    }
+}
+
+/// From the counts of this lane: those of it and the lanes behind for left halves, of the lanes in front for right ones. At most 128, so no byte
+/// overflows. Two slabs are summed up side by side.
 #[inline(always)]
-fn bits_in_front(own: u32) -> u32 {
-    // In the two bits of each byte and square, then in four: even squares, odd squares.
-    let pairs = own - (own >> 1 & 0x5555_5555);
-    let even = (pairs & 0x3333_3333).wrapping_mul(0x0101_0101) >> 24;
-    let odd = (pairs >> 2 & 0x3333_3333).wrapping_mul(0x0101_0101) >> 24;
-    let both = even | odd << 8;
-    let counts = both & 0x0f0f | (both & 0xf0f0) << 12;
-    bits::scan(counts).wrapping_sub(counts)
+pub(super) fn scanned<const COUNT: usize>(counts: [[u32; 2]; COUNT]) -> [[u32; 2]; COUNT] {
+    let mut pairs = counts;
+    bits::scan_pairs(&mut pairs);
+    unroll!(i < COUNT, { pairs[i][1] -= counts[i][1] });
+    pairs
 }

@@ -7,15 +7,16 @@ mod consumer;
 mod out;
 mod producer;
 mod starts;
+mod warps;
 
-use super::elem::Elem;
 use super::gpu;
+use super::mma::MmaElem;
 use super::ptx::wgmma_thin::Thin;
 use super::ptx::{barrier, bulk, copy, global};
 use crate::abi::*;
 
 /// An element type with a `wgmma` atom for few columns.
-pub trait ThinElem: Elem<Acc = f32> {
+pub trait ThinElem: MmaElem {
     /// `D += A B`, 16 deep, A in registers.
     fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64);
 
@@ -130,14 +131,14 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         copy::arena() + BIT_HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
     }
 
-    /// Makes the barriers and fetches the tensor map.
+    /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
     #[inline(always)]
-    fn set_up(p: &BitmapParams, at: u64) {
+    fn set_up(p: &BitmapParams, at: u64, warps: u32) {
         // There are more threads than stages.
         let slot = gpu::thread();
         if slot < p.stages {
             barrier::init(Self::full(slot), 1);
-            barrier::init(Self::empty(slot), GROUPS as u32 * 4);
+            barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }
         if slot == 0 && ALIGNED {
@@ -152,7 +153,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Body
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
-        Self::set_up(p, at);
+        Self::set_up(p, at, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);
         } else {

@@ -27,7 +27,7 @@ impl BitmapParams {
     }
 }
 
-/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 4) pieces of a cut strip are on their way
+/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 8) pieces of a cut strip are on their way
 /// at once, as far as registers go.
 pub(super) struct Strip<const GROUPS: usize, const N: usize, const AHEAD: usize>;
 
@@ -78,22 +78,18 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
         let mut from = 0;
         while from < count {
             // Added in order.
-            let mut fours = [[[0; 4]; 8]; 4];
-            unroll!(ahead < 4, {
+            let mut fours = [[[0; 4]; 8]; 8];
+            unroll!(ahead < AHEAD, {
                 let at = place(from + ahead as u32);
                 let there = from + (ahead as u32) < count;
                 unroll!(j < N / 8, {
-                    if ahead < AHEAD {
-                        fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, there)
-                    }
+                    fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, there)
                 });
             });
-            unroll!(ahead < 4, {
+            unroll!(ahead < AHEAD, {
                 unroll!(j < N / 8, {
                     unroll!(i < 4, {
-                        if ahead < AHEAD {
-                            acc.0[4 * j + i] += f32::from_bits(fours[ahead][j][i])
-                        }
+                        acc.0[4 * j + i] += f32::from_bits(fours[ahead][j][i])
                     });
                 });
             });

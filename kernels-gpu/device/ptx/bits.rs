@@ -43,8 +43,8 @@ fn mad(a: u32, b: u32, c: u32) -> u32 {
 /// Factors that a loop holds in registers: as constants they would be fetched into uniform ones every time.
 #[derive(Clone, Copy)]
 pub struct Weights {
-    /// Low bits weigh 2 bytes each: one, two, three, four of them.
-    low: [u32; 4],
+    /// Low bits weigh 2 bytes each: one, two, three of them.
+    low: [u32; 3],
     /// High bits are twos themselves: one, two, three of them.
     high: [u32; 3],
     /// From zeros to values, for low and for high bits.
@@ -57,7 +57,7 @@ impl Weights {
     pub fn new() -> Weights {
         let again = super::warp::again;
         Weights {
-            low: [0x2, 0x202, 0x2_0202, 0x202_0202].map(again),
+            low: [0x2, 0x202, 0x2_0202].map(again),
             high: [0x1, 0x101, 0x1_0101].map(again),
             // Of each set bit's bytes 3 2 to 1 0, 7 6 to 5 4.
             pick: [0u32.wrapping_sub(0x22), 0u32.wrapping_sub(0x11)].map(again),
@@ -69,15 +69,14 @@ impl Weights {
 const ZEROS: u32 = 0x7632_7632;
 
 /// A lane's fragment of a square of 16 x 16. Bit `8 i + h` of `bits` (`i` < 4, `h` < 2; others do not matter) says whether half
-/// `i % 2` of register `2 h + i / 2` is there; what is there lies at shared `from` in ascending `4 h + i`, the rest is zero.
+/// `i % 2` of register `2 h + i / 2` is there; what is there lies at shared `from[h]` in ascending `i`, the rest is zero.
 ///
 /// Everything is loaded, also in vain, from where the next value lies: the number of bits in front, summed up by dot products. A
 /// value comes with zeros above it, and so a permutation by bits picks value or zero. Few steps of this go to the integer pipe, which
 /// has half the rate of the others.
 #[inline(always)]
-pub fn expand(w: Weights, bits: u32, from: u32) -> [u32; 4] {
+pub fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
     let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);
-    let middle = dot(low, w.low[3], from);
     let pairs = |first: u32, bits: u32, weights: [u32; 3], pick: u32| {
         let v = [
             load_shared_b16(first),
@@ -87,27 +86,83 @@ pub fn expand(w: Weights, bits: u32, from: u32) -> [u32; 4] {
         ];
         [bytes(v[0], v[1], pick), bytes(v[2], v[3], pick >> 16)]
     };
-    let [one, two, three, _] = w.low;
-    let [a, b] = pairs(from, low, [one, two, three], mad(low, w.pick[0], ZEROS));
-    let [c, d] = pairs(middle, high, w.high, mad(high, w.pick[1], ZEROS));
+    let [a, b] = pairs(from[0], low, w.low, mad(low, w.pick[0], ZEROS));
+    let [c, d] = pairs(from[1], high, w.high, mad(high, w.pick[1], ZEROS));
     [a, b, c, d]
 }
 
-/// The inclusive sum of `value` over the lanes of a warp up to this one. Every lane must call it together.
+/// How many bits of each square's left half, and of its right half, a word has: byte `t` of the one and of the other.
 #[inline(always)]
-pub fn scan(value: u32) -> u32 {
-    let mut sum = value;
+pub fn halves_of_squares(word: u32) -> [u32; 2] {
+    let even = |word: u32| {
+        // Squares 0 and 2, then 1 and 3, four bits each.
+        let [a, b] = [word, word >> 2].map(|w| dot(w & 0x1111_1111, 0x0101_0101, 0));
+        let all = mad(b, 0x100, a);
+        mad(all & 0xf0f0, 0x1000, all & 0x0f0f)
+    };
+    [even(word), even(word >> 1)]
+}
+
+/// `c` less twice what byte `which` of `bytes` says.
+#[inline(always)]
+pub fn less_twice(bytes: u32, which: u32, c: u32) -> u32 {
+    let mut d = 0u32;
     ptx!(
-        "{{ .reg .pred p; .reg .b32 t;",
-        "shfl.sync.up.b32 t|p, {s}, 1, 0, 0xffffffff; @p add.u32 {s}, {s}, t;",
-        "shfl.sync.up.b32 t|p, {s}, 2, 0, 0xffffffff; @p add.u32 {s}, {s}, t;",
-        "shfl.sync.up.b32 t|p, {s}, 4, 0, 0xffffffff; @p add.u32 {s}, {s}, t;",
-        "shfl.sync.up.b32 t|p, {s}, 8, 0, 0xffffffff; @p add.u32 {s}, {s}, t;",
-        "shfl.sync.up.b32 t|p, {s}, 16, 0, 0xffffffff; @p add.u32 {s}, {s}, t; }}",
-        s = inout(reg32) sum,
-        options(nostack)
+        "dp4a.u32.s32 {d}, {a}, {b}, {c};",
+        d = inout(reg32) d, a = in(reg32) bytes, b = in(reg32) 0xfe_u32 << (8 * which), c = in(reg32) c,
+        options(pure, nomem, nostack)
     );
-    sum
+    d
+}
+
+/// `c` and twice half `which` of `halves`.
+#[inline(always)]
+pub fn plus_twice(halves: u32, which: u32, c: u32) -> u32 {
+    let mut d = 0u32;
+    ptx!(
+        "dp2a.lo.u32.u32 {d}, {a}, {b}, {c};",
+        d = inout(reg32) d, a = in(reg32) halves, b = in(reg32) 2_u32 << (8 * which), c = in(reg32) c,
+        options(pure, nomem, nostack)
+    );
+    d
+}
+
+/// One step of [`scan_pairs`].
+#[cfg(target_arch = "nvptx64")]
+macro_rules! scan_step {
+    ($by:literal: $($down:literal $up:literal),+) => {
+        concat!($(
+            "shfl.sync.down.b32 t|p, {", $down, "}, ", $by, ", 31, 0xffffffff; @p add.u32 {", $down, "}, {", $down, "}, t;",
+            "shfl.sync.up.b32 t|p, {", $up, "}, ", $by, ", 0, 0xffffffff; @p add.u32 {", $up, "}, {", $up, "}, t;",
+        )+)
+    };
+}
+
+/// The inclusive sums of each pair over the lanes of a warp: of the first from this lane on, of the second up to it. Every lane must call
+/// it together.
+#[inline(always)]
+pub fn scan_pairs<const COUNT: usize>(pairs: &mut [[u32; 2]; COUNT]) {
+    if COUNT == 1 {
+        let [mut a, mut b] = pairs[0];
+        ptx!(
+            "{{ .reg .pred p; .reg .b32 t;",
+            scan_step!("1": "a" "b"), scan_step!("2": "a" "b"), scan_step!("4": "a" "b"),
+            scan_step!("8": "a" "b"), scan_step!("16": "a" "b"), "}}",
+            a = inout(reg32) a, b = inout(reg32) b, options(nostack)
+        );
+        pairs[0] = [a, b];
+    } else {
+        let [mut a, mut b] = pairs[0];
+        let [mut c, mut d] = pairs[1];
+        ptx!(
+            "{{ .reg .pred p; .reg .b32 t;",
+            scan_step!("1": "a" "b", "c" "d"), scan_step!("2": "a" "b", "c" "d"), scan_step!("4": "a" "b", "c" "d"),
+            scan_step!("8": "a" "b", "c" "d"), scan_step!("16": "a" "b", "c" "d"), "}}",
+            a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d, options(nostack)
+        );
+        pairs[0] = [a, b];
+        pairs[1] = [c, d];
+    }
 }
 
 /// Stores the low halves of `values` to shared `to`, the last one first, if `there`.
