@@ -64,24 +64,6 @@ pub fn store_shared_b16(to: u32, v: u32) {
     ptx!("st.shared.u16 [{to}], {v};", to = in(reg32) to, v = in(reg32) v, options(nostack));
 }
 
-/// [`store_shared_b32`] where `ok`.
-#[inline(always)]
-pub fn store_shared_b32_if(to: u32, v: u32, ok: bool) {
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.shared.u32 [{to}], {v}; }}",
-        to = in(reg32) to, v = in(reg32) v, ok = in(reg32) ok as u32, options(nostack)
-    );
-}
-
-/// [`store_shared_v2`] where `ok`.
-#[inline(always)]
-pub fn store_shared_v2_if(to: u32, v: [u32; 2], ok: bool) {
-    ptx!(
-        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.shared.v2.u32 [{to}], {{{a}, {b}}}; }}",
-        to = in(reg32) to, a = in(reg32) v[0], b = in(reg32) v[1], ok = in(reg32) ok as u32, options(nostack)
-    );
-}
-
 /// Stores 4 bytes where `yes` is not 0; the place behind them, else the same.
 #[inline(always)]
 pub fn push_shared_b32(to: u32, v: u32, yes: u32) -> u32 {

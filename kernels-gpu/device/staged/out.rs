@@ -100,7 +100,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
     pub(super) fn fetch_rows(p: &StagedParams, slice: u32, warp: u32) {
         let lane = gpu::thread() % 32;
-        if slice < p.slices && warp < WARPS && warp % PARTS == 0 && lane < SLICE as u32 / 4 {
+        if slice < p.slices && warp < WARPS && warp.is_multiple_of(PARTS) && lane < SLICE as u32 / 4
+        {
             let from = p.rows + (slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
             copy::copy_async_16(Self::rows(warp) + lane * 16, from, 16);
         }
