@@ -215,7 +215,6 @@ macro_rules! for_each_kernel {
                 dense_f16_128x128: Direct, F16, DenseTile<2, 2, 1>;
                 dense_f16_128x128_k2: Direct, F16, DenseTile<2, 2, 2>;
                 dense_f16_128x128_k4: Direct, F16, DenseTile<2, 2, 4>;
-                dense_f16_128x256: Direct, F16, DenseTile<2, 4, 1>;
                 dense_f16_128x256_k2: Direct, F16, DenseTile<2, 4, 2>;
                 dense_f16_128x256_k4: Direct, F16, DenseTile<2, 4, 4>;
                 dense_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1>;
@@ -231,7 +230,6 @@ macro_rules! for_each_kernel {
                 dense_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1>;
                 dense_bf16_128x128_k2: Direct, Bf16, DenseTile<2, 2, 2>;
                 dense_bf16_128x128_k4: Direct, Bf16, DenseTile<2, 2, 4>;
-                dense_bf16_128x256: Direct, Bf16, DenseTile<2, 4, 1>;
                 dense_bf16_128x256_k2: Direct, Bf16, DenseTile<2, 4, 2>;
                 dense_bf16_128x256_k4: Direct, Bf16, DenseTile<2, 4, 4>;
                 dense_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4>;

@@ -41,6 +41,11 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
     functions
 }
 
+/// Rows of family `bitmap` whose warps multiply each for itself.
+fn by_warps(name: &str) -> bool {
+    ["_warps", "_halves"].iter().any(|part| name.contains(part))
+}
+
 /// What is wrong with the instructions of a kernel.
 fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let count = |name: &str| found.get(name).copied().unwrap_or(0);
@@ -57,10 +62,11 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
+        "block" | "vectors" | "vectors_narrow" => hopper + sparse == 0 && ampere > 0,
+        "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
         "wgmma" | "dense" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention" => {
             hopper >= 4 && ampere + sparse == 0
         }
-        "block" | "vectors" | "vectors_narrow" => hopper + sparse == 0 && ampere > 0,
         // Loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
             Some("0" | "1") => hopper + ampere + sparse == 0,

@@ -160,7 +160,7 @@ fn bundles(
     Some(share.clamp(24, 96) as u32)
 }
 
-/// [`bundles`] of a matrix.
+/// Weight of a bundle of short rows of a matrix, in entries; `None` where each row is an item of its own.
 pub fn bundle_weight(row: &Row, runs: &Runs, n: usize, machine: &Machine) -> Option<u32> {
     let rows = runs.rows.len() as u64;
     bundles(row, [runs.total, u64::from(runs.longest), rows], n, machine)

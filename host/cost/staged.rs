@@ -49,7 +49,7 @@ impl Spread {
     }
 }
 
-/// Clusters that run at once.
+/// Clusters that run at once; 0: none may.
 fn at_once(multiprocessors: u32, blocks: u64) -> u64 {
     // A cluster lies within one of the groups in which multiprocessors are built, of which some have fewer.
     let lost = match blocks {
@@ -57,9 +57,12 @@ fn at_once(multiprocessors: u32, blocks: u64) -> u64 {
         4 => 3,
         _ => 1,
     };
-    (u64::from(multiprocessors) / blocks)
-        .saturating_sub(lost)
-        .max(1)
+    let clusters = (u64::from(multiprocessors) / blocks).saturating_sub(lost);
+    if blocks == 1 {
+        clusters.max(1)
+    } else {
+        clusters
+    }
 }
 
 /// The best spread for `total` chunks in `slices`, the longest of `longest`. A cluster's load is what its slices and finishing them cost:
@@ -83,7 +86,10 @@ pub(crate) fn spread(
                 .div_ceil(blocks),
         })
     };
-    let best = [1, 2, 4, 8].into_iter().flat_map(of);
+    let may = [1, 2, 4, 8].into_iter();
+    let best = may
+        .filter(|&blocks| at_once(multiprocessors, blocks) > 0)
+        .flat_map(of);
     let best = best.min_by_key(|s| (s.cost(), s.blocks, s.clusters));
     best.unwrap_or_default()
 }

@@ -63,7 +63,7 @@ pub(super) fn tensor_map(
         Dtype::Bf16 => TensorMapType::Bf16,
         Dtype::E4m3 | Dtype::E5m2 | Dtype::Int8 => TensorMapType::U8,
         Dtype::F32 => TensorMapType::F32,
-        // The copy engine rounds, to nearest and ties away from zero.
+        // The copy engine rounds, to nearest.
         Dtype::Tf32 => TensorMapType::Tf32,
         _ => TensorMapType::F16,
     };

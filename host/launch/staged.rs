@@ -85,7 +85,10 @@ fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
 /// Windows of all chunks, in a word each.
 fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
     const { assert!(SlicedEllPattern::REACH < 1 << WINDOW_BITS) };
-    let of = |&[first, end]: &[u32; 2]| first << WINDOW_BITS | (end - first);
+    let of = |&[first, end]: &[u32; 2]| {
+        debug_assert!(end >= first && end - first < 1 << WINDOW_BITS);
+        first << WINDOW_BITS | (end - first)
+    };
     pattern.windows().as_chunks().0.iter().map(of).collect()
 }
 

@@ -36,7 +36,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
             };
             let plan = context.plan(text, &operands, &options).unwrap();
             if context.is_cuda() {
-                assert_eq!(rows_cut(&plan), Some(2), "{plan}");
+                assert!(rows_cut(&plan) >= Some(2), "{plan}");
             }
             let ones = Dense::new([problem.m(), N], vec![1f32; problem.m() * N]).unwrap();
             let mut c = context.upload_dense(&ones).unwrap();

@@ -100,7 +100,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     #[inline(always)]
     fn produce(p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = Ring { slot: 0, parity: 1 };
+        let mut ring = Ring::first(1);
         let mut later = p.piece(0);
         let mut next = first_starts::<GROUPS>(p);
         let mut round = 0;
@@ -179,7 +179,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         Self::clear(own, own.tile);
         Self::clear(own, own.tile + BYTE_TILE as u32);
         barrier::sync_named(1 + group, 128);
-        let mut ring = Ring { slot: 0, parity: 0 };
+        let mut ring = Ring::first(0);
         let mut before = Spread {
             chunks: 0,
             places: [[own.tile; 4]; KEPT],

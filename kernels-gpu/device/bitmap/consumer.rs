@@ -25,7 +25,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
         // The same for all lanes, which ptxas has to see.
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
-        let mut ring = Ring { slot: 0, parity: 0 };
+        let mut ring = Ring::first(0);
         let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
         let own = Own {
             word: warp::again(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
@@ -47,7 +47,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             let mut acc = Thin::<N>::zero();
             let mut stage = 0;
             while stage < piece.stages {
-                barrier::wait(Self::full(ring.slot), ring.parity);
+                barrier::wait(Self::full(ring.full), ring.round);
                 let a = Self::fragments(p, ring.slot, own);
                 acc.fence();
                 Self::multiply::<E>(&mut acc, ring.slot, a);
@@ -70,7 +70,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
         let mut stage = 0;
         while stage < stages {
-            barrier::wait(Self::full(ring.slot), ring.parity);
+            barrier::wait(Self::full(ring.full), ring.round);
             Self::free(ring.slot);
             ring.advance(p.stages);
             stage += 1;

@@ -55,20 +55,39 @@ pub trait Body: Tile {
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64);
 }
 
-/// A place in the ring of stages, and the parity of the round.
+/// A place in the ring of stages, and the parity of the round; and the barrier that says that the stage has arrived, which goes
+/// round on its own: warps that take every third or sixth stage see each round of theirs, however many stages the ring has.
 #[derive(Clone, Copy)]
 struct Ring {
     slot: u32,
     parity: u32,
+    full: u32,
+    round: u32,
 }
 
 impl Ring {
+    /// The first stage. Who fills it waits with parity 1, which passes on new barriers.
+    #[inline(always)]
+    fn first(parity: u32) -> Ring {
+        Ring {
+            slot: 0,
+            parity,
+            full: 0,
+            round: 0,
+        }
+    }
+
     #[inline(always)]
     fn advance(&mut self, stages: u32) {
         self.slot += 1;
         if self.slot == stages {
             self.slot = 0;
             self.parity ^= 1;
+        }
+        self.full += 1;
+        if self.full == BIT_STAGES as u32 {
+            self.full = 0;
+            self.round ^= 1;
         }
     }
 }
@@ -101,10 +120,10 @@ impl BitmapParams {
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
-    /// Barrier that says: the stage has arrived.
+    /// Barrier `full` of [`BIT_STAGES`], which says: the stage has arrived.
     #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + slot * 8
+    fn full(full: u32) -> u32 {
+        copy::arena() + full * 8
     }
 
     /// Barrier that says: the stage may be overwritten.
@@ -134,9 +153,9 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
     #[inline(always)]
     fn set_up(p: &BitmapParams, at: u64, warps: u32) {
-        // There are more threads than stages.
+        // There are more threads than barriers.
         let slot = gpu::thread();
-        if slot < p.stages {
+        if slot < BIT_STAGES as u32 {
             barrier::init(Self::full(slot), 1);
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();

@@ -13,7 +13,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     #[inline(always)]
     pub(super) fn produce(p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.
-        let mut ring = Ring { slot: 0, parity: 1 };
+        let mut ring = Ring::first(1);
         let mut later = p.piece(0);
         let mut next = first_starts::<GROUPS>(p);
         let mut round = 0;
@@ -38,7 +38,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                         own[j] = warp::shuffle::<32>(now[j], i, u32::MAX)
                     });
                     barrier::wait(Self::empty(ring.slot), ring.parity);
-                    Self::copy(p, at, piece, stage + i, own, ring.slot);
+                    Self::copy(p, at, piece, stage + i, own, ring);
                     ring.advance(p.stages);
                     i += 1;
                 }
@@ -49,7 +49,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
 
     /// Starts the copies of one stage.
     #[inline(always)]
-    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, slot: u32) {
+    fn copy(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
+        let slot = ring.slot;
         let tile = piece.tile + stage * piece.step;
         let k = (piece.place + stage) * BIT_TILE as u32;
         if !ALIGNED {
@@ -71,7 +72,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         });
         let [a, b, c, d, ..] = offsets;
         copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
-        let full = Self::full(slot);
+        let full = Self::full(ring.full);
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
         barrier::arrive_expect(full, words + values + b);
         bulk::load_line(

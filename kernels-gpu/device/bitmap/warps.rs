@@ -39,8 +39,21 @@ impl Ring {
         // As a rule there are more stages than are skipped.
         while self.slot >= stages {
             self.slot -= stages;
-            self.parity ^= 1;
         }
+        self.full += count;
+        if self.full >= BIT_STAGES as u32 {
+            self.full -= BIT_STAGES as u32;
+            self.round ^= 1;
+        }
+    }
+
+    /// Any number of stages further.
+    #[inline(always)]
+    fn pass(&mut self, count: u32, stages: u32) {
+        self.slot = (self.slot + count) % stages;
+        let full = self.full + count;
+        self.round ^= full / BIT_STAGES as u32 & 1;
+        self.full = full % BIT_STAGES as u32;
     }
 }
 
@@ -50,33 +63,10 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
 
     #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
-        // The same for all lanes, which ptxas has to see.
-        let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
-        // The warps that finish come first, one for each slab.
-        // No more than these where there are as many phases as slabs.
-        let (slabs, more) = (
-            SLABS as u32,
-            const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32,
-        );
-        let (group, part, phase) = if index < 16 {
-            (index / 4, index % 4 / slabs, index % slabs)
-        } else {
-            let index = index - 16;
-            let pair = index / more;
-            (
-                pair / Self::PARTS_OF,
-                pair % Self::PARTS_OF,
-                slabs + index % more,
-            )
-        };
-        let own = Own {
-            group,
-            part,
-            phase,
-            lane: gpu::thread() % 32,
-            weights: bits::Weights::new(),
-        };
-        let mut first = Ring { slot: 0, parity: 0 };
+        let own = Self::own();
+        // A barrier is always waited for by the same phase, which so sees all its rounds.
+        const { assert!(BIT_STAGES.is_multiple_of(PHASES)) };
+        let mut first = Ring::first(0);
         let mut round = 0;
         loop {
             let piece = p.piece(round);
@@ -87,20 +77,19 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             let there = own.group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
             let mut sums = [[[0.0; 4]; 2]; SLABS];
             let mut ring = first;
-            ring.skip(own.phase, p.stages);
-            let mut stage = own.phase;
+            let phases = PHASES as u32;
+            let mut stage = (own.phase + phases - first.full % phases) % phases;
+            ring.skip(stage, p.stages);
             while stage < piece.stages {
-                barrier::wait(Shared::<N>::full(ring.slot), ring.parity);
+                barrier::wait(Shared::<N>::full(ring.full), ring.round);
                 if there {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
                 Self::free(ring.slot);
-                ring.skip(PHASES as u32, p.stages);
-                stage += PHASES as u32;
+                ring.skip(phases, p.stages);
+                stage += phases;
             }
-            let turns = piece.stages / p.stages;
-            first.parity ^= turns & 1;
-            first.skip(piece.stages - turns * p.stages, p.stages);
+            first.pass(piece.stages, p.stages);
             if there {
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
@@ -110,6 +99,30 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                     }
                 }
             }
+        }
+    }
+
+    /// This warp's place. The warps that finish come first, one for each slab.
+    #[inline(always)]
+    fn own() -> Own {
+        // The same for all lanes, which ptxas has to see.
+        let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        // Others there are only where there are more phases than slabs.
+        let slabs = SLABS as u32;
+        let more = const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32;
+        let (group, part, phase) = if index < 16 {
+            (index / 4, index % 4 / slabs, index % slabs)
+        } else {
+            let pair = (index - 16) / more;
+            let phase = slabs + (index - 16) % more;
+            (pair / Self::PARTS_OF, pair % Self::PARTS_OF, phase)
+        };
+        Own {
+            group,
+            part,
+            phase,
+            lane: gpu::thread() % 32,
+            weights: bits::Weights::new(),
         }
     }
 
@@ -179,7 +192,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         rows
     }
 
-    /// Adds the sums of the phases in order: each of the first four gets a slab of 16 rows. Two slabs meet at a time.
+    /// Adds the sums of the phases in order: each of the first `SLABS` gets a slab of 16 rows. Two slabs meet at a time.
     #[inline(always)]
     fn meet(own: Own, sums: &Sums<SLABS>) -> Thin<N> {
         let eights = (N / 8) as u32;

@@ -4,7 +4,7 @@ use super::resident::{ACROSS, UNIT_ROWS, UNITS};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::{cluster, copy};
+use crate::device::ptx::{cluster, copy, warp as lanes};
 
 impl<const WARPS: u32> Resident<WARPS> {
     /// Starts the copies of what the end needs: this thread block's span, and its joins with their rows.
@@ -142,6 +142,8 @@ impl<const WARPS: u32> Resident<WARPS> {
                         });
                     }
                 });
+                // Here, and not where they are stored: the others may end once this thread block has arrived.
+                lanes::ballot(sum[0] != 0.0);
                 let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
                 if PLAIN {
                     Self::put_plain::<E, 1>(p, join + JOIN_HEAD as u32, local, &[sum]);
