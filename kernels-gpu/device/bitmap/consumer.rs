@@ -47,7 +47,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             let mut acc = Thin::<N>::zero();
             let mut stage = 0;
             while stage < piece.stages {
-                barrier::wait(Self::full(ring.full), ring.round);
+                let (full, parity) = ring.full();
+                barrier::wait(full, parity);
                 let a = Self::fragments(p, ring.slot, own);
                 acc.fence();
                 Self::multiply::<E>(&mut acc, ring.slot, a);
@@ -70,7 +71,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
         let mut stage = 0;
         while stage < stages {
-            barrier::wait(Self::full(ring.full), ring.round);
+            let (full, parity) = ring.full();
+            barrier::wait(full, parity);
             Self::free(ring.slot);
             ring.advance(p.stages);
             stage += 1;

@@ -55,14 +55,17 @@ pub trait Body: Tile {
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64);
 }
 
-/// A place in the ring of stages, and the parity of the round; and the barrier that says that the stage has arrived, which goes
-/// round on its own: warps that take every third or sixth stage see each round of theirs, however many stages the ring has.
+/// Barriers of arrival, twice: one round of each parity.
+const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
+
+/// A place in the ring of stages, and the parity of the round; and the number of the stage by arrival, below [`ARRIVALS`]. Barriers
+/// that say that a stage has arrived go round on their own: warps that take every third or sixth stage see each round of theirs, however
+/// many stages the ring has.
 #[derive(Clone, Copy)]
 struct Ring {
     slot: u32,
     parity: u32,
-    full: u32,
-    round: u32,
+    arrival: u32,
 }
 
 impl Ring {
@@ -72,9 +75,20 @@ impl Ring {
         Ring {
             slot: 0,
             parity,
-            full: 0,
-            round: 0,
+            arrival: 0,
         }
+    }
+
+    /// The barrier that says that the stage has arrived, and the parity it has before.
+    #[inline(always)]
+    fn full(self) -> (u32, u32) {
+        let second = self.arrival >= BIT_STAGES as u32;
+        let number = if second {
+            self.arrival - BIT_STAGES as u32
+        } else {
+            self.arrival
+        };
+        (copy::arena() + number * 8, second as u32)
     }
 
     #[inline(always)]
@@ -84,10 +98,9 @@ impl Ring {
             self.slot = 0;
             self.parity ^= 1;
         }
-        self.full += 1;
-        if self.full == BIT_STAGES as u32 {
-            self.full = 0;
-            self.round ^= 1;
+        self.arrival += 1;
+        if self.arrival == ARRIVALS {
+            self.arrival = 0;
         }
     }
 }
@@ -120,16 +133,10 @@ impl BitmapParams {
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
-    /// Barrier `full` of [`BIT_STAGES`], which says: the stage has arrived.
-    #[inline(always)]
-    fn full(full: u32) -> u32 {
-        copy::arena() + full * 8
-    }
-
-    /// Barrier that says: the stage may be overwritten.
+    /// Barrier that says: the stage may be overwritten. Those of arrival lie in front.
     #[inline(always)]
     fn empty(slot: u32) -> u32 {
-        Self::full(slot) + BIT_STAGES as u32 * 8
+        copy::arena() + (BIT_STAGES as u32 + slot) * 8
     }
 
     /// Where the values of each warpgroup start in the stage, four words.
@@ -152,11 +159,11 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
 
     /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
     #[inline(always)]
-    fn set_up(p: &BitmapParams, at: u64, warps: u32) {
+    fn set_up(at: u64, warps: u32) {
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
-            barrier::init(Self::full(slot), 1);
+            barrier::init(copy::arena() + slot * 8, 1);
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }
@@ -172,7 +179,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Body
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
-        Self::set_up(p, at, GROUPS as u32 * 4);
+        Self::set_up(at, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);
         } else {

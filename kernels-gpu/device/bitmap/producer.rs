@@ -72,7 +72,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         });
         let [a, b, c, d, ..] = offsets;
         copy::store_shared_v4(Self::offsets(slot), [a, b, c, d]);
-        let full = Self::full(ring.full);
+        let (full, _) = ring.full();
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
         barrier::arrive_expect(full, words + values + b);
         bulk::load_line(

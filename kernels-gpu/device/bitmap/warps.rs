@@ -3,7 +3,7 @@
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{Body, Ring, ThinElem};
+use super::{ARRIVALS, Body, Ring, ThinElem};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma_thin::Thin;
@@ -40,10 +40,9 @@ impl Ring {
         while self.slot >= stages {
             self.slot -= stages;
         }
-        self.full += count;
-        if self.full >= BIT_STAGES as u32 {
-            self.full -= BIT_STAGES as u32;
-            self.round ^= 1;
+        self.arrival += count;
+        if self.arrival >= ARRIVALS {
+            self.arrival -= ARRIVALS;
         }
     }
 
@@ -51,9 +50,7 @@ impl Ring {
     #[inline(always)]
     fn pass(&mut self, count: u32, stages: u32) {
         self.slot = (self.slot + count) % stages;
-        let full = self.full + count;
-        self.round ^= full / BIT_STAGES as u32 & 1;
-        self.full = full % BIT_STAGES as u32;
+        self.arrival = (self.arrival + count) % ARRIVALS;
     }
 }
 
@@ -78,10 +75,11 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             let mut sums = [[[0.0; 4]; 2]; SLABS];
             let mut ring = first;
             let phases = PHASES as u32;
-            let mut stage = (own.phase + phases - first.full % phases) % phases;
+            let mut stage = (own.phase + phases - first.arrival % phases) % phases;
             ring.skip(stage, p.stages);
             while stage < piece.stages {
-                barrier::wait(Shared::<N>::full(ring.full), ring.round);
+                let (full, parity) = ring.full();
+                barrier::wait(full, parity);
                 if there {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
@@ -244,7 +242,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
 impl<const N: usize, const PHASES: usize, const SLABS: usize> Body for WarpTile<N, PHASES, SLABS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
-        Shared::<N>::set_up(p, at, BIT_PANEL as u32 * Self::PARTS_OF);
+        Shared::<N>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
         if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
             Shared::<N>::produce(p, at);
         } else {
