@@ -239,3 +239,33 @@ fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
         .to_string();
     assert!(error.contains("has not the pattern"), "{error}");
 }
+
+/// Every seventh tile of a row of tiles is full, the others are nearly empty: small stages arrive ahead of the large ones before them,
+/// and warps without rows run ahead.
+#[test]
+fn bitmap_stages_of_uneven_size_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let (k, n) = (7 * 64 * 9, 16);
+    for m in [64, 192, 448] {
+        let mut rng = Rng(m as u64);
+        let (mut offsets, mut columns) = (vec![0], Vec::new());
+        for _ in 0..m {
+            columns.extend((0..k as u32).filter(|c| c / 64 % 7 == 3 || rng.unit().abs() < 0.02));
+            offsets.push(columns.len() as u32);
+        }
+        let pattern = CsrPattern::new(m, k, offsets, columns).unwrap();
+        let a = Csr::new(pattern.clone(), rng.units::<f16>(pattern.columns().len()));
+        let a = a.unwrap();
+        let b = Dense::new([k, n], rng.units::<f16>(k * n)).unwrap();
+        let exact = crate::support::product(&a, b.values(), n, |x| x);
+        let size = crate::support::product(&a, b.values(), n, f64::abs);
+        let bitmap = AnySparse::from(a)
+            .convert("bitmap".parse().unwrap())
+            .unwrap();
+        for row in rows_of(f16::DTYPE).filter(|row| row.walk == WalkKind::Bitmap) {
+            alike_and_within(row.name, 2f64.powi(-11), [&exact, &size], || {
+                product(&gpu, row, &bitmap, &b)
+            });
+        }
+    }
+}
