@@ -6,11 +6,12 @@
 #   run.sh all                         tests, memcheck, racecheck, bench
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here" || exit 1
-# Programs come packed.
-for packed in ./*.gz tests/*.gz; do
-    [ -f "$packed" ] && gzip -d "$packed"
-done
-[ -f data.tar ] && tar -xf data.tar && rm data.tar
+# Programs and data come packed; Python unpacks where there is no xz.
+if [ -f bundle.tar.xz ]; then
+    tar -xJf bundle.tar.xz 2>/dev/null ||
+        python3 -c 'import tarfile; tarfile.open("bundle.tar.xz").extractall(".")' || exit 1
+    rm bundle.tar.xz
+fi
 export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
 # Tests that read the source tree or compile kernels have neither here, and skip.
 export EINSPARSE_BUNDLE=1
