@@ -57,7 +57,8 @@ impl Reorder {
         let context = steps.device.context();
         let tiles = count.div_ceil(1 << log);
         let words = |count: usize| DeviceMemory::alloc(context, count * 4);
-        let halves = || DeviceMemory::alloc(context, (count + VECTOR_ENTRIES) * 2);
+        // Read by whole vectors, past the last one too.
+        let halves = || steps.device.zeros((count + VECTOR_ENTRIES) * 2);
         let sort = Sort::new(&steps.device, count, super::sort::bits_of(tiles - 1), false)?;
         let (from, to) = (words(count)?, words(count)?);
         let own = Reorder {
