@@ -92,12 +92,21 @@ fn read(record: &Path) -> Result<Vec<Row>> {
         .map_err(fail)
 }
 
-/// What the plan took (`auto`) against every peer with the same case.
+/// What the plan took against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in another
+/// form (`auto@kept`).
 fn duels(rows: &[Row]) -> Vec<Duel> {
+    let variants = ["auto", KEPT].into_iter();
+    variants.flat_map(|v| duels_of(rows, v)).collect()
+}
+
+/// The variant of which A's values may be kept in another form.
+const KEPT: &str = "auto@kept";
+
+fn duels_of(rows: &[Row], variant: &str) -> Vec<Duel> {
     let case = |r: &Row| (r.op.clone(), r.workload.clone(), r.dtype.clone(), r.n);
     let ours = rows
         .iter()
-        .filter(|r| r.engine == "einsparse" && r.variant == "auto");
+        .filter(|r| r.engine == "einsparse" && r.variant == variant);
     let ours: BTreeMap<_, &Row> = ours.map(|r| (case(r), r)).collect();
     let mut duels = Vec::new();
     for theirs in rows.iter().filter(|r| r.engine != "einsparse") {
@@ -114,7 +123,7 @@ fn duels(rows: &[Row]) -> Vec<Duel> {
         };
         duels.push(Duel {
             op: theirs.op.clone(),
-            family: family(&theirs.workload).into(),
+            family: format!("{}{}", family(&theirs.workload), said_of(variant)),
             workload: theirs.workload.clone(),
             dtype: theirs.dtype.clone(),
             n: theirs.n,
@@ -126,6 +135,17 @@ fn duels(rows: &[Row]) -> Vec<Duel> {
         });
     }
     duels
+}
+
+/// What a set is called beside where it comes from.
+fn said_of(variant: &str) -> &'static str {
+    if variant == KEPT { ", kept" } else { "" }
+}
+
+impl Duel {
+    fn kept(&self) -> &'static str {
+        said_of(&self.ours.variant)
+    }
 }
 
 /// The set that a workload belongs to.
@@ -243,11 +263,12 @@ fn losses(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
         let (op, workload, n, nnz, dtype) =
             (&duel.op, &duel.workload, duel.n, duel.ours.nnz, &duel.dtype);
         let (peer, variant) = (&duel.peer, &duel.theirs.variant);
+        let kept = duel.kept();
         let (theirs, ours) = (both(&duel.theirs), both(&duel.ours));
         let ratio = format!("{:.2}{mark}", duel.ratio);
         writeln!(
             text,
-            "| {ratio} | {op} | {workload} | {n} | {nnz} | {dtype} | {peer} {variant} | {theirs} | {ours} |"
+            "| {ratio} | {op} | {workload}{kept} | {n} | {nnz} | {dtype} | {peer} {variant} | {theirs} | {ours} |"
         )?;
     }
     Ok(())
@@ -295,7 +316,13 @@ fn draw(path: &Path, duels: &[Duel]) -> Result<()> {
     let mut curves: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for duel in duels {
         curves
-            .entry(format!("{} {} / {}", duel.op, duel.dtype, duel.peer))
+            .entry(format!(
+                "{} {} / {}{}",
+                duel.op,
+                duel.dtype,
+                duel.peer,
+                duel.kept()
+            ))
             .or_default()
             .push(duel.ratio);
     }
