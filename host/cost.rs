@@ -19,6 +19,7 @@ use gather::predict_gather;
 pub use gather::{bundle_weight, bundled_limit};
 pub(crate) use sampled::tile_clocks;
 pub use sampled::{Samples, predict_samples, sample_limit};
+pub(crate) use turned::tile_of;
 pub use turned::turned_us;
 
 /// Ceilings of a GPU that the predictions use.

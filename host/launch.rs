@@ -53,7 +53,7 @@ pub(crate) use attention::{AttentionExtents, AttentionLaunch};
 pub use attention::{RawAttention, RawHeads};
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
-pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check, tile_of};
+pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check};
 pub use entries::{Order, RawEntries};
 pub(crate) use operands::Extents;
 pub use operands::RawSpmm;

@@ -4,7 +4,6 @@ use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::table::Row;
 
 use super::{LAUNCH_US, Machine, Work};
-use crate::launch::tile_of;
 
 /// Bytes of L2, and of device memory, that one value read through a permutation costs inside a product, per column tile.
 const APART: [f64; 2] = [90.0, 130.0];
@@ -19,6 +18,24 @@ const AHEAD: [f64; 2] = [52.0, 45.0];
 const PASSES_US: f64 = 4.0;
 const PLACES: f64 = 4.0;
 const SHARE: [f64; 2] = [0.7, 0.68];
+
+/// From so many values on two launches cost less than a sector for each value.
+const LEAST: usize = 1 << 18;
+/// Values of a tile, as a power of two, up to so many values: a tile of the source has a run for each of the target, and runs should
+/// be lines. Tiles of 128 KB would leave a multiprocessor one thread block.
+const TILES: [(u32, usize); 2] = [(13, 4 << 20), (14, 32 << 20)];
+const TILES_OF_8_BYTES: [(u32, usize); 1] = [(13, 8 << 20)];
+
+/// Values of a tile, as a power of two, for so many of so many bytes; `None` where they go one by one.
+pub(crate) fn tile_of(count: usize, element: usize) -> Option<u32> {
+    let tiles: &[_] = if element == 8 {
+        &TILES_OF_8_BYTES
+    } else {
+        &TILES
+    };
+    let fits = tiles.iter().find(|(_, most)| count <= *most);
+    fits.filter(|_| count >= LEAST).map(|&(log, _)| log)
+}
 
 /// What the transpose costs beside A as it is, microseconds: values read through the permutation, in every column tile or
 /// once ahead of it.

@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, RawStream, memset_d32_async};
 use crate::error::Result;
 use crate::registry::Dtype;
-pub(crate) use reorder::{Reorder, tile_of};
+pub(crate) use reorder::Reorder;
 pub use sort::Order;
 pub(crate) use sort::{Sort, SortOut, Transpose, permute};
 pub(crate) use steps::{Steps, check};

@@ -6,28 +6,11 @@ use einsparse_kernels::abi::{
 
 use super::sort::{Sort, SortOut};
 use super::steps::Steps;
+use crate::cost::tile_of;
 use crate::driver::{DeviceMemory, RawStream};
 use crate::error::Result;
 use crate::launch::small;
 use crate::tensor::VECTOR_ENTRIES;
-
-/// From so many values on two launches cost less than a sector for each value.
-const LEAST: usize = 1 << 18;
-/// Values of a tile, as a power of two, up to so many values: a tile of the source has a run for each of the target, and runs should
-/// be lines. Tiles of 128 KB would leave a multiprocessor one thread block.
-const TILES: [(u32, usize); 2] = [(13, 4 << 20), (14, 32 << 20)];
-const TILES_OF_8_BYTES: [(u32, usize); 1] = [(13, 8 << 20)];
-
-/// Values of a tile, as a power of two, for so many of so many bytes; `None` where they go one by one.
-pub(crate) fn tile_of(count: usize, element: usize) -> Option<u32> {
-    let tiles: &[_] = if element == 8 {
-        &TILES_OF_8_BYTES
-    } else {
-        &TILES
-    };
-    let fits = tiles.iter().find(|(_, most)| count <= *most);
-    fits.filter(|_| count >= LEAST).map(|&(log, _)| log)
-}
 
 /// What the two passes read, and where values lie between them.
 #[derive(Debug)]
