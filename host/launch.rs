@@ -325,6 +325,15 @@ fn aligned(row: &Row, name: &str, address: u64, leading: usize) -> Result<()> {
     Err(refused(name, reason))
 }
 
+/// Refuses an address that loads of 16 bytes cannot begin at.
+fn in_vectors(name: &str, address: u64) -> Result<()> {
+    if address.is_multiple_of(16) {
+        return Ok(());
+    }
+    let reason = format!("address {address:#x} is not a multiple of 16 bytes");
+    Err(refused(name, reason))
+}
+
 fn refused(name: &str, reason: String) -> Error {
     Error::Operand {
         name: name.into(),

@@ -207,6 +207,12 @@ impl<T: Scalar> Problem<T> {
         self.a.shape()[0]
     }
 
+    /// Entries of the longest row.
+    pub fn longest(&self) -> usize {
+        let offsets = self.a.pattern().offsets().windows(2);
+        offsets.map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0)
+    }
+
     pub fn k(&self) -> usize {
         self.a.shape()[1]
     }

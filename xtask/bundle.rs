@@ -173,3 +173,46 @@ fn size(folder: &Path) -> Result<u64> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is packed comes back by run.sh, programs still programs.
+    #[test]
+    fn run_unpacks_what_was_packed() {
+        let there = |name: &str| {
+            let found = Command::new(name).arg("--version").output();
+            found.is_ok_and(|output| output.status.success())
+        };
+        if !there("xz") || !there("tar") {
+            println!("skipped: no xz or no tar, and bundles are not packed then");
+            return;
+        }
+        let folder = env::temp_dir().join(format!("einsparse-bundle-{}", std::process::id()));
+        fs::create_dir_all(folder.join("tests")).unwrap();
+        fs::create_dir_all(folder.join("data")).unwrap();
+        fs::write(folder.join("run.sh"), RUN).unwrap();
+        fs::write(folder.join("commit"), "c").unwrap();
+        let program = folder.join("tests/main");
+        fs::copy("/bin/sh", &program).unwrap();
+        fs::write(folder.join("data/m.mtx"), "1 1 1").unwrap();
+        pack(&folder).unwrap();
+        let names = || {
+            let entries = fs::read_dir(&folder).unwrap();
+            let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(), ["bundle.tar.xz", "commit", "run.sh"]);
+        let mut run = Command::new("sh");
+        // Without a part that is known it unpacks, says what there is, and stops.
+        let output = run.arg(folder.join("run.sh")).arg("help").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(names(), ["commit", "data", "run.sh", "tests"]);
+        assert!(fs::read(&program).unwrap() == fs::read("/bin/sh").unwrap());
+        let said = Command::new(&program).args(["-c", "echo here"]).output();
+        assert_eq!(said.unwrap().stdout, b"here\n");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

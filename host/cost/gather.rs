@@ -147,10 +147,8 @@ fn bundles(
     n: usize,
     machine: &Machine,
 ) -> Option<u32> {
-    let (tiles, held) = (
-        n.div_ceil(row.columns as usize).max(1) as u64,
-        resident(row, machine),
-    );
+    let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
+    let held = resident(row, machine);
     let takes = row.walk != WalkKind::Block && row.parts == 1 && row.threads == BUNDLED_THREADS;
     let even = row.dtype.bytes() == 2 && longest * rows <= 4 * entries;
     if !takes || even || entries > 64 * rows || rows * tiles < 2 * held {

@@ -152,8 +152,8 @@ impl Batched {
             // SAFETY: the caller's promise.
             return unsafe { self.products(&own, stream) };
         };
-        // They are read by vectors, ahead of the kernel that else says so.
-        super::aligned(self.row(), "values of A", raw.values, 0)?;
+        // They are read by vectors of 16 bytes whatever the row takes, ahead of the launch that else looks at them.
+        super::in_vectors("values of A", raw.values)?;
         ordered.turns.queue(true, stream, || {
             // SAFETY: the caller's promise; the permutation names places of the values.
             unsafe { ordered.fill(raw.values, stream)? };

@@ -172,10 +172,7 @@ impl Bitmaps {
         let bytes = self.row.dtype.bytes();
         aligned(self.row, "B", raw.b, raw.ldb)?;
         for (name, address) in [("values of A", raw.values), ("columns of A", raw.columns)] {
-            if !address.is_multiple_of(16) {
-                let reason = format!("address {address:#x} must be a multiple of 16 bytes");
-                return Err(super::refused(name, reason));
-            }
+            super::in_vectors(name, address)?;
         }
         // Pairs of elements at once.
         let even = [raw.ldc, n].iter().all(|x| x.is_multiple_of(2));

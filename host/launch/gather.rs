@@ -7,7 +7,7 @@ use einsparse_kernels::table::Row;
 
 use super::lists::{DEVICE_ROWS, List, Lists};
 use super::turns::Turns;
-use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, config, refused, small, within};
+use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, config, small, within};
 use crate::cost::{bundle_weight, bundled_limit, row_limit};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
@@ -211,10 +211,7 @@ impl Gather {
         let n = self.extents.n;
         let (mut flags, column_bias) = super::flags(&self.form, self.extents, raw)?;
         for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
-            if address % 16 != 0 {
-                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
-                return Err(refused(name, reason));
-            }
+            super::in_vectors(name, address)?;
         }
         super::aligned(self.row, "B", raw.b, raw.ldb)?;
         if self.row.walk == WalkKind::Block {

@@ -127,10 +127,7 @@ impl SoftmaxLaunch {
             ("upstream", raw.upstream),
             ("output", raw.output),
         ] {
-            if address % 16 != 0 {
-                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
-                return Err(refused(name, reason));
-            }
+            super::in_vectors(name, address)?;
         }
         let bytes = raw.stride.saturating_mul(row.dtype.bytes());
         if self.heads > 1 && !bytes.is_multiple_of(16) {

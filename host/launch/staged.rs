@@ -11,9 +11,7 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
-use super::{
-    Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, refused, small, within,
-};
+use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
@@ -194,10 +192,7 @@ impl Staged {
         let element = self.row.dtype.bytes();
         let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
         for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
-            if address % 16 != 0 {
-                let reason = format!("address {address:#x} is not a multiple of 16 bytes");
-                return Err(refused(name, reason));
-            }
+            super::in_vectors(name, address)?;
         }
         aligned(self.row, "B", raw.b, raw.ldb)?;
         let whole = [raw.ldc, n].iter().all(|x| x.is_multiple_of(16 / element));

@@ -36,7 +36,8 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
             };
             let plan = context.plan(text, &operands, &options).unwrap();
             if context.is_cuda() {
-                assert!(rows_cut(&plan) >= Some(2), "{plan}");
+                // The long ones, and at the most those above the least that a row is cut at, 32.
+                assert!((Some(2)..=Some(19)).contains(&rows_cut(&plan)), "{plan}");
             }
             let ones = Dense::new([problem.m(), N], vec![1f32; problem.m() * N]).unwrap();
             let mut c = context.upload_dense(&ones).unwrap();

@@ -99,3 +99,25 @@ impl Layout {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use einsparse_kernels::abi::WarpTile;
+    use einsparse_kernels::table::kernels;
+
+    /// The host's count is that of the device.
+    #[test]
+    fn sums_are_those_of_the_tiles() {
+        let sums = |name: &str| {
+            let row = kernels().iter().find(|row| row.name == name).unwrap();
+            super::sums(row)
+        };
+        assert_eq!(sums("bitmap_f16_256x8_warps6"), WarpTile::<8, 6, 4>::SUMS);
+        assert_eq!(sums("bitmap_f16_256x8_halves3"), WarpTile::<8, 3, 2>::SUMS);
+        assert_eq!(
+            sums("bitmap_f16_256x16_halves3"),
+            WarpTile::<16, 3, 2>::SUMS
+        );
+        assert_eq!(sums("bitmap_f16_256x16"), 0);
+    }
+}
