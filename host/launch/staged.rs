@@ -55,7 +55,11 @@ impl Shared {
         let spans: Vec<[u32; 4]> = spans
             .map(|s| [s.first, s.count, s.crossing[0], s.crossing[1]])
             .collect();
-        let words = |j: &StagedJoin| [j.warp, j.count, j.end, j.left].into_iter().chain(j.rows);
+        let words = |j: &StagedJoin| {
+            [j.warp, j.count, j.end, j.reserved]
+                .into_iter()
+                .chain(j.rows)
+        };
         let joins: Vec<u32> = shares.joins.iter().flat_map(words).collect();
         Ok(Shared {
             pieces: device.upload(&pieces)?,

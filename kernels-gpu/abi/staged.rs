@@ -146,8 +146,8 @@ pub struct StagedJoin {
     pub count: u32,
     /// 1 where the last of them has it as a [`PIECE_END`].
     pub end: u32,
-    /// 0 where all parts are here; 1 where others have the parts before; 2 where others have parts behind alone.
-    pub left: u32,
+    /// Keeps the rows at 16 bytes.
+    pub reserved: u32,
     /// Rows of C, as in [`StagedParams::rows`].
     pub rows: [u32; SLICE],
 }

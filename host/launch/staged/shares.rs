@@ -205,8 +205,7 @@ impl Shares {
             }
             let blocks = [s.first / warps, s.last / warps];
             let behind = usize::from(blocks[0] == block);
-            let crosses = blocks[0] != blocks[1];
-            if crosses {
+            if blocks[0] != blocks[1] {
                 let (count, own) = (blocks[1] - blocks[0] + 1, block - blocks[0]);
                 span.crossing[behind] = (blocks[0] | count << 8 | own << 16) as u32;
             }
@@ -214,7 +213,7 @@ impl Shares {
                 warp: (first - from) as u32,
                 count: (last - first + 1) as u32,
                 end: u32::from(s.end && last == s.last),
-                left: if crosses { 1 + behind as u32 } else { 0 },
+                reserved: 0,
                 rows: [0; SLICE],
             };
             join.rows
@@ -277,13 +276,13 @@ mod tests {
                         chunks.extend(&from[(join.warp + warp) as usize]);
                     }
                     // Rows are named after their slice in these tests.
-                    match join.left {
-                        0 => finished.push((join.rows[0], chunks)),
-                        which => {
-                            let word = span.crossing[which as usize - 1];
-                            assert_eq!(i, if which == 1 { 0 } else { joins.len() - 1 });
-                            left[which as usize - 1] = chunks;
-                            crossing.push((join.rows[0], word, block));
+                    // As the kernel finds them: the first that began before, the last that goes on behind.
+                    let ends = [0, joins.len() - 1];
+                    match (0..2).find(|&which| i == ends[which] && span.crossing[which] != 0) {
+                        None => finished.push((join.rows[0], chunks)),
+                        Some(which) => {
+                            left[which] = chunks;
+                            crossing.push((join.rows[0], span.crossing[which], block));
                         }
                     }
                 }
