@@ -3,6 +3,7 @@
 
 mod bind;
 mod choose;
+mod family;
 mod into;
 mod kept;
 mod problem;
@@ -17,11 +18,12 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::einsum::Einsum;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
 use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
+use family::Compiled;
 use kept::Kept;
 
 pub use choose::{Candidate, Choice};
@@ -90,10 +92,11 @@ pub struct Options {
 }
 
 #[derive(Debug)]
-enum Exec<T, Out> {
+enum Exec<T: Scalar, Out: Scalar> {
     Cpu,
     Spmm(Launch, Box<SpmmForm>),
     Kept(Box<Kept<T, Out>>),
+    Family(Box<dyn Compiled<T, Out>>),
 }
 
 /// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`.
@@ -115,7 +118,7 @@ enum Exec<T, Out> {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Plan<T, Out = T> {
+pub struct Plan<T: Scalar, Out: Scalar = T> {
     context: Context,
     einsum: Einsum,
     indirect: IndirectEinsum,
@@ -159,7 +162,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         let out_shape = extents.out().to_vec();
         let asked = (options, Out::DTYPE);
         let choose::Picked { exec, choice } =
-            choose::choose(context, (&einsum, &indirect), operands, &out_shape, asked)?;
+            choose::choose(context, (&einsum, &indirect), operands, &extents, asked)?;
         Ok(Plan {
             context: context.clone(),
             einsum,
@@ -198,6 +201,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Cpu => "cpu",
             Exec::Spmm(launch, _) => launch.row().name,
             Exec::Kept(kept) => kept.plan().variant(),
+            Exec::Family(made) => made.variant(),
         }
     }
 
@@ -215,6 +219,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Cpu => 0,
             Exec::Spmm(launch, _) => launch.bytes(),
             Exec::Kept(kept) => kept.bytes(),
+            Exec::Family(made) => made.bytes(),
         }
     }
 
@@ -243,6 +248,10 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 unsafe { launch.run(&raw, stream.raw()) }
             }
             Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
+            Exec::Family(made) => {
+                self.check_places(operands, out, stream)?;
+                made.run(operands, out, stream)
+            }
         }
     }
 
@@ -284,6 +293,13 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             // SAFETY: the caller's promise; the copy is owned by the plan.
             Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
             Exec::Cpu => Ok(()),
+            Exec::Family(made) => Err(Error::NoKernel {
+                indirect: self.indirect.to_string(),
+                tried: vec![Refusal {
+                    name: made.variant().into(),
+                    reason: "takes tensors (`Plan::run`): raw addresses are for products of a matrix".into(),
+                }],
+            }),
         }
     }
 }
@@ -325,6 +341,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
                 )
             }
             Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
+            Exec::Family(made) => made.fmt(f),
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct LinearOptions {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct BlockLinear<T> {
+pub struct BlockLinear<T: Scalar> {
     weight: SparseTensor<T>,
     gradient: SparseTensor<T>,
     forward: Plan<T>,

@@ -35,7 +35,7 @@ use crate::tensor::{SparseTensor, Tensor};
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct SparseLinear<T> {
+pub struct SparseLinear<T: Scalar> {
     weight: SparseTensor<T>,
     gradient: SparseTensor<T>,
     bias: Option<Tensor<T>>,

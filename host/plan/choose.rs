@@ -9,6 +9,7 @@ use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
+use super::family::{Offer, Question, ask};
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
 use super::problem::{Problem, problem, stored_block};
@@ -17,6 +18,7 @@ use super::{Determinism, Exec, Operand, Options};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict, turned_us};
 use crate::device::Device;
+use crate::einsum;
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm};
@@ -44,6 +46,17 @@ pub struct Choice {
     pub candidates: Vec<Candidate>,
     /// Rows that cannot run this, and why.
     pub refused: Vec<Refusal>,
+}
+
+impl Choice {
+    /// With the kernels of other families.
+    fn add<T, Out>(&mut self, offers: &[Offer<'_, T, Out>], refused: Vec<Refusal>) {
+        self.candidates
+            .extend(offers.iter().map(|offer| offer.candidate.clone()));
+        self.refused.extend(refused);
+        self.candidates
+            .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+    }
 }
 
 impl fmt::Display for Choice {
@@ -113,7 +126,7 @@ const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A spa
     with one A for all, or A as [z,m,k] in coo; Context::cpu() runs every expression";
 
 /// What runs, and what it was chosen from.
-pub(super) struct Picked<T, Out> {
+pub(super) struct Picked<T: Scalar, Out: Scalar> {
     pub(super) exec: Exec<T, Out>,
     pub(super) choice: Choice,
 }
@@ -122,18 +135,35 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
     context: &Context,
     (einsum, indirect): (&Einsum, &IndirectEinsum),
     operands: &[(&str, Operand<'_, T>)],
-    out_shape: &[usize],
+    extents: &einsum::Extents,
     asked: (&Options, Dtype),
 ) -> Result<Picked<T, Out>> {
     let options = asked.0;
     known_variant(indirect, options)?;
-    let found = problem(indirect, operands, out_shape, asked)?;
+    let found = problem(indirect, operands, extents.out(), asked)?;
     let machine = context.machine();
     let mut choice = Choice::default();
-    if let Some((problem, form)) = &found {
-        choice = problem.candidates(&machine, options);
-        kept::add_forms(&mut choice, problem, form, &machine, options);
+    match &found {
+        Some((problem, form)) => {
+            choice = problem.candidates(&machine, options);
+            kept::add_forms(&mut choice, problem, form, &machine, options);
+        }
+        None => choice.refused.push(Refusal {
+            name: "products".into(),
+            reason: PRODUCTS.into(),
+        }),
     }
+    let question = Question {
+        context,
+        einsum,
+        indirect,
+        operands,
+        extents,
+        options,
+        machine: &machine,
+    };
+    let (offers, refused) = ask::<T, Out>(&question)?;
+    choice.add(&offers, refused);
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
         let exec = Exec::Cpu;
@@ -143,26 +173,15 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         indirect: indirect.to_string(),
         tried,
     };
-    let Some((problem, form)) = found else {
-        return Err(refuse(vec![Refusal {
-            name: "products".into(),
-            reason: PRODUCTS.into(),
-        }]));
-    };
     loop {
-        let first = choice.candidates.first();
-        let Some((best, row)) = first.and_then(|c| Some((c, crate::registry::find(c.name)?)))
-        else {
+        let Some(best) = choice.candidates.first() else {
             return Err(refuse(choice.refused));
         };
-        let made = match best.kept {
-            Some(kept) => {
-                let taken = (form.sparse.as_str(), best, kept);
-                Kept::new(context, einsum, operands, options, taken)
-                    .map(|kept| Exec::Kept(Box::new(kept)))
-            }
-            None => launch(device, row, (&problem, &form), operands)
-                .map(|launch| Exec::Spmm(launch, Box::new(form.clone()))),
+        let offered = offers.iter().find(|o| o.candidate.name == best.name);
+        let made = match (offered, &found) {
+            (Some(offer), _) => (offer.make)(device).map(Exec::Family),
+            (None, Some(found)) => product(&question, device, best, found),
+            (None, None) => return Err(refuse(choice.refused)),
         };
         match made {
             Ok(exec) => return Ok(Picked { exec, choice }),
@@ -175,6 +194,29 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// A candidate for the product of a matrix with a dense one.
+fn product<T: Scalar, Out: Scalar>(
+    asked: &Question<'_, '_, T>,
+    device: &Arc<Device>,
+    best: &Candidate,
+    (problem, form): &(Problem, SpmmForm),
+) -> Result<Exec<T, Out>> {
+    if let Some(kept) = best.kept {
+        let taken = (form.sparse.as_str(), best, kept);
+        let (context, operands) = (asked.context, asked.operands);
+        let kept = Kept::new(context, asked.einsum, operands, asked.options, taken)?;
+        return Ok(Exec::Kept(Box::new(kept)));
+    }
+    let Some(row) = crate::registry::find(best.name) else {
+        return Err(Error::NoKernel {
+            indirect: asked.indirect.to_string(),
+            tried: Vec::new(),
+        });
+    };
+    let launch = launch(device, row, (problem, form), asked.operands)?;
+    Ok(Exec::Spmm(launch, Box::new(form.clone())))
 }
 
 /// The launch of a kernel over the operand as it is.

@@ -125,7 +125,7 @@ fn leading_of(k: usize, bytes: usize) -> usize {
 
 /// A's copy, how values come there, and the plan over it.
 #[derive(Debug)]
-pub(super) struct Kept<T, Out> {
+pub(super) struct Kept<T: Scalar, Out: Scalar> {
     name: String,
     form: KeptForm,
     copy: Copy<T>,

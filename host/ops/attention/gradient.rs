@@ -48,7 +48,7 @@ use group::{Group, Heads, Places};
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct AttentionGradient<T> {
+pub struct AttentionGradient<T: Scalar> {
     context: Context,
     extents: AttentionExtents,
     scale: f64,

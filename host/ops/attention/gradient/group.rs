@@ -13,7 +13,7 @@ use crate::tensor::{SparseTensor, Tensor};
 
 /// Neighbouring heads with the same mask.
 #[derive(Debug)]
-pub(super) struct Group<T> {
+pub(super) struct Group<T: Scalar> {
     first: usize,
     heads: usize,
     pattern: SparseTensor<T>,
