@@ -46,7 +46,7 @@ const BUNDLE_US: f64 = 1.0;
 /// What the last piece of a cut row waits for the others, and takes to add each of them: one after the other.
 const CARRY_US: f64 = 1.0;
 const CARRY_PIECE_US: f64 = 0.3;
-/// Segments of so few lanes, which read A's entries for more rows of a warp at once.
+/// Segments of so few lanes with several vectors each, in short products: a warp waits for the longest of its rows.
 const FEW_LANES: f64 = 8.0;
 const FEW: f64 = 1.1;
 /// A row in a bundle beside its entries, in entries.
@@ -78,15 +78,14 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     let mut us = LAUNCH_US + fourth.iter().sum::<f64>().sqrt().sqrt();
     if us > LONG_US {
         us *= 1.0 + ENTRY_LANES * lanes / 32.0;
+    } else if lanes <= FEW_LANES && repeat > 1.0 {
+        us *= FEW;
     }
     if element == 2.0 {
         us *= HALVES;
     }
     if row.threads > BUNDLED_THREADS {
         us *= LARGE_BLOCKS;
-    }
-    if lanes <= FEW_LANES {
-        us *= FEW;
     }
     Cost {
         us,

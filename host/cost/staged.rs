@@ -15,7 +15,7 @@ const STAGED_SHARE: f64 = 0.97;
 /// Clocks of a step of the warp with the longest row, when others are done.
 const STAGED_STEP: f64 = 190.0;
 /// The whole beside gathers as they are on a cold L2: fitted to DLMC with all rows of the table.
-const COLD: f64 = 0.85;
+const COLD: f64 = 0.7;
 /// Rows of a slice, one a lane.
 const STAGED_SLICE: f64 = 32.0;
 
