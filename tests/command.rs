@@ -186,7 +186,7 @@ fn explain_prints_the_chain_and_why() {
         "Plan",
         "Formats",
         "->",
-        "spmm_csr_f16_n64",
+        "spmm_csr_f16_n32",
         "refused",
     ] {
         assert!(out.contains(word), "{word}: {out}");

@@ -38,13 +38,17 @@ const SHARING: f64 = 0.042;
 const ENTRY_LANES: f64 = 0.1;
 const LONG_US: f64 = 30.0;
 /// Elements of 16 bits, whose conversions the issue slots above do not hold in full.
-const HALVES: f64 = 1.2;
+const HALVES: f64 = 1.15;
 /// Large thread blocks last as long as their slowest row.
 const LARGE_BLOCKS: f64 = 1.1;
 /// A bundle's start beside that of an item: the rows it holds.
 const BUNDLE_US: f64 = 1.0;
-/// What the last piece of a cut row waits for the others, and adds them.
+/// What the last piece of a cut row waits for the others, and takes to add each of them: one after the other.
 const CARRY_US: f64 = 1.0;
+const CARRY_PIECE_US: f64 = 0.3;
+/// Segments of so few lanes with several vectors each, in short products: a warp waits for the longest of its rows.
+const FEW_LANES: f64 = 8.0;
+const FEW: f64 = 1.1;
 /// A row in a bundle beside its entries, in entries.
 const ROW_ENTRIES: u64 = 6;
 
@@ -74,6 +78,8 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     let mut us = LAUNCH_US + fourth.iter().sum::<f64>().sqrt().sqrt();
     if us > LONG_US {
         us *= 1.0 + ENTRY_LANES * lanes / 32.0;
+    } else if lanes <= FEW_LANES && repeat > 1.0 {
+        us *= FEW;
     }
     if element == 2.0 {
         us *= HALVES;
@@ -115,7 +121,13 @@ fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     let fixed = ITEM_US + JOIN_US * f64::from(row.parts).log2();
     let longest = |limit: u32| {
         let piece = work.longest.min(u64::from(limit));
-        let carry = if piece < work.longest { CARRY_US } else { 0.0 };
+        let pieces = work.longest.div_ceil(u64::from(limit).max(1)) as f64;
+        let cut = piece < work.longest;
+        let carry = if cut {
+            CARRY_US + CARRY_PIECE_US * pieces
+        } else {
+            0.0
+        };
         fixed + carry + (piece as f64 / step).ceil() * burst_us
     };
     if let Some(weight) = bundles(row, [work.entries, work.longest, rows], work.n, machine) {

@@ -14,6 +14,8 @@ const STAGED_JOIN_US: f64 = 0.3;
 const STAGED_SHARE: f64 = 0.97;
 /// Clocks of a step of the warp with the longest row, when others are done.
 const STAGED_STEP: f64 = 190.0;
+/// The whole beside gathers as they are on a cold L2: fitted to DLMC with all rows of the table.
+const COLD: f64 = 0.7;
 /// Rows of a slice, one a lane.
 const STAGED_SLICE: f64 = 32.0;
 
@@ -121,9 +123,17 @@ const PADDED: f64 = 1.2;
 /// Every slot reads its row of B from shared memory, and every thread block writes all of its columns of B there. Rows are
 /// sorted, so that slices wait for little but a longest row far above the mean.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
-    if row.holds_b() {
-        return predict_resident(row, work, machine);
-    }
+    let mut cost = if row.holds_b() {
+        predict_resident(row, work, machine)
+    } else {
+        predict_tiles(row, work, machine)
+    };
+    cost.us *= COLD;
+    cost
+}
+
+/// Tiles of B pass through shared memory.
+fn predict_tiles(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let columns = f64::from(row.columns);
     let tiles = (work.n as f64 / columns).ceil().max(1.0);
     let sms = f64::from(machine.multiprocessors);
