@@ -53,6 +53,8 @@ macro_rules! each {
     };
 }
 
+pub(crate) use each;
+
 macro_rules! variants {
     ($($format:ident),*) => {
         $(impl<T> From<$format<T>> for AnySparse<T> {

@@ -43,6 +43,7 @@ pub mod io;
 mod nm;
 mod pattern;
 mod permutation;
+mod places;
 #[cfg(feature = "proptest")]
 pub mod proptest;
 pub mod reference;
@@ -72,4 +73,5 @@ pub use half::{bf16, f16};
 pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};
 pub use permutation::Permutation;
+pub use places::SharedPattern;
 pub use sliced_ell::{SlicedEll, SlicedEllPattern};
