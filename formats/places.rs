@@ -136,7 +136,11 @@ fn of_nm<T: Element>(a: &Nm<T>) -> Vec<Vec<u32>> {
             false => usize::MAX,
         };
         rows.push(row as u32);
-        columns.push(if column < p.cols() { column as u32 } else { PAD });
+        columns.push(if column < p.cols() {
+            column as u32
+        } else {
+            PAD
+        });
     }
     vec![rows, columns]
 }

@@ -121,9 +121,8 @@ impl Table {
             None => None,
         };
         // Rows come in the order of the left ones: where that is the wanted one, there is nothing to sort.
-        let order = order.filter(|[left, right]| {
-            right.iter().any(|&k| k != 0) || !left.is_sorted()
-        });
+        let order =
+            order.filter(|[left, right]| right.iter().any(|&k| k != 0) || !left.is_sorted());
         let keys = [&keys[0][..], &keys[1][..]];
         let order = order.as_ref().map(|[left, right]| [&left[..], &right[..]]);
         let (left, right) = match device {

@@ -165,7 +165,13 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
             None => rewrite_dense(&einsum)?,
         };
-        Self::chosen(context, (einsum, indirect, shapes), extents, operands, options)
+        Self::chosen(
+            context,
+            (einsum, indirect, shapes),
+            extents,
+            operands,
+            options,
+        )
     }
 
     /// Several sparse factors: a plan over position lists.
@@ -344,7 +350,9 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
                     name: self.variant().into(),
-                    reason: "takes tensors (`Plan::run`): raw addresses are for products of a matrix".into(),
+                    reason:
+                        "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
+                            .into(),
                 }],
             }),
         }

@@ -2,6 +2,7 @@
 
 mod contract;
 mod gathers;
+mod lists;
 mod problem;
 
 use einsparse::einsum::Mode;

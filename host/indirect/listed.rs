@@ -55,8 +55,11 @@ pub(crate) fn write_lists(
     let of_factors = factors.iter().map(|&f| e.factors[f].tensor.as_str());
     let tensors = sparse_output.then_some(e.out.tensor.as_str());
     let rows = table.rows();
-    for (at, (tensor, (slots, all))) in
-        tensors.into_iter().chain(of_factors).zip(table.slots).enumerate()
+    for (at, (tensor, (slots, all))) in tensors
+        .into_iter()
+        .chain(of_factors)
+        .zip(table.slots)
+        .enumerate()
     {
         let known = values.iter().find(|(of, _)| of == tensor);
         let own = match known {
@@ -87,7 +90,10 @@ pub(crate) fn write_lists(
         if !is_read(e, name, factors, sparse_output) {
             continue;
         }
-        let list = fresh(&mut names.tensors, &format!("{base}{}", name.to_uppercase()));
+        let list = fresh(
+            &mut names.tensors,
+            &format!("{base}{}", name.to_uppercase()),
+        );
         map.insert(name.as_str(), slot_of(&list, &row));
         lists.push((list, data));
     }

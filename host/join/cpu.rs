@@ -20,11 +20,10 @@ pub(crate) fn join(
     if rows > MOST_ROWS.into() {
         return Err(too_long(rows));
     }
-    let pairs = left.par_iter().enumerate().flat_map_iter(|(p, key)| {
-        sorted[found(key)]
-            .iter()
-            .map(move |&(_, q)| (p as u32, q))
-    });
+    let pairs = left
+        .par_iter()
+        .enumerate()
+        .flat_map_iter(|(p, key)| sorted[found(key)].iter().map(move |&(_, q)| (p as u32, q)));
     let mut pairs: Vec<(u32, u32)> = pairs.collect();
     if let Some([left, right]) = order {
         pairs.par_sort_unstable_by_key(|&(p, q)| (left[p as usize] + right[q as usize], p, q));

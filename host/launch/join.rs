@@ -66,7 +66,8 @@ pub(crate) fn join(
     let blocks = left.len().div_ceil(CONVERT_THREADS as usize);
     let [first, starts] = [join.room(left.len())?, join.room(left.len())?];
     let sums = join.room(2 * blocks)?;
-    (params.first, params.starts, params.sums) = (first.address(), starts.address(), sums.address());
+    (params.first, params.starts, params.sums) =
+        (first.address(), starts.address(), sums.address());
     join.launch(STEP_JOIN_COUNT, left.len(), &params)?;
     let pairs = join.running_sums(&sums, blocks)?;
     params.pairs = small("pairs", pairs)?;
@@ -82,7 +83,10 @@ impl<'d> Join<'d> {
         let rows = kernels().iter().filter(|r| r.operation == Operation::Join);
         let kernels = rows.map(|row| {
             let modules = device.modules();
-            Ok((row, modules.function(row.family, row.name, row.shared_bytes)?))
+            Ok((
+                row,
+                modules.function(row.family, row.name, row.shared_bytes)?,
+            ))
         });
         Ok(Join {
             device,
@@ -100,12 +104,14 @@ impl<'d> Join<'d> {
         let Some((row, function)) = self.kernels.iter().find(|(row, _)| row.step == step) else {
             return Err(refused("join", format!("no kernel for step {step}")));
         };
-        let blocks = within("thread blocks", count.div_ceil(row.threads as usize), MAX_GRID_X)?;
+        let blocks = within(
+            "thread blocks",
+            count.div_ceil(row.threads as usize),
+            MAX_GRID_X,
+        )?;
         self.device.context().set_current()?;
         // SAFETY: the arrays of the params have the lengths that its counts say; they live past the next read, which waits.
-        unsafe {
-            function.launch(&config(row, [blocks, 1, 1]), self.device.copies(), params)
-        }
+        unsafe { function.launch(&config(row, [blocks, 1, 1]), self.device.copies(), params) }
     }
 
     /// The sums of thread blocks to the pairs ahead of each; returns the number of all.
@@ -144,7 +150,11 @@ impl<'d> Join<'d> {
         let bits = (u64::BITS - most.leading_zeros()).max(1);
         let words = Words {
             low: self.room(pairs)?,
-            high: if bits > 32 { Some(self.room(pairs)?) } else { None },
+            high: if bits > 32 {
+                Some(self.room(pairs)?)
+            } else {
+                None
+            },
             bits,
         };
         let [own, other] = [self.device.upload(own)?, self.device.upload(other)?];

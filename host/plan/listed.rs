@@ -209,9 +209,13 @@ impl<T: Scalar, Out: Scalar> Listed<T, Out> {
             indirect: written.indirect,
             out_shape,
         };
-        let plan = with_lists(&lists, &values, asked.operands, &asked.einsum.out.tensor, |own| {
-            inner.plan(asked, own)
-        })?;
+        let plan = with_lists(
+            &lists,
+            &values,
+            asked.operands,
+            &asked.einsum.out.tensor,
+            |own| inner.plan(asked, own),
+        )?;
         Ok(Listed {
             plan: Box::new(plan),
             lists,
@@ -224,6 +228,10 @@ impl<T: Scalar, Out: Scalar> Listed<T, Out> {
     /// The plan over the lists.
     pub(super) fn plan(&self) -> &Plan<T, Out> {
         &self.plan
+    }
+
+    pub(super) fn plan_mut(&mut self) -> &mut Plan<T, Out> {
+        &mut self.plan
     }
 
     /// Queues a run. `out` is the dense output, or the values of the sparse one.
@@ -304,7 +312,10 @@ fn with_lists<T: Scalar, R>(
     f: impl FnOnce(&[(&str, Operand<'_, T>)]) -> Result<R>,
 ) -> Result<R> {
     let mut flat = Vec::new();
-    for own in values.iter().filter(|v| operands.iter().any(|(n, _)| *n == v.operand)) {
+    for own in values
+        .iter()
+        .filter(|v| operands.iter().any(|(n, _)| *n == v.operand))
+    {
         let operand = find(operands, &own.operand)?;
         if !pattern_of(operand).is_some_and(|tensor| own.pattern.is_of(tensor)) {
             return Err(Error::Operand {
@@ -324,7 +335,11 @@ fn with_lists<T: Scalar, R>(
         let (name, shape, data): (&String, &[usize; 1], &Vec<u32>) = (name, shape, data);
         (name, Operand::Index(shape, data))
     };
-    all.extend(lists.iter().map(|(name, shape, data)| list((name, shape, data))));
+    all.extend(
+        lists
+            .iter()
+            .map(|(name, shape, data)| list((name, shape, data))),
+    );
     f(&all)
 }
 
@@ -332,7 +347,9 @@ fn with_lists<T: Scalar, R>(
 fn flat_values<T: Scalar>(name: &str, operand: &Operand<'_, T>) -> Result<Tensor<T>> {
     match operand {
         Operand::Sparse(s) => Tensor::of_values(s),
-        Operand::HostSparse(s) => Tensor::new(None, &[s.slots()], s.slots(), Some(s.values().to_vec())),
+        Operand::HostSparse(s) => {
+            Tensor::new(None, &[s.slots()], s.slots(), Some(s.values().to_vec()))
+        }
         other => Err(wrong(name, "a sparse tensor", other)),
     }
 }
