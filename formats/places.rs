@@ -54,6 +54,7 @@ impl<T: Element> AnySparse<T> {
             AnySparse::Coo(a) => return Ok(a.pattern().coords().to_vec()),
             AnySparse::Bitmap(a) => a.pattern().coordinates().into(),
             AnySparse::Bytemap(a) => a.pattern().coordinates().into(),
+            AnySparse::HybridGroupCoo(a) => a.pattern().coordinates().into(),
             AnySparse::SlicedEll(a) => a.pattern().unpacked().into(),
             AnySparse::Nm(a) => of_nm(a),
             _ => self.of_arrays()?,

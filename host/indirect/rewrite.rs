@@ -174,6 +174,7 @@ impl<'a> Layout<'a> {
             Format::Bsr { block } => self.compressed(0, Some(block)),
             Format::Coo | Format::Bitmap | Format::Bytemap => self.listed(None, None),
             Format::GroupCoo { axis, .. } => self.listed(Some(axis), None),
+            Format::HybridGroupCoo => self.ragged(),
             Format::BlockCoo { block } => self.listed(None, Some(block)),
             Format::BlockGroupCoo { block, .. } => self.listed(Some(0), Some(block)),
             Format::Ell => self.ell(),
@@ -274,6 +275,25 @@ impl<'a> Layout<'a> {
         let mut values: Vec<Index> = slot.into_iter().map(|n| Index::Name(n.clone())).collect();
         values.extend(self.split(block));
         values
+    }
+
+    /// Groups of several sizes: those of group p are `starts[p] <= q < starts[p+1]`.
+    fn ragged(&mut self) -> Vec<Index> {
+        let starts = fresh(&mut self.tensors, &format!("{}G", self.operand));
+        self.arrays.push(ArrayName {
+            name: starts.clone(),
+            role: Role::Starts,
+        });
+        let (p, q) = (self.fresh_loop("p"), self.fresh_loop("q"));
+        self.ranges.push(Range {
+            index: q.clone(),
+            offsets: starts,
+            over: p.clone(),
+        });
+        let row = self.coordinate(0, &[&p]);
+        let column = self.coordinate(1, &[&q]);
+        self.coordinates = vec![row, column];
+        vec![Index::Name(q)]
     }
 
     /// ELL: the row is a loop index, its entries are numbered.

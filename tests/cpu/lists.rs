@@ -22,6 +22,7 @@ const ENTRIES: &[&str] = &[
     "bitmap",
     "bytemap",
     "sell",
+    "groupcoo:hybrid",
 ];
 const TENSORS: &[&str] = &["coo", "groupcoo:2", "groupcoo@1"];
 
@@ -85,11 +86,14 @@ impl Lists {
     fn new(text: &str, extents: &[usize], formats: &[usize], seed: u64, same: bool) -> Lists {
         let e = Einsum::parse(text).unwrap();
         let all = e.index_names();
-        let extents: BTreeMap<String, usize> = all
+        let mut extents: BTreeMap<String, usize> = all
             .iter()
             .zip(extents)
             .map(|(n, x)| (n.to_string(), *x))
             .collect();
+        if text.contains("A[n,k]") {
+            extents.insert("n".into(), extents["m"]);
+        }
         let shape = |a: &Access| -> Vec<usize> { names(a).iter().map(|n| extents[*n]).collect() };
         let (mut sparse, mut dense) = (BTreeMap::new(), BTreeMap::new());
         let accesses = e

@@ -110,6 +110,7 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
         grouped(None),
         grouped(Some(4)),
         grouped(Some(8)),
+        Format::HybridGroupCoo,
         Format::Bsr { block },
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
