@@ -121,7 +121,11 @@ impl RowStats {
         }
         let ideal = (self.nnz as f64 / self.non_empty as f64).sqrt().round() as usize;
         let mut tried: Vec<usize> = (1..=2 * ideal.max(1)).collect();
-        tried.extend((0..usize::BITS).map(|bit| 1 << bit).take_while(|&g| g < 2 * self.max));
+        tried.extend(
+            (0..usize::BITS)
+                .map(|bit| 1 << bit)
+                .take_while(|&g| g < 2 * self.max),
+        );
         let filled = self.histogram.iter().filter(|(len, _)| *len > 0);
         let frequent = filled.max_by_key(|(len, rows)| (*rows, *len));
         for len in [self.max, frequent.map_or(1, |f| f.0)] {

@@ -30,6 +30,7 @@ use listed::{Asked, Listed, sparse_factors};
 
 pub use choose::{Candidate, Choice};
 pub use kept::KeptForm;
+pub use listed::PositionLists;
 pub use problem::Problem;
 pub use sampled::SampledPlan;
 

@@ -13,9 +13,7 @@ use crate::{
 ///
 /// # Errors
 /// If the slots do not fit u32, or there is no memory.
-pub fn csr_to_hybrid_group_coo<T: Element>(
-    csr: &Csr<T>,
-) -> Result<HybridGroupCoo<T>, FormatError> {
+pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCoo<T>, FormatError> {
     let p = csr.pattern();
     let sizes = RowStats::of_rows(p).group_classes();
     let length = |row: u32| p.row(row as usize).len();

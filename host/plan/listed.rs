@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Epilogue, IndexExpr};
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::write_lists;
+use crate::indirect::{IndirectEinsum, write_lists};
 use crate::join::{Table, join_all};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
@@ -120,18 +120,7 @@ impl<T: Scalar, Out: Scalar> Listed<T, Out> {
         let (einsum, operands) = (asked.einsum, asked.operands);
         only_factors(einsum, operands)?;
         let factors = sparse_factors(einsum, operands);
-        let mut tables = Vec::new();
-        for &f in &factors {
-            tables.push(entries(asked, &einsum.factors[f])?);
-        }
-        let mut order = Vec::new();
-        einsum.out.for_each_name(&mut |n| {
-            if !order.contains(&n) {
-                order.push(n);
-            }
-        });
-        let device = asked.context.device();
-        let table = join_all(tables, Some(&order), device, &einsum.to_string())?;
+        let table = met(asked, &factors)?;
         Self::over(asked, table, &factors, (None, out_shape))
     }
 
@@ -179,6 +168,7 @@ impl<T: Scalar, Out: Scalar> Listed<T, Out> {
         Self::over(asked, table, &factors, (Some(own), &[out.slots()]))
     }
 
+    /// The plan over a table.
     fn over(
         asked: &Asked<'_, '_, T>,
         table: Table,
@@ -254,6 +244,84 @@ impl<T: Scalar, Out: Scalar> Listed<T, Out> {
     }
 }
 
+/// The rows of positions of sparse factors, in the order of the output's indices.
+fn met<T: Scalar>(asked: &Asked<'_, '_, T>, factors: &[usize]) -> Result<Table> {
+    let einsum = asked.einsum;
+    let tables = factors.iter().map(|&f| entries(asked, &einsum.factors[f]));
+    let mut order = Vec::new();
+    einsum.out.for_each_name(&mut |n| {
+        if !order.contains(&n) {
+            order.push(n);
+        }
+    });
+    let tables = tables.collect::<Result<_>>()?;
+    let device = asked.context.device();
+    join_all(tables, Some(&order), device, &einsum.to_string())
+}
+
+/// An expression over several sparse factors with the positions of their entries written in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PositionLists {
+    /// What is left to compute: `C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]`.
+    pub indirect: IndirectEinsum,
+    /// Its index arrays, one number for each p, by name. Lists of whole tensors in order have none.
+    pub lists: Vec<(String, Vec<u32>)>,
+    /// How many p there are.
+    pub rows: usize,
+}
+
+impl Context {
+    /// The entries of sparse factors that agree on all indices they share, found as plans over them do: on a GPU by a sort and
+    /// a search there. The order is that of the output's indices, then of the entries; the same on GPU and CPU.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::formats::{Csr, CsrPattern};
+    /// let a = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 1])?, vec![1.0f32, 2.0])?;
+    /// let b = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![0, 1])?, vec![3.0f32, 4.0])?;
+    /// let operands = [("A", (&a).into()), ("B", (&b).into())];
+    /// let met = Context::cpu().position_lists("C[m,n] = A[m,k] * B[k,n]", &operands)?;
+    /// assert_eq!(met.indirect.to_string(), "C[M[p],N[p]] = AV[p] * BV[Q[p]]");
+    /// assert_eq!((met.lists[0].0.as_str(), &met.lists[0].1), ("Q", &vec![1, 1]));
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`plan`](Context::plan): shapes that disagree; `NoKernel` for factors that share no index, or whose zeros are fill;
+    /// `Overflow` for more than 2^32 - 2 positions.
+    pub fn position_lists<T: Scalar>(
+        &self,
+        text: &str,
+        operands: &[(&str, Operand<'_, T>)],
+    ) -> Result<PositionLists> {
+        let einsum = Einsum::parse(text)?;
+        let shapes: BTreeMap<String, Vec<usize>> = operands
+            .iter()
+            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
+            .collect();
+        einsum.check(&shapes)?;
+        let asked = Asked {
+            context: self,
+            einsum: &einsum,
+            operands,
+            options: &Options::default(),
+        };
+        only_factors(&einsum, operands)?;
+        let factors = sparse_factors(&einsum, operands);
+        if factors.is_empty() {
+            return Err(refuse(&einsum, "has no sparse factor".into()));
+        }
+        let table = met(&asked, &factors)?;
+        let rows = table.rows();
+        let written = write_lists(&einsum, table, &factors, false);
+        Ok(PositionLists {
+            indirect: written.indirect,
+            lists: written.lists,
+            rows,
+        })
+    }
+}
+
 /// The entries of a sparse factor.
 fn entries<T: Scalar>(asked: &Asked<'_, '_, T>, access: &Access) -> Result<Table> {
     let operand = find(asked.operands, &access.tensor)?;
@@ -274,7 +342,7 @@ fn entries<T: Scalar>(asked: &Asked<'_, '_, T>, access: &Access) -> Result<Table
 /// What the plan over the lists is made of.
 struct Inner<'q> {
     einsum: &'q Einsum,
-    indirect: crate::indirect::IndirectEinsum,
+    indirect: IndirectEinsum,
     out_shape: &'q [usize],
 }
 

@@ -4,7 +4,8 @@ use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
     AnySparse, BitmapPattern, BlockCooPattern, BlockGroupCooPattern, BsrPattern, BytemapPattern,
     Coo, CooPattern, CscPattern, Csr, CsrPattern, Dense, Element, EllPattern, Format,
-    GroupCooPattern, HybridGroupCooPattern, NmPattern, Pattern, SlicedEllPattern, convert, f16, reference,
+    GroupCooPattern, HybridGroupCooPattern, NmPattern, Pattern, SlicedEllPattern, convert, f16,
+    reference,
 };
 use proptest::prelude::*;
 
