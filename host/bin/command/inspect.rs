@@ -54,6 +54,7 @@ impl Inspect {
         );
         histogram(&stats);
         padding(pattern)?;
+        super::grouping::compare(pattern)?;
         blocks(pattern)?;
         if let Some(path) = &self.spy {
             spy::plot(pattern, path)?;
