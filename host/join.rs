@@ -225,11 +225,12 @@ pub(crate) fn join_all(
     device: Option<&Arc<Device>>,
     expression: &str,
 ) -> Result<Table> {
-    let mut rest = tables;
-    let mut all = rest.remove(0);
+    let mut rest: Vec<(usize, Table)> = tables.into_iter().enumerate().collect();
+    let (first, mut all) = rest.remove(0);
+    let mut joined = vec![first];
     while !rest.is_empty() {
-        let Some(next) = rest.iter().position(|t| all.meets(t)) else {
-            let (a, b) = (&all, &rest[0]);
+        let Some(next) = rest.iter().position(|(_, t)| all.meets(t)) else {
+            let (a, b) = (&all, &rest[0].1);
             let rows = a.rows() as u128 * b.rows() as u128;
             return Err(Error::NoKernel {
                 indirect: expression.to_owned(),
@@ -246,8 +247,13 @@ pub(crate) fn join_all(
             });
         };
         let last = rest.len() == 1;
-        let next = rest.remove(next);
+        let (number, next) = rest.remove(next);
+        joined.push(number);
         all = all.join(next, order.filter(|_| last), device)?;
     }
+    // Tensors as they were given, in whatever order they were joined.
+    let mut tensors: Vec<_> = all.tensors.into_iter().zip(all.slots).zip(joined).collect();
+    tensors.sort_by_key(|(_, number)| *number);
+    (all.tensors, all.slots) = tensors.into_iter().map(|(tensor, _)| tensor).unzip();
     Ok(all)
 }
