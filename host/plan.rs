@@ -26,7 +26,7 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 use family::Compiled;
 use kept::Kept;
-use listed::{Asked, Listed, sparse_factors};
+use listed::{Asked, Listed, sparse_among, sparse_factors};
 
 pub use choose::{Candidate, Choice};
 pub use kept::KeptForm;
@@ -358,28 +358,6 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             }),
         }
     }
-}
-
-/// The sparse operand among the factors.
-fn sparse_among<'o, T: Scalar>(
-    einsum: &Einsum,
-    operands: &'o [(&str, Operand<'_, T>)],
-) -> Result<Option<(&'o str, einsparse_formats::Format)>> {
-    let mut found = None;
-    for (name, operand) in operands {
-        let format = match operand {
-            Operand::Sparse(s) => s.format(),
-            Operand::HostSparse(s) => s.format(),
-            _ => continue,
-        };
-        if let Some((first, _)) = found.replace((*name, format)) {
-            return Err(Error::Operand {
-                name: name.to_string(),
-                reason: format!("is sparse, and so is `{first}`: one sparse operand in `{einsum}`"),
-            });
-        }
-    }
-    Ok(found)
 }
 
 impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {

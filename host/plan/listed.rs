@@ -1,6 +1,9 @@
 //! Plans over lists of positions: several sparse factors, sparse outputs. The lists are made when planned; a run gives the
 //! values arrays, flat, to a plan over what is left.
 
+mod operands;
+mod positions;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -10,20 +13,16 @@ use super::bind::{elsewhere, find, wrong};
 use super::{Options, Plan};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::einsum::{Access, Einsum, Epilogue, IndexExpr};
+use crate::einsum::{Access, Einsum, Epilogue};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, write_lists};
 use crate::join::{Table, join_all};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
+use operands::{Values, only_factors, pattern_of, plain, with_lists};
 
-/// The values of a sparse operand.
-#[derive(Debug)]
-struct Values {
-    operand: String,
-    name: String,
-    pattern: SharedPattern,
-}
+pub(super) use operands::{sparse_among, sparse_factors};
+pub use positions::PositionLists;
 
 /// A plan over position lists.
 #[derive(Debug)]
@@ -35,42 +34,6 @@ pub(super) struct Listed<T: Scalar, Out: Scalar> {
     of: String,
 }
 
-/// The pattern of a sparse operand; its values may mean nothing.
-fn pattern_of<'o, T: Scalar>(operand: &'o Operand<'_, T>) -> Option<&'o AnySparse<T>> {
-    match operand {
-        Operand::Sparse(s) => Some(s.pattern()),
-        Operand::HostSparse(s) => Some(s),
-        _ => None,
-    }
-}
-
-/// The factors that are sparse, by their numbers.
-pub(super) fn sparse_factors<T: Scalar>(
-    einsum: &Einsum,
-    operands: &[(&str, Operand<'_, T>)],
-) -> Vec<usize> {
-    let sparse = |name: &str| {
-        let mut found = operands.iter().filter(|(n, _)| *n == name);
-        found.any(|(_, o)| pattern_of(o).is_some())
-    };
-    let factors = einsum.factors.iter().enumerate();
-    factors
-        .filter(|(_, access)| sparse(&access.tensor))
-        .map(|(f, _)| f)
-        .collect()
-}
-
-fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
-    let index = |index: &'e IndexExpr| match index {
-        IndexExpr::Name(n) => Ok(n.as_str()),
-        IndexExpr::Access(a) => Err(Error::Operand {
-            name: access.tensor.clone(),
-            reason: format!("is sparse, and cannot be read through `{a}` in `{access}`"),
-        }),
-    };
-    access.indices.iter().map(index).collect()
-}
-
 fn refuse(einsum: &Einsum, reason: String) -> Error {
     Error::NoKernel {
         indirect: einsum.to_string(),
@@ -79,31 +42,6 @@ fn refuse(einsum: &Einsum, reason: String) -> Error {
             reason,
         }],
     }
-}
-
-/// A sparse operand stands in factors and nowhere else.
-fn only_factors<T: Scalar>(einsum: &Einsum, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
-    let mut elsewhere = Vec::new();
-    let mut nested = |a: &Access| elsewhere.push(a.tensor.clone());
-    let epilogue = einsum.epilogue.bias.iter().chain(&einsum.epilogue.gate);
-    epilogue.for_each(|a| a.for_each_access(&mut nested));
-    for access in einsum.factors.iter().chain([&einsum.out]) {
-        for index in &access.indices {
-            if let IndexExpr::Access(a) = index {
-                a.for_each_access(&mut nested);
-            }
-        }
-    }
-    for (name, operand) in operands {
-        let used = einsum.factors.iter().any(|f| f.tensor == *name);
-        if pattern_of(operand).is_some() && (!used || elsewhere.iter().any(|n| n == name)) {
-            return Err(Error::Operand {
-                name: name.to_string(),
-                reason: format!("is sparse, and stands in `{einsum}` where it is no factor"),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// What is asked: the parsed expression, its operands, and the options.
@@ -259,69 +197,6 @@ fn met<T: Scalar>(asked: &Asked<'_, '_, T>, factors: &[usize]) -> Result<Table> 
     join_all(tables, Some(&order), device, &einsum.to_string())
 }
 
-/// An expression over several sparse factors with the positions of their entries written in.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PositionLists {
-    /// What is left to compute: `C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]`.
-    pub indirect: IndirectEinsum,
-    /// Its index arrays, one number for each p, by name. Lists of whole tensors in order have none.
-    pub lists: Vec<(String, Vec<u32>)>,
-    /// How many p there are.
-    pub rows: usize,
-}
-
-impl Context {
-    /// The entries of sparse factors that agree on all indices they share, found as plans over them do: on a GPU by a sort and
-    /// a search there. The order is that of the output's indices, then of the entries; the same on GPU and CPU.
-    ///
-    /// ```
-    /// use einsparse::Context;
-    /// use einsparse::formats::{Csr, CsrPattern};
-    /// let a = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 1])?, vec![1.0f32, 2.0])?;
-    /// let b = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![0, 1])?, vec![3.0f32, 4.0])?;
-    /// let operands = [("A", (&a).into()), ("B", (&b).into())];
-    /// let met = Context::cpu().position_lists("C[m,n] = A[m,k] * B[k,n]", &operands)?;
-    /// assert_eq!(met.indirect.to_string(), "C[M[p],N[p]] = AV[p] * BV[Q[p]]");
-    /// assert_eq!((met.lists[0].0.as_str(), &met.lists[0].1), ("Q", &vec![1, 1]));
-    /// # Ok::<(), einsparse::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`plan`](Context::plan): shapes that disagree; `NoKernel` for factors that share no index, or whose zeros are fill;
-    /// `Overflow` for more than 2^32 - 2 positions.
-    pub fn position_lists<T: Scalar>(
-        &self,
-        text: &str,
-        operands: &[(&str, Operand<'_, T>)],
-    ) -> Result<PositionLists> {
-        let einsum = Einsum::parse(text)?;
-        let shapes: BTreeMap<String, Vec<usize>> = operands
-            .iter()
-            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-            .collect();
-        einsum.check(&shapes)?;
-        let asked = Asked {
-            context: self,
-            einsum: &einsum,
-            operands,
-            options: &Options::default(),
-        };
-        only_factors(&einsum, operands)?;
-        let factors = sparse_factors(&einsum, operands);
-        if factors.is_empty() {
-            return Err(refuse(&einsum, "has no sparse factor".into()));
-        }
-        let table = met(&asked, &factors)?;
-        let rows = table.rows();
-        let written = write_lists(&einsum, table, &factors, false);
-        Ok(PositionLists {
-            indirect: written.indirect,
-            lists: written.lists,
-            rows,
-        })
-    }
-}
-
 /// The entries of a sparse factor.
 fn entries<T: Scalar>(asked: &Asked<'_, '_, T>, access: &Access) -> Result<Table> {
     let operand = find(asked.operands, &access.tensor)?;
@@ -368,57 +243,6 @@ impl Inner<'_> {
         let extents = bare.check(&known)?;
         let parts = (self.einsum.clone(), self.indirect, shapes);
         Plan::chosen(asked.context, parts, extents, operands, asked.options)
-    }
-}
-
-/// Calls `f` with the operands of the plan over the lists: values arrays in place of the sparse tensors, and the lists.
-fn with_lists<T: Scalar, R>(
-    lists: &[(String, [usize; 1], Vec<u32>)],
-    values: &[Values],
-    operands: &[(&str, Operand<'_, T>)],
-    out: &str,
-    f: impl FnOnce(&[(&str, Operand<'_, T>)]) -> Result<R>,
-) -> Result<R> {
-    let mut flat = Vec::new();
-    for own in values
-        .iter()
-        .filter(|v| operands.iter().any(|(n, _)| *n == v.operand))
-    {
-        let operand = find(operands, &own.operand)?;
-        if !pattern_of(operand).is_some_and(|tensor| own.pattern.is_of(tensor)) {
-            return Err(Error::Operand {
-                name: own.operand.clone(),
-                reason: "has not the pattern or the format that was planned".into(),
-            });
-        }
-        flat.push((own.name.as_str(), flat_values(&own.operand, operand)?));
-    }
-    let dense = operands
-        .iter()
-        .filter(|(name, o)| *name != out && pattern_of(o).is_none())
-        .map(|(name, o)| (*name, o.clone()));
-    let mut all: Vec<(&str, Operand<'_, T>)> = dense.collect();
-    all.extend(flat.iter().map(|(name, tensor)| (*name, tensor.into())));
-    let list = |(name, shape, data)| -> (&str, Operand<'_, T>) {
-        let (name, shape, data): (&String, &[usize; 1], &Vec<u32>) = (name, shape, data);
-        (name, Operand::Index(shape, data))
-    };
-    all.extend(
-        lists
-            .iter()
-            .map(|(name, shape, data)| list((name, shape, data))),
-    );
-    f(&all)
-}
-
-/// The values of a sparse operand as a tensor of one axis: on a GPU where they are, on a CPU a copy.
-fn flat_values<T: Scalar>(name: &str, operand: &Operand<'_, T>) -> Result<Tensor<T>> {
-    match operand {
-        Operand::Sparse(s) => Tensor::of_values(s),
-        Operand::HostSparse(s) => {
-            Tensor::new(None, &[s.slots()], s.slots(), Some(s.values().to_vec()))
-        }
-        other => Err(wrong(name, "a sparse tensor", other)),
     }
 }
 
