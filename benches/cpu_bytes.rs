@@ -88,6 +88,10 @@ fn main() {
             classes.join(" "),
             sizes[2]
         ));
+        // Without entries groups take nothing, which has no logarithm.
+        if entries == 0 {
+            continue;
+        }
         let whole = empty == 0;
         grouped.push((sizes[1] as f64 / sizes[0] as f64, whole));
         hybrid.push((sizes[2] as f64 / sizes[0] as f64, whole));
