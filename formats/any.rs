@@ -2,7 +2,7 @@
 
 use crate::{
     Bitmap, BlockCoo, BlockGroupCoo, Bsr, Bytemap, Coo, Csc, Csr, Element, Ell, Format, GroupCoo,
-    IndexArray, Nm, Pattern, SlicedEll,
+    HybridGroupCoo, IndexArray, Nm, Pattern, SlicedEll,
 };
 
 /// A sparse tensor in any of the formats.
@@ -20,6 +20,8 @@ pub enum AnySparse<T> {
     Ell(Ell<T>),
     /// Grouped coordinates.
     GroupCoo(GroupCoo<T>),
+    /// Grouped coordinates, the size by classes of rows.
+    HybridGroupCoo(HybridGroupCoo<T>),
     /// Block coordinates.
     BlockCoo(BlockCoo<T>),
     /// Grouped block coordinates.
@@ -43,6 +45,7 @@ macro_rules! each {
             AnySparse::Bsr($s) => $body,
             AnySparse::Ell($s) => $body,
             AnySparse::GroupCoo($s) => $body,
+            AnySparse::HybridGroupCoo($s) => $body,
             AnySparse::BlockCoo($s) => $body,
             AnySparse::BlockGroupCoo($s) => $body,
             AnySparse::Nm($s) => $body,
@@ -52,6 +55,8 @@ macro_rules! each {
         }
     };
 }
+
+pub(crate) use each;
 
 macro_rules! variants {
     ($($format:ident),*) => {
@@ -79,6 +84,7 @@ variants!(
     Bsr,
     Ell,
     GroupCoo,
+    HybridGroupCoo,
     BlockCoo,
     BlockGroupCoo,
     Nm,

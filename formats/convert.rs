@@ -11,6 +11,7 @@ mod entries;
 mod from;
 mod from_dense;
 mod group;
+mod hybrid;
 mod keep;
 mod nm;
 mod sliced;
@@ -27,6 +28,7 @@ pub use compressed::{
 pub use dense::{coo_to_dense, csr_to_dense, dense_to_coo, dense_to_csr};
 pub use from_dense::{dense_to_block_coo, dense_to_block_group_coo, dense_to_bsr};
 pub use group::{coo_to_group_coo, csr_to_group_coo, group_coo_to_coo};
+pub use hybrid::{csr_to_hybrid_group_coo, hybrid_group_coo_to_csr};
 pub use keep::{EntryChoice, dense_to_csr_by};
 pub use nm::{csr_to_nm, dense_to_nm, nm_to_csr, nm_to_dense, prune_to_nm};
 pub use sliced::{csr_to_sliced_ell, sliced_ell_to_csr};

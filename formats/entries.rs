@@ -14,6 +14,9 @@ impl<T: Element> AnySparse<T> {
             AnySparse::Nm(a) => return of_nm(a),
             AnySparse::SlicedEll(a) => return of_sliced(a),
             AnySparse::Bitmap(a) => return of_tiles(a.pattern().coordinates(), a.values()),
+            AnySparse::HybridGroupCoo(a) => {
+                return of_tiles(a.pattern().coordinates(), a.values());
+            }
             AnySparse::Bytemap(a) => return of_tiles(a.pattern().coordinates(), a.values()),
             _ => {}
         }

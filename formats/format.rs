@@ -29,6 +29,8 @@ pub enum Format {
         /// Entries in a group.
         group: Option<usize>,
     },
+    /// Groups of entries of a row, of one size for each class of rows. The classes are chosen by exact count.
+    HybridGroupCoo,
     /// Coordinates of dense blocks.
     BlockCoo {
         /// Rows and columns of a block.
@@ -63,6 +65,7 @@ impl fmt::Display for Format {
             Format::Csr => f.write_str("csr"),
             Format::Csc => f.write_str("csc"),
             Format::Ell => f.write_str("ell"),
+            Format::HybridGroupCoo => f.write_str("groupcoo:hybrid"),
             Format::Bitmap => f.write_str("bitmap"),
             Format::Bytemap => f.write_str("bytemap"),
             Format::SlicedEll => f.write_str("sell"),
@@ -128,6 +131,7 @@ impl FromStr for Format {
                 axis: axis.unwrap_or(0),
                 group: None,
             },
+            ["groupcoo", "hybrid"] => Format::HybridGroupCoo,
             ["groupcoo", g] => Format::GroupCoo {
                 axis: axis.unwrap_or(0),
                 group: Some(number(text, g, 1)?),
@@ -152,7 +156,7 @@ impl FromStr for Format {
 }
 
 const FORMS: &str = "not a format: coo, csr, csc, ell, sell, bitmap, bytemap, bsr:RxC, blockcoo:RxC, \
-    groupcoo[:G][@AXIS], blockgroupcoo:RxC[:G] or nm:2:4 wanted";
+    groupcoo[:G][@AXIS], groupcoo:hybrid, blockgroupcoo:RxC[:G] or nm:2:4 wanted";
 
 fn refuse(text: &str, reason: &str) -> FormatError {
     FormatError::Unsupported {

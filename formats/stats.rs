@@ -1,5 +1,7 @@
 //! Row statistics, the slots each format needs, and the choice of the group size by exact count.
 
+mod classes;
+
 use rayon::prelude::*;
 
 use crate::convert::{block_row_counts, check_groups, sliced_chunks};
@@ -7,6 +9,8 @@ use crate::group_coo::check_axis;
 use crate::sliced_ell::{CHUNK_SLOTS, SLICE};
 use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, check, nm};
 use crate::{bitmap, bytemap};
+
+pub(crate) use classes::class_of;
 
 /// How the entries are spread over the rows (or over the coordinates of an axis, or blocks over block rows).
 #[derive(Clone, Debug, PartialEq)]
@@ -105,41 +109,41 @@ impl RowStats {
         self.groups(group) * (1 + 2 * group as u128)
     }
 
-    /// The group size with the least [`RowStats::group_cost`] around `g* = sqrt(nnz / non-empty rows)`.
+    /// The group size with the least [`RowStats::group_cost`] by exact count.
     ///
-    /// g* balances gathers against scatters for rows of any length (arXiv 2510.17505), but does not see divisibility:
-    /// rows of 16 entries want 16, not 4. So g* and its neighbouring powers of two are counted exactly, and where a
-    /// neighbour wins, the powers of two beyond it for as long as the count falls. Between equals the larger. 1 without entries.
+    /// `g* = sqrt(nnz / non-empty rows)` balances gathers against scatters for rows of any length (arXiv 2510.17505), but
+    /// does not see divisibility: rows of 16 entries want 16, not 4. Counted are all sizes up to 2 g*, the powers of two up
+    /// to the longest row, and the divisors of the most frequent and of the longest length. A multiple of four is taken where
+    /// it costs a hundredth more at the most: kernels load whole aligned groups. Between equals the larger. 1 without entries.
     pub fn group(&self) -> usize {
         if self.non_empty == 0 {
             return 1;
         }
-        let ideal = ((self.nnz as f64 / self.non_empty as f64).sqrt().round() as usize).max(1);
-        let below = if ideal.is_power_of_two() {
-            ideal / 2
-        } else {
-            1 << ideal.ilog2()
-        };
-        let above = (ideal + 1).next_power_of_two();
-        let (mut best, mut cost) = (ideal, self.group_cost(ideal));
-        let down = std::iter::successors(Some(below), |g| Some(g / 2)).take_while(|&g| g > 0);
-        let up = std::iter::successors(Some(above), |g| g.checked_mul(2));
-        for way in [&mut { down } as &mut dyn Iterator<Item = usize>, &mut {
-            up
-        }] {
-            let mut last = self.group_cost(ideal);
-            for g in way {
-                let now = self.group_cost(g);
-                if now >= last {
-                    break;
-                }
-                last = now;
-                if now < cost || (now == cost && g > best) {
-                    (best, cost) = (g, now);
-                }
-            }
+        let ideal = (self.nnz as f64 / self.non_empty as f64).sqrt().round() as usize;
+        let mut tried: Vec<usize> = (1..=2 * ideal.max(1)).collect();
+        tried.extend(
+            (0..usize::BITS)
+                .map(|bit| 1 << bit)
+                .take_while(|&g| g < 2 * self.max),
+        );
+        let filled = self.histogram.iter().filter(|(len, _)| *len > 0);
+        let frequent = filled.max_by_key(|(len, rows)| (*rows, *len));
+        for len in [self.max, frequent.map_or(1, |f| f.0)] {
+            let small = (1..=len.isqrt()).filter(|d| len.is_multiple_of(*d));
+            tried.extend(small.flat_map(|d| [d, len / d]));
         }
-        best
+        tried.sort_unstable();
+        tried.dedup();
+        let mut counted: Vec<(u128, usize)> = tried
+            .into_par_iter()
+            .map(|g| (self.group_cost(g), usize::MAX - g))
+            .collect();
+        counted.sort_unstable();
+        let least = counted[0].0;
+        let near = counted.iter().take_while(|c| c.0 * 100 <= least * 101);
+        let mut near = near.map(|c| usize::MAX - c.1);
+        let best = usize::MAX - counted[0].1;
+        near.find(|g| g.is_multiple_of(4)).unwrap_or(best)
     }
 }
 
@@ -197,6 +201,10 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
             let (group, groups, slots) = grouped(&stats, group)?;
             let group = Some(group);
             (Format::GroupCoo { axis, group }, groups + slots, slots)
+        }
+        Format::HybridGroupCoo => {
+            let (groups, slots) = RowStats::of_rows(csr).hybrid();
+            (format, groups + slots, slots)
         }
         Format::Bsr { block } | Format::BlockCoo { block } => {
             let stats = RowStats::of_block_rows(csr, block)?;

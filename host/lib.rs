@@ -33,6 +33,7 @@ pub mod einsum;
 pub mod entries;
 pub mod error;
 pub mod indirect;
+mod join;
 mod launch;
 pub mod module;
 pub mod ops;
@@ -54,7 +55,8 @@ pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RawEntries, Ro
 pub use error::{Error, Refusal, Result};
 pub use launch::{RawAttention, RawHeads, RawSampled, RawSoftmax, RawSpmm};
 pub use plan::{
-    Choice, Determinism, KeptForm, Options, Plan, Precision, SampledPlan, ValuesRule, ZerosRule,
+    Choice, Determinism, KeptForm, Options, Plan, PositionLists, Precision, SampledPlan,
+    ValuesRule, ZerosRule,
 };
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

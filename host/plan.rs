@@ -6,6 +6,7 @@ mod choose;
 mod family;
 mod into;
 mod kept;
+mod listed;
 mod problem;
 mod refuse;
 mod sampled;
@@ -17,7 +18,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::RawStream;
-use crate::einsum::Einsum;
+use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
 use crate::launch::{Launch, RawSpmm};
@@ -25,9 +26,11 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 use family::Compiled;
 use kept::Kept;
+use listed::{Asked, Listed, sparse_among, sparse_factors};
 
 pub use choose::{Candidate, Choice};
 pub use kept::KeptForm;
+pub use listed::PositionLists;
 pub use problem::Problem;
 pub use sampled::SampledPlan;
 
@@ -96,6 +99,7 @@ enum Exec<T: Scalar, Out: Scalar> {
     Cpu,
     Spmm(Launch, Box<SpmmForm>),
     Kept(Box<Kept<T, Out>>),
+    Listed(Box<Listed<T, Out>>),
     Family(Box<dyn Compiled<T, Out>>),
 }
 
@@ -155,10 +159,57 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
+        if sparse_factors(&einsum, operands).len() > 1 {
+            return Self::listed(context, einsum, shapes, &extents, (operands, options));
+        }
         let indirect = match sparse_among(&einsum, operands)? {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
             None => rewrite_dense(&einsum)?,
         };
+        Self::chosen(
+            context,
+            (einsum, indirect, shapes),
+            extents,
+            operands,
+            options,
+        )
+    }
+
+    /// Several sparse factors: a plan over position lists.
+    fn listed(
+        context: &Context,
+        einsum: Einsum,
+        shapes: BTreeMap<String, Vec<usize>>,
+        extents: &Extents,
+        (operands, options): (&[(&str, Operand<'_, T>)], &Options),
+    ) -> Result<Self> {
+        let asked = Asked {
+            context,
+            einsum: &einsum,
+            operands,
+            options,
+        };
+        let listed = Listed::dense(&asked, extents.out())?;
+        Ok(Plan {
+            context: context.clone(),
+            indirect: listed.plan().indirect.clone(),
+            choice: listed.plan().choice.clone(),
+            einsum,
+            out_shape: extents.out().to_vec(),
+            shapes,
+            exec: Exec::Listed(Box::new(listed)),
+            elements: PhantomData,
+        })
+    }
+
+    /// The best kernel for an expression whose formats are written in.
+    fn chosen(
+        context: &Context,
+        (einsum, indirect, shapes): (Einsum, IndirectEinsum, BTreeMap<String, Vec<usize>>),
+        extents: Extents,
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+    ) -> Result<Self> {
         let out_shape = extents.out().to_vec();
         let asked = (options, Out::DTYPE);
         let choose::Picked { exec, choice } =
@@ -201,6 +252,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Cpu => "cpu",
             Exec::Spmm(launch, _) => launch.row().name,
             Exec::Kept(kept) => kept.plan().variant(),
+            Exec::Listed(listed) => listed.plan().variant(),
             Exec::Family(made) => made.variant(),
         }
     }
@@ -219,6 +271,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Cpu => 0,
             Exec::Spmm(launch, _) => launch.bytes(),
             Exec::Kept(kept) => kept.bytes(),
+            Exec::Listed(listed) => listed.plan().workspace_bytes(),
             Exec::Family(made) => made.bytes(),
         }
     }
@@ -248,6 +301,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 unsafe { launch.run(&raw, stream.raw()) }
             }
             Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
+            Exec::Listed(listed) => listed.run(operands, out, stream),
             Exec::Family(made) => {
                 self.check_places(operands, out, stream)?;
                 made.run(operands, out, stream)
@@ -293,37 +347,17 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             // SAFETY: the caller's promise; the copy is owned by the plan.
             Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
             Exec::Cpu => Ok(()),
-            Exec::Family(made) => Err(Error::NoKernel {
+            Exec::Family(_) | Exec::Listed(_) => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
-                    name: made.variant().into(),
-                    reason: "takes tensors (`Plan::run`): raw addresses are for products of a matrix".into(),
+                    name: self.variant().into(),
+                    reason:
+                        "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
+                            .into(),
                 }],
             }),
         }
     }
-}
-
-/// The sparse operand among the factors.
-fn sparse_among<'o, T: Scalar>(
-    einsum: &Einsum,
-    operands: &'o [(&str, Operand<'_, T>)],
-) -> Result<Option<(&'o str, einsparse_formats::Format)>> {
-    let mut found = None;
-    for (name, operand) in operands {
-        let format = match operand {
-            Operand::Sparse(s) => s.format(),
-            Operand::HostSparse(s) => s.format(),
-            _ => continue,
-        };
-        if let Some((first, _)) = found.replace((*name, format)) {
-            return Err(Error::Operand {
-                name: name.to_string(),
-                reason: format!("is sparse, and so is `{first}`: one sparse operand in `{einsum}`"),
-            });
-        }
-    }
-    Ok(found)
 }
 
 impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
@@ -341,6 +375,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
                 )
             }
             Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
+            Exec::Listed(listed) => listed.fmt(f),
             Exec::Family(made) => made.fmt(f),
         }
     }

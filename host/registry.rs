@@ -53,6 +53,8 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
             WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector,
             Format::Coo | Format::Csr | Format::Ell,
         ) => None,
+        // Rows lie class by class, and each has a run of its own.
+        (WalkKind::Csr, Format::HybridGroupCoo) => None,
         (WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector, Format::GroupCoo { axis, .. }) => {
             grouped(*axis)
         }

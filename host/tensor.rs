@@ -30,6 +30,8 @@ pub struct Tensor<T> {
 pub(crate) enum Storage<T> {
     Host(Vec<T>),
     Device(DeviceMemory, Arc<Device>),
+    /// The values of a sparse tensor, which is borrowed for as long as this lives.
+    Borrowed(u64, Arc<Device>),
 }
 
 /// Elements of a tensor whose rows are `leading` apart.
@@ -104,6 +106,7 @@ impl<T: Scalar> Tensor<T> {
         match &self.storage {
             Storage::Host(_) => None,
             Storage::Device(memory, _) => Some(memory.address()),
+            Storage::Borrowed(address, _) => Some(*address),
         }
     }
 
@@ -111,7 +114,7 @@ impl<T: Scalar> Tensor<T> {
     pub fn device(&self) -> Option<&Arc<Device>> {
         match &self.storage {
             Storage::Host(_) => None,
-            Storage::Device(_, device) => Some(device),
+            Storage::Device(_, device) | Storage::Borrowed(_, device) => Some(device),
         }
     }
 
@@ -154,6 +157,7 @@ impl<T: Scalar> Tensor<T> {
                 device.read(memory, &mut values)?;
                 Ok(values)
             }
+            Storage::Borrowed(..) => Err(borrowed()),
         }
     }
 
@@ -179,6 +183,7 @@ impl<T: Scalar> Tensor<T> {
                     Ok(())
                 }
                 Storage::Device(memory, device) => device.write(memory, values),
+                Storage::Borrowed(..) => Err(borrowed()),
             };
         }
         let mut spread = match gap {
@@ -194,6 +199,7 @@ impl<T: Scalar> Tensor<T> {
         match &mut self.storage {
             Storage::Host(data) => *data = spread,
             Storage::Device(memory, device) => device.write(memory, &spread)?,
+            Storage::Borrowed(..) => return Err(borrowed()),
         }
         Ok(())
     }
@@ -201,15 +207,38 @@ impl<T: Scalar> Tensor<T> {
     pub(crate) fn host(&self) -> Option<&[T]> {
         match &self.storage {
             Storage::Host(values) => Some(values),
-            Storage::Device(..) => None,
+            Storage::Device(..) | Storage::Borrowed(..) => None,
         }
     }
 
     pub(crate) fn host_mut(&mut self) -> Option<&mut [T]> {
         match &mut self.storage {
             Storage::Host(values) => Some(values),
-            Storage::Device(..) => None,
+            Storage::Device(..) | Storage::Borrowed(..) => None,
         }
+    }
+
+    /// The values of a sparse tensor, one axis: on a GPU where they are, on a CPU a copy. Not to outlive the tensor.
+    pub(crate) fn of_values(sparse: &SparseTensor<T>) -> Result<Self> {
+        let slots = sparse.pattern().slots();
+        let Some(arrays) = sparse.device() else {
+            let values = sparse.pattern().values().to_vec();
+            return Tensor::new(None, &[slots], slots, Some(values));
+        };
+        let storage = Storage::Borrowed(arrays.values.address(), Arc::clone(&arrays.device));
+        Ok(Tensor {
+            shape: vec![slots],
+            leading: slots,
+            storage,
+        })
+    }
+}
+
+/// Of values that belong to a sparse tensor.
+fn borrowed() -> Error {
+    Error::Operand {
+        name: "values".into(),
+        reason: "belong to a sparse tensor, which reads and writes them".into(),
     }
 }
 

@@ -96,6 +96,7 @@ impl Runs {
                     filled(&columns[p * g..][..g])
                 })
             }
+            AnySparse::HybridGroupCoo(a) => a.pattern().spans(),
             AnySparse::BlockCoo(a) => from_sorted(
                 a.pattern().block_rows(),
                 rows.div_ceil(a.pattern().block().0),

@@ -8,6 +8,7 @@ mod block;
 mod convert;
 mod dense;
 mod entries;
+mod join;
 mod levels;
 mod lists;
 mod narrow;
@@ -33,6 +34,7 @@ pub use block::*;
 pub use convert::*;
 pub use dense::*;
 pub use entries::*;
+pub use join::*;
 pub use levels::*;
 pub use lists::*;
 pub use narrow::*;
@@ -141,6 +143,8 @@ pub enum Operation {
     Slicing,
     /// One step of making a work list.
     Lists,
+    /// One step of finding pairs of entries.
+    Join,
 }
 
 /// How a kernel walks the sparse operand.

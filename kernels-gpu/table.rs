@@ -474,6 +474,11 @@ macro_rules! for_each_kernel {
                 batched_permuted_bf16_n256_l16: Permuted, Bf16, SubWarp<16, 8, 2, 4, 1>;
                 batched_permuted_bf16_any32: Permuted, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
+            join "join" JoinParams sm_80 Join {
+                join_count: Direct, F32, JoinCount;
+                join_starts: Direct, F32, JoinStarts;
+                join_fill: Direct, F32, JoinFill;
+            }
             entries "entries" EntriesParams sm_80 Entries {
                 entries_rows: Direct, F32, EntryRows;
                 entries_offsets: Direct, F32, EntryOffsets;

@@ -324,7 +324,6 @@ const WRONG_RUNS: &[(&str, &str)] = &[
     ("B=random:_x_", "`B`"),
     ("B=random:4294967295x4294967295x4294967295", "`B`"),
     ("B=uniform:5x3:7", "density"),
-    ("B=uniform:5x3:0.5", "sparse"),
     ("B=random:5x3 --format abc", "abc"),
     ("B=random:5x3 --variant abc", "abc"),
     ("B=random:5x3 --device abc", "abc"),
@@ -362,6 +361,22 @@ const WRONG: &[(&[&str], &str)] = &[
     (&["frobnicate"], "frobnicate"),
     (&["run"], "EXPRESSION"),
 ];
+
+/// Two sparse factors: the lists are named, and the result is that of one sparse and one dense.
+#[test]
+fn two_sparse_factors_run() {
+    let rest = "A=uniform:40x50:0.2 B=uniform:50x30:0.2 --device cpu --check";
+    let out = works_spmm("run", rest);
+    assert!(
+        out.contains("C[M[p],N[p]]") && out.contains("rows of positions"),
+        "{out}"
+    );
+    let out = works_spmm(
+        "explain",
+        "A=uniform:40x50:0.2 B=random:50x30 --format groupcoo:hybrid --device cpu",
+    );
+    assert!(out.contains("gathers") && out.contains("padding"), "{out}");
+}
 
 #[test]
 fn errors_are_one_line() {

@@ -2,6 +2,7 @@
 
 mod contract;
 mod gathers;
+mod lists;
 mod problem;
 
 use einsparse::einsum::Mode;
@@ -19,6 +20,7 @@ const MATRIX: &[&str] = &[
     "groupcoo:4",
     "groupcoo",
     "groupcoo:3@1",
+    "groupcoo:hybrid",
     "bsr:2x3",
     "bsr:4x4",
     "blockcoo:3x2",

@@ -8,6 +8,7 @@ mod docs;
 mod downstream;
 mod gpu;
 mod language;
+mod lines;
 mod machine_code;
 mod plan;
 mod support;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     AnySparse, Bitmap, BlockCoo, BlockGroupCoo, Bsr, Bytemap, Coo, Csc, Csr, Dense, Element, Ell,
-    Format, GroupCoo, Nm, SlicedEll, nm,
+    Format, GroupCoo, HybridGroupCoo, Nm, SlicedEll, nm,
 };
 
 impl<T: Element> AnySparse<T> {
@@ -22,6 +22,7 @@ impl<T: Element> AnySparse<T> {
                 matrix(a.shape())?;
                 coo_to_csr(&group_coo_to_coo(a)?)
             }
+            AnySparse::HybridGroupCoo(a) => hybrid_group_coo_to_csr(a),
             AnySparse::BlockCoo(a) => block_coo_to_csr(a),
             AnySparse::BlockGroupCoo(a) => block_group_coo_to_csr(a),
             AnySparse::Nm(a) => nm_to_csr(a),
@@ -94,6 +95,7 @@ fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<AnySparse<T>, Fo
         Format::GroupCoo { axis, group } => {
             coo_to_group_coo(&csr_to_coo(csr)?, axis, group)?.into()
         }
+        Format::HybridGroupCoo => csr_to_hybrid_group_coo(csr)?.into(),
         Format::BlockCoo { block } => csr_to_block_coo(csr, block)?.into(),
         Format::BlockGroupCoo { block, group } => csr_to_block_group_coo(csr, block, group)?.into(),
         Format::Nm { n, m } => {
@@ -123,6 +125,8 @@ thin! {
     BlockCoo -> Csr = block_coo_to_csr;
     BlockGroupCoo -> Csr = block_group_coo_to_csr;
     Nm -> Csr = nm_to_csr;
+    HybridGroupCoo -> Csr = hybrid_group_coo_to_csr;
+    Csr -> HybridGroupCoo = csr_to_hybrid_group_coo;
     Bitmap -> Csr = bitmap_to_csr;
     Csr -> Bitmap = csr_to_bitmap;
     Bytemap -> Csr = bytemap_to_csr;

@@ -147,6 +147,15 @@ impl<'a, T: Element> Operands<'a, T> {
         self.sparse = Some((sparse.name.clone(), tensor));
         match tensor {
             AnySparse::Nm(nm) => return Ok(self.groups(sparse, nm.pattern(), nm.values())),
+            AnySparse::HybridGroupCoo(a) => {
+                let data: Cow<'_, [u32]> = Cow::Owned(a.pattern().group_starts());
+                let starts = sparse.arrays.iter().find(|a| a.role == Role::Starts);
+                if let Some(named) = starts {
+                    let shape = vec![data.len()];
+                    self.indices
+                        .insert(named.name.clone(), IndexView { shape, data });
+                }
+            }
             AnySparse::SlicedEll(sell) => {
                 return Ok(self.slices(sparse, sell.pattern(), sell.values()));
             }

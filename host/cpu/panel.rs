@@ -79,10 +79,9 @@ fn in_order<T: Element, const WIDEST: usize>(
     pitch: usize,
     out: &mut [T],
 ) {
-    let slots = match &task.rows.spans[piece.clone()] {
-        [(start, _), .., (_, end)] => (end - start) as usize,
-        _ => 0,
-    };
+    // Rows may lie in any order.
+    let spans = task.rows.spans[piece.clone()].iter();
+    let slots: usize = spans.map(|(start, end)| (end - start) as usize).sum();
     if task.block != (1, 1) || slots >= SHORT_ROW * piece.len() {
         return tiles::<T, WIDEST>(task, &piece, pitch, out);
     }

@@ -21,7 +21,7 @@ impl<'a> Rows<'a> {
             | Format::BlockCoo { block }
             | Format::BlockGroupCoo { block, .. } => (block.0, true),
             Format::GroupCoo { axis, .. } => (1, axis == 0),
-            Format::Coo | Format::Csr | Format::Ell => (1, true),
+            Format::Coo | Format::Csr | Format::Ell | Format::HybridGroupCoo => (1, true),
             Format::Csc
             | Format::Nm { .. }
             | Format::Bitmap
@@ -35,6 +35,11 @@ impl<'a> Rows<'a> {
         let array = |role: Role| arrays.iter().find(|a| a.role == role).map(|a| a.data);
         let columns = array(Role::Coordinate { axis: 1 })?;
         let rows = tensor.shape().first()?.div_ceil(block);
+        if let AnySparse::HybridGroupCoo(a) = tensor {
+            let spans = a.pattern().spans().into_iter();
+            let spans = spans.map(|(start, len)| (start, start + len)).collect();
+            return Some(Rows { spans, columns });
+        }
         let starts = match (
             array(Role::Offsets { axis: 0 }),
             array(Role::Coordinate { axis: 0 }),

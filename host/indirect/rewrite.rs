@@ -120,7 +120,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
 }
 
 /// A name that is not in `taken`: `base`, `base'`, `base''`, ...
-fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
+pub(super) fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
     let mut name = base.to_owned();
     while !taken.insert(name.clone()) {
         name.push('\'');
@@ -174,6 +174,7 @@ impl<'a> Layout<'a> {
             Format::Bsr { block } => self.compressed(0, Some(block)),
             Format::Coo | Format::Bitmap | Format::Bytemap => self.listed(None, None),
             Format::GroupCoo { axis, .. } => self.listed(Some(axis), None),
+            Format::HybridGroupCoo => self.ragged(),
             Format::BlockCoo { block } => self.listed(None, Some(block)),
             Format::BlockGroupCoo { block, .. } => self.listed(Some(0), Some(block)),
             Format::Ell => self.ell(),
@@ -276,6 +277,25 @@ impl<'a> Layout<'a> {
         values
     }
 
+    /// Groups of several sizes: those of group p are `starts[p] <= q < starts[p+1]`.
+    fn ragged(&mut self) -> Vec<Index> {
+        let starts = fresh(&mut self.tensors, &format!("{}G", self.operand));
+        self.arrays.push(ArrayName {
+            name: starts.clone(),
+            role: Role::Starts,
+        });
+        let (p, q) = (self.fresh_loop("p"), self.fresh_loop("q"));
+        self.ranges.push(Range {
+            index: q.clone(),
+            offsets: starts,
+            over: p.clone(),
+        });
+        let row = self.coordinate(0, &[&p]);
+        let column = self.coordinate(1, &[&q]);
+        self.coordinates = vec![row, column];
+        vec![Index::Name(q)]
+    }
+
     /// ELL: the row is a loop index, its entries are numbered.
     fn ell(&mut self) -> Vec<Index> {
         let q = self.fresh_loop("q");
@@ -328,7 +348,7 @@ fn substitute(access: &einsum::Access, map: &BTreeMap<&str, Index>) -> Access {
     }
 }
 
-fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
+pub(super) fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
     // `validate` has shown that every index of the bias is one of the output.
     let axis = |index| e.out.indices.iter().position(|o| o == index);
     let bias = e.epilogue.bias.as_ref().map(|b| Bias {

@@ -59,7 +59,11 @@ pub(super) fn add_forms(
         block_of(&format) == (1, 1)
             && !matches!(
                 format,
-                Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
+                Format::Nm { .. }
+                    | Format::Bitmap
+                    | Format::Bytemap
+                    | Format::SlicedEll
+                    | Format::HybridGroupCoo
             )
     });
     if options.values != ValuesRule::Kept || !plain || !entries {

@@ -5,6 +5,8 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::problem::{Problem, stored_block};
 use super::{Options, Precision, ZerosRule};
+use einsparse_formats::Format;
+
 use crate::cost::Machine;
 use crate::indirect::Orientation;
 use crate::launch::MAX_GRID_Y;
@@ -89,6 +91,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
         WalkKind::Csr => row.operation == Operation::Product,
         _ => false,
     };
+    let turned = turned && problem.format != Some(Format::HybridGroupCoo);
     if problem.order.transposed && !turned {
         return Some("walks rows of A, and the product takes its transpose".into());
     }

@@ -3,27 +3,25 @@
 mod choose;
 mod host;
 mod plans;
+mod product;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
-use std::sync::Arc;
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
-use super::choose::known_variant;
-use super::into::{sums_fit, whole_factor};
+use super::into::whole_factor;
+use super::listed::{Asked, Listed, run_into};
 use super::{Choice, Options};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::RawStream;
-use crate::einsum::{Einsum, Mode};
+use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
-use crate::launch::{Places, RawSampled, SampledExtents, SampledLaunch};
-use crate::registry::{Dtype, Scalar, block_of, find as row_of};
+use crate::indirect::IndirectEinsum;
+use crate::launch::{RawSampled, SampledLaunch};
+use crate::registry::{Scalar, block_of};
 use crate::tensor::{Operand, SparseTensor};
-use crate::worklist::Runs;
-use choose::sampling;
+use product::{Product, pattern};
 
 /// An expression with a sparse output, bound to formats, shapes and a kernel. The output's own pattern says where it is
 /// computed (SDDMM); a sparse factor with the output's indices and pattern multiplies by its values.
@@ -45,58 +43,22 @@ use choose::sampling;
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct SampledPlan<T, Out = T> {
+pub struct SampledPlan<T: Scalar, Out: Scalar = T> {
     context: Context,
     einsum: Einsum,
     indirect: IndirectEinsum,
-    form: SampledForm,
     shapes: BTreeMap<String, Vec<usize>>,
     out_shape: Vec<usize>,
-    extents: SampledExtents,
-    block: (usize, usize),
     choice: Choice,
-    exec: Exec,
-    elements: PhantomData<(T, Out)>,
+    exec: Exec<T, Out>,
 }
 
 #[derive(Debug)]
-enum Exec {
-    Cpu,
-    Gpu(Box<SampledLaunch>),
-}
-
-impl Exec {
-    /// The first of the candidates, launched; `None` where a GPU has none.
-    fn new(
-        context: &Context,
-        choice: &Choice,
-        extents: SampledExtents,
-        out: (Mode, Dtype),
-        places: Places<'_>,
-    ) -> Result<Option<Exec>> {
-        let Some(device) = context.device() else {
-            return Ok(Some(Exec::Cpu));
-        };
-        let Some(row) = choice.candidates.first().and_then(|c| row_of(c.name)) else {
-            return Ok(None);
-        };
-        let launch = SampledLaunch::new(device, row, extents, out, places)?;
-        Ok(Some(Exec::Gpu(Box::new(launch))))
-    }
-}
-
-/// The array that kernels read of a sparse matrix in row order: columns of blocks or of entries.
-struct Pattern<'a> {
-    runs: &'a Arc<Runs>,
-    columns: &'a [u32],
-}
-
-fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
-    let (runs, columns) = s.row_order().ok_or_else(|| Error::Operand {
-        name: name.into(),
-        reason: format!("is {}, and a sparse output is in row order", s.format()),
-    })?;
-    Ok(Pattern { runs, columns })
+enum Exec<T: Scalar, Out: Scalar> {
+    Cpu(Product),
+    Gpu(Product, Box<SampledLaunch>),
+    /// Every other expression: over the places of the output.
+    Listed(Box<Listed<T, Out>>),
 }
 
 /// Shapes of the operands and of the output, which is none of them.
@@ -129,54 +91,36 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         let einsum = Einsum::parse(text)?;
         let shapes = shapes(&einsum.out.tensor, operands, out)?;
         einsum.check(&shapes)?;
-        let mask = super::sparse_among(&einsum, operands)?.map(|(name, _)| name);
-        let indirect = rewrite_sampled(&einsum, &out.format(), mask)?;
-        let refuse = |tried: Vec<Refusal>| Error::NoKernel {
-            indirect: indirect.to_string(),
-            tried,
-        };
-        let form = SampledForm::of(&einsum, mask).ok_or_else(|| {
-            refuse(vec![Refusal {
-                name: "sampled".into(),
-                reason: "a sparse output is S[m,n] (=|+=) P[m,n] * X[m,k] * Y[n,k]".into(),
-            }])
-        })?;
-        let own = pattern(&form.output, out)?;
-        let k_axis = usize::from(!form.x.columns);
-        let extents = SampledExtents {
-            m: out.shape()[0],
-            n: out.shape()[1],
-            k: find(operands, &form.x.name)?.shape()[k_axis],
-        };
-        known_variant(&indirect, options)?;
-        sums_fit(T::DTYPE, extents.k as u64)?;
-        let places = Places {
-            runs: own.runs,
-            columns: own.columns,
-            block: block_of(&out.format()),
-        };
-        let choice = sampling(
-            &form,
-            extents,
-            places,
+        let asked = Asked {
+            context,
+            einsum: &einsum,
             operands,
-            (out.format(), Out::DTYPE, options),
-        )
-        .candidates(&context.machine(), options);
-        let exec = Exec::new(context, &choice, extents, (form.mode, Out::DTYPE), places)?
-            .ok_or_else(|| refuse(choice.refused.clone()))?;
+            options,
+        };
+        let (indirect, choice, exec) = match Self::product(&asked, out)? {
+            Ok(found) => found,
+            Err(refused) => {
+                let mut listed =
+                    Listed::sampled(&asked, out.pattern()).map_err(|error| match error {
+                        Error::NoKernel { indirect, tried } => Error::NoKernel {
+                            indirect,
+                            tried: refused.into_iter().chain(tried).collect(),
+                        },
+                        other => other,
+                    })?;
+                let plan = listed.plan_mut();
+                let parts = (plan.indirect.clone(), std::mem::take(&mut plan.choice));
+                (parts.0, parts.1, Exec::Listed(Box::new(listed)))
+            }
+        };
         Ok(SampledPlan {
             context: context.clone(),
             einsum,
             indirect,
-            form,
             shapes,
             out_shape: out.shape().to_vec(),
-            extents,
-            block: places.block,
             choice,
             exec,
-            elements: PhantomData,
         })
     }
 
@@ -198,16 +142,18 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     /// Name of the kernel, `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         match &self.exec {
-            Exec::Cpu => "cpu",
-            Exec::Gpu(launch) => launch.row().name,
+            Exec::Cpu(_) => "cpu",
+            Exec::Gpu(_, launch) => launch.row().name,
+            Exec::Listed(listed) => listed.plan().variant(),
         }
     }
 
     /// Device bytes this plan holds beside the operands.
     pub fn workspace_bytes(&self) -> usize {
         match &self.exec {
-            Exec::Cpu => 0,
-            Exec::Gpu(launch) => launch.bytes(),
+            Exec::Cpu(_) => 0,
+            Exec::Gpu(_, launch) => launch.bytes(),
+            Exec::Listed(listed) => listed.plan().workspace_bytes(),
         }
     }
 
@@ -227,18 +173,22 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     ) -> Result<()> {
         self.check(operands, out)?;
         let mut alpha = 1.0;
-        for factor in &self.form.scalars {
+        for factor in &self.einsum.scalars {
             alpha *= scalar_value(operands, factor)?;
         }
         whole_factor::<Out>(alpha)?;
         match &self.exec {
-            Exec::Cpu => self.run_cpu(operands, out, alpha),
-            Exec::Gpu(launch) => {
+            Exec::Cpu(product) => self.run_cpu(product, operands, out, alpha),
+            Exec::Listed(listed) => {
+                let name = self.einsum.out.tensor.as_str();
+                run_into(listed, operands, (name, out), stream)
+            }
+            Exec::Gpu(product, launch) => {
                 let device = self.context.expect_device()?;
                 if !stream.belongs_to(device) {
                     return Err(elsewhere("stream"));
                 }
-                let raw = self.bind(launch, operands, out, alpha)?;
+                let raw = self.bind((product, launch), operands, out, alpha)?;
                 // SAFETY: shapes, pattern and places were checked; the tensors are borrowed for the call, and
                 // device memory is freed only after the work queued on the context.
                 unsafe { launch.run(&raw, stream.raw()) }
@@ -259,22 +209,32 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     pub unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
         whole_factor::<Out>(raw.alpha)?;
-        if self.form.mask.is_some() != (raw.mask != 0) {
-            return Err(Error::Operand {
-                name: "mask".into(),
-                reason: "is part of the plan or of the addresses, not of both".into(),
-            });
-        }
         match &self.exec {
+            Exec::Cpu(product) | Exec::Gpu(product, _)
+                if product.form.mask.is_some() != (raw.mask != 0) =>
+            {
+                Err(Error::Operand {
+                    name: "mask".into(),
+                    reason: "is part of the plan or of the addresses, not of both".into(),
+                })
+            }
             // SAFETY: the caller's promise.
-            Exec::Gpu(launch) => unsafe { launch.run(raw, stream) },
-            Exec::Cpu => Ok(()),
+            Exec::Gpu(_, launch) => unsafe { launch.run(raw, stream) },
+            Exec::Cpu(_) => Ok(()),
+            Exec::Listed(_) => Err(Error::NoKernel {
+                indirect: self.indirect.to_string(),
+                tried: vec![Refusal {
+                    name: self.variant().into(),
+                    reason: "takes tensors (`SampledPlan::run`): raw addresses are for S[m,n] = P[m,n] * X[m,k] * Y[n,k]"
+                        .into(),
+                }],
+            }),
         }
     }
 
     fn check(&self, operands: &[(&str, Operand<'_, T>)], out: &SparseTensor<Out>) -> Result<()> {
         let given = operands.iter().map(|(name, o)| (*name, o.shape()));
-        let all = given.chain([(self.form.output.as_str(), out.shape())]);
+        let all = given.chain([(self.einsum.out.tensor.as_str(), out.shape())]);
         for (name, shape) in all {
             let planned = self.shapes.get(name).ok_or_else(|| Error::Operand {
                 name: name.into(),
@@ -294,7 +254,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     /// Addresses of columns and values of a sparse tensor of the planned pattern.
     fn arrays_of<S: Scalar>(
         &self,
-        launch: &SampledLaunch,
+        (product, launch): (&Product, &SampledLaunch),
         name: &str,
         s: &SparseTensor<S>,
     ) -> Result<(u64, u64)> {
@@ -303,7 +263,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         let arrays = s.device().filter(|arrays| arrays.device.is_same(device));
         match arrays {
             Some(arrays)
-                if block_of(&s.format()) == self.block && launch.fits(own.runs, own.columns) =>
+                if block_of(&s.format()) == product.block && launch.fits(own.runs, own.columns) =>
             {
                 Ok((arrays.columns.address(), arrays.values.address()))
             }
@@ -316,29 +276,29 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
 
     fn bind(
         &self,
-        launch: &SampledLaunch,
+        on: (&Product, &SampledLaunch),
         operands: &[(&str, Operand<'_, T>)],
         out: &SparseTensor<Out>,
         alpha: f64,
     ) -> Result<RawSampled> {
-        let device = self.context.expect_device()?;
-        for name in [&self.form.x.name, &self.form.y.name] {
+        let (device, form) = (self.context.expect_device()?, &on.0.form);
+        for name in [&form.x.name, &form.y.name] {
             match find(operands, name)? {
                 Operand::Dense(d) if d.device().is_some_and(|on| on.is_same(device)) => {}
                 Operand::Dense(_) => return Err(elsewhere(name)),
                 other => return Err(wrong(name, "an uploaded dense tensor", other)),
             }
         }
-        let (x, ldx) = device_tensor(operands, &self.form.x.name)?;
-        let (y, ldy) = device_tensor(operands, &self.form.y.name)?;
-        let mask = match &self.form.mask {
+        let (x, ldx) = device_tensor(operands, &form.x.name)?;
+        let (y, ldy) = device_tensor(operands, &form.y.name)?;
+        let mask = match &form.mask {
             None => 0,
             Some(name) => match find(operands, name)? {
-                Operand::Sparse(s) => self.arrays_of(launch, name, s)?.1,
+                Operand::Sparse(s) => self.arrays_of(on, name, s)?.1,
                 other => return Err(wrong(name, "an uploaded sparse tensor", other)),
             },
         };
-        let (columns, values) = self.arrays_of(launch, &self.form.output, out)?;
+        let (columns, values) = self.arrays_of(on, &form.output, out)?;
         Ok(RawSampled {
             columns,
             x,
@@ -355,8 +315,9 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
 impl<T: Scalar, Out: Scalar> fmt::Display for SampledPlan<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
-            Exec::Cpu => write!(f, "cpu: {} on {}", self.indirect, self.context),
-            Exec::Gpu(launch) => write!(f, "{}: {}", launch.row().name, launch.describe()),
+            Exec::Cpu(_) => write!(f, "cpu: {} on {}", self.indirect, self.context),
+            Exec::Listed(listed) => listed.fmt(f),
+            Exec::Gpu(_, launch) => write!(f, "{}: {}", launch.row().name, launch.describe()),
         }
     }
 }

@@ -233,7 +233,11 @@ impl<T: Scalar> SparseTensor<T> {
     pub(crate) fn row_order(&self) -> Option<(&Arc<Runs>, &[u32])> {
         let coded = matches!(
             self.format(),
-            Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
+            Format::Nm { .. }
+                | Format::Bitmap
+                | Format::Bytemap
+                | Format::SlicedEll
+                | Format::HybridGroupCoo
         );
         let runs = self.runs.as_ref().filter(|_| !coded)?;
         Some((runs, columns_of(&self.host)?))

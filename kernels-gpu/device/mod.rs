@@ -38,6 +38,7 @@ mod block;
     family = "convert",
     family = "entries",
     family = "lists",
+    family = "join",
     not(target_arch = "nvptx64")
 ))]
 mod convert;
@@ -49,6 +50,8 @@ mod entries;
 mod entry;
 mod epilogue;
 mod gpu;
+#[cfg(any(family = "join", not(target_arch = "nvptx64")))]
+mod join;
 #[cfg(any(family = "levels", not(target_arch = "nvptx64")))]
 mod levels;
 #[cfg(any(family = "lists", not(target_arch = "nvptx64")))]

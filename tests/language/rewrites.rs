@@ -20,6 +20,7 @@ const MATRIX: &[&str] = &[
     "ell",
     "groupcoo",
     "groupcoo@1",
+    "groupcoo:hybrid",
     "bsr:32x32",
     "blockcoo:16x16",
     "blockgroupcoo:32x16",

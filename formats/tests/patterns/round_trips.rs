@@ -4,12 +4,13 @@ use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
     AnySparse, BitmapPattern, BlockCooPattern, BlockGroupCooPattern, BsrPattern, BytemapPattern,
     Coo, CooPattern, CscPattern, Csr, CsrPattern, Dense, Element, EllPattern, Format,
-    GroupCooPattern, NmPattern, Pattern, SlicedEllPattern, convert, f16, reference,
+    GroupCooPattern, HybridGroupCooPattern, NmPattern, Pattern, SlicedEllPattern, convert, f16,
+    reference,
 };
 use proptest::prelude::*;
 
 /// Every format of a matrix, with these parameters.
-fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 12] {
+fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 13] {
     [
         Format::Coo,
         Format::Csr,
@@ -21,6 +22,7 @@ fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 12] {
         Format::Bsr { block },
         Format::GroupCoo { axis: 0, group },
         Format::GroupCoo { axis: 1, group },
+        Format::HybridGroupCoo,
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group },
     ]
@@ -51,6 +53,13 @@ fn assert_valid<T: Element>(any: &AnySparse<T>) {
                 &CscPattern::new(p.rows(), p.cols(), offsets, rows).unwrap(),
                 &**p
             );
+        }
+        AnySparse::HybridGroupCoo(a) => {
+            let p = a.pattern();
+            let (index, columns) = (p.group_index().to_vec(), p.columns().to_vec());
+            let classes = p.classes().to_vec();
+            let new = HybridGroupCooPattern::new(p.rows(), p.cols(), classes, index, columns);
+            assert_eq!(&new.unwrap(), &**p);
         }
         AnySparse::Bsr(a) => {
             let p = a.pattern();

@@ -29,7 +29,9 @@ fn equal_rows_want_whole_groups() {
     assert_eq!(RowStats::from_counts([32; 100]).group(), 32);
     assert_eq!(RowStats::from_counts([1; 100]).group(), 1);
     assert_eq!(RowStats::from_counts([0; 100]).group(), 1);
-    assert_eq!(RowStats::from_counts([3; 100]).group(), 4);
+    assert_eq!(RowStats::from_counts([3; 100]).group(), 3);
+    // 36 costs nothing more than 12, 18 or 9, and less in groups.
+    assert_eq!(RowStats::from_counts([36; 100]).group(), 36);
 }
 
 #[test]
@@ -51,7 +53,8 @@ proptest! {
         let ideal = ((s.nnz as f64 / s.non_empty as f64).sqrt().round() as usize).max(1);
         let chosen = s.group_cost(s.group());
         for candidate in [ideal, (ideal.next_power_of_two() / 2).max(1), (ideal + 1).next_power_of_two()] {
-            prop_assert!(chosen <= s.group_cost(candidate), "{} {candidate}", s.group());
+            // A hundredth more for a multiple of four.
+            prop_assert!(chosen * 100 <= s.group_cost(candidate) * 101, "{} {candidate}", s.group());
         }
     }
 
@@ -62,6 +65,7 @@ proptest! {
             Format::Coo, Format::Csr, Format::Csc, Format::Ell, Format::Bsr { block },
             Format::GroupCoo { axis: 0, group: None }, Format::GroupCoo { axis: 1, group: None },
             Format::GroupCoo { axis: 0, group: Some(3) }, Format::BlockCoo { block },
+            Format::HybridGroupCoo,
             Format::BlockGroupCoo { block, group: None },
             Format::BlockGroupCoo { block, group: Some(2) },
         ];

@@ -126,8 +126,13 @@ fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
 
 /// The same problem in f64, every number (those in the text too) mapped.
 fn widen<T: Scalar>(typed: &Typed<T>, map: fn(f64) -> f64) -> Result<Typed<f64>> {
+    // Of several sparse factors the first one: the others with their zeros, by another way than the run's.
+    let mut first = true;
     let wide = |(name, data): &(String, Data<T>)| {
         let data = match data {
+            Data::Sparse(sparse) if !std::mem::take(&mut first) => {
+                Data::Dense(sparse.map_values(|x| map(x.to_f64())).to_dense()?)
+            }
             Data::Sparse(sparse) => {
                 let sparse = sparse.map_values(|x| map(x.to_f64()));
                 Data::Sparse(if sparse.shape().len() == 2 {

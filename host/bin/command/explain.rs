@@ -189,6 +189,7 @@ fn every_format(expression: &str) -> Result<()> {
             axis: 0,
             group: None,
         },
+        Format::HybridGroupCoo,
         Format::Bsr { block },
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },

@@ -54,6 +54,7 @@ impl Inspect {
         );
         histogram(&stats);
         padding(pattern)?;
+        super::grouping::compare(pattern)?;
         blocks(pattern)?;
         if let Some(path) = &self.spy {
             spy::plot(pattern, path)?;
@@ -110,6 +111,7 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
         grouped(None),
         grouped(Some(4)),
         grouped(Some(8)),
+        Format::HybridGroupCoo,
         Format::Bsr { block },
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },

@@ -16,6 +16,7 @@ mod convert;
 mod demo;
 mod doctor;
 mod explain;
+mod grouping;
 mod inspect;
 mod kernels;
 mod load;

@@ -150,6 +150,9 @@ pub fn print_chain<T: Scalar>(
     if let Some(format) = bind::stored(typed).map(|sparse| sparse.format()) {
         say!("   format {format}: {}", selected.why);
     }
+    if let Some(sparse) = bind::stored(typed) {
+        super::grouping::print(sparse);
+    }
     say!("Indirect {}", plan.indirect());
     say!("Plan     {plan}");
     if context.is_cuda() {

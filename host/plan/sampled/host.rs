@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Pattern, SampledPlan, pattern};
+use super::SampledPlan;
+use super::product::{Pattern, Product, pattern};
 use crate::cpu::sampled::{Slots, Strided, sampled};
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
@@ -14,17 +15,18 @@ use crate::tensor::{Operand, SparseTensor};
 impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     pub(super) fn run_cpu(
         &self,
+        product: &Product,
         operands: &[(&str, Operand<'_, T>)],
         out: &mut SparseTensor<Out>,
         alpha: f64,
     ) -> Result<()> {
-        let x = strided(operands, &self.form.x)?;
-        let y = strided(operands, &self.form.y)?;
+        let x = strided(operands, &product.form.x)?;
+        let y = strided(operands, &product.form.y)?;
         if out.host().is_none() {
-            return Err(elsewhere(&self.form.output));
+            return Err(elsewhere(&product.form.output));
         }
-        let planned = pattern(&self.form.output, out)?;
-        let mask = match &self.form.mask {
+        let planned = pattern(&product.form.output, out)?;
+        let mask = match &product.form.mask {
             None => None,
             Some(name) => Some(host_mask(operands, name, out, &planned)?),
         };
@@ -36,7 +38,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             block: block_of(&out.format()),
             extents: (self.out_shape[0], self.out_shape[1]),
         };
-        let (k, accumulate) = (self.extents.k, self.form.mode == Mode::Accumulate);
+        let (k, accumulate) = (product.extents.k, product.form.mode == Mode::Accumulate);
         if T::DTYPE == Out::DTYPE {
             // One type has one DTYPE.
             let values: &mut [T] = bytemuck::cast_slice_mut(out.host_values_mut());

@@ -1,0 +1,132 @@
+//! Hybrid GroupCOO from CSR, and back: rows ordered by class, and copied whole.
+
+use rayon::prelude::*;
+
+use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::stats::{RowStats, class_of};
+use crate::{
+    Csr, CsrPattern, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD,
+    Pattern, Sparse, check,
+};
+
+/// CSR to hybrid GroupCOO with the classes of [`RowStats::group_classes`].
+///
+/// # Errors
+/// If the slots do not fit u32, or there is no memory.
+pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCoo<T>, FormatError> {
+    let p = csr.pattern();
+    let sizes = RowStats::of_rows(p).group_classes();
+    let length = |row: u32| p.row(row as usize).len();
+    let class: Vec<u8> = (0..p.rows() as u32)
+        .into_par_iter()
+        .map(|row| class_of(length(row), &sizes) as u8)
+        .collect();
+    let (mut order, mut classes) = (Vec::new(), Vec::new());
+    for (at, &group) in sizes.iter().enumerate() {
+        let own = (0..p.rows() as u32).filter(|&r| class[r as usize] == at as u8 && length(r) > 0);
+        let first = order.len();
+        order.extend(own);
+        let groups = order[first..].iter().map(|&r| length(r).div_ceil(group));
+        classes.push(GroupClass {
+            group,
+            groups: groups.sum(),
+        });
+    }
+    let group_of = |i: usize| sizes[class[order[i] as usize] as usize];
+    let rows = order.len();
+    let groups = (0..rows).map(|i| length(order[i]).div_ceil(group_of(i)));
+    let groups = prefix_sum("groups", groups)?;
+    let slots = (0..rows).map(|i| (groups[i + 1] - groups[i]) as usize * group_of(i));
+    let slots = prefix_sum("slots", slots)?;
+    let mut index = check::zeroed("group_index", groups[rows] as usize)?;
+    let tasks = row_tasks(rows, |i| slots[i] as usize);
+    let parts = cut(&mut index, &tasks, |i| groups[i] as usize);
+    tasks.par_iter().zip(parts).for_each(|(task, part)| {
+        for i in task.clone() {
+            let at = |i: usize| (groups[i] - groups[task.start]) as usize;
+            part[at(i)..at(i + 1)].fill(order[i]);
+        }
+    });
+    let spread = Spread {
+        order: &order,
+        slots: &slots,
+        csr: p,
+    };
+    let columns = spread.copy("columns", p.columns(), PAD)?;
+    let values = spread.copy("values", csr.values(), T::ZERO)?;
+    // SAFETY: rows ascend in each class, the columns of a row do, and padding stands behind a row's last entry.
+    let pattern = unsafe {
+        HybridGroupCooPattern::new_unchecked(p.rows(), p.cols(), classes, index, columns)
+    };
+    Sparse::new(pattern, values)
+}
+
+/// Rows in the order of their slots.
+struct Spread<'a> {
+    order: &'a [u32],
+    slots: &'a [u32],
+    csr: &'a CsrPattern,
+}
+
+impl Spread<'_> {
+    /// One for each entry, spread to one for each slot.
+    fn copy<U: bytemuck::Pod + Send + Sync>(
+        &self,
+        what: &'static str,
+        entries: &[U],
+        pad: U,
+    ) -> Result<Vec<U>, FormatError> {
+        let (rows, at) = (self.order.len(), |i: usize| self.slots[i] as usize);
+        let mut all = check::zeroed(what, at(rows))?;
+        let tasks = row_tasks(rows, at);
+        let parts = cut(&mut all, &tasks, at);
+        tasks.par_iter().zip(parts).for_each(|(task, part)| {
+            for i in task.clone() {
+                let run = &mut part[at(i) - at(task.start)..at(i + 1) - at(task.start)];
+                let row = &entries[self.csr.row(self.order[i] as usize)];
+                let (filled, rest) = run.split_at_mut(row.len());
+                filled.copy_from_slice(row);
+                rest.fill(pad);
+            }
+        });
+        Ok(all)
+    }
+}
+
+/// Hybrid GroupCOO to CSR.
+///
+/// # Errors
+/// If there is no memory.
+pub fn hybrid_group_coo_to_csr<T: Element>(
+    hybrid: &HybridGroupCoo<T>,
+) -> Result<Csr<T>, FormatError> {
+    let p = hybrid.pattern();
+    let spans = p.spans();
+    let offsets = prefix_sum("entries", spans.iter().map(|s| s.1 as usize))?;
+    let columns = gathered("columns", &spans, &offsets, p.columns())?;
+    let values = gathered("values", &spans, &offsets, hybrid.values())?;
+    // SAFETY: the entries of a valid matrix, row by row, in the order of their columns.
+    let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
+    debug_assert_eq!(pattern.nnz(), p.nnz());
+    Sparse::new(pattern, values)
+}
+
+/// The entries of every row, one row behind the other.
+fn gathered<U: bytemuck::Pod + Send + Sync>(
+    what: &'static str,
+    spans: &[(u32, u32)],
+    offsets: &[u32],
+    slots: &[U],
+) -> Result<Vec<U>, FormatError> {
+    let at = |row: usize| offsets[row] as usize;
+    let mut entries = check::zeroed(what, at(spans.len()))?;
+    let tasks = row_tasks(spans.len(), at);
+    let parts = cut(&mut entries, &tasks, at);
+    tasks.par_iter().zip(parts).for_each(|(task, part)| {
+        for row in task.clone() {
+            let (start, len) = (spans[row].0 as usize, spans[row].1 as usize);
+            part[at(row) - at(task.start)..][..len].copy_from_slice(&slots[start..start + len]);
+        }
+    });
+    Ok(entries)
+}

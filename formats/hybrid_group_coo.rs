@@ -1,0 +1,214 @@
+//! Hybrid GroupCOO: rows in a few classes by their length, each class in groups of its own size, one behind the other in the
+//! same arrays. Rows of 7 and rows of 100 entries then want no common divisor.
+
+use rayon::prelude::*;
+
+use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, check};
+
+/// Rows with groups of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupClass {
+    /// Slots of a group.
+    pub group: usize,
+    /// Groups.
+    pub groups: usize,
+}
+
+/// Where the entries of a hybrid GroupCOO matrix are: `C[AM[p],n] += AV[q] * B[AK[q],n], AG[p] <= q < AG[p+1]`, where the
+/// starts of the groups AG follow from the classes and are not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HybridGroupCooPattern {
+    shape: [usize; 2],
+    classes: Vec<GroupClass>,
+    group_index: Vec<u32>,
+    columns: Vec<u32>,
+    nnz: usize,
+}
+
+/// A hybrid GroupCOO matrix.
+pub type HybridGroupCoo<T> = Sparse<HybridGroupCooPattern, T>;
+
+/// Groups and slots of classes.
+fn sizes(classes: &[GroupClass]) -> Result<(usize, usize), FormatError> {
+    let (mut groups, mut slots) = (0u128, 0u128);
+    for class in classes {
+        check::positive("group", class.group)?;
+        groups += class.groups as u128;
+        slots += class.groups as u128 * class.group as u128;
+    }
+    Ok((check::fits("groups", groups)?, check::fits("slots", slots)?))
+}
+
+impl HybridGroupCooPattern {
+    /// Checks and takes the classes, the row of every group, and the column of every slot, [`PAD`] behind the entries of the
+    /// last group of a row.
+    ///
+    /// # Errors
+    /// If a group size is 0, a length is wrong, a row or column is outside the shape, the rows of a class descend, a row is in
+    /// two classes, the columns of a row do not ascend, or padding stands anywhere but at the end of a row.
+    pub fn new(
+        rows: usize,
+        cols: usize,
+        classes: Vec<GroupClass>,
+        group_index: Vec<u32>,
+        columns: Vec<u32>,
+    ) -> Result<Self, FormatError> {
+        check::extent("rows", rows)?;
+        check::extent("columns", cols)?;
+        let (groups, slots) = sizes(&classes)?;
+        check::length("group_index", group_index.len(), groups)?;
+        check::length("columns", columns.len(), slots)?;
+        let mut class_of = vec![u32::MAX; rows];
+        let (mut group, mut slot, mut nnz) = (0, 0, 0);
+        for (number, class) in (0..).zip(&classes) {
+            let index = &group_index[group..group + class.groups];
+            let own = &columns[slot..slot + class.groups * class.group];
+            let checked = check::Groups {
+                index_name: "group_index",
+                index,
+                index_bound: rows,
+                names: &["columns"],
+                others: &[own],
+                bounds: &[cols],
+                group: class.group,
+            };
+            nnz += checked.check()?;
+            for &row in index {
+                let known = &mut class_of[row as usize];
+                if *known != u32::MAX && *known != number {
+                    return Err(FormatError::Shape {
+                        what: "class of a row",
+                        found: format!("row {row} in classes {known} and {number}"),
+                        expected: "one".into(),
+                    });
+                }
+                *known = number;
+            }
+            (group, slot) = (group + class.groups, slot + own.len());
+        }
+        Ok(HybridGroupCooPattern {
+            shape: [rows, cols],
+            classes,
+            group_index,
+            columns,
+            nnz,
+        })
+    }
+
+    /// Takes the arrays unchecked.
+    ///
+    /// # Safety
+    /// [`HybridGroupCooPattern::new`] would accept the arguments.
+    pub unsafe fn new_unchecked(
+        rows: usize,
+        cols: usize,
+        classes: Vec<GroupClass>,
+        group_index: Vec<u32>,
+        columns: Vec<u32>,
+    ) -> Self {
+        let nnz = columns.par_iter().with_min_len(1 << 16);
+        HybridGroupCooPattern {
+            shape: [rows, cols],
+            nnz: nnz.filter(|&&c| c != PAD).count(),
+            classes,
+            group_index,
+            columns,
+        }
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// The classes, in the order in which their groups lie.
+    pub fn classes(&self) -> &[GroupClass] {
+        &self.classes
+    }
+
+    /// The row of every group.
+    pub fn group_index(&self) -> &[u32] {
+        &self.group_index
+    }
+
+    /// The column of every slot.
+    pub fn columns(&self) -> &[u32] {
+        &self.columns
+    }
+
+    /// First slot of every group, and their number.
+    pub fn group_starts(&self) -> Vec<u32> {
+        let sizes = self.classes.iter();
+        let sizes = sizes.flat_map(|c| std::iter::repeat_n(c.group, c.groups));
+        let mut starts = vec![0];
+        let mut sum = 0;
+        for size in sizes {
+            sum += size as u32;
+            starts.push(sum);
+        }
+        starts
+    }
+
+    /// For every row its first slot and its entries.
+    pub fn spans(&self) -> Vec<(u32, u32)> {
+        let mut spans = vec![(0, 0); self.shape[0]];
+        let starts = self.group_starts();
+        for (&row, w) in self.group_index.iter().zip(starts.windows(2)) {
+            let span = &mut spans[row as usize];
+            if span.1 == 0 {
+                span.0 = w[0];
+            }
+            let slots = &self.columns[w[0] as usize..w[1] as usize];
+            // Padding stands at the end: from there it is short to find.
+            span.1 += slots
+                .iter()
+                .rposition(|&c| c != PAD)
+                .map_or(0, |last| last as u32 + 1);
+        }
+        spans
+    }
+
+    /// Row and column of every slot, [`PAD`] for padding.
+    pub fn coordinates(&self) -> [Vec<u32>; 2] {
+        let mut rows = Vec::with_capacity(self.columns.len());
+        for (&row, w) in self.group_index.iter().zip(self.group_starts().windows(2)) {
+            let slots = self.columns[w[0] as usize..w[1] as usize].iter();
+            rows.extend(slots.map(|&c| if c == PAD { PAD } else { row }));
+        }
+        [rows, self.columns.clone()]
+    }
+}
+
+impl Pattern for HybridGroupCooPattern {
+    fn format(&self) -> Format {
+        Format::HybridGroupCoo
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn nnz(&self) -> usize {
+        self.nnz
+    }
+
+    fn slots(&self) -> usize {
+        self.columns.len()
+    }
+
+    fn value_shape(&self) -> Vec<usize> {
+        vec![self.columns.len()]
+    }
+
+    fn arrays(&self) -> Vec<IndexArray<'_>> {
+        vec![
+            IndexArray::coordinate(0, [self.group_index.len()], &self.group_index),
+            IndexArray::coordinate(1, [self.columns.len()], &self.columns),
+        ]
+    }
+}

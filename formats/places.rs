@@ -1,0 +1,161 @@
+//! Where every slot of a tensor lies, axis by axis, in any format: what a product over entries of several sparse tensors
+//! starts from.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::{AnySparse, Element, Format, IndexArray, PAD, Pattern, Role, Sparse, check};
+use crate::{FormatError, Nm};
+
+/// A pattern whose format is known only at run time, held and not copied.
+#[derive(Clone, Debug)]
+pub struct SharedPattern(Arc<dyn Any + Send + Sync>);
+
+impl SharedPattern {
+    /// Whether a tensor has this pattern, in this format. Compares the arrays only where they are not the same memory.
+    pub fn is_of<T: Element>(&self, tensor: &AnySparse<T>) -> bool {
+        fn same<P: Pattern, T: Element>(held: &SharedPattern, tensor: &Sparse<P, T>) -> bool {
+            let own = &**tensor.pattern();
+            let held = held.0.downcast_ref::<P>();
+            held.is_some_and(|held| std::ptr::eq(held, own) || held == own)
+        }
+        crate::any::each!(tensor, s => same(self, s))
+    }
+}
+
+impl<T: Element> AnySparse<T> {
+    /// The pattern alone.
+    pub fn shared_pattern(&self) -> SharedPattern {
+        crate::any::each!(self, s => SharedPattern(s.pattern().clone()))
+    }
+
+    /// Whether zeros among the values are fill and no entries: those of blocks and of N:M.
+    pub fn holds_fill(&self) -> bool {
+        block_of(&self.format()).is_some() || matches!(self, AnySparse::Nm(_))
+    }
+
+    /// For each axis the coordinate of every slot of the values array; [`PAD`] on all axes for slots that hold no entry and
+    /// for what edge blocks hold outside the shape. Fill inside blocks has coordinates.
+    ///
+    /// ```
+    /// use einsparse_formats::{AnySparse, Csr, CsrPattern};
+    /// let pattern = CsrPattern::new(3, 4, vec![0, 2, 2, 3], vec![0, 3, 1])?;
+    /// let a = AnySparse::from(Csr::new(pattern, vec![1.0f32, 2.0, 3.0])?);
+    /// assert_eq!(a.coordinates()?, [vec![0, 0, 2], vec![0, 3, 1]]);
+    /// # Ok::<(), einsparse_formats::FormatError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn coordinates(&self) -> Result<Vec<Vec<u32>>, FormatError> {
+        let mut axes = match self {
+            AnySparse::Coo(a) => return Ok(a.pattern().coords().to_vec()),
+            AnySparse::Bitmap(a) => a.pattern().coordinates().into(),
+            AnySparse::Bytemap(a) => a.pattern().coordinates().into(),
+            AnySparse::HybridGroupCoo(a) => a.pattern().coordinates().into(),
+            AnySparse::SlicedEll(a) => a.pattern().unpacked().into(),
+            AnySparse::Nm(a) => of_nm(a),
+            _ => self.of_arrays()?,
+        };
+        drop_padding(&mut axes);
+        Ok(axes)
+    }
+
+    /// From the index arrays: one coordinate for each place, or one for each group of places; offsets; the row of slots.
+    fn of_arrays(&self) -> Result<Vec<Vec<u32>>, FormatError> {
+        let (bm, bk) = block_of(&self.format()).unwrap_or((1, 1));
+        let places = self.slots() / (bm * bk);
+        let width = self.value_shape().get(1).copied().unwrap_or(1);
+        let arrays = self.arrays();
+        let mut axes = Vec::new();
+        for axis in 0..self.shape().len() {
+            let of_axis = |a: &&IndexArray<'_>| {
+                [Role::Coordinate { axis }, Role::Offsets { axis }].contains(&a.role)
+            };
+            let mut data = check::zeroed("coordinates", places)?;
+            match arrays.iter().find(of_axis) {
+                Some(array) if array.role == (Role::Coordinate { axis }) => {
+                    let each = places / array.data.len().max(1);
+                    spread(&mut data, each.max(1), |at| array.data[at]);
+                }
+                Some(array) => {
+                    for (row, w) in (0..).zip(array.data.windows(2)) {
+                        data[w[0] as usize..w[1] as usize].fill(row);
+                    }
+                }
+                // Only ELL says nothing about axis 0: there it is the row of slots.
+                None => spread(&mut data, width.max(1), |at| at as u32),
+            }
+            axes.push(data);
+        }
+        if (bm, bk) == (1, 1) {
+            return Ok(axes);
+        }
+        let mut inside = Vec::new();
+        for (axis, extent) in [(0, bm), (1, bk)] {
+            let mut data = check::zeroed("coordinates", places * bm * bk)?;
+            let place = |slot: usize| if axis == 0 { slot / bk % bm } else { slot % bk };
+            data.par_iter_mut().enumerate().for_each(|(slot, to)| {
+                let block = axes[axis][slot / (bm * bk)];
+                let at = u64::from(block) * extent as u64 + place(slot) as u64;
+                let outside = block == PAD || at >= self.shape()[axis] as u64;
+                *to = if outside { PAD } else { at as u32 };
+            });
+            inside.push(data);
+        }
+        Ok(inside)
+    }
+}
+
+/// Extents of a block, in formats of dense blocks.
+fn block_of(format: &Format) -> Option<(usize, usize)> {
+    match *format {
+        Format::Bsr { block }
+        | Format::BlockCoo { block }
+        | Format::BlockGroupCoo { block, .. } => Some(block),
+        _ => None,
+    }
+}
+
+/// `each` slots in a row have one value.
+fn spread(data: &mut [u32], each: usize, value: impl Fn(usize) -> u32 + Sync) {
+    data.par_chunks_mut(each)
+        .with_min_len(1 << 12)
+        .enumerate()
+        .for_each(|(at, slots)| slots.fill(value(at)));
+}
+
+fn of_nm<T: Element>(a: &Nm<T>) -> Vec<Vec<u32>> {
+    let p = a.pattern();
+    let (mut rows, mut columns) = (Vec::new(), Vec::new());
+    for slot in 0..a.slots() {
+        let (row, place) = (slot / p.row_slots(), slot % p.row_slots());
+        let column = match place / 2 < p.groups() {
+            true => place / 2 * 4 + p.positions(row, place / 2)[place % 2] as usize,
+            false => usize::MAX,
+        };
+        rows.push(row as u32);
+        columns.push(if column < p.cols() {
+            column as u32
+        } else {
+            PAD
+        });
+    }
+    vec![rows, columns]
+}
+
+/// A slot that is padding on one axis is on all.
+fn drop_padding(axes: &mut [Vec<u32>]) {
+    let Some(len) = axes.first().map(Vec::len) else {
+        return;
+    };
+    let padded: Vec<usize> = (0..len)
+        .into_par_iter()
+        .filter(|&slot| axes.iter().any(|data| data[slot] == PAD))
+        .collect();
+    for data in axes {
+        padded.iter().for_each(|&slot| data[slot] = PAD);
+    }
+}

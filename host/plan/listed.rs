@@ -1,0 +1,279 @@
+//! Plans over lists of positions: several sparse factors, sparse outputs. The lists are made when planned; a run gives the
+//! values arrays, flat, to a plan over what is left.
+
+mod operands;
+mod positions;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use einsparse_formats::{AnySparse, SharedPattern};
+
+use super::bind::{elsewhere, find, wrong};
+use super::{Options, Plan};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::einsum::{Access, Einsum, Epilogue};
+use crate::error::{Error, Refusal, Result};
+use crate::indirect::{IndirectEinsum, write_lists};
+use crate::join::{Table, join_all};
+use crate::registry::Scalar;
+use crate::tensor::{Operand, SparseTensor, Tensor};
+use operands::{Values, only_factors, pattern_of, plain, with_lists};
+
+pub(super) use operands::{sparse_among, sparse_factors};
+pub use positions::PositionLists;
+
+/// A plan over position lists.
+#[derive(Debug)]
+pub(super) struct Listed<T: Scalar, Out: Scalar> {
+    lists: Vec<(String, [usize; 1], Vec<u32>)>,
+    values: Vec<Values>,
+    plan: Box<Plan<T, Out>>,
+    rows: usize,
+    of: String,
+}
+
+fn refuse(einsum: &Einsum, reason: String) -> Error {
+    Error::NoKernel {
+        indirect: einsum.to_string(),
+        tried: vec![Refusal {
+            name: "join".into(),
+            reason,
+        }],
+    }
+}
+
+/// What is asked: the parsed expression, its operands, and the options.
+pub(super) struct Asked<'q, 'a, T: Scalar> {
+    pub(super) context: &'q Context,
+    pub(super) einsum: &'q Einsum,
+    pub(super) operands: &'q [(&'q str, Operand<'a, T>)],
+    pub(super) options: &'q Options,
+}
+
+impl<T: Scalar, Out: Scalar> Listed<T, Out> {
+    /// Into a dense output of this shape.
+    pub(super) fn dense(asked: &Asked<'_, '_, T>, out_shape: &[usize]) -> Result<Self> {
+        let (einsum, operands) = (asked.einsum, asked.operands);
+        only_factors(einsum, operands)?;
+        let factors = sparse_factors(einsum, operands);
+        let table = met(asked, &factors)?;
+        Self::over(asked, table, &factors, (None, out_shape))
+    }
+
+    /// Into a sparse output, one value for each of its slots.
+    pub(super) fn sampled(asked: &Asked<'_, '_, T>, out: &AnySparse<Out>) -> Result<Self> {
+        let (einsum, operands) = (asked.einsum, asked.operands);
+        only_factors(einsum, operands)?;
+        let names = plain(&einsum.out)?;
+        if let Some(twice) = (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
+            let reason = format!(
+                "the sparse output `{}` has `{}` twice",
+                einsum.out, names[twice]
+            );
+            return Err(refuse(einsum, reason));
+        }
+        if einsum.epilogue.bias.is_some() || einsum.epilogue.gate.is_some() {
+            let reason = "a sparse output takes no bias and no gate".into();
+            return Err(refuse(einsum, reason));
+        }
+        let factors = sparse_factors(einsum, operands);
+        let own = out.shared_pattern();
+        let mut all_aligned = true;
+        for &f in &factors {
+            let access = &einsum.factors[f];
+            let tensor = pattern_of(find(operands, &access.tensor)?);
+            let aligned = plain(access)? == names && tensor.is_some_and(|t| own.is_of(t));
+            all_aligned &= aligned;
+        }
+        let text = einsum.out.to_string();
+        let table = if all_aligned {
+            // Every factor has the output's slots: position by position.
+            let mut table = Table::whole(&text, &names, out)?;
+            for _ in &factors {
+                let slots = table.slots[0].clone();
+                table.slots.push(slots);
+            }
+            table
+        } else {
+            let mut tables = vec![Table::entries(&text, &names, out)?];
+            for &f in &factors {
+                tables.push(entries(asked, &einsum.factors[f])?);
+            }
+            join_all(tables, None, asked.context.device(), &einsum.to_string())?
+        };
+        Self::over(asked, table, &factors, (Some(own), &[out.slots()]))
+    }
+
+    /// The plan over a table.
+    fn over(
+        asked: &Asked<'_, '_, T>,
+        table: Table,
+        factors: &[usize],
+        (out, out_shape): (Option<SharedPattern>, &[usize]),
+    ) -> Result<Self> {
+        let (rows, of) = (table.rows(), table.tensors.join(", "));
+        let written = write_lists(asked.einsum, table, factors, out.is_some());
+        let lists = written.lists.into_iter();
+        let mut values = Vec::new();
+        for (operand, name) in written.values {
+            let pattern = match &out {
+                Some(own) if operand == asked.einsum.out.tensor => own.clone(),
+                _ => match pattern_of(find(asked.operands, &operand)?) {
+                    Some(tensor) => tensor.shared_pattern(),
+                    None => continue,
+                },
+            };
+            values.push(Values {
+                operand,
+                name,
+                pattern,
+            });
+        }
+        let lists: Vec<_> = lists.map(|(name, l)| (name, [l.len()], l)).collect();
+        let inner = Inner {
+            einsum: &written.einsum,
+            indirect: written.indirect,
+            out_shape,
+        };
+        let plan = with_lists(
+            &lists,
+            &values,
+            asked.operands,
+            &asked.einsum.out.tensor,
+            |own| inner.plan(asked, own),
+        )?;
+        Ok(Listed {
+            plan: Box::new(plan),
+            lists,
+            values,
+            rows,
+            of,
+        })
+    }
+
+    /// The plan over the lists.
+    pub(super) fn plan(&self) -> &Plan<T, Out> {
+        &self.plan
+    }
+
+    pub(super) fn plan_mut(&mut self) -> &mut Plan<T, Out> {
+        &mut self.plan
+    }
+
+    /// Queues a run. `out` is the dense output, or the values of the sparse one.
+    pub(super) fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let name = &self.plan.einsum.out.tensor;
+        with_lists(&self.lists, &self.values, operands, name, |own| {
+            self.plan.run(own, out, stream)
+        })
+    }
+
+    /// Whether a tensor is the sparse output that was planned for.
+    pub(super) fn is_output(&self, name: &str, out: &AnySparse<Out>) -> bool {
+        let mut own = self.values.iter().filter(|v| v.operand == name);
+        own.all(|v| v.pattern.is_of(out))
+    }
+}
+
+/// The rows of positions of sparse factors, in the order of the output's indices.
+fn met<T: Scalar>(asked: &Asked<'_, '_, T>, factors: &[usize]) -> Result<Table> {
+    let einsum = asked.einsum;
+    let tables = factors.iter().map(|&f| entries(asked, &einsum.factors[f]));
+    let mut order = Vec::new();
+    einsum.out.for_each_name(&mut |n| {
+        if !order.contains(&n) {
+            order.push(n);
+        }
+    });
+    let tables = tables.collect::<Result<_>>()?;
+    let device = asked.context.device();
+    join_all(tables, Some(&order), device, &einsum.to_string())
+}
+
+/// The entries of a sparse factor.
+fn entries<T: Scalar>(asked: &Asked<'_, '_, T>, access: &Access) -> Result<Table> {
+    let operand = find(asked.operands, &access.tensor)?;
+    let Some(tensor) = pattern_of(operand) else {
+        return Err(wrong(&access.tensor, "a sparse tensor", operand));
+    };
+    if tensor.holds_fill() {
+        let reason = format!(
+            "`{}` is {}: which of its places are entries hangs on its values, and lists of positions are made of patterns; convert it to csr",
+            access.tensor,
+            tensor.format()
+        );
+        return Err(refuse(asked.einsum, reason));
+    }
+    Table::entries(&access.to_string(), &plain(access)?, tensor)
+}
+
+/// What the plan over the lists is made of.
+struct Inner<'q> {
+    einsum: &'q Einsum,
+    indirect: IndirectEinsum,
+    out_shape: &'q [usize],
+}
+
+impl Inner<'_> {
+    fn plan<T: Scalar, Out: Scalar>(
+        self,
+        asked: &Asked<'_, '_, T>,
+        operands: &[(&str, Operand<'_, T>)],
+    ) -> Result<Plan<T, Out>> {
+        let mut shapes: BTreeMap<String, Vec<usize>> = operands
+            .iter()
+            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
+            .collect();
+        shapes.insert(self.einsum.out.tensor.clone(), self.out_shape.to_vec());
+        // The original has been checked with its epilogue, whose indices are now slots of lists.
+        let mut bare = self.einsum.clone();
+        bare.epilogue = Epilogue::default();
+        let mut known = shapes.clone();
+        let epilogue = &self.einsum.epilogue;
+        for access in epilogue.bias.iter().chain(&epilogue.gate) {
+            known.remove(&access.tensor);
+        }
+        let extents = bare.check(&known)?;
+        let parts = (self.einsum.clone(), self.indirect, shapes);
+        Plan::chosen(asked.context, parts, extents, operands, asked.options)
+    }
+}
+
+/// Runs into the values of a sparse output.
+pub(super) fn run_into<T: Scalar, Out: Scalar>(
+    listed: &Listed<T, Out>,
+    operands: &[(&str, Operand<'_, T>)],
+    (name, out): (&str, &mut SparseTensor<Out>),
+    stream: &Stream,
+) -> Result<()> {
+    if !listed.is_output(name, out.pattern()) {
+        return Err(Error::Operand {
+            name: name.into(),
+            reason: "has not the pattern or the format that was planned".into(),
+        });
+    }
+    let mut values = Tensor::of_values(out)?;
+    match values.device() {
+        Some(_) => listed.run(operands, &mut values, stream),
+        None => {
+            listed.run(operands, &mut values, stream)?;
+            let found = values.host().ok_or_else(|| elsewhere(name))?;
+            out.host_values_mut().copy_from_slice(found);
+            Ok(())
+        }
+    }
+}
+
+impl<T: Scalar, Out: Scalar> fmt::Display for Listed<T, Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Listed { rows, of, plan, .. } = self;
+        write!(f, "{plan}, over {rows} rows of positions of {of}")
+    }
+}

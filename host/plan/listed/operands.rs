@@ -1,0 +1,154 @@
+//! Sparse operands of an expression: where they stand, and their values as flat tensors.
+
+use einsparse_formats::{AnySparse, Format, SharedPattern};
+
+use crate::einsum::{Access, Einsum, IndexExpr};
+use crate::error::{Error, Result};
+use crate::plan::bind::{find, wrong};
+use crate::registry::Scalar;
+use crate::tensor::{Operand, Tensor};
+
+/// The values of a sparse operand.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub(super) operand: String,
+    pub(super) name: String,
+    pub(super) pattern: SharedPattern,
+}
+
+/// The pattern of a sparse operand; its values may mean nothing.
+pub(super) fn pattern_of<'o, T: Scalar>(operand: &'o Operand<'_, T>) -> Option<&'o AnySparse<T>> {
+    match operand {
+        Operand::Sparse(s) => Some(s.pattern()),
+        Operand::HostSparse(s) => Some(s),
+        _ => None,
+    }
+}
+
+/// The factors that are sparse, by their numbers.
+pub(in crate::plan) fn sparse_factors<T: Scalar>(
+    einsum: &Einsum,
+    operands: &[(&str, Operand<'_, T>)],
+) -> Vec<usize> {
+    let sparse = |name: &str| {
+        let mut found = operands.iter().filter(|(n, _)| *n == name);
+        found.any(|(_, o)| pattern_of(o).is_some())
+    };
+    let factors = einsum.factors.iter().enumerate();
+    factors
+        .filter(|(_, access)| sparse(&access.tensor))
+        .map(|(f, _)| f)
+        .collect()
+}
+
+pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
+    let index = |index: &'e IndexExpr| match index {
+        IndexExpr::Name(n) => Ok(n.as_str()),
+        IndexExpr::Access(a) => Err(Error::Operand {
+            name: access.tensor.clone(),
+            reason: format!("is sparse, and cannot be read through `{a}` in `{access}`"),
+        }),
+    };
+    access.indices.iter().map(index).collect()
+}
+
+/// A sparse operand stands in factors and nowhere else.
+pub(super) fn only_factors<T: Scalar>(
+    einsum: &Einsum,
+    operands: &[(&str, Operand<'_, T>)],
+) -> Result<()> {
+    let mut elsewhere = Vec::new();
+    let mut nested = |a: &Access| elsewhere.push(a.tensor.clone());
+    let epilogue = einsum.epilogue.bias.iter().chain(&einsum.epilogue.gate);
+    epilogue.for_each(|a| a.for_each_access(&mut nested));
+    for access in einsum.factors.iter().chain([&einsum.out]) {
+        for index in &access.indices {
+            if let IndexExpr::Access(a) = index {
+                a.for_each_access(&mut nested);
+            }
+        }
+    }
+    for (name, operand) in operands {
+        let used = einsum.factors.iter().any(|f| f.tensor == *name);
+        if pattern_of(operand).is_some() && (!used || elsewhere.iter().any(|n| n == name)) {
+            return Err(Error::Operand {
+                name: name.to_string(),
+                reason: format!("is sparse, and stands in `{einsum}` where it is no factor"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The sparse operand among the factors.
+pub(in crate::plan) fn sparse_among<'o, T: Scalar>(
+    einsum: &Einsum,
+    operands: &'o [(&str, Operand<'_, T>)],
+) -> Result<Option<(&'o str, Format)>> {
+    let mut found = None;
+    for (name, operand) in operands {
+        let format = match operand {
+            Operand::Sparse(s) => s.format(),
+            Operand::HostSparse(s) => s.format(),
+            _ => continue,
+        };
+        if let Some((first, _)) = found.replace((*name, format)) {
+            return Err(Error::Operand {
+                name: name.to_string(),
+                reason: format!("is sparse, and so is `{first}`: one sparse operand in `{einsum}`"),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Calls `f` with the operands of the plan over the lists: values arrays in place of the sparse tensors, and the lists.
+pub(super) fn with_lists<T: Scalar, R>(
+    lists: &[(String, [usize; 1], Vec<u32>)],
+    values: &[Values],
+    operands: &[(&str, Operand<'_, T>)],
+    out: &str,
+    f: impl FnOnce(&[(&str, Operand<'_, T>)]) -> Result<R>,
+) -> Result<R> {
+    let mut flat = Vec::new();
+    for own in values
+        .iter()
+        .filter(|v| operands.iter().any(|(n, _)| *n == v.operand))
+    {
+        let operand = find(operands, &own.operand)?;
+        if !pattern_of(operand).is_some_and(|tensor| own.pattern.is_of(tensor)) {
+            return Err(Error::Operand {
+                name: own.operand.clone(),
+                reason: "has not the pattern or the format that was planned".into(),
+            });
+        }
+        flat.push((own.name.as_str(), flat_values(&own.operand, operand)?));
+    }
+    let dense = operands
+        .iter()
+        .filter(|(name, o)| *name != out && pattern_of(o).is_none())
+        .map(|(name, o)| (*name, o.clone()));
+    let mut all: Vec<(&str, Operand<'_, T>)> = dense.collect();
+    all.extend(flat.iter().map(|(name, tensor)| (*name, tensor.into())));
+    let list = |(name, shape, data)| -> (&str, Operand<'_, T>) {
+        let (name, shape, data): (&String, &[usize; 1], &Vec<u32>) = (name, shape, data);
+        (name, Operand::Index(shape, data))
+    };
+    all.extend(
+        lists
+            .iter()
+            .map(|(name, shape, data)| list((name, shape, data))),
+    );
+    f(&all)
+}
+
+/// The values of a sparse operand as a tensor of one axis: on a GPU where they are, on a CPU a copy.
+fn flat_values<T: Scalar>(name: &str, operand: &Operand<'_, T>) -> Result<Tensor<T>> {
+    match operand {
+        Operand::Sparse(s) => Tensor::of_values(s),
+        Operand::HostSparse(s) => {
+            Tensor::new(None, &[s.slots()], s.slots(), Some(s.values().to_vec()))
+        }
+        other => Err(wrong(name, "a sparse tensor", other)),
+    }
+}

@@ -1,0 +1,182 @@
+//! Entries that meet, found on the GPU: the lists of the CPU. And products over hybrid GroupCOO.
+
+use crate::support::{gpu, small};
+use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, convert, generate};
+use einsparse::{Context, Error, Operand, Options};
+
+fn random(m: usize, k: usize, density: f64, seed: u64) -> AnySparse<f32> {
+    let pattern = generate::uniform(m, k, density, seed).unwrap();
+    let values = generate::small_integers(pattern.columns().len(), seed);
+    Csr::new(pattern, values).unwrap().into()
+}
+
+/// Every list of one context beside that of the other, and the values of a run where a kernel takes what is left.
+fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
+    let host: Vec<(&str, Operand<'_, f32>)> =
+        operands.iter().map(|(n, a)| (*n, a.into())).collect();
+    let cpu = Context::cpu();
+    let (found, wanted) = (
+        gpu.position_lists(text, &host).unwrap(),
+        cpu.position_lists(text, &host).unwrap(),
+    );
+    assert_eq!(found.rows, wanted.rows, "{text}");
+    assert!(found == wanted, "{text}: {} rows", wanted.rows);
+    let uploaded: Vec<_> = operands
+        .iter()
+        .map(|(n, a)| (*n, gpu.upload(a.clone()).unwrap()))
+        .collect();
+    let on_gpu: Vec<(&str, Operand<'_, f32>)> =
+        uploaded.iter().map(|(n, a)| (*n, a.into())).collect();
+    let plan = match gpu.plan(text, &on_gpu, &Options::default()) {
+        Ok(plan) => plan,
+        Err(Error::NoKernel { tried, .. }) => {
+            assert!(!tried.is_empty(), "{text}: no reason");
+            crate::support::skipped("lists", "no kernel takes an expression over lists");
+            return;
+        }
+        Err(error) => panic!("{text}: {error}"),
+    };
+    let run =
+        |context: &Context, plan: &einsparse::Plan<f32>, operands: &[(&str, Operand<'_, f32>)]| {
+            let mut out = context.zeros(plan.out_shape()).unwrap();
+            let stream = context.stream().unwrap();
+            plan.run(operands, &mut out, &stream).unwrap();
+            stream.synchronize().unwrap();
+            out.to_dense().unwrap()
+        };
+    let on_cpu = cpu.plan(text, &host, &Options::default()).unwrap();
+    assert_eq!(
+        run(gpu, &plan, &on_gpu),
+        run(&cpu, &on_cpu, &host),
+        "{text}"
+    );
+}
+
+#[test]
+fn entries_that_meet_are_those_of_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    let most = if small() { 60 } else { 700 };
+    for (m, k, n, density) in [
+        (1, 1, 1, 1.0),
+        (37, 53, 29, 0.2),
+        (0, 5, 4, 0.5),
+        (most, 300, most, 0.05),
+    ] {
+        let (a, b) = (random(m, k, density, 3), random(k, n, density, 4));
+        for (own, other) in [
+            ("csr", "csr"),
+            ("groupcoo:3", "ell"),
+            ("csc", "groupcoo:hybrid"),
+        ] {
+            let own = a.convert(own.parse().unwrap()).unwrap();
+            let other = b.convert(other.parse().unwrap()).unwrap();
+            let both = [("A", own), ("B", other)];
+            assert_same(&gpu, "C[m,n] = A[m,k] * B[k,n]", &both);
+            assert_same(&gpu, "C[n,m] = A[m,k] * B[k,n]", &both);
+        }
+        let same = [("A", a.clone()), ("B", random(m, k, density, 9))];
+        assert_same(&gpu, "C[m,n] = A[m,n] * B[m,n]", &same);
+        assert_same(&gpu, "C[m] = A[m,k] * B[m,k]", &same);
+        assert_same(&gpu, "C[] = A[m,k] * B[m,k]", &same);
+        let three = [("A", a), ("B", b), ("E", random(n, 31, density, 5))];
+        assert_same(&gpu, "C[m,n] = A[m,k] * B[k,j] * E[j,n]", &three);
+    }
+}
+
+/// One key that everything shares: all work is one row's.
+#[test]
+fn one_key_meets_everything() {
+    let Some(gpu) = gpu() else { return };
+    let n = if small() { 70 } else { 1500 };
+    let column = CsrPattern::new(n, 3, (0..=n as u32).collect(), vec![1; n]).unwrap();
+    let row = CsrPattern::new(
+        3,
+        n,
+        vec![0, 0, n as u32, n as u32],
+        (0..n as u32).collect(),
+    )
+    .unwrap();
+    let values = generate::small_integers(n, 1);
+    let a = Csr::new(column, values.clone()).unwrap();
+    let b = Csr::new(row, values).unwrap();
+    assert_same(
+        &gpu,
+        "C[n,m] = A[m,k] * B[k,n]",
+        &[("A", a.into()), ("B", b.into())],
+    );
+}
+
+/// Places past 2^32: keys of two words, in the search and in the order.
+#[test]
+fn long_keys_have_two_words() {
+    let Some(gpu) = gpu() else { return };
+    let n = if small() { 300 } else { 5000u32 };
+    let spread = |by: u32, at: u32| {
+        (0..n)
+            .map(|i| i.wrapping_mul(by) % at)
+            .collect::<Vec<u32>>()
+    };
+    let tensor = |by: u32| {
+        let mut places: Vec<[u32; 3]> = spread(by, 40)
+            .into_iter()
+            .zip(spread(by + 2, 3_000_000))
+            .zip(spread(by + 4, 2_000_000))
+            .map(|((i, j), k)| [i, j % 50 * 60_000, k % 50 * 40_000])
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        let coords = (0..3).map(|axis| places.iter().map(|p| p[axis]).collect());
+        let pattern = CooPattern::new(vec![40, 3_000_000, 2_000_000], coords.collect()).unwrap();
+        let values = generate::small_integers(places.len(), 7);
+        AnySparse::Coo(Coo::new(pattern, values).unwrap())
+    };
+    let both = [("A", tensor(7919)), ("B", tensor(104_729))];
+    let host: Vec<(&str, Operand<'_, f32>)> = both.iter().map(|(n, a)| (*n, a.into())).collect();
+    for text in ["C[i] = A[i,j,k] * B[i,j,k]", "C[h,i] = A[i,j,k] * B[h,j,k]"] {
+        let found = gpu.position_lists(text, &host).unwrap();
+        let wanted = Context::cpu().position_lists(text, &host).unwrap();
+        assert!(
+            wanted.rows > 0 && found == wanted,
+            "{text}: {} rows",
+            wanted.rows
+        );
+    }
+    // The order itself takes two words: the places of C are 6 * 10^12.
+    let text = "C[j,k] = A[i,j,k] * B[i,j,k]";
+    let found = gpu.position_lists(text, &host).unwrap();
+    assert!(found == Context::cpu().position_lists(text, &host).unwrap());
+}
+
+/// Products over hybrid groups: the rows of CSR, whatever class they are in.
+#[test]
+fn hybrid_groups_have_the_product_of_csr() {
+    let Some(gpu) = gpu() else { return };
+    for (n, seed) in [(32, 1), (128, 2), (17, 3)] {
+        let pattern = generate::rmat(if small() { 7 } else { 10 }, 6, seed).unwrap();
+        let values: Vec<f32> = generate::small_integers(pattern.columns().len(), seed);
+        let csr = Csr::new(pattern, values).unwrap();
+        let b = Dense::from_fn([csr.shape()[1], n], |i| {
+            ((i[0] * 7 + i[1]) % 5) as f32 - 2.0
+        })
+        .unwrap();
+        let hybrid = convert::csr_to_hybrid_group_coo(&csr).unwrap();
+        assert!(
+            hybrid.pattern().classes().len() > 1,
+            "{:?}",
+            hybrid.pattern().classes()
+        );
+        let run = |a: AnySparse<f32>| {
+            let (a, b) = (gpu.upload(a).unwrap(), gpu.upload_dense(&b).unwrap());
+            let operands = [("A", (&a).into()), ("B", (&b).into())];
+            let plan = gpu
+                .plan("C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default())
+                .unwrap();
+            let mut c = gpu.zeros(plan.out_shape()).unwrap();
+            let stream = gpu.stream().unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            c.to_dense().unwrap()
+        };
+        assert_eq!(run(hybrid.into()), run(csr.clone().into()), "n = {n}");
+    }
+}
