@@ -10,6 +10,7 @@ mod dense;
 mod entries;
 mod levels;
 mod lists;
+mod mttkrp;
 mod narrow;
 mod nm;
 mod prune;
@@ -35,6 +36,7 @@ pub use dense::*;
 pub use entries::*;
 pub use levels::*;
 pub use lists::*;
+pub use mttkrp::*;
 pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
@@ -141,6 +143,8 @@ pub enum Operation {
     Slicing,
     /// One step of making a work list.
     Lists,
+    /// Rows gathered for every entry of a sparse tensor, multiplied and reduced by output row (MTTKRP, TTM).
+    Rows,
 }
 
 /// How a kernel walks the sparse operand.
