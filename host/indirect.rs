@@ -4,6 +4,7 @@
 //! sparse operand is a substitution of index expressions; nothing else in the library knows the formats' meaning.
 
 mod rewrite;
+mod rows;
 mod sampled;
 mod spmm;
 
@@ -12,6 +13,7 @@ use std::fmt;
 use einsparse_formats::{Format, Role};
 
 pub use rewrite::{rewrite, rewrite_dense};
+pub use rows::RowsForm;
 pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};
 pub use spmm::{BiasAxis, Orientation, SpmmForm};
 

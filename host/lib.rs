@@ -32,6 +32,7 @@ pub mod driver;
 pub mod einsum;
 pub mod entries;
 pub mod error;
+mod fibres;
 pub mod indirect;
 mod launch;
 pub mod module;

@@ -8,6 +8,7 @@ mod into;
 mod kept;
 mod problem;
 mod refuse;
+mod rows;
 mod sampled;
 
 use std::collections::BTreeMap;

@@ -34,11 +34,11 @@ impl<
 > Tile for Rows<FACTORS, LANES, VEC, REP, UNROLL, REDUCE>
 {
     const THREADS: u32 = 128;
-    // 128, 102 or 85 registers.
-    const MIN_BLOCKS: u32 = match FACTORS * UNROLL * REP {
-        0..=4 => 6,
-        5..=8 => 5,
-        9..=12 => 4,
+    // 85, 102, 128 or 168 registers.
+    const MIN_BLOCKS: u32 = match (FACTORS * UNROLL * REP, UNROLL) {
+        (0..=4, _) => 6,
+        (5..=8, 4) => 5,
+        (5..=8, _) => 4,
         _ => 3,
     };
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
