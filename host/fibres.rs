@@ -92,10 +92,18 @@ impl Fibres {
         };
         let shape = tensor.shape();
         for &extent in shape {
-            within("extent of a sparse tensor", extent as u128, u128::from(LAST_OF_ROW))?;
+            within(
+                "extent of a sparse tensor",
+                extent as u128,
+                u128::from(LAST_OF_ROW),
+            )?;
         }
         let all = kept.iter().map(|&axis| shape[axis] as u128).product();
-        let most = if rows == RowsOf::All { i32::MAX as u128 } else { u128::from(u64::MAX) };
+        let most = if rows == RowsOf::All {
+            i32::MAX as u128
+        } else {
+            u128::from(u64::MAX)
+        };
         within("rows of the output", all, most)?;
         let slots = tensor.slots();
         let (keys, permutation) = sorted(&axes, shape, kept, slots);
@@ -103,7 +111,12 @@ impl Fibres {
         let slot = |at: usize| permutation.as_ref().map_or(at, |order| order[at] as usize);
         let mut places: Vec<Vec<u32>> = of_factors
             .iter()
-            .map(|&axis| (0..entries).into_par_iter().map(|at| axes[axis][slot(at)]).collect())
+            .map(|&axis| {
+                (0..entries)
+                    .into_par_iter()
+                    .map(|at| axes[axis][slot(at)])
+                    .collect()
+            })
             .collect();
         let starts: Vec<u32> = (0..entries as u32)
             .into_par_iter()
@@ -115,9 +128,17 @@ impl Fibres {
             places[0][end as usize - 1] |= LAST_OF_ROW;
         }
         let row_keys: Vec<u64> = starts.par_iter().map(|&at| keys[at as usize]).collect();
-        let runs = starts.iter().zip(&ends).map(|(&s, &e)| (s, e - s)).collect();
+        let runs = starts
+            .iter()
+            .zip(&ends)
+            .map(|(&s, &e)| (s, e - s))
+            .collect();
         let mut own = Fibres {
-            count: if rows == RowsOf::All { all as usize } else { starts.len() },
+            count: if rows == RowsOf::All {
+                all as usize
+            } else {
+                starts.len()
+            },
             places,
             permutation,
             slots,
@@ -143,7 +164,8 @@ impl Fibres {
             next = key + 1;
         }
         if (self.count as u64) > next {
-            self.gaps.push((next as u32, (self.count as u64 - next) as u32));
+            self.gaps
+                .push((next as u32, (self.count as u64 - next) as u32));
         }
         if !self.gaps.is_empty() {
             self.rows = Some(keys.iter().map(|&key| key as u32).collect());
@@ -286,7 +308,9 @@ mod tests {
 
     #[test]
     fn rows_of_the_first_axis_need_no_order_and_leave_gaps() {
-        let own = Fibres::new(&tensor(), &[0], &[1, 2], RowsOf::All).unwrap().unwrap();
+        let own = Fibres::new(&tensor(), &[0], &[1, 2], RowsOf::All)
+            .unwrap()
+            .unwrap();
         assert_eq!(own.permutation, None);
         assert_eq!(own.runs.rows, [(0, 3), (3, 2), (5, 1)]);
         assert_eq!(own.rows, Some(vec![0, 2, 4]));
@@ -298,10 +322,14 @@ mod tests {
 
     #[test]
     fn other_axes_are_sorted_and_fibres_are_numbered() {
-        let own = Fibres::new(&tensor(), &[2], &[0], RowsOf::All).unwrap().unwrap();
+        let own = Fibres::new(&tensor(), &[2], &[0], RowsOf::All)
+            .unwrap()
+            .unwrap();
         assert_eq!(own.permutation, Some(vec![0, 5, 2, 3, 4, 1]));
         assert_eq!((own.count, own.gaps.len()), (3, 0));
-        let own = Fibres::new(&tensor(), &[0, 1], &[2], RowsOf::Stored).unwrap().unwrap();
+        let own = Fibres::new(&tensor(), &[0, 1], &[2], RowsOf::Stored)
+            .unwrap()
+            .unwrap();
         assert_eq!(own.keys, [1, 2, 8, 11, 17]);
         assert_eq!((own.count, own.rows), (5, None));
     }
@@ -313,9 +341,14 @@ mod tests {
             let pattern = CooPattern::new(vec![2, 4], coords).unwrap();
             Coo::new(pattern, vec![1.0; 3]).unwrap().into()
         };
-        let format = Format::GroupCoo { axis: 0, group: Some(2) };
+        let format = Format::GroupCoo {
+            axis: 0,
+            group: Some(2),
+        };
         let grouped = matrix.convert(format).unwrap();
-        let own = Fibres::new(&grouped, &[0], &[1], RowsOf::All).unwrap().unwrap();
+        let own = Fibres::new(&grouped, &[0], &[1], RowsOf::All)
+            .unwrap()
+            .unwrap();
         assert_eq!(own.permutation, Some(vec![0, 1, 2]));
         assert_eq!((own.slots, own.entries()), (4, 3));
     }
@@ -323,7 +356,10 @@ mod tests {
     #[test]
     fn every_entry_is_in_exactly_one_item() {
         let lens = [3u32, 400, 1, 1, 90, 17, 1000];
-        let coords: Vec<u32> = (0u32..).zip(lens).flat_map(|(r, n)| vec![r; n as usize]).collect();
+        let coords: Vec<u32> = (0u32..)
+            .zip(lens)
+            .flat_map(|(r, n)| vec![r; n as usize])
+            .collect();
         let columns: Vec<u32> = lens.iter().flat_map(|&n| 0..n).collect();
         let count = coords.len();
         let pattern = CooPattern::new(vec![7, 1000], vec![coords, columns]).unwrap();

@@ -30,6 +30,7 @@ use kept::Kept;
 pub use choose::{Candidate, Choice};
 pub use kept::KeptForm;
 pub use problem::Problem;
+pub(crate) use rows::{rows_of, same_pattern};
 pub use sampled::SampledPlan;
 
 /// How f32 matrices are multiplied on Tensor Cores.
@@ -298,7 +299,9 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
                     name: made.variant().into(),
-                    reason: "takes tensors (`Plan::run`): raw addresses are for products of a matrix".into(),
+                    reason:
+                        "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
+                            .into(),
                 }],
             }),
         }

@@ -19,6 +19,7 @@ mod kept;
 mod large;
 mod levels;
 mod linear;
+mod mttkrp;
 mod narrow;
 mod nm;
 mod nm_narrow;

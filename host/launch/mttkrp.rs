@@ -45,6 +45,7 @@ pub(crate) struct RawRows {
 pub(crate) struct RowsLaunch {
     /// End of the last run: partial sums are one workspace. Goes before the context that its neighbours hold.
     turns: Turns,
+    device: Arc<Device>,
     row: &'static Row,
     function: Function,
     extents: RowsExtents,
@@ -84,12 +85,17 @@ impl RowsLaunch {
         Ok(RowsLaunch {
             turns: Turns::new()?,
             places: fibres.places.iter().map(upload).collect::<Result<_>>()?,
-            rows: fibres.rows.as_ref().map(|rows| device.upload(rows)).transpose()?,
+            rows: fibres
+                .rows
+                .as_ref()
+                .map(|rows| device.upload(rows))
+                .transpose()?,
             ordered: ordered(device, row, fibres)?,
             items: device.upload(Words::words(&list.items))?,
             slots: device.upload(Words::words(&list.slots))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
             counters: device.zeros(list.counters as usize * tiles * 4)?,
+            device: Arc::clone(device),
             overlaps: modules.arch() == "sm_90a",
             item_count,
             cut_rows: list.counters,
@@ -99,6 +105,11 @@ impl RowsLaunch {
             function,
             extents,
         })
+    }
+
+    /// The GPU that it runs on.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     pub(crate) fn row(&self) -> &'static Row {
@@ -205,7 +216,11 @@ impl RowsLaunch {
                 ldb_bytes: leading[0],
                 ldc_bytes: small("bytes of a row of the output", ldc.saturating_mul(element))?,
                 partial_columns: self.partial_columns,
-                flags: if self.extents.accumulate { FLAG_ACCUMULATE } else { 0 },
+                flags: if self.extents.accumulate {
+                    FLAG_ACCUMULATE
+                } else {
+                    0
+                },
             },
             places: [place(1), place(2)],
             factors: [raw.factors[1].0, raw.factors[2].0],

@@ -4,9 +4,11 @@ mod attention;
 mod einsum;
 mod linear;
 mod prune;
+mod rows;
 mod softmax;
 mod sparse_linear;
 mod spmm;
+mod tensors;
 
 pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
 pub use einsum::einsum;
@@ -15,3 +17,4 @@ pub use prune::prune_to_nm;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
 pub use sparse_linear::SparseLinear;
 pub use spmm::spmm;
+pub use tensors::{Ttm, mttkrp, mttkrp_text};

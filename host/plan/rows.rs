@@ -7,11 +7,11 @@ use einsparse_formats::{AnySparse, Format};
 use einsparse_kernels::abi::{REDUCE_SUM, Zeros, rows_step};
 use einsparse_kernels::table::{Row, kernels};
 
+use super::Operand;
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question};
 use super::problem::{alignment_of, leading};
-use super::Operand;
 use crate::cost::{RowsWork, predict_rows};
 use crate::device::{Device, Stream};
 use crate::einsum::Mode;
@@ -77,7 +77,13 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
             let Operand::Sparse(a) = find(question.operands, &form.sparse)? else {
                 return Err(elsewhere(&form.sparse));
             };
-            Ok(Box::new(RowsPlan::<T>::new(device, row, form.clone(), a.shared_pattern(), n)?))
+            Ok(Box::new(RowsPlan::<T>::new(
+                device,
+                row,
+                form.clone(),
+                a.shared_pattern(),
+                n,
+            )?))
         };
         offers.push(Offer {
             candidate,
@@ -107,7 +113,9 @@ fn unfit<T: Scalar>(indirect: &IndirectEinsum, pattern: &AnySparse<T>) -> Option
         Format::Coo | Format::Csr | Format::Csc | Format::GroupCoo { .. }
     );
     if !known {
-        return Some(format!("walks coo, group-coo, csr and csc, the operand is {format}"));
+        return Some(format!(
+            "walks coo, group-coo, csr and csc, the operand is {format}"
+        ));
     }
     let product = indirect.as_spmm().is_some_and(|form| !form.stacked);
     (product && Runs::of(pattern).is_some())
@@ -117,7 +125,11 @@ fn unfit<T: Scalar>(indirect: &IndirectEinsum, pattern: &AnySparse<T>) -> Option
 /// Elements that n, addresses and leading dimensions are multiples of.
 fn alignment<T: Scalar>(question: &Question<'_, '_, T>, form: &RowsForm, n: usize) -> usize {
     let given = question.options.alignment.unwrap_or(16).max(1);
-    let names = form.factors.iter().map(|(name, _)| name).chain([&form.output]);
+    let names = form
+        .factors
+        .iter()
+        .map(|(name, _)| name)
+        .chain([&form.output]);
     let mut all = vec![n, given];
     all.extend(names.map(|name| leading(question.operands, name, n)));
     alignment_of(&all)
@@ -139,7 +151,11 @@ fn work<T: Scalar>(
     RowsWork {
         entries: pattern.nnz() as u64,
         rows: rows as u64,
-        factor_rows: form.factors.iter().map(|(_, axis)| shape[*axis] as u64).sum(),
+        factor_rows: form
+            .factors
+            .iter()
+            .map(|(_, axis)| shape[*axis] as u64)
+            .sum(),
         factors: form.factors.len() as u64,
         n,
         accumulate: form.mode == Mode::Accumulate,
@@ -186,7 +202,11 @@ impl<T: Scalar> RowsPlan<T> {
     /// Whether a tensor has the pattern that was planned.
     fn fits(&self, pattern: &Arc<AnySparse<T>>) -> bool {
         let known = [Some(&self.pattern), self.known.get()];
-        if known.iter().flatten().any(|known| Arc::ptr_eq(known, pattern)) {
+        if known
+            .iter()
+            .flatten()
+            .any(|known| Arc::ptr_eq(known, pattern))
+        {
             return true;
         }
         let same = same_pattern(&self.pattern, pattern);
@@ -205,7 +225,13 @@ pub(crate) fn same_pattern<T: Scalar>(a: &AnySparse<T>, b: &AnySparse<T>) -> boo
 impl<T: Scalar> fmt::Display for RowsPlan<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = self.launch.row();
-        write!(f, "{}: zeros = {:?}, {}", row.name, row.zeros, self.launch.describe())
+        write!(
+            f,
+            "{}: zeros = {:?}, {}",
+            row.name,
+            row.zeros,
+            self.launch.describe()
+        )
     }
 }
 
@@ -246,7 +272,10 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for RowsPlan<T> {
         let raw = RawRows {
             values: arrays.values.address(),
             factors,
-            out: (out.address().ok_or_else(|| elsewhere(&self.form.output))?, out.leading()),
+            out: (
+                out.address().ok_or_else(|| elsewhere(&self.form.output))?,
+                out.leading(),
+            ),
             alpha,
         };
         // SAFETY: shapes and places were checked by the plan, the pattern above; the tensors are borrowed for the call, and device

@@ -54,13 +54,16 @@ impl<
         let mut acc = [[start_of::<E, REDUCE>(); VEC]; REP];
         let (mut at, mut rank) = (0, row);
         while at < run.end {
-            let burst = Burst { places: next, values, at };
+            let burst = Burst {
+                places: next,
+                values,
+                at,
+            };
             at += UNROLL as u32;
             next = run.places::<FACTORS, UNROLL>(p, at);
             values = run.values::<E, UNROLL>(p, at);
-            rank = burst.add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(
-                p, run, column, rank, &mut acc,
-            );
+            rank = burst
+                .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(p, run, column, rank, &mut acc);
         }
         if slot != BUNDLE && carry::<E, LANES, VEC, REP, REDUCE>(p, slot, lane, column, &mut acc) {
             store::<E, LANES, VEC, REP>(p, row, column, &acc);
@@ -266,9 +269,8 @@ fn clear<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     count: u32,
     column: u32,
 ) {
-    let mut c = p.product.c
-        + row as u64 * p.product.ldc_bytes as u64
-        + column as u64 * E::BYTES as u64;
+    let mut c =
+        p.product.c + row as u64 * p.product.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
     let mut left = count;
     while left > 0 {
         unroll!(r < REP, {
