@@ -55,7 +55,8 @@ pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RawEntries, Ro
 pub use error::{Error, Refusal, Result};
 pub use launch::{RawAttention, RawHeads, RawSampled, RawSoftmax, RawSpmm};
 pub use plan::{
-    Choice, Determinism, KeptForm, Options, Plan, Precision, SampledPlan, ValuesRule, ZerosRule,
+    Choice, Determinism, KeptForm, Options, Path, Plan, Precision, SampledPlan, Step, ValuesRule,
+    ZerosRule,
 };
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

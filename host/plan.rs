@@ -6,6 +6,7 @@ mod choose;
 mod family;
 mod into;
 mod kept;
+mod path;
 mod problem;
 mod refuse;
 mod rows;
@@ -29,6 +30,7 @@ use kept::Kept;
 
 pub use choose::{Candidate, Choice};
 pub use kept::KeptForm;
+pub use path::{Path, Step};
 pub use problem::Problem;
 pub(crate) use rows::{rows_of, same_pattern};
 pub use sampled::SampledPlan;

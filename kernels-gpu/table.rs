@@ -173,6 +173,32 @@ macro_rules! for_each_kernel {
                 mttkrp_bf16_max_n32: Csr, Bf16, Rows<1, 4, 8, 1, 4, REDUCE_MAX>;
                 mttkrp_bf16_max_n128: Csr, Bf16, Rows<1, 16, 8, 1, 4, REDUCE_MAX>;
                 mttkrp_bf16_max_any32: Csr, Bf16, Rows<1, 32, 1, 1, 4, REDUCE_MAX>;
+                mttkrp_f32_dots2_r32: Csr, F32, RowDots<2, 8, 4>;
+                mttkrp_f32_dots2_r128: Csr, F32, RowDots<2, 32, 4>;
+                mttkrp_f32_dots2_any: Csr, F32, RowDots<2, 8, 1>;
+                mttkrp_f32_dots3_r32: Csr, F32, RowDots<3, 8, 4>;
+                mttkrp_f32_dots3_r128: Csr, F32, RowDots<3, 32, 4>;
+                mttkrp_f32_dots3_any: Csr, F32, RowDots<3, 8, 1>;
+                mttkrp_f32_dots1_any: Csr, F32, RowDots<1, 8, 1>;
+                mttkrp_f64_dots2_r32: Csr, F64, RowDots<2, 16, 2>;
+                mttkrp_f64_dots2_any: Csr, F64, RowDots<2, 8, 1>;
+                mttkrp_f64_dots3_r32: Csr, F64, RowDots<3, 16, 2>;
+                mttkrp_f64_dots3_any: Csr, F64, RowDots<3, 8, 1>;
+                mttkrp_f64_dots1_any: Csr, F64, RowDots<1, 8, 1>;
+                mttkrp_f16_dots2_r32: Csr, F16, RowDots<2, 4, 8>;
+                mttkrp_f16_dots2_r128: Csr, F16, RowDots<2, 16, 8>;
+                mttkrp_f16_dots2_any: Csr, F16, RowDots<2, 8, 1>;
+                mttkrp_f16_dots3_r32: Csr, F16, RowDots<3, 4, 8>;
+                mttkrp_f16_dots3_r128: Csr, F16, RowDots<3, 16, 8>;
+                mttkrp_f16_dots3_any: Csr, F16, RowDots<3, 8, 1>;
+                mttkrp_f16_dots1_any: Csr, F16, RowDots<1, 8, 1>;
+                mttkrp_bf16_dots2_r32: Csr, Bf16, RowDots<2, 4, 8>;
+                mttkrp_bf16_dots2_r128: Csr, Bf16, RowDots<2, 16, 8>;
+                mttkrp_bf16_dots2_any: Csr, Bf16, RowDots<2, 8, 1>;
+                mttkrp_bf16_dots3_r32: Csr, Bf16, RowDots<3, 4, 8>;
+                mttkrp_bf16_dots3_r128: Csr, Bf16, RowDots<3, 16, 8>;
+                mttkrp_bf16_dots3_any: Csr, Bf16, RowDots<3, 8, 1>;
+                mttkrp_bf16_dots1_any: Csr, Bf16, RowDots<1, 8, 1>;
             }
             relaxed "relaxed" SpmmParams sm_80 Relaxed {
                 relaxed_csr_f32_n32: Csr, F32, Relaxed<8, 4, 1, 8>;

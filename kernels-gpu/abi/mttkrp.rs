@@ -76,3 +76,33 @@ pub struct MttkrpParams {
 }
 
 const _: () = assert!(size_of::<MttkrpParams>() == size_of::<SpmmParams>() + 48);
+
+/// Tile of the products at entries: a segment of `LANES` lanes takes [`DOT_ENTRIES`] neighbouring entries, `VEC` columns a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct RowDots<const FACTORS: usize, const LANES: u32, const VEC: usize>;
+
+/// Entries of a segment.
+pub const DOT_ENTRIES: u32 = 16;
+
+/// Products are summed over the columns, into an entry.
+pub const REDUCE_COLUMNS: u32 = 2;
+
+impl<const FACTORS: usize, const LANES: u32, const VEC: usize> Tile
+    for RowDots<FACTORS, LANES, VEC>
+{
+    const THREADS: u32 = 128;
+    // 102 or 128 registers.
+    const MIN_BLOCKS: u32 = if FACTORS < 3 { 5 } else { 4 };
+    const COLUMNS: u32 = LANES * VEC as u32;
+    const ITEMS: u32 = 128 / LANES;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 4;
+    const BLOCK: (u32, u32) = (1, 1);
+    const STEP: u32 = rows_step(FACTORS, REDUCE_COLUMNS);
+    fn shared_bytes(_: Dtype) -> u32 {
+        0
+    }
+    fn vector(_: Dtype) -> u32 {
+        VEC as u32
+    }
+}

@@ -2,6 +2,8 @@
 //! Entries come sorted by output row. A segment of lanes goes through whole rows without a stop, or takes a piece of a long one,
 //! whose sum is carried as in `spmm`.
 
+mod dots;
+
 use super::elem::{Elem, Raw};
 use super::gpu;
 use super::ptx::{global, grid, warp};
