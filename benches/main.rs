@@ -20,6 +20,7 @@ mod host_ops;
 mod int8;
 mod layer;
 mod levels;
+mod messages;
 mod narrow;
 mod nm_narrow;
 mod ours;
@@ -55,6 +56,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense, mttkrp, ttm,
+    /// sampled_tensor, message,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -231,6 +233,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let decode = arguments.wants_apart("decode");
     let dense = arguments.wants_apart(dense::OP);
     let turned = arguments.wants_apart(turned::OP);
+    let messages = arguments.wants_apart(messages::OP);
     let tensors = tensors::OPS.iter().any(|op| arguments.wants_apart(op));
     if workloads.is_empty()
         && !first
@@ -269,6 +272,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if turned {
         complete &= done(turned::OP, turned::run(gpu, arguments, &mut recorder));
+    }
+    if messages {
+        let outcome = messages::run(gpu, arguments, &mut recorder);
+        complete &= done(messages::OP, outcome);
     }
     if tensors {
         complete &= done("tensors", tensors::run(gpu, arguments, &mut recorder));

@@ -19,6 +19,7 @@ mod kept;
 mod large;
 mod levels;
 mod linear;
+mod messages;
 mod mttkrp;
 mod narrow;
 mod nm;

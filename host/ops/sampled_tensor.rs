@@ -184,7 +184,10 @@ fn mark_padding(axes: &mut [Cow<'_, [u32]>]) {
     let Some((first, others)) = axes.split_first_mut() else {
         return;
     };
-    if others.iter().all(|axis| axis.par_iter().all(|&place| place != PAD)) {
+    if others
+        .iter()
+        .all(|axis| axis.par_iter().all(|&place| place != PAD))
+    {
         return;
     }
     for axis in others.iter() {

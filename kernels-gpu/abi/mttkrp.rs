@@ -91,8 +91,8 @@ impl<const FACTORS: usize, const LANES: u32, const VEC: usize> Tile
     for RowDots<FACTORS, LANES, VEC>
 {
     const THREADS: u32 = 128;
-    // 102 or 128 registers.
-    const MIN_BLOCKS: u32 = if FACTORS < 3 { 5 } else { 4 };
+    // 102 or 168 registers.
+    const MIN_BLOCKS: u32 = if FACTORS < 3 { 5 } else { 3 };
     const COLUMNS: u32 = LANES * VEC as u32;
     const ITEMS: u32 = 128 / LANES;
     const PARTS: u32 = 1;
