@@ -35,11 +35,13 @@ const ISSUE_SHARE: f64 = 0.7;
 /// Launches and passes of values that are brought in order: each value read and written twice, alone a sector.
 const ORDER_US: f64 = 6.0;
 
-/// Entries of an item: a quarter of what a resident segment of lanes does in all.
+/// Entries of an item: a quarter of what a resident segment of lanes does in all, where that is not too few.
 pub(crate) fn rows_weight(row: &Row, entries: u64, n: usize, machine: &Machine) -> u32 {
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
     let held = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);
-    (entries * tiles / (4 * held)).clamp(16, 256) as u32
+    let share = entries * tiles / held;
+    // Below 64 entries a carry costs more than even ends bring: then one for each segment.
+    (share / 4).max(share.min(64)).clamp(16, 256) as u32
 }
 
 /// Predicts one kernel.

@@ -76,6 +76,13 @@ impl RowsLaunch {
         within("column tiles", tiles, MAX_GRID_Y)?;
         let columns = tiles * row.columns as usize;
         let weight = rows_weight(row, fibres.runs.total, extents.n, device.machine());
+        let weight = if row.name.ends_with("64") {
+            64
+        } else if row.name.ends_with("w32") {
+            32
+        } else {
+            weight
+        };
         let most = PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1);
         let limit = fibres.runs.limit_within(2 * weight, most);
         let list = fibres.items(weight.max(limit / 2), limit, !extents.accumulate);
@@ -184,6 +191,21 @@ impl RowsLaunch {
             // owned by self, whose memory the driver frees only after the work.
             unsafe { self.function.launch(&config, stream, &params) }
         })
+    }
+
+    fn flags(&self) -> u32 {
+        let mut flags = if self.extents.accumulate {
+            FLAG_ACCUMULATE
+        } else {
+            0
+        };
+        if self.row.name.contains("u8") && !self.row.name.contains("plain") {
+            flags |= einsparse_kernels::abi::FLAG_STREAMED;
+        }
+        if self.row.name.contains("keep") {
+            flags |= einsparse_kernels::abi::FLAG_KEPT;
+        }
+        flags
     }
 
     fn params(&self, raw: &RawRows) -> Result<MttkrpParams> {

@@ -53,6 +53,7 @@ impl<
         let mut next = run.places::<FACTORS, UNROLL>(p, 0);
         grid::wait_for_previous();
         let mut values = run.values::<E, UNROLL>(p, 0);
+        let policy = global::kept_in_l2(p.product.flags & FLAG_KEPT != 0);
         let mut acc = [[start_of::<E, REDUCE>(); VEC]; REP];
         let (mut at, mut rank) = (0, row);
         while at < run.end {
@@ -65,7 +66,7 @@ impl<
             next = run.places::<FACTORS, UNROLL>(p, at);
             values = run.values::<E, UNROLL>(p, at);
             rank = burst
-                .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(p, run, column, rank, &mut acc);
+                .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>((p, policy), run, column, rank, &mut acc);
         }
         if slot != BUNDLE && carry::<E, LANES, VEC, REP, REDUCE>(p, slot, lane, column, &mut acc) {
             store::<E, LANES, VEC, REP>(p, row, column, &acc);
@@ -178,7 +179,7 @@ impl Burst {
         const REDUCE: u32,
     >(
         &self,
-        p: &MttkrpParams,
+        (p, policy): (&MttkrpParams, u64),
         run: Run,
         column: u32,
         mut rank: u32,
@@ -197,7 +198,12 @@ impl Burst {
                     unroll!(r < REP, {
                         let shift = r as u32 * LANES * VEC as u32;
                         let ok = exists && column + shift < p.product.n;
-                        raw[f][u][r] = E::load_own::<VEC>(from + (shift * E::BYTES) as u64, ok);
+                        let from = from + (shift * E::BYTES) as u64;
+                        raw[f][u][r] = if VEC as u32 * E::BYTES == 16 {
+                            global::load_own_v4_under(from, ok, policy)
+                        } else {
+                            E::load_own::<VEC>(from, ok)
+                        };
                     });
                 }
             });
@@ -257,7 +263,12 @@ fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
             let old = E::load_own::<VEC>(to, inside);
             unroll!(i < VEC, { out[i] = E::add(out[i], E::get(&old, i)) });
         }
-        if inside {
+        let streamed = p.product.flags & FLAG_STREAMED != 0;
+        if inside && streamed && VEC as u32 * E::BYTES == 16 {
+            let mut wide = [E::ZERO; 8];
+            unroll!(i < VEC, { wide[i] = out[i] });
+            global::store_v4_streamed(to, E::put(&wide));
+        } else if inside {
             E::store::<VEC>(to, &out);
         }
     });
