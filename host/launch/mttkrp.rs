@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{FLAG_ACCUMULATE, MttkrpParams, SpmmParams};
+use einsparse_kernels::abi::{
+    FLAG_ACCUMULATE, FLAG_KEPT, FLAG_STREAMED, MttkrpParams, SpmmParams,
+};
 use einsparse_kernels::table::Row;
 
 use super::batched::Ordered;
@@ -61,6 +63,7 @@ pub(crate) struct RowsLaunch {
     cut_rows: u32,
     grid: [u32; 3],
     partial_columns: u32,
+    flags: u32,
 }
 
 impl RowsLaunch {
@@ -108,6 +111,7 @@ impl RowsLaunch {
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns: small("padded columns", columns)?,
+            flags: flags(device, row, fibres, extents),
             row,
             function,
             extents,
@@ -193,21 +197,6 @@ impl RowsLaunch {
         })
     }
 
-    fn flags(&self) -> u32 {
-        let mut flags = if self.extents.accumulate {
-            FLAG_ACCUMULATE
-        } else {
-            0
-        };
-        if self.row.name.contains("u8") && !self.row.name.contains("plain") {
-            flags |= einsparse_kernels::abi::FLAG_STREAMED;
-        }
-        if self.row.name.contains("keep") {
-            flags |= einsparse_kernels::abi::FLAG_KEPT;
-        }
-        flags
-    }
-
     fn params(&self, raw: &RawRows) -> Result<MttkrpParams> {
         let element = self.row.dtype.bytes();
         let mut leading = [0; 3];
@@ -238,11 +227,7 @@ impl RowsLaunch {
                 ldb_bytes: leading[0],
                 ldc_bytes: small("bytes of a row of the output", ldc.saturating_mul(element))?,
                 partial_columns: self.partial_columns,
-                flags: if self.extents.accumulate {
-                    FLAG_ACCUMULATE
-                } else {
-                    0
-                },
+                flags: self.flags,
             },
             places: [place(1), place(2)],
             factors: [raw.factors[1].0, raw.factors[2].0],
@@ -250,6 +235,22 @@ impl RowsLaunch {
             leading: [leading[1], leading[2]],
         })
     }
+}
+
+/// Mode, and how L2 is shared: an output that is larger than half of it goes past the rows of the factors.
+fn flags(device: &Device, row: &Row, fibres: &Fibres, extents: RowsExtents) -> u32 {
+    let mut flags = 0;
+    if extents.accumulate {
+        flags |= FLAG_ACCUMULATE;
+    }
+    let bytes = fibres.count as u64 * (extents.n * row.dtype.bytes()) as u64;
+    if bytes > device.machine().l2_bytes / 2 && !row.name.contains("plain") {
+        flags |= FLAG_STREAMED;
+    }
+    if row.name.contains("keep") {
+        flags |= FLAG_KEPT;
+    }
+    flags
 }
 
 /// What brings values in order, unless they lie so.
