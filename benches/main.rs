@@ -20,6 +20,7 @@ mod host_ops;
 mod int8;
 mod layer;
 mod levels;
+mod messages;
 mod narrow;
 mod nm_narrow;
 mod ours;
@@ -37,6 +38,7 @@ mod record;
 mod sddmm;
 mod softmax;
 mod sweep;
+mod tensors;
 mod timing;
 mod turned;
 
@@ -53,7 +55,8 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient,
-    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense,
+    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense, mttkrp, ttm,
+    /// sampled_tensor, message,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -105,6 +108,19 @@ impl Arguments {
     /// Whether `name` is among the engines asked for.
     pub fn wants_engine(&self, name: &str) -> bool {
         self.engine.is_empty() || self.engine.iter().any(|wanted| wanted == name)
+    }
+
+    /// Whether a workload of this name was asked for.
+    pub fn named(&self, name: &str) -> bool {
+        self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    /// The element types asked for, else these.
+    pub fn asked(&self, all: &[Dtype]) -> Vec<Dtype> {
+        match self.dtype.as_slice() {
+            [] => all.to_vec(),
+            asked => asked.to_vec(),
+        }
     }
 
     fn wants(&self, workload: &Workload) -> bool {
@@ -217,7 +233,16 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let decode = arguments.wants_apart("decode");
     let dense = arguments.wants_apart(dense::OP);
     let turned = arguments.wants_apart(turned::OP);
-    if workloads.is_empty() && !first && apart.is_empty() && !decode && !dense && !turned {
+    let messages = arguments.wants_apart(messages::OP);
+    let tensors = tensors::OPS.iter().any(|op| arguments.wants_apart(op));
+    if workloads.is_empty()
+        && !first
+        && apart.is_empty()
+        && !decode
+        && !dense
+        && !turned
+        && !tensors
+    {
         return Ok(complete);
     }
     let gpu = match &gpu {
@@ -247,6 +272,13 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if turned {
         complete &= done(turned::OP, turned::run(gpu, arguments, &mut recorder));
+    }
+    if messages {
+        let outcome = messages::run(gpu, arguments, &mut recorder);
+        complete &= done(messages::OP, outcome);
+    }
+    if tensors {
+        complete &= done("tensors", tensors::run(gpu, arguments, &mut recorder));
     }
     for (op, measure) in apart {
         complete &= done(op, measure(gpu, arguments.effort(), &mut recorder));

@@ -5,6 +5,7 @@
 
 mod listed;
 mod rewrite;
+mod rows;
 mod sampled;
 mod spmm;
 
@@ -14,6 +15,7 @@ use einsparse_formats::{Format, Role};
 
 pub(crate) use listed::write_lists;
 pub use rewrite::{rewrite, rewrite_dense};
+pub use rows::RowsForm;
 pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};
 pub use spmm::{BiasAxis, Orientation, SpmmForm};
 

@@ -11,11 +11,13 @@ mod gather;
 mod join;
 mod lists;
 mod maps;
+mod mttkrp;
 mod nm;
 mod operands;
 mod panel;
 mod planned;
 mod prune;
+mod row_dots;
 mod sampled;
 mod scatter;
 mod sddmm;
@@ -57,17 +59,20 @@ pub(crate) use convert::{Blocks, Request};
 pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check, permute};
 pub use entries::{Order, RawEntries};
 pub(crate) use join::join;
+pub(crate) use mttkrp::{RawRows, RowsExtents, RowsLaunch};
 pub(crate) use operands::Extents;
 pub use operands::RawSpmm;
 pub(crate) use panel::Matrix;
 pub(crate) use planned::Planned;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
+pub(crate) use row_dots::{DotsLaunch, RawDots};
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
 pub(crate) use scatter::Scatter;
 pub(crate) use slicing::{SliceValues, fill_slices, survey_slices};
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
+pub(crate) use turns::Turns;
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.
 #[derive(Debug)]

@@ -32,6 +32,7 @@ pub mod driver;
 pub mod einsum;
 pub mod entries;
 pub mod error;
+mod fibres;
 pub mod indirect;
 mod join;
 mod launch;
@@ -55,8 +56,8 @@ pub use entries::{EntryChoice, EntryConverter, PatternTransposer, RawEntries, Ro
 pub use error::{Error, Refusal, Result};
 pub use launch::{RawAttention, RawHeads, RawSampled, RawSoftmax, RawSpmm};
 pub use plan::{
-    Choice, Determinism, KeptForm, Options, Plan, PositionLists, Precision, SampledPlan,
-    ValuesRule, ZerosRule,
+    Choice, Determinism, KeptForm, Options, Path, Plan, PositionLists, Precision, SampledPlan,
+    Step, ValuesRule, ZerosRule,
 };
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor};

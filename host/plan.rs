@@ -7,8 +7,10 @@ mod family;
 mod into;
 mod kept;
 mod listed;
+mod path;
 mod problem;
 mod refuse;
+mod rows;
 mod sampled;
 
 use std::collections::BTreeMap;
@@ -31,7 +33,9 @@ use listed::{Asked, Listed, sparse_among, sparse_factors};
 pub use choose::{Candidate, Choice};
 pub use kept::KeptForm;
 pub use listed::PositionLists;
+pub use path::{Path, Step};
 pub use problem::Problem;
+pub(crate) use rows::{rows_of, same_pattern};
 pub use sampled::SampledPlan;
 
 /// How f32 matrices are multiplied on Tensor Cores.

@@ -32,6 +32,11 @@ impl Runs {
         }
     }
 
+    /// Runs of rows of which first slot and count are given.
+    pub(crate) fn of_spans(rows: Vec<(u32, u32)>) -> Runs {
+        Runs::new(rows)
+    }
+
     /// Runs of rows that start at `offsets`, the last of which is the end of all.
     pub fn of_offsets(offsets: &[u32]) -> Runs {
         Runs::new(from_offsets(offsets))

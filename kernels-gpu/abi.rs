@@ -11,6 +11,7 @@ mod entries;
 mod join;
 mod levels;
 mod lists;
+mod mttkrp;
 mod narrow;
 mod nm;
 mod prune;
@@ -37,6 +38,7 @@ pub use entries::*;
 pub use join::*;
 pub use levels::*;
 pub use lists::*;
+pub use mttkrp::*;
 pub use narrow::*;
 pub use nm::*;
 pub use prune::*;
@@ -145,6 +147,8 @@ pub enum Operation {
     Lists,
     /// One step of finding pairs of entries.
     Join,
+    /// Rows gathered for every entry of a sparse tensor, multiplied and reduced by output row (MTTKRP, TTM).
+    Rows,
 }
 
 /// How a kernel walks the sparse operand.

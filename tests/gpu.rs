@@ -20,6 +20,8 @@ mod large;
 mod levels;
 mod linear;
 mod lists;
+mod messages;
+mod mttkrp;
 mod narrow;
 mod nm;
 mod nm_narrow;

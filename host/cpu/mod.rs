@@ -7,6 +7,7 @@ pub(crate) mod attention;
 mod bind;
 mod epilogue;
 mod expr;
+mod gathers;
 mod inner;
 mod levels;
 mod nest;
@@ -22,6 +23,7 @@ mod spmm;
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
+pub(crate) use gathers::gathers;
 pub use operands::{Operands, Output};
 
 use crate::einsum::{Activation, Mode};

@@ -41,11 +41,11 @@ struct Turned {
 
 /// Values in the order of the transpose, which the kernel reads once they are gathered.
 #[derive(Debug)]
-struct Ordered {
+pub(super) struct Ordered {
     /// End of the last run: runs share the values.
-    turns: Turns,
+    pub(super) turns: Turns,
     way: Way,
-    values: DeviceMemory,
+    pub(super) values: DeviceMemory,
     steps: Steps,
     entries: usize,
 }
@@ -203,8 +203,7 @@ impl Batched {
 
 impl Turned {
     fn bytes(&self) -> usize {
-        let ordered = |o: &Ordered| o.way.bytes() + o.values.bytes();
-        self.pattern.bytes() + self.ordered.as_ref().map_or(0, ordered)
+        self.pattern.bytes() + self.ordered.as_ref().map_or(0, Ordered::bytes)
     }
 }
 
@@ -218,11 +217,37 @@ impl Way {
 }
 
 impl Ordered {
+    /// For positions of `entries` out of `slots` values of `element` bytes, which are on the GPU when the work of `stream` is done.
+    pub(super) fn new(
+        steps: Steps,
+        permutation: DeviceMemory,
+        (slots, entries): (usize, usize),
+        element: usize,
+        stream: RawStream<'_>,
+    ) -> Result<Self> {
+        let mut way = None;
+        if slots == entries {
+            way = Reorder::new(&steps, permutation.address(), entries, element, stream)?;
+        }
+        Ok(Ordered {
+            turns: Turns::new()?,
+            way: way.map_or(Way::Apart(permutation), Way::Tiles),
+            values: steps.zeros((entries + VECTOR_ENTRIES) * element)?,
+            steps,
+            entries,
+        })
+    }
+
+    /// Device bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.way.bytes() + self.values.bytes()
+    }
+
     /// Queues the values, gathered.
     ///
     /// # Safety
     /// `values` holds a value for every slot of the pattern until the work is done.
-    unsafe fn fill(&self, values: u64, stream: RawStream<'_>) -> Result<()> {
+    pub(super) unsafe fn fill(&self, values: u64, stream: RawStream<'_>) -> Result<()> {
         let to = self.values.address();
         // SAFETY: the caller's promise; the arrays have that many places, and runs take turns.
         unsafe {
@@ -283,19 +308,10 @@ fn turn(
     let ordered = match pairs {
         true => None,
         false => {
-            let steps = transpose.into_steps();
+            let counts = (slots, entries);
             let element = row.dtype.bytes();
-            let mut way = None;
-            if slots == entries {
-                way = Reorder::new(&steps, permutation.address(), entries, element, stream)?;
-            }
-            Some(Ordered {
-                turns: Turns::new()?,
-                way: way.map_or(Way::Apart(permutation), Way::Tiles),
-                values: device.zeros((entries + VECTOR_ENTRIES) * element)?,
-                steps,
-                entries,
-            })
+            let steps = transpose.into_steps();
+            Some(Ordered::new(steps, permutation, counts, element, stream)?)
         }
     };
     Ok(((pattern, ordered), Runs::of_offsets(&turned)))

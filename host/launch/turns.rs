@@ -7,15 +7,15 @@ use crate::error::Result;
 
 /// The end of the last run.
 #[derive(Debug)]
-pub(super) struct Turns(Mutex<Event>);
+pub(crate) struct Turns(Mutex<Event>);
 
 impl Turns {
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Turns(Mutex::new(Event::for_order()?)))
     }
 
     /// Queues a run by `launch`, behind the last one if they share a workspace.
-    pub(super) fn queue(
+    pub(crate) fn queue(
         &self,
         shared: bool,
         stream: RawStream<'_>,

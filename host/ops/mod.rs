@@ -3,15 +3,22 @@
 mod attention;
 mod einsum;
 mod linear;
+mod message;
 mod prune;
+mod rows;
+mod sampled_tensor;
 mod softmax;
 mod sparse_linear;
 mod spmm;
+mod tensors;
 
 pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
+pub use message::{Aggregate, MessagePassing};
 pub use prune::prune_to_nm;
+pub use sampled_tensor::SampledTensor;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
 pub use sparse_linear::SparseLinear;
 pub use spmm::spmm;
+pub use tensors::{Ttm, mttkrp, mttkrp_text};

@@ -12,6 +12,7 @@ use super::bind::find;
 use super::family::{Offer, Question, ask};
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
+use super::path;
 use super::problem::{Problem, problem, stored_block};
 use super::refuse::refusal;
 use super::{Determinism, Exec, Operand, Options};
@@ -268,13 +269,15 @@ fn launch<T: Scalar>(
 /// A variant that the plan asks for has to exist.
 pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
     match &options.variant {
-        Some(name) if crate::registry::find(name).is_none() => Err(Error::NoKernel {
-            indirect: indirect.to_string(),
-            tried: vec![Refusal {
-                name: name.clone(),
-                reason: "the table has no kernel of this name".into(),
-            }],
-        }),
+        Some(name) if name != path::NAME && crate::registry::find(name).is_none() => {
+            Err(Error::NoKernel {
+                indirect: indirect.to_string(),
+                tried: vec![Refusal {
+                    name: name.clone(),
+                    reason: "the table has no kernel of this name".into(),
+                }],
+            })
+        }
         _ => Ok(()),
     }
 }

@@ -167,6 +167,11 @@ impl<T: Scalar> SparseTensor<T> {
         &self.host
     }
 
+    /// The pattern, to be kept by a plan.
+    pub(crate) fn shared_pattern(&self) -> &Arc<AnySparse<T>> {
+        &self.host
+    }
+
     /// Extents.
     pub fn shape(&self) -> &[usize] {
         self.host.shape()

@@ -32,6 +32,8 @@ pub trait Elem: ElemInfo {
     fn mul(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// a + b
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    /// The larger one; NaN where one is NaN.
+    fn max(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// Negative values become zero, NaN passes.
     fn relu(a: Self::Acc) -> Self::Acc;
     /// x / 2 (1 + erf(x / sqrt 2)).
@@ -185,6 +187,10 @@ macro_rules! f32_accumulator {
             a + b
         }
         #[inline(always)]
+        fn max(a: f32, b: f32) -> f32 {
+            if a >= b || a.is_nan() { a } else { b }
+        }
+        #[inline(always)]
         fn relu(a: f32) -> f32 {
             if a < 0.0 { 0.0 } else { a }
         }
@@ -306,6 +312,10 @@ impl Elem for F64 {
     #[inline(always)]
     fn add(a: f64, b: f64) -> f64 {
         a + b
+    }
+    #[inline(always)]
+    fn max(a: f64, b: f64) -> f64 {
+        if a >= b || a.is_nan() { a } else { b }
     }
     #[inline(always)]
     fn relu(a: f64) -> f64 {

@@ -57,6 +57,8 @@ mod levels;
 #[cfg(any(family = "lists", not(target_arch = "nvptx64")))]
 mod lists;
 mod mma;
+#[cfg(any(family = "mttkrp", not(target_arch = "nvptx64")))]
+mod mttkrp;
 #[cfg(any(family = "nm", family = "nm_narrow", not(target_arch = "nvptx64")))]
 mod nm;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]

@@ -48,6 +48,10 @@ impl Explain {
                 print_chain(&plan, &typed, &selected, &context);
                 print_advice(&typed, &options)?;
                 print_offers(&selected);
+                let operands = bound.operands();
+                if let Some(path) = context.contraction_path(&self.problem.expression, &operands)? {
+                    say!("Path     {path}");
+                }
                 self.print_choice(&plan, &context);
                 Ok(())
             }

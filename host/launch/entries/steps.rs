@@ -9,7 +9,7 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
-use crate::driver::{Function, LaunchConfig, RawStream, memset_d32_async};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream, memset_d32_async};
 use crate::error::Result;
 use crate::launch::{MAX_GRID_X, config, refused, small, within};
 use crate::registry::{Dtype, Operation};
@@ -56,6 +56,11 @@ impl Steps {
             overlaps: device.modules().arch() == "sm_90a",
             device: Arc::clone(device),
         })
+    }
+
+    /// New memory of the GPU, all zero.
+    pub(in crate::launch) fn zeros(&self, bytes: usize) -> Result<DeviceMemory> {
+        self.device.zeros(bytes)
     }
 
     /// Queues a step of `blocks` thread blocks; `first`: it reads nothing that a step ahead of it wrote.

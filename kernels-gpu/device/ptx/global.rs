@@ -104,6 +104,38 @@ pub fn store_v4(addr: u64, v: [u32; 4]) {
     );
 }
 
+/// [`store_v4`] of what is not read again: it leaves L2 before what is.
+#[inline(always)]
+pub fn store_v4_streamed(addr: u64, v: [u32; 4]) {
+    ptx!(
+        "st.global.cs.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};",
+        addr = in(reg64) addr, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3],
+        options(nostack)
+    );
+}
+
+/// How L2 treats what is read with this: it stays longest, or as usual.
+#[inline(always)]
+pub fn kept_in_l2(kept: bool) -> u64 {
+    let (mut last, mut normal) = (0u64, 0u64);
+    ptx!("createpolicy.fractional.L2::evict_last.b64 {p}, 1.0;", p = inout(reg64) last, options(nostack));
+    ptx!("createpolicy.fractional.L2::evict_normal.b64 {p}, 1.0;", p = inout(reg64) normal, options(nostack));
+    if kept { last } else { normal }
+}
+
+/// [`load_own_v4`] under a policy of [`kept_in_l2`].
+#[inline(always)]
+pub fn load_own_v4_under(addr: u64, ok: bool, policy: u64) -> [u32; 4] {
+    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.L2::cache_hint.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}], {policy}; }}",
+        a = inout(reg32) a, b = inout(reg32) b, c = inout(reg32) c, d = inout(reg32) d,
+        addr = in(reg64) addr, ok = in(reg32) ok as u32, policy = in(reg64) policy,
+        options(nostack)
+    );
+    [a, b, c, d]
+}
+
 /// Stores 8 bytes. `addr`: 8-byte aligned.
 #[inline(always)]
 pub fn store_v2(addr: u64, v: [u32; 2]) {

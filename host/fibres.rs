@@ -1,0 +1,383 @@
+//! The entries of a sparse tensor of any order, sorted by the axes that an output keeps, and the work list over them.
+
+use std::borrow::Cow;
+
+use einsparse_formats::{AnySparse, Element, PAD};
+use einsparse_kernels::abi::{BUNDLE, Item, LAST_OF_ROW, Slot};
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::worklist::Runs;
+
+/// Which rows the output has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowsOf {
+    /// One for every place of the kept axes.
+    All,
+    /// One for every place that has entries, in lexicographic order.
+    Stored,
+}
+
+/// Entries by output row.
+#[derive(Debug)]
+pub(crate) struct Fibres {
+    /// Rows of the output.
+    pub(crate) count: usize,
+    /// For each factor the place of every entry on its axis; of the first, with [`LAST_OF_ROW`].
+    pub(crate) places: Vec<Vec<u32>>,
+    /// Slots of the entries in this order; `None` where they lie so.
+    pub(crate) permutation: Option<Vec<u32>>,
+    /// Slots of the values.
+    pub(crate) slots: usize,
+    /// The entries of each row that has some.
+    pub(crate) runs: Runs,
+    /// The row of the output of each of these, where some have none.
+    pub(crate) rows: Option<Vec<u32>>,
+    /// First and number of neighbouring rows without entries.
+    pub(crate) gaps: Vec<(u32, u32)>,
+    /// The place on the kept axes of each row that has entries, for [`RowsOf::Stored`].
+    pub(crate) keys: Vec<u64>,
+}
+
+/// Coordinates of every slot on each axis, [`PAD`] where it holds no entry; `None` for formats without.
+pub(crate) fn coordinates<T: Element>(tensor: &AnySparse<T>) -> Option<Vec<Cow<'_, [u32]>>> {
+    let spread = |offsets: &[u32]| -> Vec<u32> {
+        let rows = 0..offsets.len().saturating_sub(1);
+        let own = |row: usize| vec![row as u32; (offsets[row + 1] - offsets[row]) as usize];
+        rows.into_par_iter().flat_map_iter(own).collect()
+    };
+    Some(match tensor {
+        AnySparse::Coo(a) => {
+            let axes = a.pattern().coords().iter();
+            axes.map(|axis| Cow::Borrowed(axis.as_slice())).collect()
+        }
+        AnySparse::Csr(a) => vec![
+            Cow::Owned(spread(a.pattern().offsets())),
+            Cow::Borrowed(a.pattern().columns()),
+        ],
+        AnySparse::Csc(a) => vec![
+            Cow::Borrowed(a.pattern().rows_idx()),
+            Cow::Owned(spread(a.pattern().offsets())),
+        ],
+        AnySparse::GroupCoo(a) => {
+            let (p, g) = (a.pattern(), a.pattern().group());
+            let mut axes: Vec<Cow<'_, [u32]>> = p
+                .others()
+                .iter()
+                .map(|axis| Cow::Borrowed(axis.as_slice()))
+                .collect();
+            let index = p.group_index().par_iter();
+            let grouped: Vec<u32> = index.flat_map_iter(|&i| vec![i; g]).collect();
+            axes.insert(p.axis(), Cow::Owned(grouped));
+            axes
+        }
+        _ => return None,
+    })
+}
+
+impl Fibres {
+    /// Sorts the entries by the axes `kept`, in this order; `of_factors` says the axis of each factor. `None` for formats whose slots
+    /// have no coordinates.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] for more rows than kernels count, or extents past 2^31.
+    pub(crate) fn new<T: Element>(
+        tensor: &AnySparse<T>,
+        kept: &[usize],
+        of_factors: &[usize],
+        rows: RowsOf,
+    ) -> Result<Option<Self>> {
+        let Some(axes) = coordinates(tensor) else {
+            return Ok(None);
+        };
+        let shape = tensor.shape();
+        for &extent in shape {
+            within(
+                "extent of a sparse tensor",
+                extent as u128,
+                u128::from(LAST_OF_ROW),
+            )?;
+        }
+        let all = kept.iter().map(|&axis| shape[axis] as u128).product();
+        let most = if rows == RowsOf::All {
+            i32::MAX as u128
+        } else {
+            u128::from(u64::MAX)
+        };
+        within("rows of the output", all, most)?;
+        let slots = tensor.slots();
+        let (keys, permutation) = sorted(&axes, shape, kept, slots);
+        let entries = keys.len();
+        let slot = |at: usize| permutation.as_ref().map_or(at, |order| order[at] as usize);
+        let mut places: Vec<Vec<u32>> = of_factors
+            .iter()
+            .map(|&axis| {
+                (0..entries)
+                    .into_par_iter()
+                    .map(|at| axes[axis][slot(at)])
+                    .collect()
+            })
+            .collect();
+        let starts: Vec<u32> = (0..entries as u32)
+            .into_par_iter()
+            .filter(|&at| at == 0 || keys[at as usize] != keys[at as usize - 1])
+            .collect();
+        let ends = starts.iter().skip(1).copied().chain([entries as u32]);
+        let ends: Vec<u32> = ends.take(starts.len()).collect();
+        for &end in &ends {
+            places[0][end as usize - 1] |= LAST_OF_ROW;
+        }
+        let row_keys: Vec<u64> = starts.par_iter().map(|&at| keys[at as usize]).collect();
+        let runs = starts
+            .iter()
+            .zip(&ends)
+            .map(|(&s, &e)| (s, e - s))
+            .collect();
+        let mut own = Fibres {
+            count: if rows == RowsOf::All {
+                all as usize
+            } else {
+                starts.len()
+            },
+            places,
+            permutation,
+            slots,
+            runs: Runs::of_spans(runs),
+            rows: None,
+            gaps: Vec::new(),
+            keys: Vec::new(),
+        };
+        match rows {
+            RowsOf::Stored => own.keys = row_keys,
+            RowsOf::All => own.number(&row_keys),
+        }
+        Ok(Some(own))
+    }
+
+    /// Takes the rows that have entries, and finds those that have none.
+    fn number(&mut self, keys: &[u64]) {
+        let mut next = 0;
+        for &key in keys {
+            if key > next {
+                self.gaps.push((next as u32, (key - next) as u32));
+            }
+            next = key + 1;
+        }
+        if (self.count as u64) > next {
+            self.gaps
+                .push((next as u32, (self.count as u64 - next) as u32));
+        }
+        if !self.gaps.is_empty() {
+            self.rows = Some(keys.iter().map(|&key| key as u32).collect());
+        }
+    }
+
+    /// Entries.
+    pub(crate) fn entries(&self) -> usize {
+        self.runs.total as usize
+    }
+
+    /// Items of about `weight` entries: whole rows, and equal pieces of rows longer than `limit`, whose sums are carried in slots;
+    /// longest class first. With `clear` also the rows without entries.
+    pub(crate) fn items(&self, weight: u32, limit: u32, clear: bool) -> FibreList {
+        let mut list = FibreList::default();
+        let mut open: Option<Item> = None;
+        for (rank, &(start, len)) in (0u32..).zip(&self.runs.rows) {
+            if len > limit {
+                list.items.extend(open.take());
+                list.cut(rank, start, len, weight);
+                continue;
+            }
+            let item = open.get_or_insert(Item {
+                row: rank,
+                start,
+                len: 0,
+                slot: BUNDLE,
+            });
+            item.len += len;
+            if item.len >= weight {
+                list.items.extend(open.take());
+            }
+        }
+        list.items.extend(open);
+        list.items.sort_by_key(|item| item.len.leading_zeros());
+        for &(first, count) in self.gaps.iter().filter(|_| clear) {
+            for at in (0..count).step_by(CLEARED as usize) {
+                list.items.push(Item {
+                    row: first + at,
+                    start: CLEARED.min(count - at),
+                    len: 0,
+                    slot: BUNDLE,
+                });
+            }
+        }
+        list
+    }
+}
+
+/// Rows without entries that one item clears.
+const CLEARED: u32 = 32;
+
+/// Items and the slots of cut rows.
+#[derive(Debug, Default)]
+pub(crate) struct FibreList {
+    pub(crate) items: Vec<Item>,
+    pub(crate) slots: Vec<Slot>,
+    /// Rows that were cut.
+    pub(crate) counters: u32,
+}
+
+impl FibreList {
+    fn cut(&mut self, row: u32, start: u32, len: u32, weight: u32) {
+        let count = len.div_ceil(weight);
+        let piece = len.div_ceil(count).next_multiple_of(4);
+        let count = len.div_ceil(piece);
+        let first = self.slots.len() as u32;
+        for i in 0..count {
+            let at = i * piece;
+            self.items.push(Item {
+                row,
+                start: start + at,
+                len: piece.min(len - at),
+                slot: first + i,
+            });
+            self.slots.push(Slot {
+                counter: self.counters,
+                first,
+                count,
+                reserved: 0,
+            });
+        }
+        self.counters += 1;
+    }
+}
+
+fn within(what: &str, value: u128, limit: u128) -> Result<()> {
+    if value <= limit {
+        return Ok(());
+    }
+    Err(Error::Overflow {
+        what: what.into(),
+        value,
+        limit,
+    })
+}
+
+/// Place of every entry on the kept axes, ascending, and the slots in that order unless they lie so.
+fn sorted(
+    axes: &[Cow<'_, [u32]>],
+    shape: &[usize],
+    kept: &[usize],
+    slots: usize,
+) -> (Vec<u64>, Option<Vec<u32>>) {
+    let key = |slot: usize| {
+        let add = |key: u64, &axis: &usize| key * shape[axis] as u64 + u64::from(axes[axis][slot]);
+        kept.iter().fold(0, add)
+    };
+    let filled = |slot: usize| axes.iter().all(|axis| axis[slot] != PAD);
+    let all = (0..slots).into_par_iter().with_min_len(1 << 14);
+    if all.clone().all(filled) {
+        let keys: Vec<u64> = all.clone().map(key).collect();
+        if keys.par_windows(2).all(|w| w[0] <= w[1]) {
+            return (keys, None);
+        }
+    }
+    let mut pairs: Vec<(u64, u32)> = all
+        .filter(|&slot| filled(slot))
+        .map(|slot| (key(slot), slot as u32))
+        .collect();
+    pairs.par_sort_unstable();
+    let (keys, slots) = pairs.into_par_iter().unzip();
+    (keys, Some(slots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use einsparse_formats::{Coo, CooPattern, Format};
+
+    fn tensor() -> AnySparse<f32> {
+        let coords = vec![
+            vec![0, 0, 0, 2, 2, 4],
+            vec![1, 1, 2, 0, 3, 1],
+            vec![0, 2, 1, 1, 1, 0],
+        ];
+        let pattern = CooPattern::new(vec![5, 4, 3], coords).unwrap();
+        Coo::new(pattern, vec![1.0; 6]).unwrap().into()
+    }
+
+    #[test]
+    fn rows_of_the_first_axis_need_no_order_and_leave_gaps() {
+        let own = Fibres::new(&tensor(), &[0], &[1, 2], RowsOf::All)
+            .unwrap()
+            .unwrap();
+        assert_eq!(own.permutation, None);
+        assert_eq!(own.runs.rows, [(0, 3), (3, 2), (5, 1)]);
+        assert_eq!(own.rows, Some(vec![0, 2, 4]));
+        assert_eq!(own.gaps, [(1, 1), (3, 1)]);
+        let last = LAST_OF_ROW;
+        assert_eq!(own.places[0], [1, 1, 2 | last, 0, 3 | last, 1 | last]);
+        assert_eq!(own.places[1], [0, 2, 1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn other_axes_are_sorted_and_fibres_are_numbered() {
+        let own = Fibres::new(&tensor(), &[2], &[0], RowsOf::All)
+            .unwrap()
+            .unwrap();
+        assert_eq!(own.permutation, Some(vec![0, 5, 2, 3, 4, 1]));
+        assert_eq!((own.count, own.gaps.len()), (3, 0));
+        let own = Fibres::new(&tensor(), &[0, 1], &[2], RowsOf::Stored)
+            .unwrap()
+            .unwrap();
+        assert_eq!(own.keys, [1, 2, 8, 11, 17]);
+        assert_eq!((own.count, own.rows), (5, None));
+    }
+
+    #[test]
+    fn padding_is_left_out() {
+        let matrix: AnySparse<f32> = {
+            let coords = vec![vec![0, 0, 1], vec![0, 3, 2]];
+            let pattern = CooPattern::new(vec![2, 4], coords).unwrap();
+            Coo::new(pattern, vec![1.0; 3]).unwrap().into()
+        };
+        let format = Format::GroupCoo {
+            axis: 0,
+            group: Some(2),
+        };
+        let grouped = matrix.convert(format).unwrap();
+        let own = Fibres::new(&grouped, &[0], &[1], RowsOf::All)
+            .unwrap()
+            .unwrap();
+        assert_eq!(own.permutation, Some(vec![0, 1, 2]));
+        assert_eq!((own.slots, own.entries()), (4, 3));
+    }
+
+    #[test]
+    fn every_entry_is_in_exactly_one_item() {
+        let lens = [3u32, 400, 1, 1, 90, 17, 1000];
+        let coords: Vec<u32> = (0u32..)
+            .zip(lens)
+            .flat_map(|(r, n)| vec![r; n as usize])
+            .collect();
+        let columns: Vec<u32> = lens.iter().flat_map(|&n| 0..n).collect();
+        let count = coords.len();
+        let pattern = CooPattern::new(vec![7, 1000], vec![coords, columns]).unwrap();
+        let a: AnySparse<f32> = Coo::new(pattern, vec![1.0; count]).unwrap().into();
+        let own = Fibres::new(&a, &[0], &[1], RowsOf::All).unwrap().unwrap();
+        for (weight, limit) in [(16, 32), (64, 128), (5000, 9000)] {
+            let list = own.items(weight, limit, true);
+            let mut seen = vec![0; count];
+            for item in &list.items {
+                let range = item.start as usize..(item.start + item.len) as usize;
+                seen[range].iter_mut().for_each(|s| *s += 1);
+                let (start, len) = own.runs.rows[item.row as usize];
+                assert_eq!(item.slot != BUNDLE, len > limit, "{item:?}");
+                assert!(item.start >= start);
+            }
+            assert!(seen.iter().all(|&s| s == 1), "weight {weight}");
+            let cut = lens.iter().filter(|&&len| len > limit).count();
+            assert_eq!(list.counters as usize, cut);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! A kernel of family `mttkrp`: places and work list uploaded, values brought in order where the entries do not lie so.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_KEPT, FLAG_STREAMED, MttkrpParams, SpmmParams};
+use einsparse_kernels::table::Row;
+
+use super::batched::Ordered;
+use super::entries::Steps;
+use super::gather::Words;
+use super::turns::Turns;
+use super::{MAX_GRID_X, MAX_GRID_Y, aligned, config, in_vectors, small, within};
+use crate::cost::rows_weight;
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::error::Result;
+use crate::fibres::Fibres;
+use crate::tensor::VECTOR_ENTRIES;
+
+/// Partial sums of cut rows may take this much.
+const PARTIAL_BYTES: usize = 64 << 20;
+
+/// Columns, and what happens to the output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowsExtents {
+    pub n: usize,
+    pub accumulate: bool,
+}
+
+/// Device addresses of one run. Leading dimensions in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawRows {
+    /// One for each slot.
+    pub values: u64,
+    /// Address and leading dimension of each factor; 0 past the last.
+    pub factors: [(u64, usize); 3],
+    /// The output and the distance of its rows.
+    pub out: (u64, usize),
+    /// Factor of all products.
+    pub alpha: f64,
+}
+
+/// A kernel made for one pattern.
+#[derive(Debug)]
+pub(crate) struct RowsLaunch {
+    /// End of the last run: partial sums are one workspace. Goes before the context that its neighbours hold.
+    turns: Turns,
+    device: Arc<Device>,
+    row: &'static Row,
+    function: Function,
+    extents: RowsExtents,
+    places: Vec<DeviceMemory>,
+    rows: Option<DeviceMemory>,
+    ordered: Option<Ordered>,
+    items: DeviceMemory,
+    slots: DeviceMemory,
+    partial: DeviceMemory,
+    counters: DeviceMemory,
+    overlaps: bool,
+    item_count: u32,
+    cut_rows: u32,
+    grid: [u32; 3],
+    partial_columns: u32,
+    flags: u32,
+}
+
+impl RowsLaunch {
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        row: &'static Row,
+        fibres: &Fibres,
+        extents: RowsExtents,
+    ) -> Result<Self> {
+        let modules = device.modules();
+        let function = modules.function(row.family, row.name, row.shared_bytes)?;
+        let tiles = extents.n.div_ceil(row.columns as usize);
+        within("column tiles", tiles, MAX_GRID_Y)?;
+        let columns = tiles * row.columns as usize;
+        let weight = rows_weight(row, fibres.runs.total, extents.n, device.machine());
+        let weight = if row.name.ends_with("64") {
+            64
+        } else if row.name.ends_with("w32") {
+            32
+        } else {
+            weight
+        };
+        let most = PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1);
+        let limit = fibres.runs.limit_within(2 * weight, most);
+        let list = fibres.items(weight.max(limit / 2), limit, !extents.accumulate);
+        let item_count = within("work items", list.items.len(), MAX_GRID_X)?;
+        let upload = |words: &Vec<u32>| device.upload_padded(words, VECTOR_ENTRIES);
+        let partial = list.slots.len() * columns * row.dtype.acc_bytes();
+        Ok(RowsLaunch {
+            turns: Turns::new()?,
+            places: fibres.places.iter().map(upload).collect::<Result<_>>()?,
+            rows: fibres
+                .rows
+                .as_ref()
+                .map(|rows| device.upload(rows))
+                .transpose()?,
+            ordered: ordered(device, row, fibres)?,
+            items: device.upload(Words::words(&list.items))?,
+            slots: device.upload(Words::words(&list.slots))?,
+            partial: DeviceMemory::alloc(device.context(), partial)?,
+            counters: device.zeros(list.counters as usize * tiles * 4)?,
+            device: Arc::clone(device),
+            overlaps: modules.arch() == "sm_90a",
+            item_count,
+            cut_rows: list.counters,
+            grid: [item_count.div_ceil(row.items), tiles as u32, 1],
+            partial_columns: small("padded columns", columns)?,
+            flags: flags(device, row, fibres, extents),
+            row,
+            function,
+            extents,
+        })
+    }
+
+    /// The GPU that it runs on.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.row
+    }
+
+    /// Device bytes beside the operands.
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = [&self.items, &self.slots, &self.partial, &self.counters];
+        lists
+            .into_iter()
+            .chain(&self.places)
+            .chain(&self.rows)
+            .map(DeviceMemory::bytes)
+            .sum::<usize>()
+            + self.ordered.as_ref().map_or(0, Ordered::bytes)
+    }
+
+    /// What `explain` says of the geometry.
+    pub(crate) fn describe(&self) -> String {
+        let ordered = match &self.ordered {
+            Some(_) => "values brought in order, ",
+            None => "",
+        };
+        format!(
+            "{ordered}{} items, {} rows cut, grid {} x {}, {} threads, {} bytes of workspace",
+            self.item_count,
+            self.cut_rows,
+            self.grid[0],
+            self.grid[1],
+            self.row.threads,
+            self.bytes()
+        )
+    }
+
+    /// Queues the kernel, behind the ordering of values where they do not lie so.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
+    pub(crate) unsafe fn run(&self, raw: &RawRows, stream: RawStream<'_>) -> Result<()> {
+        if self.item_count == 0 || self.grid[1] == 0 {
+            return Ok(());
+        }
+        in_vectors("values", raw.values)?;
+        let Some(ordered) = &self.ordered else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch(raw, stream) };
+        };
+        ordered.turns.queue(true, stream, || {
+            // SAFETY: the caller's promise; the permutation names slots of the values.
+            unsafe { ordered.fill(raw.values, stream)? };
+            let own = RawRows {
+                values: ordered.values.address(),
+                ..*raw
+            };
+            // SAFETY: as above.
+            unsafe { self.launch(&own, stream) }
+        })
+    }
+
+    /// # Safety
+    /// As [`RowsLaunch::run`], of values in order.
+    unsafe fn launch(&self, raw: &RawRows, stream: RawStream<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        self.function.context().set_current()?;
+        let config = LaunchConfig {
+            overlap_previous: self.overlaps,
+            ..config(self.row, self.grid)
+        };
+        self.turns.queue(self.cut_rows > 0, stream, || {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
+            // owned by self, whose memory the driver frees only after the work.
+            unsafe { self.function.launch(&config, stream, &params) }
+        })
+    }
+
+    fn params(&self, raw: &RawRows) -> Result<MttkrpParams> {
+        let element = self.row.dtype.bytes();
+        let mut leading = [0; 3];
+        for (f, &(address, own)) in raw.factors.iter().enumerate().take(self.places.len()) {
+            aligned(self.row, &format!("factor {f}"), address, own)?;
+            leading[f] = small("bytes of a row of a factor", own.saturating_mul(element))?;
+        }
+        let (c, ldc) = raw.out;
+        aligned(self.row, "the output", c, ldc)?;
+        let place = |f: usize| self.places.get(f).map_or(0, DeviceMemory::address);
+        Ok(MttkrpParams {
+            product: SpmmParams {
+                items: self.items.address(),
+                slots: self.slots.address(),
+                columns: place(0),
+                values: raw.values,
+                b: raw.factors[0].0,
+                c,
+                bias: 0,
+                partial: self.partial.address(),
+                counters: self.counters.address(),
+                spans: 0,
+                alpha: raw.alpha,
+                item_count: self.item_count,
+                n: small("columns", self.extents.n)?,
+                m: 0,
+                k: 0,
+                ldb_bytes: leading[0],
+                ldc_bytes: small("bytes of a row of the output", ldc.saturating_mul(element))?,
+                partial_columns: self.partial_columns,
+                flags: self.flags,
+            },
+            places: [place(1), place(2)],
+            factors: [raw.factors[1].0, raw.factors[2].0],
+            rows: self.rows.as_ref().map_or(0, DeviceMemory::address),
+            leading: [leading[1], leading[2]],
+        })
+    }
+}
+
+/// Mode, and how L2 is shared: an output that is larger than half of it goes past the rows of the factors.
+fn flags(device: &Device, row: &Row, fibres: &Fibres, extents: RowsExtents) -> u32 {
+    let mut flags = 0;
+    if extents.accumulate {
+        flags |= FLAG_ACCUMULATE;
+    }
+    let bytes = fibres.count as u64 * (extents.n * row.dtype.bytes()) as u64;
+    if bytes > device.machine().l2_bytes / 2 && !row.name.contains("plain") {
+        flags |= FLAG_STREAMED;
+    }
+    if row.name.contains("keep") {
+        flags |= FLAG_KEPT;
+    }
+    flags
+}
+
+/// What brings values in order, unless they lie so.
+fn ordered(device: &Arc<Device>, row: &Row, fibres: &Fibres) -> Result<Option<Ordered>> {
+    let Some(permutation) = fibres.permutation.as_ref().filter(|p| !p.is_empty()) else {
+        return Ok(None);
+    };
+    let steps = Steps::new(device, row.dtype)?;
+    let counts = (fibres.slots, fibres.entries());
+    let permutation = device.upload(permutation)?;
+    let stream = device.after_all()?;
+    Ordered::new(steps, permutation, counts, row.dtype.bytes(), stream).map(Some)
+}

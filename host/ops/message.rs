@@ -1,0 +1,216 @@
+//! Message passing on a graph: what every vertex gets from its neighbours (Gilmer et al., arXiv 1704.01212; sum, mean and max of GraphSAGE,
+//! arXiv 1706.02216).
+
+use einsparse_formats::{AnySparse, PAD};
+
+use super::rows::{Gathered, RowsRun, elsewhere, expect};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Refusal, Result};
+use crate::fibres::{RowsOf, coordinates};
+use crate::plan::{Options, Plan};
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, Tensor};
+
+/// How the messages to a vertex become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aggregate {
+    /// Their sum.
+    #[default]
+    Sum,
+    /// Their sum over their number.
+    Mean,
+    /// The largest, for each feature; NaN where one of them is NaN.
+    Max,
+}
+
+/// `Y[m,f] = A[m,k] * X[k,f]` over the edges from k to m of a graph, with sum, mean or maximum over k; A holds the edges' weights, in COO,
+/// CSR, CSC or GroupCOO. A vertex without edges gets zeros, whatever the aggregate. Backward `dX[k,f] = A[m,k] * dY[m,f]` for sum and
+/// mean. Everything is planned once.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::ops::{Aggregate, MessagePassing};
+/// let ctx = Context::cpu();
+/// let pattern = CsrPattern::new(3, 3, vec![0, 2, 3, 3], vec![1, 2, 0])?;
+/// let graph = Csr::new(pattern, vec![1.0f32, 1.0, 2.0])?;
+/// let x = ctx.upload_dense(&Dense::new([3, 1], vec![5.0, -2.0, 8.0])?)?;
+/// let mut y = ctx.zeros(&[3, 1])?;
+/// let stream = ctx.stream()?;
+/// for (aggregate, wanted) in [
+///     (Aggregate::Sum, [6.0, 10.0, 0.0]),
+///     (Aggregate::Mean, [3.0, 10.0, 0.0]),
+///     (Aggregate::Max, [8.0, 10.0, 0.0]),
+/// ] {
+///     let layer = MessagePassing::new(&ctx, graph.clone(), 1, aggregate)?;
+///     layer.forward(&x, &mut y, &stream)?;
+///     stream.synchronize()?;
+///     assert_eq!(y.to_dense()?.values(), &wanted);
+/// }
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MessagePassing<T: Scalar> {
+    /// For a mean the weights over the number of the vertex' edges.
+    graph: SparseTensor<T>,
+    /// For each slot the number of edges of its vertex; empty unless a mean is taken.
+    degrees: Vec<u32>,
+    exec: Exec<T>,
+    shapes: [[usize; 2]; 2],
+}
+
+#[derive(Debug)]
+enum Exec<T: Scalar> {
+    Sum { forward: Plan<T>, backward: Plan<T> },
+    Max(RowsRun<T>),
+}
+
+const FORWARD: &str = "Y[m,f] = A[m,k] * X[k,f]";
+const BACKWARD: &str = "dX[k,f] = A[m,k] * dY[m,f]";
+
+impl<T: Scalar> MessagePassing<T> {
+    /// For a graph `[targets, sources]` and vertices of so many features.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for what is no matrix, or of a format without coordinates; [`Error::NoKernel`] where no kernel of the context
+    /// takes the format or the type.
+    pub fn new(
+        context: &Context,
+        graph: impl Into<AnySparse<T>>,
+        features: usize,
+        aggregate: Aggregate,
+    ) -> Result<Self> {
+        let mut graph = graph.into();
+        let &[targets, sources] = graph.shape() else {
+            let reason = format!("has shape {:?}; a graph is a matrix", graph.shape());
+            return Err(elsewhere("A", &reason));
+        };
+        let mut degrees = Vec::new();
+        if aggregate == Aggregate::Mean {
+            degrees = degrees_of(&graph, targets)?;
+            let scaled = divided(graph.values(), &degrees);
+            graph.values_mut().copy_from_slice(&scaled);
+        }
+        let graph = context.upload(graph)?;
+        let shapes = [[sources, features], [targets, features]];
+        let exec = if aggregate == Aggregate::Max {
+            let asked = Gathered {
+                kept: &[0],
+                factors: &[1],
+                rows: RowsOf::All,
+                max: true,
+                n: features,
+            };
+            Exec::Max(RowsRun::new(context, &graph, &asked, None)?)
+        } else {
+            // Only the shapes are planned with.
+            let [x, y] = [
+                context.zeros::<T>(&shapes[0])?,
+                context.zeros::<T>(&shapes[1])?,
+            ];
+            let options = Options::default();
+            let operands = [("A", (&graph).into()), ("X", (&x).into())];
+            let forward = context.plan(FORWARD, &operands, &options)?;
+            let operands = [("A", (&graph).into()), ("dY", (&y).into())];
+            let backward = context.plan(BACKWARD, &operands, &options)?;
+            Exec::Sum { forward, backward }
+        };
+        Ok(MessagePassing {
+            graph,
+            degrees,
+            exec,
+            shapes,
+        })
+    }
+
+    /// New weights of the edges, one for each slot of the graph as it was given. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of them.
+    pub fn set_weights(&mut self, weights: &[T]) -> Result<()> {
+        if self.degrees.is_empty() || weights.len() != self.degrees.len() {
+            return self.graph.set_values(weights);
+        }
+        self.graph.set_values(&divided(weights, &self.degrees))
+    }
+
+    /// Name of the kernel of the forward run, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        match &self.exec {
+            Exec::Sum { forward, .. } => forward.variant(),
+            Exec::Max(run) => run.variant(),
+        }
+    }
+
+    /// Queues `Y[m,f] = A[m,k] * X[k,f]`, aggregated over k. Every element of Y is written.
+    ///
+    /// # Errors
+    /// Tensors of other shapes or another context than planned.
+    pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        match &self.exec {
+            Exec::Sum { forward, .. } => {
+                forward.run(&[("A", (&self.graph).into()), ("X", x.into())], y, stream)
+            }
+            Exec::Max(run) => {
+                expect("X", x.shape(), &self.shapes[0])?;
+                run.run(&self.graph, &[x], y, stream)
+            }
+        }
+    }
+
+    /// Queues `dX[k,f] = A[m,k] * dY[m,f]`, the gradient by the features of the sources. Every element of dX is written.
+    ///
+    /// # Errors
+    /// As [`MessagePassing::forward`]; [`Error::NoKernel`] for [`Aggregate::Max`].
+    pub fn backward(&self, dy: &Tensor<T>, dx: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        match &self.exec {
+            Exec::Sum { backward, .. } => backward.run(
+                &[("A", (&self.graph).into()), ("dY", dy.into())],
+                dx,
+                stream,
+            ),
+            Exec::Max(_) => Err(Error::NoKernel {
+                indirect: BACKWARD.into(),
+                tried: vec![Refusal {
+                    name: self.variant().into(),
+                    reason: "the largest message has no gradient here: which it was is not kept"
+                        .into(),
+                }],
+            }),
+        }
+    }
+}
+
+/// For each slot the entries of its row.
+fn degrees_of<T: Scalar>(graph: &AnySparse<T>, targets: usize) -> Result<Vec<u32>> {
+    let Some(axes) = coordinates(graph) else {
+        let reason = format!(
+            "is {}; coo, group-coo, csr and csc are walked",
+            graph.format()
+        );
+        return Err(elsewhere("A", &reason));
+    };
+    let filled = |slot: usize| axes.iter().all(|axis| axis[slot] != PAD);
+    let mut counts = vec![0u32; targets];
+    let rows = || axes[0].iter().copied().enumerate();
+    for (slot, row) in rows() {
+        if filled(slot) {
+            counts[row as usize] += 1;
+        }
+    }
+    let own = |(slot, row): (usize, u32)| {
+        if filled(slot) {
+            counts[row as usize]
+        } else {
+            1
+        }
+    };
+    Ok(rows().map(own).collect())
+}
+
+fn divided<T: Scalar>(weights: &[T], degrees: &[u32]) -> Vec<T> {
+    let each = weights.iter().zip(degrees);
+    each.map(|(w, &degree)| T::from_f64(w.to_f64() / f64::from(degree)))
+        .collect()
+}

@@ -1,0 +1,255 @@
+//! Rows gathered for the entries of a sparse tensor, where an expression cannot say what is wanted of them: one output row for every fibre
+//! that is stored, or the largest product instead of the sum.
+
+use std::sync::Arc;
+
+use einsparse_formats::AnySparse;
+use einsparse_kernels::abi::{REDUCE_MAX, REDUCE_SUM};
+
+use crate::context::Context;
+use crate::cost::{RowsWork, predict_rows};
+use crate::cpu;
+use crate::device::Stream;
+use crate::error::{Error, Refusal, Result};
+use crate::fibres::{Fibres, RowsOf};
+use crate::launch::{RawRows, RowsExtents, RowsLaunch};
+use crate::plan::{rows_of, same_pattern};
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, Tensor};
+
+/// Which entries go to which row, what is gathered for them, and how they are reduced.
+pub(super) struct Gathered<'a> {
+    /// Axes of the tensor that make the output's row.
+    pub kept: &'a [usize],
+    /// The axis of each factor.
+    pub factors: &'a [usize],
+    /// Which rows there are.
+    pub rows: RowsOf,
+    /// The largest product instead of the sum.
+    pub max: bool,
+    /// Columns of factors and output.
+    pub n: usize,
+}
+
+#[derive(Debug)]
+enum Exec {
+    Gpu(Box<RowsLaunch>),
+    Cpu,
+}
+
+/// Made for one pattern; runs with new values without allocating.
+#[derive(Debug)]
+pub(super) struct RowsRun<T: Scalar> {
+    exec: Exec,
+    fibres: Fibres,
+    pattern: Arc<AnySparse<T>>,
+    max: bool,
+    n: usize,
+}
+
+impl<T: Scalar> RowsRun<T> {
+    pub(super) fn new(
+        context: &Context,
+        tensor: &SparseTensor<T>,
+        asked: &Gathered<'_>,
+        variant: Option<&str>,
+    ) -> Result<Self> {
+        let pattern = tensor.shared_pattern();
+        let fibres = Fibres::new(&**pattern, asked.kept, asked.factors, asked.rows)?;
+        let mut fibres = fibres.ok_or_else(|| Error::Operand {
+            name: "T".into(),
+            reason: format!(
+                "is {}; coo, group-coo, csr and csc are walked",
+                pattern.format()
+            ),
+        })?;
+        let exec = match context.device() {
+            None => Exec::Cpu,
+            Some(device) => {
+                let row = cheapest::<T>(context, tensor, asked, &fibres, variant)?;
+                let extents = RowsExtents {
+                    n: asked.n,
+                    accumulate: false,
+                };
+                let launch = RowsLaunch::new(device, row, &fibres, extents)?;
+                // On the device now.
+                fibres.places = Vec::new();
+                fibres.permutation = None;
+                Exec::Gpu(Box::new(launch))
+            }
+        };
+        Ok(RowsRun {
+            exec,
+            fibres,
+            pattern: Arc::clone(pattern),
+            max: asked.max,
+            n: asked.n,
+        })
+    }
+
+    /// Rows of the output.
+    pub(super) fn count(&self) -> usize {
+        self.fibres.count
+    }
+
+    /// See [`Fibres::keys`].
+    pub(super) fn keys(&self) -> &[u64] {
+        &self.fibres.keys
+    }
+
+    pub(super) fn variant(&self) -> &'static str {
+        match &self.exec {
+            Exec::Gpu(launch) => launch.row().name,
+            Exec::Cpu => "cpu",
+        }
+    }
+
+    /// Device bytes beside the operands.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.exec {
+            Exec::Gpu(launch) => launch.bytes(),
+            Exec::Cpu => 0,
+        }
+    }
+
+    /// Queues a run: the tensor has the pattern that was planned, the factors are as long as their axes.
+    pub(super) fn run(
+        &self,
+        tensor: &SparseTensor<T>,
+        factors: &[&Tensor<T>],
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let own = tensor.shared_pattern();
+        if !Arc::ptr_eq(own, &self.pattern) && !same_pattern(own, &self.pattern) {
+            return Err(elsewhere("T", "has another pattern than was planned"));
+        }
+        expect("the output", out.shape(), &[self.fibres.count, self.n])?;
+        match &self.exec {
+            Exec::Cpu => {
+                let Some(host) = tensor.host() else {
+                    return Err(elsewhere("T", "lies in another context than the plan"));
+                };
+                let matrices = factors.iter().map(|f| Some((f.host()?, f.leading())));
+                let Some(matrices) = matrices.collect::<Option<Vec<_>>>() else {
+                    return Err(elsewhere(
+                        "a factor",
+                        "lies in another context than the plan",
+                    ));
+                };
+                let leading = out.leading();
+                let Some(to) = out.host_mut() else {
+                    return Err(elsewhere(
+                        "the output",
+                        "lies in another context than the plan",
+                    ));
+                };
+                let to = (to, leading, self.n);
+                cpu::gathers(&self.fibres, host.values(), &matrices, to, self.max);
+                Ok(())
+            }
+            Exec::Gpu(launch) => {
+                let raw = self.addresses(launch, tensor, factors, out, stream)?;
+                // SAFETY: pattern, shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+                // only after the work queued on the context.
+                unsafe { launch.run(&raw, stream.raw()) }
+            }
+        }
+    }
+
+    fn addresses(
+        &self,
+        launch: &RowsLaunch,
+        tensor: &SparseTensor<T>,
+        factors: &[&Tensor<T>],
+        out: &Tensor<T>,
+        stream: &Stream,
+    ) -> Result<RawRows> {
+        let device = launch.device();
+        let here = |name: &str, on: Option<&Arc<crate::device::Device>>| match on {
+            Some(on) if on.is_same(device) => Ok(()),
+            _ => Err(elsewhere(name, "lies in another context than the plan")),
+        };
+        if !stream.belongs_to(device) {
+            return Err(elsewhere(
+                "stream",
+                "belongs to another context than the plan",
+            ));
+        }
+        here("T", tensor.device().map(|arrays| &arrays.device))?;
+        here("the output", out.device())?;
+        let mut raw = RawRows {
+            values: tensor.values_address().unwrap_or(0),
+            factors: [(0, 0); 3],
+            out: (out.address().unwrap_or(0), out.leading()),
+            alpha: 1.0,
+        };
+        for (to, factor) in raw.factors.iter_mut().zip(factors) {
+            here("a factor", factor.device())?;
+            *to = (factor.address().unwrap_or(0), factor.leading());
+        }
+        Ok(raw)
+    }
+}
+
+/// The kernel that is predicted to be fastest.
+fn cheapest<T: Scalar>(
+    context: &Context,
+    tensor: &SparseTensor<T>,
+    asked: &Gathered<'_>,
+    fibres: &Fibres,
+    variant: Option<&str>,
+) -> Result<&'static einsparse_kernels::table::Row> {
+    let machine = context.machine();
+    let work = RowsWork {
+        entries: fibres.runs.total,
+        rows: fibres.count as u64,
+        factor_rows: asked
+            .factors
+            .iter()
+            .map(|&axis| tensor.shape()[axis] as u64)
+            .sum(),
+        factors: asked.factors.len() as u64,
+        n: asked.n,
+        accumulate: false,
+        ordered: fibres.permutation.is_some(),
+    };
+    let reduce = if asked.max { REDUCE_MAX } else { REDUCE_SUM };
+    let us = |row: &&einsparse_kernels::table::Row| predict_rows(row, &work, &machine).us;
+    rows_of::<T>(asked.factors.len(), reduce)
+        .filter(|row| asked.n.is_multiple_of(row.vector as usize))
+        .filter(|row| variant.is_none_or(|name| name == row.name))
+        .min_by(|a, b| us(a).total_cmp(&us(b)))
+        .ok_or_else(|| Error::NoKernel {
+            indirect: format!(
+                "{} factors, {} columns of {}",
+                work.factors,
+                asked.n,
+                T::DTYPE.name()
+            ),
+            tried: vec![Refusal {
+                name: "mttkrp".into(),
+                reason: "the table has rows for one to three factors in f32, f64, f16 and bf16"
+                    .into(),
+            }],
+        })
+}
+
+pub(super) fn elsewhere(name: &str, reason: &str) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason: reason.into(),
+    }
+}
+
+/// Compares a shape with the one that was planned.
+pub(super) fn expect(name: &str, found: &[usize], planned: &[usize]) -> Result<()> {
+    if found == planned {
+        return Ok(());
+    }
+    Err(Error::Shape {
+        index: name.into(),
+        left: format!("planned with {planned:?}"),
+        right: format!("run with {found:?}"),
+    })
+}

@@ -1,0 +1,239 @@
+//! Products of matrices at the entries of a sparse tensor of any order.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use einsparse_formats::{AnySparse, PAD};
+use einsparse_kernels::abi::REDUCE_COLUMNS;
+use rayon::prelude::*;
+
+use super::rows::{elsewhere, expect};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Refusal, Result};
+use crate::fibres::coordinates;
+use crate::launch::{DotsLaunch, RawDots};
+use crate::plan::{rows_of, same_pattern};
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, Tensor};
+
+/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3 on a GPU (any on the CPU), in COO,
+/// GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion; SDDMM for order 2). S and P have
+/// one pattern, which is planned once.
+///
+/// ```
+/// use einsparse::{Context, ops::SampledTensor};
+/// use einsparse::formats::{Coo, Dense};
+/// let ctx = Context::cpu();
+/// let coords = vec![vec![0, 1], vec![1, 0], vec![1, 1]];
+/// let p = ctx.upload(Coo::from_entries(vec![2, 2, 2], coords, vec![1.0f32, 10.0])?)?;
+/// let matrix = |values: [f32; 4]| ctx.upload_dense(&Dense::new([2, 2], values.to_vec())?);
+/// let (x, y, z) = (matrix([1., 2., 3., 4.])?, matrix([5., 6., 7., 8.])?, matrix([0., 0., 1., 1.])?);
+/// let sampled = SampledTensor::new(&ctx, &p, 2)?;
+/// let mut s = ctx.upload(p.to_host()?)?;
+/// let stream = ctx.stream()?;
+/// sampled.run(Some(&p), &[&x, &y, &z], &mut s, &stream)?;
+/// stream.synchronize()?;
+/// assert_eq!(s.to_host()?.values(), &[7.0 + 16.0, 10.0 * (15.0 + 24.0)]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SampledTensor<T: Scalar> {
+    launch: Option<DotsLaunch>,
+    pattern: Arc<AnySparse<T>>,
+    n: usize,
+}
+
+impl<T: Scalar> SampledTensor<T> {
+    /// For the pattern of a tensor, and matrices of `n` columns.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without kernels.
+    pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
+        let host = pattern.shared_pattern();
+        let mut axes = places(host)?;
+        let launch = match context.device() {
+            None => None,
+            Some(device) => {
+                let rows = rows_of::<T>(axes.len(), REDUCE_COLUMNS);
+                let fits = rows.filter(|row| n.is_multiple_of(row.vector as usize));
+                // The widest that is not wider than the matrices; vectors before single elements.
+                let waste = |columns: usize| columns.next_multiple_of(8).abs_diff(n.max(1));
+                let best = fits.min_by_key(|row| (row.vector == 1, waste(row.columns as usize)));
+                let row = best.ok_or_else(|| Error::NoKernel {
+                    indirect: format!("{} factors of {}", axes.len(), T::DTYPE.name()),
+                    tried: vec![Refusal {
+                        name: "mttkrp".into(),
+                        reason: "has products at entries for one to three factors in f32, f64, f16 and bf16"
+                            .into(),
+                    }],
+                })?;
+                mark_padding(&mut axes);
+                let axes: Vec<&[u32]> = axes.iter().map(|axis| &**axis).collect();
+                Some(DotsLaunch::new(device, row, &axes, n)?)
+            }
+        };
+        Ok(SampledTensor {
+            launch,
+            pattern: Arc::clone(host),
+            n,
+        })
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch
+            .as_ref()
+            .map_or("cpu", |launch| launch.row().name)
+    }
+
+    /// Device bytes held beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        self.launch.as_ref().map_or(0, DotsLaunch::bytes)
+    }
+
+    /// Queues `S = P * X * Y * Z`, without P where `mask` is `None`; `factors` are those of the axes in order, `[extent, n]` each.
+    ///
+    /// # Errors
+    /// Tensors of other shapes, another pattern or context than planned.
+    pub fn run(
+        &self,
+        mask: Option<&SparseTensor<T>>,
+        factors: &[&Tensor<T>],
+        out: &mut SparseTensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        for (name, tensor) in [("S", Some(&*out)), ("P", mask)] {
+            let own = tensor.map(SparseTensor::shared_pattern);
+            let same = |own: &Arc<AnySparse<T>>| {
+                Arc::ptr_eq(own, &self.pattern) || same_pattern(own, &self.pattern)
+            };
+            if own.is_some_and(|own| !same(own)) {
+                return Err(elsewhere(name, "has another pattern than was planned"));
+            }
+        }
+        let shape = self.pattern.shape();
+        if factors.len() != shape.len() {
+            let reason = format!(
+                "{} factors given, order {} wants one for each axis",
+                factors.len(),
+                shape.len()
+            );
+            return Err(elsewhere("S", &reason));
+        }
+        for (axis, factor) in factors.iter().enumerate() {
+            expect(
+                &format!("factor {axis}"),
+                factor.shape(),
+                &[shape[axis], self.n],
+            )?;
+        }
+        match &self.launch {
+            None => self.run_cpu(mask, factors, out),
+            Some(launch) => {
+                let raw = addresses(launch, mask, factors, out, stream)?;
+                // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+                // only after the work queued on the context.
+                unsafe { launch.run(&raw, stream.raw()) }
+            }
+        }
+    }
+
+    fn run_cpu(
+        &self,
+        mask: Option<&SparseTensor<T>>,
+        factors: &[&Tensor<T>],
+        out: &mut SparseTensor<T>,
+    ) -> Result<()> {
+        let wrong = |name: &str| elsewhere(name, "lies in another context than the plan");
+        let axes = places(&self.pattern)?;
+        let matrices = factors.iter().map(|f| Some((f.host()?, f.leading())));
+        let matrices: Vec<_> = matrices
+            .collect::<Option<_>>()
+            .ok_or_else(|| wrong("a factor"))?;
+        let mask = match mask {
+            Some(mask) => Some(mask.host().ok_or_else(|| wrong("P"))?.values()),
+            None => None,
+        };
+        if out.host().is_none() {
+            return Err(wrong("S"));
+        }
+        let values = out
+            .host_values_mut()
+            .par_iter_mut()
+            .enumerate()
+            .with_min_len(1024);
+        values.for_each(|(slot, to)| {
+            if axes.iter().any(|axis| axis[slot] == PAD) {
+                return;
+            }
+            let own = axes.iter().zip(&matrices);
+            let rows: Vec<&[T]> = own
+                .map(|(axis, (data, leading))| &data[axis[slot] as usize * leading..][..self.n])
+                .collect();
+            let term = |r: usize| rows.iter().map(|row| row[r].to_f64()).product::<f64>();
+            let sum: f64 = (0..self.n).map(term).sum();
+            *to = T::from_f64(sum * mask.map_or(1.0, |mask| mask[slot].to_f64()));
+        });
+        Ok(())
+    }
+}
+
+/// Makes the first place of a slot say whether it holds an entry: on the axis of its groups padding has a place.
+fn mark_padding(axes: &mut [Cow<'_, [u32]>]) {
+    let Some((first, others)) = axes.split_first_mut() else {
+        return;
+    };
+    if others
+        .iter()
+        .all(|axis| axis.par_iter().all(|&place| place != PAD))
+    {
+        return;
+    }
+    for axis in others.iter() {
+        let places = first.to_mut().par_iter_mut().zip(axis.par_iter());
+        places.for_each(|(first, &place)| *first = if place == PAD { PAD } else { *first });
+    }
+}
+
+/// Coordinates of every slot.
+fn places<T: Scalar>(pattern: &AnySparse<T>) -> Result<Vec<Cow<'_, [u32]>>> {
+    coordinates(pattern).ok_or_else(|| {
+        let reason = format!(
+            "is {}; coo, group-coo, csr and csc are walked",
+            pattern.format()
+        );
+        elsewhere("P", &reason)
+    })
+}
+
+fn addresses<T: Scalar>(
+    launch: &DotsLaunch,
+    mask: Option<&SparseTensor<T>>,
+    factors: &[&Tensor<T>],
+    out: &SparseTensor<T>,
+    stream: &Stream,
+) -> Result<RawDots> {
+    let device = launch.device();
+    let wrong = |name: &str| elsewhere(name, "lies in another context than the plan");
+    if !stream.belongs_to(device) {
+        return Err(wrong("stream"));
+    }
+    let of = |name: &str, tensor: &SparseTensor<T>| match tensor.device() {
+        Some(arrays) if arrays.device.is_same(device) => Ok(arrays.values.address()),
+        _ => Err(wrong(name)),
+    };
+    let mut raw = RawDots {
+        mask: mask.map_or(Ok(0), |mask| of("P", mask))?,
+        factors: [(0, 0); 3],
+        out: of("S", out)?,
+        accumulate: false,
+    };
+    for (to, factor) in raw.factors.iter_mut().zip(factors) {
+        match (factor.device(), factor.address()) {
+            (Some(on), Some(address)) if on.is_same(device) => *to = (address, factor.leading()),
+            _ => return Err(wrong("a factor")),
+        }
+    }
+    Ok(raw)
+}

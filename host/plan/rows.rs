@@ -1,0 +1,285 @@
+//! Plans of family `mttkrp`: rows gathered for every entry of a sparse tensor of any order, multiplied, summed by output row.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use einsparse_formats::{AnySparse, Format};
+use einsparse_kernels::abi::{REDUCE_SUM, Zeros, rows_step};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::Operand;
+use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
+use super::choose::Candidate;
+use super::family::{Answer, Compiled, Offer, Question};
+use super::problem::{alignment_of, leading};
+use crate::cost::{RowsWork, predict_rows};
+use crate::device::{Device, Stream};
+use crate::einsum::Mode;
+use crate::error::{Error, Refusal, Result};
+use crate::fibres::{Fibres, RowsOf};
+use crate::indirect::{IndirectEinsum, RowsForm};
+use crate::launch::{RawRows, RowsExtents, RowsLaunch};
+use crate::registry::{Operation, Scalar};
+use crate::tensor::Tensor;
+use crate::worklist::Runs;
+
+const FAMILY: &str = "mttkrp";
+
+/// The kernels of the family that can run this.
+pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
+    question: &'q Question<'q, '_, T>,
+) -> Result<Answer<'q, T, Out>> {
+    let refused = |reason: &str| {
+        Ok(Answer::Refused(Refusal {
+            name: FAMILY.into(),
+            reason: reason.into(),
+        }))
+    };
+    let Some(form) = question.indirect.as_rows() else {
+        return refused(
+            "sums value x rows of one to three dense matrices [axis,r] over the entries of one sparse tensor, into [axes..,r]",
+        );
+    };
+    if T::DTYPE != Out::DTYPE {
+        return refused("its outputs have the type of the operands");
+    }
+    let (pattern, here) = match find(question.operands, &form.sparse)? {
+        Operand::Sparse(a) => (a.pattern(), true),
+        Operand::HostSparse(a) => (a, false),
+        _ => return refused("walks a sparse tensor"),
+    };
+    if let Some(reason) = unfit(question.indirect, pattern) {
+        return refused(&reason);
+    }
+    let n = question.extents.out().last().copied().unwrap_or(0);
+    let alignment = alignment(question, &form, n);
+    let mut offers = Vec::new();
+    for row in rows_of::<T>(form.factors.len(), REDUCE_SUM) {
+        let asked = question.options.variant.as_deref() == Some(row.name);
+        if row.vector as usize > alignment || (row.columns as usize >= 4 * n.max(8) && !asked) {
+            continue;
+        }
+        let work = work(&form, pattern, question, n);
+        let candidate = Candidate {
+            name: row.name,
+            cost: predict_rows(row, &work, question.machine),
+            zeros: Zeros::Strict,
+            kept: None,
+        };
+        let form = form.clone();
+        let make = move |device: &Arc<Device>| -> Result<Box<dyn Compiled<T, Out>>> {
+            if !here {
+                return Err(Error::Operand {
+                    name: form.sparse.clone(),
+                    reason: "upload it to the context before planning".into(),
+                });
+            }
+            let Operand::Sparse(a) = find(question.operands, &form.sparse)? else {
+                return Err(elsewhere(&form.sparse));
+            };
+            Ok(Box::new(RowsPlan::<T>::new(
+                device,
+                row,
+                form.clone(),
+                a.shared_pattern(),
+                n,
+            )?))
+        };
+        offers.push(Offer {
+            candidate,
+            make: Box::new(make),
+        });
+    }
+    Ok(Answer::Offers(offers))
+}
+
+/// The rows of the table for so many factors and this reduction.
+pub(crate) fn rows_of<T: Scalar>(
+    factors: usize,
+    reduce: u32,
+) -> impl Iterator<Item = &'static Row> {
+    kernels().iter().filter(move |row| {
+        row.operation == Operation::Rows
+            && row.step == rows_step(factors, reduce)
+            && row.dtype == T::DTYPE
+    })
+}
+
+/// Why the family does not walk this tensor. Plain products of a matrix in row order have families of their own.
+fn unfit<T: Scalar>(indirect: &IndirectEinsum, pattern: &AnySparse<T>) -> Option<String> {
+    let format = pattern.format();
+    let known = matches!(
+        format,
+        Format::Coo | Format::Csr | Format::Csc | Format::GroupCoo { .. }
+    );
+    if !known {
+        return Some(format!(
+            "walks coo, group-coo, csr and csc, the operand is {format}"
+        ));
+    }
+    let product = indirect.as_spmm().is_some_and(|form| !form.stacked);
+    (product && Runs::of(pattern).is_some())
+        .then(|| "is a product of a matrix, which the families for that compute".into())
+}
+
+/// Elements that n, addresses and leading dimensions are multiples of.
+fn alignment<T: Scalar>(question: &Question<'_, '_, T>, form: &RowsForm, n: usize) -> usize {
+    let given = question.options.alignment.unwrap_or(16).max(1);
+    let names = form
+        .factors
+        .iter()
+        .map(|(name, _)| name)
+        .chain([&form.output]);
+    let mut all = vec![n, given];
+    all.extend(names.map(|name| leading(question.operands, name, n)));
+    alignment_of(&all)
+}
+
+fn work<T: Scalar>(
+    form: &RowsForm,
+    pattern: &AnySparse<T>,
+    question: &Question<'_, '_, T>,
+    n: usize,
+) -> RowsWork {
+    let shape = pattern.shape();
+    let rows: usize = question.extents.out().iter().rev().skip(1).product();
+    let in_order = match pattern.format() {
+        Format::Coo | Format::Csr => (0..form.rows.len()).eq(form.rows.iter().copied()),
+        Format::Csc => form.rows == [1],
+        _ => false,
+    };
+    RowsWork {
+        entries: pattern.nnz() as u64,
+        rows: rows as u64,
+        factor_rows: form
+            .factors
+            .iter()
+            .map(|(_, axis)| shape[*axis] as u64)
+            .sum(),
+        factors: form.factors.len() as u64,
+        n,
+        accumulate: form.mode == Mode::Accumulate,
+        ordered: !in_order,
+    }
+}
+
+/// A kernel made for one pattern.
+#[derive(Debug)]
+pub(super) struct RowsPlan<T: Scalar> {
+    launch: RowsLaunch,
+    form: RowsForm,
+    pattern: Arc<AnySparse<T>>,
+    /// Another tensor's that was compared and is the same.
+    known: OnceLock<Arc<AnySparse<T>>>,
+}
+
+impl<T: Scalar> RowsPlan<T> {
+    fn new(
+        device: &Arc<Device>,
+        row: &'static Row,
+        form: RowsForm,
+        pattern: &Arc<AnySparse<T>>,
+        n: usize,
+    ) -> Result<Self> {
+        let of_factors: Vec<usize> = form.factors.iter().map(|(_, axis)| *axis).collect();
+        let fibres = Fibres::new(pattern, &form.rows, &of_factors, RowsOf::All)?;
+        let fibres = fibres.ok_or_else(|| Error::Operand {
+            name: form.sparse.clone(),
+            reason: format!("is {}, whose slots have no coordinates", pattern.format()),
+        })?;
+        let extents = RowsExtents {
+            n,
+            accumulate: form.mode == Mode::Accumulate,
+        };
+        Ok(RowsPlan {
+            launch: RowsLaunch::new(device, row, &fibres, extents)?,
+            form,
+            pattern: Arc::clone(pattern),
+            known: OnceLock::new(),
+        })
+    }
+
+    /// Whether a tensor has the pattern that was planned.
+    fn fits(&self, pattern: &Arc<AnySparse<T>>) -> bool {
+        let known = [Some(&self.pattern), self.known.get()];
+        if known
+            .iter()
+            .flatten()
+            .any(|known| Arc::ptr_eq(known, pattern))
+        {
+            return true;
+        }
+        let same = same_pattern(&self.pattern, pattern);
+        if same {
+            let _ = self.known.set(Arc::clone(pattern));
+        }
+        same
+    }
+}
+
+/// Whether two tensors have entries in the same slots.
+pub(crate) fn same_pattern<T: Scalar>(a: &AnySparse<T>, b: &AnySparse<T>) -> bool {
+    a.format() == b.format() && a.shape() == b.shape() && a.arrays() == b.arrays()
+}
+
+impl<T: Scalar> fmt::Display for RowsPlan<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = self.launch.row();
+        write!(
+            f,
+            "{}: zeros = {:?}, {}",
+            row.name,
+            row.zeros,
+            self.launch.describe()
+        )
+    }
+}
+
+impl<T: Scalar, Out: Scalar> Compiled<T, Out> for RowsPlan<T> {
+    fn variant(&self) -> &'static str {
+        self.launch.row().name
+    }
+
+    fn bytes(&self) -> usize {
+        self.launch.bytes()
+    }
+
+    fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let name = &self.form.sparse;
+        let a = match find(operands, name)? {
+            Operand::Sparse(a) => a,
+            other => return Err(wrong(name, "an uploaded sparse tensor", other)),
+        };
+        let Some(arrays) = a.device().filter(|_| self.fits(a.shared_pattern())) else {
+            return Err(Error::Operand {
+                name: name.clone(),
+                reason: "has not the pattern, the format or the context that was planned".into(),
+            });
+        };
+        let mut factors = [(0, 0); 3];
+        for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
+            *own = device_tensor(operands, factor)?;
+        }
+        let mut alpha = 1.0;
+        for factor in &self.form.scalars {
+            alpha *= scalar_value(operands, factor)?;
+        }
+        let raw = RawRows {
+            values: arrays.values.address(),
+            factors,
+            out: (
+                out.address().ok_or_else(|| elsewhere(&self.form.output))?,
+                out.leading(),
+            ),
+            alpha,
+        };
+        // SAFETY: shapes and places were checked by the plan, the pattern above; the tensors are borrowed for the call, and device
+        // memory is freed only after the work queued on the context.
+        unsafe { self.launch.run(&raw, stream.raw()) }
+    }
+}

@@ -1,0 +1,269 @@
+//! Message passing (sum, mean, max) and products at the entries of tensors, exact on integers; paths of three factors.
+
+use crate::support::{Rng, gpu, spread};
+use einsparse::formats::{AnySparse, Coo, Csr, Dense, Format, bf16, f16};
+use einsparse::ops::{Aggregate, MessagePassing, SampledTensor};
+use einsparse::{Context, Operand, Options, Precision, Scalar};
+
+/// A graph with vertices of no edge, of one, and of many more than an item holds.
+fn graph<T: Scalar>() -> Csr<T> {
+    let pattern = spread(&[0, 1, 4, 2, 300, 8, 0, 1, 64], 320);
+    let degrees: Vec<usize> = (0..9).map(|row| pattern.row(row).len()).collect();
+    let mut rng = Rng(5);
+    let values = degrees.iter().flat_map(|&n| vec![n; n]);
+    // Multiples of the degree: a mean is a whole number then.
+    let values = values.map(|n| T::from_f64(if n > 8 { 0.0 } else { rng.integer() * n as f64 }));
+    let values = values.collect();
+    Csr::new(pattern, values).unwrap()
+}
+
+fn aggregated<T: Scalar>(graph: &Csr<T>, x: &Dense<T>, aggregate: Aggregate) -> Vec<f64> {
+    let (p, n) = (graph.pattern(), x.shape()[1]);
+    let mut out = vec![0.0; p.rows() * n];
+    for (row, own) in out.chunks_mut(n).enumerate() {
+        let degree = p.row(row).len() as f64;
+        for (j, to) in own.iter_mut().enumerate() {
+            let terms = p.row(row).map(|at| {
+                graph.values()[at].to_f64() * x.values()[p.columns()[at] as usize * n + j].to_f64()
+            });
+            *to = match aggregate {
+                Aggregate::Sum => terms.sum(),
+                Aggregate::Mean => terms.sum::<f64>() / degree.max(1.0),
+                Aggregate::Max if degree == 0.0 => 0.0,
+                Aggregate::Max => terms.fold(f64::NEG_INFINITY, f64::max),
+            };
+        }
+    }
+    out
+}
+
+fn messages<T: Scalar>(context: &Context) {
+    let csr = graph::<T>();
+    let all: Vec<AnySparse<T>> = [
+        Format::Csr,
+        Format::Coo,
+        Format::GroupCoo {
+            axis: 0,
+            group: Some(4),
+        },
+    ]
+    .map(|format| AnySparse::from(csr.clone()).convert(format).unwrap())
+    .into();
+    for n in [1, 32, 128] {
+        let x = Dense::new([320, n], Rng(n as u64).integers::<T>(320 * n)).unwrap();
+        let on = context.upload_dense(&x).unwrap();
+        for aggregate in [Aggregate::Sum, Aggregate::Mean, Aggregate::Max] {
+            for graph in &all {
+                let layer = MessagePassing::new(context, graph.clone(), n, aggregate).unwrap();
+                let start = Dense::new([9, n], vec![T::from_f64(f64::NAN); 9 * n]).unwrap();
+                let mut y = context.upload_dense(&start).unwrap();
+                let stream = context.stream().unwrap();
+                for _ in 0..2 {
+                    layer.forward(&on, &mut y, &stream).unwrap();
+                    stream.synchronize().unwrap();
+                    let wanted = aggregated(&csr, &x, aggregate).into_iter().map(T::from_f64);
+                    let found = y.to_dense().unwrap();
+                    let what =
+                        format!("{aggregate:?} {} n {n} {}", graph.format(), layer.variant());
+                    assert!(wanted.eq(found.values().iter().copied()), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_are_aggregated() {
+    messages::<f64>(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    messages::<f32>(&gpu);
+    messages::<f64>(&gpu);
+    messages::<f16>(&gpu);
+    messages::<bf16>(&gpu);
+}
+
+/// The gradient against differences of the forward run, which is linear; NaN in the largest.
+fn gradients(context: &Context) {
+    let csr = graph::<f32>();
+    let stream = context.stream().unwrap();
+    for aggregate in [Aggregate::Sum, Aggregate::Mean] {
+        let layer = MessagePassing::new(context, csr.clone(), 4, aggregate).unwrap();
+        let dy = Dense::new([9, 4], Rng(3).integers::<f32>(36)).unwrap();
+        let x = Dense::new([320, 4], Rng(4).integers::<f32>(1280)).unwrap();
+        let [mut y, mut dx] = [
+            context.zeros(&[9, 4]).unwrap(),
+            context.zeros(&[320, 4]).unwrap(),
+        ];
+        layer
+            .forward(&context.upload_dense(&x).unwrap(), &mut y, &stream)
+            .unwrap();
+        layer
+            .backward(&context.upload_dense(&dy).unwrap(), &mut dx, &stream)
+            .unwrap();
+        stream.synchronize().unwrap();
+        // <dY, Y(X)> = <dX, X> for a linear map.
+        let dot =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+        let [y, dx] = [y, dx].map(|t| t.to_dense().unwrap());
+        assert_eq!(
+            dot(dy.values(), y.values()),
+            dot(dx.values(), x.values()),
+            "{aggregate:?}"
+        );
+        assert!(dx.values().iter().any(|&v| v != 0.0));
+    }
+    let layer = MessagePassing::new(context, csr.clone(), 4, Aggregate::Max).unwrap();
+    let mut x = vec![1.0f32; 1280];
+    x[4 * csr.pattern().columns()[csr.pattern().row(4).start] as usize] = f32::NAN;
+    let x = context
+        .upload_dense(&Dense::new([320, 4], x).unwrap())
+        .unwrap();
+    let mut y = context.zeros(&[9, 4]).unwrap();
+    layer.forward(&x, &mut y, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let y = y.to_dense().unwrap();
+    assert!(
+        y.values()[16].is_nan() && y.values()[17] == 0.0,
+        "{:?}",
+        y.values()
+    );
+    let mut dx = context.zeros(&[320, 4]).unwrap();
+    let error = layer
+        .backward(&context.zeros(&[9, 4]).unwrap(), &mut dx, &stream)
+        .unwrap_err();
+    assert!(error.to_string().contains("no gradient"), "{error}");
+}
+
+#[test]
+fn messages_have_gradients() {
+    gradients(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    gradients(&gpu);
+}
+
+#[test]
+fn new_weights_of_a_mean_are_divided_too() {
+    let cpu = Context::cpu();
+    let csr = graph::<f64>();
+    let mut layer = MessagePassing::new(&cpu, csr.clone(), 2, Aggregate::Mean).unwrap();
+    let doubled: Vec<f64> = csr.values().iter().map(|v| 2.0 * v).collect();
+    layer.set_weights(&doubled).unwrap();
+    let x = Dense::new([320, 2], Rng(9).integers::<f64>(640)).unwrap();
+    let mut y = cpu.zeros(&[9, 2]).unwrap();
+    let stream = cpu.stream().unwrap();
+    layer
+        .forward(&cpu.upload_dense(&x).unwrap(), &mut y, &stream)
+        .unwrap();
+    let wanted: Vec<f64> = aggregated(&csr, &x, Aggregate::Mean)
+        .iter()
+        .map(|y| 2.0 * y)
+        .collect();
+    assert_eq!(y.to_dense().unwrap().values(), wanted);
+    assert!(layer.set_weights(&doubled[1..]).is_err());
+}
+
+fn sampled<T: Scalar>(context: &Context) {
+    for shape in [&[40usize][..], &[9, 12], &[7, 5, 6]] {
+        let mut rng = Rng(shape.len() as u64);
+        let count = shape.iter().product::<usize>() / 2;
+        let coord = |&n: &usize| (0..count).map(|_| (rng.word() % n as u64) as u32).collect();
+        let coords: Vec<Vec<u32>> = shape.iter().map(coord).collect();
+        let ones = vec![T::from_f64(1.0); count];
+        let coo: AnySparse<T> = Coo::from_entries(shape.to_vec(), coords, ones)
+            .unwrap()
+            .into();
+        let mut all = vec![coo.clone()];
+        for axis in (0..shape.len()).filter(|_| shape.len() > 1) {
+            all.push(
+                coo.convert(Format::GroupCoo {
+                    axis,
+                    group: Some(3),
+                })
+                .unwrap(),
+            );
+        }
+        for t in &all {
+            for n in [1, 8, 32, 129] {
+                let factors: Vec<Dense<T>> = shape
+                    .iter()
+                    .map(|&m| Dense::new([m, n], Rng((m + n) as u64).integers(m * n)).unwrap())
+                    .collect();
+                let mut wanted = t.clone();
+                let entries = t.entries();
+                let on: Vec<_> = factors
+                    .iter()
+                    .map(|f| context.upload_dense(f).unwrap())
+                    .collect();
+                let p = context.upload(t.clone()).unwrap();
+                let mut s = context.upload(t.clone()).unwrap();
+                let op = SampledTensor::new(context, &p, n).unwrap();
+                let stream = context.stream().unwrap();
+                let borrowed: Vec<_> = on.iter().collect();
+                op.run(Some(&p), &borrowed, &mut s, &stream).unwrap();
+                stream.synchronize().unwrap();
+                wanted
+                    .values_mut()
+                    .copy_from_slice(s.to_host().unwrap().values());
+                for (index, found) in wanted.entries() {
+                    let term = |r: usize| {
+                        let own = index.iter().zip(&factors);
+                        own.map(|(&i, f)| f.values()[i * n + r].to_f64())
+                            .product::<f64>()
+                    };
+                    let value = entries[&index] * (0..n).map(term).sum::<f64>();
+                    let rounded = T::from_f64(value).to_f64();
+                    assert_eq!(
+                        found,
+                        rounded,
+                        "{shape:?} {} {n} {index:?} {}",
+                        t.format(),
+                        op.variant()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_at_entries_of_tensors_are_exact() {
+    sampled::<f64>(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    sampled::<f32>(&gpu);
+    sampled::<f64>(&gpu);
+    sampled::<f16>(&gpu);
+    sampled::<bf16>(&gpu);
+}
+
+/// A sparse and two dense factors, pair by pair: on a GPU with TF32, which the numbers fit.
+#[test]
+fn three_factors_go_pair_by_pair() {
+    let text = "Y[m,n] = A[m,k] * B[k,l] * C[l,n]";
+    let (k, l, n) = (320, 64, 128);
+    let csr = graph::<f32>();
+    let dense =
+        |m: usize, n: usize| Dense::new([m, n], Rng(m as u64).integers::<f32>(m * n)).unwrap();
+    let (b, c) = (dense(k, l), dense(l, n));
+    let run = |context: &Context| {
+        let a = context.upload(csr.clone()).unwrap();
+        let [b, c] = [&b, &c].map(|d| context.upload_dense(d).unwrap());
+        let operands: [(&str, Operand<'_, f32>); 3] =
+            [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
+        let options = Options {
+            precision: Precision::Tf32,
+            ..Options::default()
+        };
+        let plan = context.plan(text, &operands, &options).unwrap();
+        let mut y = context.zeros(plan.out_shape()).unwrap();
+        let stream = context.stream().unwrap();
+        plan.run(&operands, &mut y, &stream).unwrap();
+        stream.synchronize().unwrap();
+        (plan.variant(), plan.to_string(), y.to_dense().unwrap())
+    };
+    let (variant, _, wanted) = run(&Context::cpu());
+    assert_eq!(variant, "cpu");
+    let Some(gpu) = gpu() else { return };
+    let (variant, words, found) = run(&gpu);
+    assert_eq!(found, wanted, "{words}");
+    assert!(variant != "path" || words.contains("P0["), "{words}");
+}

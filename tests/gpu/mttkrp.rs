@@ -1,0 +1,368 @@
+//! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibres; the largest product.
+
+use crate::support::{GUARD, Rng, gpu, small};
+use einsparse::formats::reference::{Factor, einsum};
+use einsparse::formats::{AnySparse, Coo, Dense, Format, bf16, f16};
+use einsparse::kernels::abi::{REDUCE_SUM, rows_step};
+use einsparse::registry::{Dtype, Operation, Row, kernels};
+use einsparse::{Context, Operand, Options, Scalar, ops};
+
+/// A tensor whose first axis has a row with everything, rows with little and rows with nothing.
+fn tensor<T: Scalar>(shape: &[usize], entries: usize) -> Coo<T> {
+    let mut rng = Rng(shape.iter().sum::<usize>() as u64 + entries as u64);
+    let mut coords = vec![Vec::new(); shape.len()];
+    for e in 0..entries {
+        for (axis, (own, &extent)) in coords.iter_mut().zip(shape).enumerate() {
+            let place = rng.word() as usize % extent;
+            let first = match e % 3 {
+                0 => 1,
+                1 => place / 2 * 2,
+                _ => place,
+            };
+            own.push(if axis == 0 {
+                first.min(extent - 1)
+            } else {
+                place
+            } as u32);
+        }
+    }
+    let values = rng.integers(entries);
+    let summed = Coo::from_entries(shape.to_vec(), coords, values).unwrap();
+    summed.map_values(|v: T| T::from_f64(v.to_f64() % 3.0))
+}
+
+fn matrix<T: Scalar>(rows: usize, n: usize, seed: u64) -> Dense<T> {
+    Dense::new([rows, n], Rng(seed).integers(rows * n)).unwrap()
+}
+
+const AXES: [&str; 4] = ["i", "j", "k", "l"];
+
+/// `out[kept, r] = T[...] * F[axis, r] * ...` in words and by the naive reference.
+fn case<T: Scalar>(
+    t: &AnySparse<T>,
+    kept: &[usize],
+    of: &[usize],
+    factors: &[Dense<T>],
+) -> (String, Dense<f64>) {
+    let order = t.shape().len();
+    let names: Vec<&str> = kept.iter().map(|&axis| AXES[axis]).chain(["r"]).collect();
+    let mut text = format!(
+        "M[{}] = 2 * T[{}]",
+        names.join(","),
+        AXES[..order].join(",")
+    );
+    for (f, &axis) in of.iter().enumerate() {
+        text += &format!(" * F{f}[{},r]", AXES[axis]);
+    }
+    let mut extents = t.shape().to_vec();
+    extents.push(factors[0].shape()[1]);
+    let entries = t.entries();
+    let wide: Vec<Dense<f64>> = factors
+        .iter()
+        .map(|f| {
+            let values = f.values().iter().map(|v| v.to_f64()).collect();
+            Dense::new(f.shape().to_vec(), values).unwrap()
+        })
+        .collect();
+    let all: Vec<usize> = (0..order).collect();
+    let places: Vec<[usize; 2]> = of.iter().map(|&axis| [axis, order]).collect();
+    let mut terms: Vec<(&[usize], Factor<'_>)> = vec![(&all, Factor::Sparse(&entries))];
+    terms.extend(
+        places
+            .iter()
+            .zip(&wide)
+            .map(|(p, f)| (&p[..], Factor::Dense(f))),
+    );
+    let out: Vec<usize> = kept.iter().copied().chain([order]).collect();
+    let mut wanted = einsum(&extents, &out, &terms).unwrap();
+    wanted.values_mut().iter_mut().for_each(|x| *x *= 2.0);
+    (text, wanted)
+}
+
+/// One expression over one tensor, `=` and `+=`, into an output with gaps between its rows.
+fn run<T: Scalar>(
+    context: &Context,
+    t: &AnySparse<T>,
+    (kept, of, n): (&[usize], &[usize], usize),
+    row: Option<&Row>,
+) {
+    let factors: Vec<Dense<T>> = of
+        .iter()
+        .enumerate()
+        .map(|(f, &axis)| matrix(t.shape()[axis], n, 7 + f as u64))
+        .collect();
+    let (text, wanted) = case(t, kept, of, &factors);
+    let there = context.upload(t.clone()).unwrap();
+    let nan = T::from_f64(f64::NAN);
+    let strided = |f: &Dense<T>| {
+        context
+            .upload_strided(f, n.next_multiple_of(8) + 8, nan)
+            .unwrap()
+    };
+    let on: Vec<_> = factors.iter().map(strided).collect();
+    let names: Vec<String> = (0..of.len()).map(|f| format!("F{f}")).collect();
+    for accumulate in [false, true] {
+        let text = if accumulate {
+            text.replace(" = ", " += ")
+        } else {
+            text.clone()
+        };
+        let shape = wanted.shape().to_vec();
+        let old = if accumulate { 3.0 } else { f64::NAN };
+        let start =
+            Dense::new(shape.clone(), vec![T::from_f64(old); wanted.values().len()]).unwrap();
+        let guard = T::from_f64(GUARD);
+        let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", (&there).into())];
+        operands.extend(
+            names
+                .iter()
+                .map(String::as_str)
+                .zip(on.iter().map(Operand::from)),
+        );
+        let options = Options {
+            variant: row.map(|row| row.name.to_owned()),
+            ..Options::default()
+        };
+        let plan = context.plan(&text, &operands, &options).unwrap();
+        let stream = context.stream().unwrap();
+        for _ in 0..2 {
+            let leading = n.next_multiple_of(8) + 16;
+            let mut out = context.upload_strided(&start, leading, guard).unwrap();
+            plan.run(&operands, &mut out, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let found = out.to_dense().unwrap();
+            for (at, (found, wanted)) in found.values().iter().zip(wanted.values()).enumerate() {
+                let wanted = T::from_f64(wanted + if accumulate { 3.0 } else { 0.0 });
+                assert_eq!(
+                    *found,
+                    wanted,
+                    "{text} {} n {n} at {at}: {}",
+                    t.format(),
+                    plan.variant()
+                );
+            }
+            let all = out.to_storage().unwrap();
+            let kept = all
+                .chunks(leading)
+                .all(|row| row[n..].iter().all(|&x| x == guard));
+            assert!(kept, "{text}: wrote between rows");
+        }
+    }
+}
+
+/// Rows of the table of this element, reduction and number of factors.
+fn rows(dtype: Dtype, factors: usize, reduce: u32) -> Vec<&'static Row> {
+    let rows = kernels().iter().filter(|row| {
+        row.operation == Operation::Rows
+            && row.dtype == dtype
+            && row.step == rows_step(factors, reduce)
+    });
+    rows.collect()
+}
+
+/// Kept axes and axes of the factors, by order.
+const FORMS: &[(&[usize], &[usize], usize)] = &[
+    (&[0], &[1, 2], 3),
+    (&[1], &[0, 2], 3),
+    (&[2], &[1, 0], 3),
+    (&[0, 1], &[2], 3),
+    (&[2, 0], &[1], 3),
+    (&[0], &[1], 3),
+    (&[], &[0, 1, 2], 3),
+    (&[1], &[0, 1], 2),
+    (&[0], &[1, 2, 3], 4),
+    (&[3], &[0, 1, 2], 4),
+    (&[0, 2], &[1, 3], 4),
+    (&[0, 1, 2], &[3], 4),
+];
+
+fn shape(order: usize) -> &'static [usize] {
+    match order {
+        2 => &[9, 14],
+        3 => &[11, 6, 8],
+        _ => &[7, 4, 5, 6],
+    }
+}
+
+fn every_row<T: Scalar>(gpu: &Context) {
+    for &(kept, of, order) in FORMS {
+        let t: AnySparse<T> = tensor::<T>(shape(order), 150).into();
+        for row in rows(T::DTYPE, of.len(), REDUCE_SUM) {
+            let (vector, columns) = (row.vector as usize, row.columns as usize);
+            for n in [vector, columns, columns + vector] {
+                run(gpu, &t, (kept, of, n), Some(row));
+            }
+            if small() {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn every_row_of_mttkrp_is_exact() {
+    let Some(gpu) = gpu() else { return };
+    every_row::<f32>(&gpu);
+    every_row::<f64>(&gpu);
+    every_row::<f16>(&gpu);
+    every_row::<bf16>(&gpu);
+}
+
+/// What a plan takes by itself, over formats, and tensors with nothing in them.
+fn formats<T: Scalar>(context: &Context) {
+    for &(kept, of, order) in FORMS {
+        let coo: AnySparse<T> = tensor::<T>(shape(order), 120).into();
+        let mut all: Vec<AnySparse<T>> = (0..order)
+            .flat_map(|axis| {
+                [1, 3, 8].map(|g| Format::GroupCoo {
+                    axis,
+                    group: Some(g),
+                })
+            })
+            .map(|format| coo.convert(format).unwrap())
+            .collect();
+        if order == 2 {
+            all.extend([Format::Csr, Format::Csc].map(|f| coo.convert(f).unwrap()));
+        }
+        let none = vec![Vec::new(); order];
+        all.push(
+            Coo::<T>::from_entries(shape(order).to_vec(), none, Vec::new())
+                .unwrap()
+                .into(),
+        );
+        all.push(coo);
+        for t in &all {
+            for n in [1, 5, 32] {
+                run(context, t, (kept, of, n), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn plans_gather_rows_for_any_format() {
+    formats::<f64>(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    formats::<f32>(&gpu);
+    formats::<f16>(&gpu);
+}
+
+/// A NaN or Inf in a factor reaches only rows that have an entry there, and a stored zero multiplies.
+fn planted(context: &Context) {
+    let coords = vec![vec![0, 0, 2], vec![0, 1, 2], vec![1, 2, 3]];
+    let t = Coo::from_entries(vec![4, 3, 5], coords, vec![1.0f32, 0.0, 2.0]).unwrap();
+    for (place, reached) in [
+        (0, None),
+        (1, Some(0)),
+        (2, Some(0)),
+        (3, Some(2)),
+        (4, None),
+    ] {
+        let b = Dense::new([3, 32], vec![1.0; 96]).unwrap();
+        for planted in [f32::NAN, f32::INFINITY] {
+            let c = Dense::from_fn([5, 32], |i| if i[0] == place { planted } else { 1.0 }).unwrap();
+            let m = ops::mttkrp(context, &t, 0, [&b, &c])
+                .unwrap()
+                .to_dense()
+                .unwrap();
+            for (row, values) in m.values().chunks(32).enumerate() {
+                let finite = values.iter().all(|x| x.is_finite());
+                assert_eq!(
+                    finite,
+                    reached != Some(row),
+                    "place {place} row {row} {planted}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn implicit_zeros_of_tensors_are_never_multiplied() {
+    planted(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    planted(&gpu);
+}
+
+fn fibres<T: Scalar>(context: &Context) {
+    for (order, axis) in [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2), (4, 1), (4, 3)] {
+        let coo = tensor::<T>(shape(order), 130);
+        let t: AnySparse<T> = coo.clone().into();
+        for n in [1, 32, 40] {
+            let b = matrix::<T>(shape(order)[axis], n, 3);
+            let kept: Vec<usize> = (0..order).filter(|&own| own != axis).collect();
+            let (_, wanted) = case(&t, &kept, &[axis], &[b.clone()]);
+            let there = context.upload(t.clone()).unwrap();
+            let ttm = ops::Ttm::new(context, &there, axis, n).unwrap();
+            let b = context.upload_dense(&b).unwrap();
+            let mut y = context.zeros(&[ttm.count(), n]).unwrap();
+            let stream = context.stream().unwrap();
+            ttm.run(&there, &b, &mut y, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let (y, places) = (y.to_dense().unwrap(), ttm.fibres().unwrap());
+            let mut filled = vec![false; wanted.values().len() / n];
+            for (at, row) in y.values().chunks(n).enumerate() {
+                let index = kept.iter().zip(places.coords());
+                let place = index.fold(0, |p, (&a, c)| p * shape(order)[a] + c[at] as usize);
+                let own = wanted.values()[place * n..][..n]
+                    .iter()
+                    .map(|x| T::from_f64(x / 2.0));
+                assert!(
+                    own.eq(row.iter().copied()),
+                    "{order} {axis} {n} {}",
+                    ttm.variant()
+                );
+                filled[place] = true;
+            }
+            let rest = wanted
+                .values()
+                .chunks(n)
+                .zip(filled)
+                .filter(|(_, filled)| !filled);
+            assert!(
+                rest.flat_map(|(row, _)| row).all(|&x| x == 0.0),
+                "a fibre is missing"
+            );
+        }
+    }
+}
+
+#[test]
+fn fibres_get_a_row_each() {
+    fibres::<f64>(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    fibres::<f32>(&gpu);
+    fibres::<f64>(&gpu);
+    fibres::<bf16>(&gpu);
+}
+
+#[test]
+fn wrong_modes_and_formats_are_refused() {
+    let cpu = Context::cpu();
+    let t = tensor::<f32>(&[4, 5, 6], 20);
+    let b = matrix::<f32>(5, 3, 1);
+    for mode in [0, 3] {
+        let error = ops::mttkrp(&cpu, &t, mode, [&b]).unwrap_err().to_string();
+        assert!(
+            error.contains("order 3") && error.contains(&format!("mode {mode}")),
+            "{error}"
+        );
+    }
+    let there = cpu.upload(t).unwrap();
+    let error = ops::Ttm::new(&cpu, &there, 3, 2).unwrap_err().to_string();
+    assert!(error.contains("no axis 3"), "{error}");
+    let ttm = ops::Ttm::new(&cpu, &there, 2, 2).unwrap();
+    let (b, mut y) = (
+        cpu.zeros(&[6, 3]).unwrap(),
+        cpu.zeros(&[ttm.count(), 2]).unwrap(),
+    );
+    let stream = cpu.stream().unwrap();
+    let error = ttm
+        .run(&there, &b, &mut y, &stream)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("[6, 2]") && error.contains("[6, 3]"),
+        "{error}"
+    );
+}
