@@ -33,6 +33,7 @@ mod sddmm;
 mod softmax;
 mod sparse_linear;
 mod staged;
+mod tensor_product;
 mod transposed;
 mod wide;
 mod workspace;

@@ -7,6 +7,7 @@ mod prune;
 mod softmax;
 mod sparse_linear;
 mod spmm;
+mod tensor_product;
 
 pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
 pub use einsum::einsum;
@@ -15,3 +16,4 @@ pub use prune::prune_to_nm;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
 pub use sparse_linear::SparseLinear;
 pub use spmm::spmm;
+pub use tensor_product::{Channels, Couplings, Factors, TensorProduct};
