@@ -6,6 +6,7 @@ mod dense;
 mod gather;
 mod sampled;
 pub(crate) mod staged;
+pub(crate) mod tensor_product;
 mod turned;
 mod vectors;
 

@@ -6,6 +6,7 @@
 mod rewrite;
 mod sampled;
 mod spmm;
+mod tensor_product;
 
 use std::fmt;
 
@@ -14,6 +15,7 @@ use einsparse_formats::{Format, Role};
 pub use rewrite::{rewrite, rewrite_dense};
 pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};
 pub use spmm::{BiasAxis, Orientation, SpmmForm};
+pub use tensor_product::{TensorProductForm, TensorProductKind};
 
 use crate::einsum::{Activation, Mode, Scalar, write_access, write_right};
 

@@ -9,6 +9,7 @@ mod kept;
 mod problem;
 mod refuse;
 mod sampled;
+mod tensor_product;
 
 use std::collections::BTreeMap;
 use std::fmt;

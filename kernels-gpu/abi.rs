@@ -23,6 +23,7 @@ mod slicing;
 mod softmax;
 mod spmm;
 mod staged;
+mod tensor_product;
 mod vectors;
 mod vectors_narrow;
 mod wgmma;
@@ -48,6 +49,7 @@ pub use slicing::*;
 pub use softmax::*;
 pub use spmm::*;
 pub use staged::*;
+pub use tensor_product::*;
 pub use vectors::*;
 pub use vectors_narrow::*;
 pub use wgmma::*;
@@ -141,6 +143,8 @@ pub enum Operation {
     Slicing,
     /// One step of making a work list.
     Lists,
+    /// A small sparse tensor of order 3 against operands that share a batch of items.
+    TensorProduct,
 }
 
 /// How a kernel walks the sparse operand.
