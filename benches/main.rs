@@ -37,6 +37,7 @@ mod record;
 mod sddmm;
 mod softmax;
 mod sweep;
+mod tensor_product;
 mod timing;
 mod turned;
 
@@ -53,7 +54,7 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient,
-    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense,
+    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense, tensor_product,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -211,6 +212,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("levels", levels::run),
         ("narrow", narrow::run),
         ("nm_narrow", nm_narrow::run),
+        (tensor_product::OP, tensor_product::run),
     ];
     let mut apart = apart.to_vec();
     apart.retain(|(op, _)| arguments.wants_apart(op));

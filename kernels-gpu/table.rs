@@ -368,6 +368,14 @@ macro_rules! for_each_kernel {
                 tensor_product_connected_f64: Csr, F64, TensorConnected;
                 tensor_product_connected_f16: Csr, F16, TensorConnected;
                 tensor_product_connected_bf16: Csr, Bf16, TensorConnected;
+                tensor_product_traces_f32: Csr, F32, TensorTraces;
+                tensor_product_traces_f64: Csr, F64, TensorTraces;
+                tensor_product_traces_f16: Csr, F16, TensorTraces;
+                tensor_product_traces_bf16: Csr, Bf16, TensorTraces;
+                tensor_product_weights_f32: Csr, F32, TensorWeights;
+                tensor_product_weights_f64: Csr, F64, TensorWeights;
+                tensor_product_weights_f16: Csr, F16, TensorWeights;
+                tensor_product_weights_bf16: Csr, Bf16, TensorWeights;
             }
             softmax "softmax" SoftmaxParams sm_80 Softmax {
                 softmax_f32: Csr, F32, SoftmaxRows<4, 8, 4, false>;

@@ -40,7 +40,7 @@ pub(crate) fn predict_couplings(work: &Couplings, machine: &Machine) -> Cost {
         }
         // 32 channels for each of 32 pairs.
         TensorProductKind::Sums => items * (inside * pairs * 5.0 + entries * ENTRY / 16.0),
-        TensorProductKind::Connected => {
+        TensorProductKind::Connected | TensorProductKind::Traces | TensorProductKind::Weights => {
             let product = 32.0 * 32.0 * 1.2;
             tiles * outside * inside * (segments * product + pairs * 32.0 * 2.5)
         }

@@ -17,6 +17,10 @@ pub enum TensorProductKind {
     Sums,
     /// `out[b,s,w] = v * A[b,s,u] * Y[b,s] * D[s,u,w]`, or D as `[s,w,u]`
     Connected,
+    /// `out[b,s] = v * A[b,s,u] * F[b,s,w] * D[s,u,w]`, or D as `[s,w,u]`
+    Traces,
+    /// `out[s,u,w] = v * A[b,s,u] * Y[b,s] * F[b,s,w]`
+    Weights,
 }
 
 /// A sum over the entries of a small sparse tensor.
@@ -28,7 +32,7 @@ pub struct TensorProductForm {
     pub values: usize,
     /// The factors A, Y, D and F.
     pub factors: [Option<usize>; 4],
-    /// D is `[s,w,u]`.
+    /// D is the transpose of the matrix that the left side is multiplied by: `[s,w,u]`; of `Traces` `[s,u,w]`.
     pub transposed: bool,
     /// Loop indices that number the entries.
     pub loops: Vec<String>,
@@ -176,6 +180,24 @@ fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
                 transposed,
             );
             fits.then_some(found)
+        }
+        (Shape::Rows(b), [], &[(a, p, u), (f, q, w)], &[(d, first, second)])
+            if [p, q] == [*b; 2] && u != w =>
+        {
+            let as_given = (first, second) == (u, w);
+            let fits = as_given || (first, second) == (w, u);
+            // Of the two D's first channels are A's: then a row of D is a column of what F is multiplied by.
+            let factors = [Some(a), None, Some(d), Some(f)];
+            fits.then_some((TensorProductKind::Traces, factors, as_given))
+        }
+        (Shape::Matrices(u, w), &[(y, b)], &[one, other], []) if [one.1, other.1] == [b; 2] => {
+            let (a, f) = if one.2 == *u {
+                (one, other)
+            } else {
+                (other, one)
+            };
+            let factors = [Some(a.0), Some(y), None, Some(f.0)];
+            ((a.2, f.2) == (*u, *w)).then_some((TensorProductKind::Weights, factors, false))
         }
         _ => None,
     }

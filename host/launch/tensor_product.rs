@@ -4,13 +4,14 @@ mod lists;
 
 use einsparse_kernels::abi::{
     FLAG_ACCUMULATE, FLAG_TRANSPOSED, FLAG_WIDE, Operation, STEP_TENSOR_CHANNELS,
-    STEP_TENSOR_CONNECTED, STEP_TENSOR_ITEMS, STEP_TENSOR_SUMS, TENSOR_ITEMS, TENSOR_STRIDE,
-    TensorProductParams,
+    STEP_TENSOR_CONNECTED, STEP_TENSOR_ITEMS, STEP_TENSOR_SUMS, STEP_TENSOR_TRACES,
+    STEP_TENSOR_WEIGHTS, TENSOR_ITEMS, TENSOR_STRIDE, TensorProductParams,
 };
 use einsparse_kernels::table::{Row, kernels};
 
 pub(crate) use lists::{Lists, Term};
 
+use super::turns::Turns;
 use super::{MAX_GRID_X, MAX_GRID_Y, config, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
@@ -25,7 +26,7 @@ pub(crate) struct CouplingShape {
     pub(crate) transposed: bool,
     pub(crate) accumulate: bool,
     pub(crate) items: usize,
-    /// Channels of A and of the output.
+    /// Channels of A, and those of the output or of F where they differ.
     pub(crate) widths: (usize, usize),
     /// Rows of A, Y, D, F and the output; 0 for what is not there.
     pub(crate) rows: [usize; 5],
@@ -47,6 +48,10 @@ pub(crate) struct CouplingLaunch {
     row: &'static Row,
     function: Function,
     lists: DeviceMemory,
+    /// Of sums over all items, and who has arrived.
+    sums: Option<DeviceMemory>,
+    counters: Option<DeviceMemory>,
+    turns: Turns,
     params: TensorProductParams,
     grid: [u32; 3],
     shared: u32,
@@ -59,6 +64,8 @@ pub(crate) fn row_for(kind: TensorProductKind, dtype: Dtype) -> Option<&'static 
         TensorProductKind::Channels => STEP_TENSOR_CHANNELS,
         TensorProductKind::Sums => STEP_TENSOR_SUMS,
         TensorProductKind::Connected => STEP_TENSOR_CONNECTED,
+        TensorProductKind::Traces => STEP_TENSOR_TRACES,
+        TensorProductKind::Weights => STEP_TENSOR_WEIGHTS,
     };
     let fits = |row: &&Row| {
         row.operation == Operation::TensorProduct && row.step == step && row.dtype == dtype
@@ -84,6 +91,8 @@ fn params_of(shape: &CouplingShape, lists: &Lists) -> Result<TensorProductParams
         d: 0,
         f: 0,
         out: 0,
+        sums: 0,
+        counters: 0,
         alpha: 1.0,
         item_strides: [0; 5],
         row_strides: [0; 4],
@@ -154,6 +163,7 @@ impl CouplingLaunch {
         let params = params_of(shape, lists)?;
         let warps = row.threads as usize / 32;
         let tiles = shape.items.div_ceil(TENSOR_ITEMS as usize);
+        let across = |width: usize| width.div_ceil(32);
         let grid = match shape.kind {
             TensorProductKind::Items => [within("items", tiles, MAX_GRID_X)?, 1, 1],
             TensorProductKind::Channels | TensorProductKind::Sums => {
@@ -169,13 +179,37 @@ impl CouplingLaunch {
             TensorProductKind::Connected => [
                 within("items", tiles, MAX_GRID_X)?,
                 within("rows", shape.rows[4].div_ceil(warps), MAX_GRID_Y)?,
-                within("channels", shape.widths.1.div_ceil(32), MAX_GRID_Y)?,
+                within("channels", across(shape.widths.1), MAX_GRID_Y)?,
             ],
+            TensorProductKind::Traces => [within("items", tiles, MAX_GRID_X)?, 1, 1],
+            TensorProductKind::Weights => {
+                let parts = across(shape.widths.0) * across(shape.widths.1);
+                // A few thread blocks for each multiprocessor; each leaves 1024 sums for all others to wait for.
+                let wanted = (facts.sms as usize * 4).div_ceil((parts * shape.rows[4]).max(1));
+                let most = tiles.div_ceil(warps).max(1);
+                [
+                    wanted.clamp(1, most) as u32,
+                    within("rows", shape.rows[4], MAX_GRID_Y)?,
+                    within("channels", parts, MAX_GRID_Y)?,
+                ]
+            }
+        };
+        let (sums, counters) = match shape.kind {
+            TensorProductKind::Weights => {
+                let parts = grid[1] as usize * grid[2] as usize;
+                let bytes = parts * grid[0] as usize * 1024 * row.dtype.acc_bytes();
+                let sums = DeviceMemory::alloc(device.context(), bytes)?;
+                (Some(sums), Some(device.upload(&vec![0u32; parts])?))
+            }
+            _ => (None, None),
         };
         Ok(CouplingLaunch {
             row,
             function: device.modules().function(row.family, row.name, shared)?,
             lists: device.upload(&lists.words)?,
+            sums,
+            counters,
+            turns: Turns::new()?,
             params,
             grid,
             shared,
@@ -187,7 +221,13 @@ impl CouplingLaunch {
     }
 
     pub(crate) fn bytes(&self) -> usize {
+        let own = [&self.sums, &self.counters];
         self.lists.bytes()
+            + own
+                .into_iter()
+                .flatten()
+                .map(DeviceMemory::bytes)
+                .sum::<usize>()
     }
 
     /// What `explain` says of the geometry.
@@ -207,16 +247,22 @@ impl CouplingLaunch {
         (p.values, p.lists) = (raw.values, self.lists.address());
         (p.a, p.y, p.d, p.f, p.out) = (a.0, y.0, d.0, f.0, out.0);
         p.alpha = raw.alpha;
+        let address =
+            |memory: &Option<DeviceMemory>| memory.as_ref().map_or(0, DeviceMemory::address);
+        (p.sums, p.counters) = (address(&self.sums), address(&self.counters));
+        let transposed = p.flags & FLAG_TRANSPOSED != 0;
+        let (width, out_width) = (u64::from(p.width), u64::from(p.out_width));
         let stride = |of: usize| {
             let (leading, rows) = (raw.operands[of].1 as u64, u64::from(p.rows[of]));
             match (self.row.step, of) {
                 (STEP_TENSOR_ITEMS, _) | (_, 1) => leading,
-                (STEP_TENSOR_SUMS, 4) => leading,
+                (STEP_TENSOR_SUMS | STEP_TENSOR_TRACES, 4) => leading,
                 // Matrices lie one behind the other.
-                (STEP_TENSOR_CONNECTED, 2) if p.flags & FLAG_TRANSPOSED != 0 => {
-                    leading * u64::from(p.out_width)
+                (STEP_TENSOR_CONNECTED, 2) if transposed => leading * out_width,
+                (STEP_TENSOR_TRACES, 2) if !transposed => leading * out_width,
+                (STEP_TENSOR_CONNECTED | STEP_TENSOR_TRACES, 2) | (STEP_TENSOR_WEIGHTS, 4) => {
+                    leading * width
                 }
-                (STEP_TENSOR_CONNECTED, 2) => leading * u64::from(p.width),
                 _ => leading * rows,
             }
         };
@@ -226,9 +272,13 @@ impl CouplingLaunch {
             address.is_multiple_of(16) && leading.is_multiple_of(4)
         };
         let widths = p.width.is_multiple_of(4) && p.out_width.is_multiple_of(4);
-        let connected = self.row.step == STEP_TENSOR_CONNECTED;
-        let operands = if connected { [d, d, out] } else { [a, d, f] };
-        if operands.into_iter().all(even) && (widths || !connected) {
+        // What is read or written by vectors; widths count where lanes hold four channels each.
+        let (operands, fours) = match self.row.step {
+            STEP_TENSOR_CONNECTED => ([d, d, out], true),
+            STEP_TENSOR_TRACES | STEP_TENSOR_WEIGHTS => ([a, d, f], true),
+            _ => ([a, d, f], false),
+        };
+        if operands.into_iter().all(even) && (widths || !fours) {
             p.flags |= FLAG_WIDE;
         }
         p
@@ -248,6 +298,8 @@ impl CouplingLaunch {
         config.smem_bytes = self.shared;
         // SAFETY: the params are those of the family; the operands are the caller's promise, the lists are owned by self,
         // whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
+        self.turns.queue(self.sums.is_some(), stream, || unsafe {
+            self.function.launch(&config, stream, &params)
+        })
     }
 }

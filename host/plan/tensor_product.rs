@@ -192,13 +192,14 @@ impl Bound {
     ) -> std::result::Result<(CouplingShape, Lists, bool), String> {
         let rows = |of: usize| match (form.kind, of, &shapes[of][..]) {
             (_, _, []) => 0,
-            (TensorProductKind::Connected, 2, shape) => shape[0],
+            (kind, of, shape) if is_matrix(kind, of) => shape[0],
             (_, _, shape) => shape[1],
         };
         let mut rows = [0, 1, 2, 3, 4].map(rows);
         let widths = match form.kind {
             TensorProductKind::Items => (1, 1),
             TensorProductKind::Sums => (shapes[0][2], 1),
+            TensorProductKind::Traces => (shapes[0][2], shapes[3][2]),
             _ => (shapes[0][2], shapes[4][2]),
         };
         let there = (form.factors[2].is_some(), form.factors[3].is_some());
@@ -219,7 +220,10 @@ impl Bound {
             kind: form.kind,
             transposed: form.transposed,
             accumulate: mode == Mode::Accumulate,
-            items: shapes[4][0],
+            items: match form.kind {
+                TensorProductKind::Weights => shapes[0][0],
+                _ => shapes[4][0],
+            },
             widths,
             rows,
             slots,
@@ -237,6 +241,8 @@ impl Bound {
         let [ra, ry, rd, rf, ro] = rows;
         let elements = match self.shape.kind {
             TensorProductKind::Connected => items * (ra * a + ry + ro * out) + rd * a * out,
+            TensorProductKind::Traces => items * (ra * a + rf * out + ro) + rd * a * out,
+            TensorProductKind::Weights => items * (ra * a + ry + rf * out) + ro * a * out,
             _ => items * ((ra + rd + rf) * a + ry + ro * out),
         };
         Couplings {
@@ -246,6 +252,15 @@ impl Bound {
             counts: self.lists.counts,
             bytes: elements as f64 * element as f64,
         }
+    }
+}
+
+/// Whether A (0), Y, D, F or the output (4) is matrices that no item has for itself.
+fn is_matrix(kind: TensorProductKind, of: usize) -> bool {
+    match kind {
+        TensorProductKind::Connected | TensorProductKind::Traces => of == 2,
+        TensorProductKind::Weights => of == 4,
+        _ => false,
     }
 }
 
@@ -403,7 +418,7 @@ fn term(
     for (of, access) in [a, y, d, f, Some(&indirect.out)].into_iter().enumerate() {
         let Some(access) = access else { continue };
         // Matrices have their place in front, the others behind the batch.
-        let axis = usize::from(!(form.kind == TensorProductKind::Connected && of == 2));
+        let axis = usize::from(!is_matrix(form.kind, of));
         let index = &access.indices[axis];
         let Some(value) = entries.at(index, place)? else {
             return Ok(None);

@@ -12,6 +12,11 @@ pub const STEP_TENSOR_SUMS: u32 = 3;
 /// Out and A are `[items, rows, width]` of different widths, D is `[rows, width, width]`, shared by all items.
 pub const STEP_TENSOR_CONNECTED: u32 = 4;
 
+/// Out is `[items, rows]`, A and F are `[items, rows, width]` of different widths, D is `[rows, width, width]`: sums over both.
+pub const STEP_TENSOR_TRACES: u32 = 5;
+/// Out is `[rows, width, width]`, A and F are as above, Y is `[items, rows]`: sums over items.
+pub const STEP_TENSOR_WEIGHTS: u32 = 6;
+
 /// Items of a tile: lanes of a warp.
 pub const TENSOR_ITEMS: u32 = 32;
 /// Elements between the rows of a staged operand whose lanes are items: what is written across them meets no bank twice.
@@ -24,7 +29,7 @@ pub const TENSOR_PAIRS: u32 = 16;
 pub const TENSOR_LAST: u32 = 1 << 31;
 /// In place of a row: no such factor.
 pub const TENSOR_NONE: u32 = u32::MAX;
-/// D is read as its transpose (`connected`).
+/// D is read as its transpose (`connected`, `traces`).
 pub const FLAG_TRANSPOSED: u32 = 64;
 /// A and D allow loads of 16 bytes, Out stores.
 pub const FLAG_WIDE: u32 = 512;
@@ -63,7 +68,11 @@ tiles! {
     /// See [`STEP_TENSOR_SUMS`].
     TensorSums STEP_TENSOR_SUMS 128 6;
     /// See [`STEP_TENSOR_CONNECTED`].
-    TensorConnected STEP_TENSOR_CONNECTED 128 3;
+    TensorConnected STEP_TENSOR_CONNECTED 128 2;
+    /// See [`STEP_TENSOR_TRACES`].
+    TensorTraces STEP_TENSOR_TRACES 128 2;
+    /// See [`STEP_TENSOR_WEIGHTS`].
+    TensorWeights STEP_TENSOR_WEIGHTS 128 2;
 }
 
 /// Parameters of the `tensor_product` kernels. `Out[o] (= | +=) sum over segments of o: D[d] * sum over pairs: A[a] * sum over
@@ -71,7 +80,8 @@ tiles! {
 ///
 /// The lists are u32 words: segments `(first, count, d, o | TENSOR_LAST)`, by o; then pairs `(a, f, first, count)`; then entries
 /// `(y | a << 16, place)`; then, for every row of the output, where its segments begin, and their number. A segment is of pairs
-/// and a pair of entries; those of `items` and `sums` are of entries, the latter's entries name a pair in place of y.
+/// and a pair of entries; those of `items` and `sums` are of entries, the latter's entries name a pair in place of y. Segments of `weights` have a
+/// row of F in place of d; those of `traces` one in place of o, their entries a row of the output in place of y.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TensorProductParams {
@@ -89,6 +99,10 @@ pub struct TensorProductParams {
     pub f: u64,
     /// The output.
     pub out: u64,
+    /// `weights`: 1024 sums for each thread block.
+    pub sums: u64,
+    /// `weights`: a u32 for each part of the output, zero between runs.
+    pub counters: u64,
     /// Scales every term.
     pub alpha: f64,
     /// Elements between the items of A, Y, D (between its matrices where it is shared), F, Out.
@@ -113,7 +127,7 @@ pub struct TensorProductParams {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<TensorProductParams>() == 192);
+const _: () = assert!(size_of::<TensorProductParams>() == 208);
 
 /// Where things lie in shared memory, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,13 +165,14 @@ impl TensorProductParams {
             STEP_TENSOR_SUMS => 16,
             _ => 0,
         };
-        let listed = step != STEP_TENSOR_CONNECTED;
+        let listed = step < STEP_TENSOR_CONNECTED;
         let segment_bytes = if listed { aligned(segments * 16) } else { 0 };
         let codes = segment_bytes + aligned(pairs * pair_bytes);
         let values = codes + if listed { aligned(entries * 4) } else { 0 };
         let own = values + if listed { aligned(entries * acc) } else { 0 };
         let row = TENSOR_ITEMS * acc;
         let tall = TENSOR_STRIDE * acc;
+        let left = TENSOR_ITEMS * TENSOR_LEFT * acc;
         let (parts, own_bytes, total) = match step {
             STEP_TENSOR_ITEMS => {
                 let at_y = aligned(a * tall);
@@ -179,9 +194,17 @@ impl TensorProductParams {
                 let end = at_sums + aligned(pairs * acc);
                 ([0, at_d, at_f, at_sums], end, end * warps)
             }
+            STEP_TENSOR_TRACES => {
+                let end = left + aligned(out * tall);
+                ([0, 0, 0, left], end, end * warps)
+            }
+            STEP_TENSOR_WEIGHTS => {
+                let at_y = left + TENSOR_PAIRS * row;
+                let end = at_y + aligned(y * tall);
+                ([at_y, 0, 0, left], end, end * warps)
+            }
             _ => {
                 let shared = aligned(y * tall);
-                let left = TENSOR_ITEMS * TENSOR_LEFT * acc;
                 let end = left + TENSOR_PAIRS * row;
                 ([shared, 0, 0, left], end, shared + end * warps)
             }

@@ -43,12 +43,19 @@ impl Lists {
         (has_d, has_f): (bool, bool),
     ) -> Option<Lists> {
         let mut terms = terms.to_vec();
+        if kind == TensorProductKind::Weights {
+            terms.iter_mut().for_each(|t| t.d = t.f);
+        }
         terms.sort_unstable();
         let wide = |t: &Term| t.a.max(t.y) as usize >= LIMIT;
         if terms.len() >= LIMIT / 4 || rows >= LIMIT || terms.iter().any(wide) {
             return None;
         }
         let mut list = Builder::default();
+        if kind == TensorProductKind::Traces {
+            list.of_matrices(&mut terms);
+            return Some(list.done(vec![0; rows + 1]));
+        }
         if kind == TensorProductKind::Sums {
             list.triples(&terms, has_f);
         }
@@ -62,25 +69,47 @@ impl Lists {
                 TensorProductKind::Items => list.of_entries(row, own),
                 TensorProductKind::Sums => list.of_triples(row, own, has_f),
                 TensorProductKind::Channels => list.of_pairs(row, own, (has_d, usize::MAX)),
-                TensorProductKind::Connected => {
-                    list.of_pairs(row, own, (has_d, TENSOR_PAIRS as usize));
+                TensorProductKind::Connected | TensorProductKind::Weights => {
+                    list.of_pairs(row, own, (true, TENSOR_PAIRS as usize));
                 }
+                TensorProductKind::Traces => {}
             }
         }
         starts.push(list.segments.len() as u32);
-        let counts = [list.segments.len(), list.pairs.len(), list.entries.len()];
-        let mut words: Vec<u32> = list.segments.into_iter().flatten().collect();
-        words.extend(list.pairs.into_iter().flatten());
-        words.extend(list.entries.into_iter().flatten());
-        words.extend(starts);
-        Some(Lists {
-            words,
-            counts: counts.map(|n| n as u32),
-        })
+        Some(list.done(starts))
     }
 }
 
 impl Builder {
+    /// All of it, with where the segments of each row begin.
+    fn done(self, starts: Vec<u32>) -> Lists {
+        let counts = [self.segments.len(), self.pairs.len(), self.entries.len()];
+        let mut words: Vec<u32> = self.segments.into_iter().flatten().collect();
+        words.extend(self.pairs.into_iter().flatten());
+        words.extend(self.entries.into_iter().flatten());
+        words.extend(starts);
+        Lists {
+            words,
+            counts: counts.map(|n| n as u32),
+        }
+    }
+
+    /// A segment for each row of F and matrix; a pair for each row of A, whose entries name rows of the output.
+    fn of_matrices(&mut self, terms: &mut [Term]) {
+        let key = |t: &Term| (t.d, t.f, t.a);
+        terms.sort_unstable_by_key(|t| (key(t), t.out, t.place));
+        for own in terms.chunk_by(|s, t| (s.d, s.f) == (t.d, t.f)) {
+            let first = self.pairs.len() as u32;
+            for pair in own.chunk_by(|s, t| s.a == t.a) {
+                let start = self.entries.len() as u32;
+                self.pairs.push([pair[0].a, 0, start, pair.len() as u32]);
+                self.entries.extend(pair.iter().map(|t| [t.out, t.place]));
+            }
+            let count = self.pairs.len() as u32 - first;
+            self.segments.push([first, count, own[0].d, own[0].f]);
+        }
+    }
+
     /// A segment of a row for kernels that read entries by fours.
     fn of_entries(&mut self, row: u32, terms: &[Term]) {
         let first = self.entries.len() as u32;

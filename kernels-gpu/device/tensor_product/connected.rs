@@ -8,7 +8,7 @@ use crate::device::gpu;
 use crate::device::ptx::{copy, global, warp};
 
 /// Sums of a lane: items `lane / 8 + 4 i`, channels `lane % 8 * 4 + j`.
-type Sums<E> = [[<E as Elem>::Acc; 4]; 8];
+pub type Sums<E> = [[<E as Elem>::Acc; 4]; 8];
 
 impl Body for TensorConnected {
     #[inline(always)]
@@ -19,7 +19,13 @@ impl Body for TensorConnected {
         let left = p.items - first;
         let y = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
         let arena = copy::arena();
-        stage::tile::<E>(arena, y, p.item_strides[1], [p.rows[1], left], warps);
+        stage::tile::<E>(
+            arena,
+            y,
+            p.item_strides[1],
+            [p.rows[1], left],
+            [warp, warps],
+        );
         gpu::sync_threads();
         let row = gpu::block_y() * warps + warp;
         // No barrier of the thread block behind this.
@@ -40,14 +46,16 @@ fn output<E: Elem>(p: &TensorProductParams, left: u32, coefficients: u32, row: u
     let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
     while segment < end {
         let [first, count, matrix, _] = global::load_v4(p.lists + segment as u64 * 16, true);
-        pairs::<E>(p, coefficients, first, count);
+        pairs::<E>(p, copy::arena(), coefficients, first, count);
         let mut channel = 0;
         while channel < p.width {
             // What came before has been read.
             warp::sync_lanes(u32::MAX);
-            left_side::<E>(p, left, coefficients, [first, count], channel);
+            let tile = gpu::block_x() * TENSOR_ITEMS;
+            left_side::<E>(p, left, coefficients, [first, count], [tile, channel]);
             warp::sync_lanes(u32::MAX);
-            multiply::<E>(p, left, matrix, channel, &mut sums);
+            let (corner, extents) = ([channel, gpu::block_z() * 32], [p.width, p.out_width]);
+            multiply::<E>(p, left, matrix, corner, extents, &mut sums);
             channel += 32;
         }
         segment += 1;
@@ -56,14 +64,14 @@ fn output<E: Elem>(p: &TensorProductParams, left: u32, coefficients: u32, row: u
     store::<E>(p, row, &sums);
 }
 
-/// Coefficients of pairs, a lane for each item.
+/// Coefficients of pairs, a lane for each item; `y`: the tile of Y.
 #[inline(always)]
-fn pairs<E: Elem>(p: &TensorProductParams, to: u32, first: u32, count: u32) {
+pub fn pairs<E: Elem>(p: &TensorProductParams, y: u32, to: u32, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
     let list = p.lists + p.counts[0] as u64 * 16;
     let entries = list + p.counts[1] as u64 * 16;
     let alpha = E::scalar(p.alpha);
-    let y = copy::arena() + lane * E::ACC_BYTES;
+    let y = y + lane * E::ACC_BYTES;
     let mut pair = 0;
     while pair < count {
         let [_, _, start, many] = global::load_v4(list + (first + pair) as u64 * 16, true);
@@ -81,17 +89,16 @@ fn pairs<E: Elem>(p: &TensorProductParams, to: u32, first: u32, count: u32) {
     }
 }
 
-/// Sums over pairs: items by 32 channels of A, a lane for each channel.
+/// Sums over pairs: items from `tile` on by 32 channels of A, a lane for each channel.
 #[inline(always)]
-fn left_side<E: Elem>(
+pub fn left_side<E: Elem>(
     p: &TensorProductParams,
     to: u32,
     coefficients: u32,
     [first, count]: [u32; 2],
-    channel: u32,
+    [tile, channel]: [u32; 2],
 ) {
     let lane = gpu::thread() % 32;
-    let tile = gpu::block_x() * TENSOR_ITEMS;
     let inside = channel + lane < p.width;
     let list = p.lists + p.counts[0] as u64 * 16;
     let stride = p.item_strides[0] * E::BYTES as u64;
@@ -125,22 +132,23 @@ fn left_side<E: Elem>(
     }
 }
 
-/// Adds the left side times 32 rows and columns of a matrix.
+/// Adds the left side times 32 rows and columns of a matrix, from a corner on; `extents`: its rows and columns.
 #[inline(always)]
-fn multiply<E: Elem>(
+pub fn multiply<E: Elem>(
     p: &TensorProductParams,
     left: u32,
     matrix: u32,
-    channel: u32,
+    [channel, column]: [u32; 2],
+    [rows, columns]: [u32; 2],
     sums: &mut Sums<E>,
 ) {
     let lane = gpu::thread() % 32;
     let left = left + lane / 8 * TENSOR_LEFT * E::ACC_BYTES;
     let transposed = p.flags & FLAG_TRANSPOSED != 0;
-    let column = gpu::block_z() * 32 + lane % 8 * 4;
+    let column = column + lane % 8 * 4;
     let from = p.d + matrix as u64 * p.item_strides[2] * E::BYTES as u64;
     let mut step = 0;
-    while step < 32 && channel + step < p.width {
+    while step < 32 && channel + step < rows {
         let row = channel + step;
         let mut right = [[E::ZERO; 4]; 4];
         // Transposed: rows of memory are columns of the product.
@@ -150,9 +158,9 @@ fn multiply<E: Elem>(
             (row, column)
         };
         let ends = if transposed {
-            [p.out_width, p.width]
+            [columns, rows]
         } else {
-            [p.width, p.out_width]
+            [rows, columns]
         };
         unroll!(i < 4, {
             let at = down + i as u32;
@@ -182,7 +190,7 @@ fn multiply<E: Elem>(
 
 /// Four neighbours, of which `inside` are there; zeros for the others.
 #[inline(always)]
-fn four<E: Elem>(from: u64, inside: u32, wide: bool) -> [E::Acc; 4] {
+pub fn four<E: Elem>(from: u64, inside: u32, wide: bool) -> [E::Acc; 4] {
     if wide && E::BYTES <= 4 {
         // Widths are multiples of four.
         let raw = E::load::<4>(from, inside > 0);

@@ -10,7 +10,7 @@ impl Body for TensorItems {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let warps = Self::THREADS / 32;
+        let warps = [gpu::thread() / 32, Self::THREADS / 32];
         let arena = copy::arena();
         let first = gpu::block_x() * TENSOR_ITEMS;
         let left = p.items - first;

@@ -6,6 +6,8 @@ mod connected;
 mod items;
 mod stage;
 mod sums;
+mod traces;
+mod weights;
 
 use super::elem::Elem;
 use super::ptx::copy;

@@ -93,11 +93,17 @@ pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2]
     }
 }
 
-/// Rows of a tile of 32 items, lane by item, `TENSOR_STRIDE` apart, by the thread block; zeros for items past the last. Lanes read along
-/// the rows, so that lines are whole.
+/// Rows of a tile of 32 items, lane by item, `TENSOR_STRIDE` apart, by `warps` warps of which this is number `warp`; zeros for items past the
+/// last. Lanes read along the rows, so that lines are whole.
 #[inline(always)]
-pub fn tile<E: Elem>(to: u32, from: u64, item_stride: u64, [rows, left]: [u32; 2], warps: u32) {
-    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+pub fn tile<E: Elem>(
+    to: u32,
+    from: u64,
+    item_stride: u64,
+    [rows, left]: [u32; 2],
+    [warp, warps]: [u32; 2],
+) {
+    let lane = gpu::thread() % 32;
     let mut row = lane;
     while row < rows {
         let mut item = warp;
