@@ -61,7 +61,8 @@ fn operands(product: &TensorProduct<f32>) -> Result<Operands> {
     let mut rng = StdRng::seed_from_u64(7);
     let mut one = |shape: &[usize]| {
         let shape = if shape.is_empty() { &[1] } else { shape };
-        Dense::from_fn(shape.to_vec(), |_| rng.random_range(-1.0f32..1.0)).map_err(text)
+        let values = (0..shape.iter().product()).map(|_| rng.random_range(-1.0f32..1.0));
+        Dense::new(shape.to_vec(), values.collect()).map_err(text)
     };
     Ok([
         one(product.x_shape())?,
