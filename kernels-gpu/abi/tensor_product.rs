@@ -184,7 +184,7 @@ impl TensorProductParams {
                 let at_d = a * row;
                 let at_y = at_d + d * row;
                 let at_pairs = at_y + aligned(y * acc);
-                let end = at_pairs + pairs * acc * 2;
+                let end = at_pairs + aligned(pairs * acc * 2);
                 ([at_y, at_d, 0, at_pairs], end, end * warps)
             }
             STEP_TENSOR_SUMS => {

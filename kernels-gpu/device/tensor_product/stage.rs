@@ -34,7 +34,7 @@ pub fn entries<E: Elem>(
     let mut at = gpu::thread();
     // Lines of coefficients are on their way while the list, which says who wants which, is.
     if at as u64 * 128 < p.slots as u64 * E::BYTES as u64 {
-        global::load_own_b32(p.values + at as u64 * 128, true);
+        global::load_own_b16(p.values + at as u64 * 128, true);
     }
     while at < p.counts[2] {
         let [code, place] = global::load_v2(list + at as u64 * 8, true);
