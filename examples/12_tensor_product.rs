@@ -48,7 +48,7 @@ fn main() -> Result<()> {
         .zip(after.values().chunks(8 * CHANNELS));
     for ((old, new), u) in pairs.flat_map(|pair| (0..CHANNELS).map(move |u| (pair, u))) {
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} and {b}");
-        [0, 1].map(|row| near(old[row * CHANNELS + u], new[row * CHANNELS + u]));
+        (0..2).for_each(|row| near(old[row * CHANNELS + u], new[row * CHANNELS + u]));
         for first in [2, 5] {
             let vector = |out: &[f64]| [2, 0, 1].map(|axis| out[(first + axis) * CHANNELS + u]);
             let (wanted, found) = (turned(vector(old)), vector(new));
