@@ -38,6 +38,7 @@ mod record;
 mod sddmm;
 mod softmax;
 mod sweep;
+mod tensor_product;
 mod tensors;
 mod timing;
 mod turned;
@@ -56,7 +57,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense, mttkrp, ttm,
-    /// sampled_tensor, message,
+    /// sampled_tensor, message, tensor_product,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -227,6 +228,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("levels", levels::run),
         ("narrow", narrow::run),
         ("nm_narrow", nm_narrow::run),
+        (tensor_product::OP, tensor_product::run),
     ];
     let mut apart = apart.to_vec();
     apart.retain(|(op, _)| arguments.wants_apart(op));

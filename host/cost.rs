@@ -7,6 +7,7 @@ mod gather;
 mod rows;
 mod sampled;
 pub(crate) mod staged;
+pub(crate) mod tensor_product;
 mod turned;
 mod vectors;
 

@@ -8,6 +8,7 @@ mod rewrite;
 mod rows;
 mod sampled;
 mod spmm;
+mod tensor_product;
 
 use std::fmt;
 
@@ -18,6 +19,7 @@ pub use rewrite::{rewrite, rewrite_dense};
 pub use rows::RowsForm;
 pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};
 pub use spmm::{BiasAxis, Orientation, SpmmForm};
+pub use tensor_product::{TensorProductForm, TensorProductKind};
 
 use crate::einsum::{Activation, Mode, Scalar, write_access, write_right};
 

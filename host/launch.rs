@@ -26,6 +26,7 @@ mod sddmm_tiles;
 mod slicing;
 mod softmax;
 mod staged;
+pub(crate) mod tensor_product;
 mod turns;
 mod vectors;
 

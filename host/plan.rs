@@ -12,6 +12,7 @@ mod problem;
 mod refuse;
 mod rows;
 mod sampled;
+mod tensor_product;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -25,6 +25,7 @@ mod slicing;
 mod softmax;
 mod spmm;
 mod staged;
+mod tensor_product;
 mod vectors;
 mod vectors_narrow;
 mod wgmma;
@@ -52,6 +53,7 @@ pub use slicing::*;
 pub use softmax::*;
 pub use spmm::*;
 pub use staged::*;
+pub use tensor_product::*;
 pub use vectors::*;
 pub use vectors_narrow::*;
 pub use wgmma::*;
@@ -149,6 +151,8 @@ pub enum Operation {
     Join,
     /// Rows gathered for every entry of a sparse tensor, multiplied and reduced by output row (MTTKRP, TTM).
     Rows,
+    /// A small sparse tensor of order 3 against operands that share a batch of items.
+    TensorProduct,
 }
 
 /// How a kernel walks the sparse operand.

@@ -461,6 +461,32 @@ macro_rules! for_each_kernel {
                 prune_bf16: Direct, Bf16, Word32;
                 prune_int8: Direct, Int8, Word32;
             }
+            tensor_product "tensor_product" TensorProductParams sm_80 TensorProduct {
+                tensor_product_items_f32: Csr, F32, TensorItems;
+                tensor_product_items_f64: Csr, F64, TensorItems;
+                tensor_product_items_f16: Csr, F16, TensorItems;
+                tensor_product_items_bf16: Csr, Bf16, TensorItems;
+                tensor_product_channels_f32: Csr, F32, TensorChannels;
+                tensor_product_channels_f64: Csr, F64, TensorChannels;
+                tensor_product_channels_f16: Csr, F16, TensorChannels;
+                tensor_product_channels_bf16: Csr, Bf16, TensorChannels;
+                tensor_product_sums_f32: Csr, F32, TensorSums;
+                tensor_product_sums_f64: Csr, F64, TensorSums;
+                tensor_product_sums_f16: Csr, F16, TensorSums;
+                tensor_product_sums_bf16: Csr, Bf16, TensorSums;
+                tensor_product_connected_f32: Csr, F32, TensorConnected;
+                tensor_product_connected_f64: Csr, F64, TensorConnected;
+                tensor_product_connected_f16: Csr, F16, TensorConnected;
+                tensor_product_connected_bf16: Csr, Bf16, TensorConnected;
+                tensor_product_traces_f32: Csr, F32, TensorTraces;
+                tensor_product_traces_f64: Csr, F64, TensorTraces;
+                tensor_product_traces_f16: Csr, F16, TensorTraces;
+                tensor_product_traces_bf16: Csr, Bf16, TensorTraces;
+                tensor_product_weights_f32: Csr, F32, TensorWeights;
+                tensor_product_weights_f64: Csr, F64, TensorWeights;
+                tensor_product_weights_f16: Csr, F16, TensorWeights;
+                tensor_product_weights_bf16: Csr, Bf16, TensorWeights;
+            }
             softmax "softmax" SoftmaxParams sm_80 Softmax {
                 softmax_f32: Csr, F32, SoftmaxRows<4, 8, 4, false>;
                 softmax_f16: Csr, F16, SoftmaxRows<8, 4, 2, false>;

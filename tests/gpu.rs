@@ -36,6 +36,7 @@ mod sddmm;
 mod softmax;
 mod sparse_linear;
 mod staged;
+mod tensor_product;
 mod transposed;
 mod wide;
 mod workspace;

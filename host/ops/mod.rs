@@ -10,6 +10,7 @@ mod sampled_tensor;
 mod softmax;
 mod sparse_linear;
 mod spmm;
+mod tensor_product;
 mod tensors;
 
 pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
@@ -21,4 +22,5 @@ pub use sampled_tensor::SampledTensor;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
 pub use sparse_linear::SparseLinear;
 pub use spmm::spmm;
+pub use tensor_product::{Channels, Couplings, Factors, TensorProduct};
 pub use tensors::{Ttm, mttkrp, mttkrp_text};

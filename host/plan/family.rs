@@ -69,7 +69,11 @@ type Family<T, Out> = for<'q, 'a> fn(&'q Question<'q, 'a, T>) -> Result<Answer<'
 
 /// Every family, one line each. The order has no meaning.
 fn families<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
-    vec![super::rows::offers, super::path::offers]
+    vec![
+        super::rows::offers,
+        super::path::offers,
+        super::tensor_product::offers,
+    ]
 }
 
 /// Asks every family.

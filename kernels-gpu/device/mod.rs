@@ -94,6 +94,8 @@ mod softmax;
 mod spmm;
 #[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
 mod staged;
+#[cfg(any(family = "tensor_product", not(target_arch = "nvptx64")))]
+mod tensor_product;
 mod tile;
 #[cfg(any(family = "vectors", not(target_arch = "nvptx64")))]
 mod vectors;

@@ -1,0 +1,204 @@
+//! Is this indirect Einsum a small sparse tensor against dense operands that share a batch? Told by structure, whatever
+//! the names.
+
+use std::collections::BTreeSet;
+
+use super::{Access, Index, IndirectEinsum};
+use crate::einsum::Activation;
+
+/// Which kernels compute it. `s` is a place that an entry of the sparse tensor tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TensorProductKind {
+    /// `out[b,s] = v * A[b,s] * Y[b,s]`
+    Items,
+    /// `out[b,s,u] = v * A[b,s,u] * Y[b,s] (* D[b,s,u])`
+    Channels,
+    /// `out[b,s] = v * A[b,s,u] * D[b,s,u] (* F[b,s,u])`
+    Sums,
+    /// `out[b,s,w] = v * A[b,s,u] * Y[b,s] * D[s,u,w]`, or D as `[s,w,u]`
+    Connected,
+    /// `out[b,s] = v * A[b,s,u] * F[b,s,w] * D[s,u,w]`, or D as `[s,w,u]`
+    Traces,
+    /// `out[s,u,w] = v * A[b,s,u] * Y[b,s] * F[b,s,w]`
+    Weights,
+}
+
+/// A sum over the entries of a small sparse tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorProductForm {
+    /// What is computed.
+    pub kind: TensorProductKind,
+    /// The factor that holds the entries' values.
+    pub values: usize,
+    /// The factors A, Y, D and F.
+    pub factors: [Option<usize>; 4],
+    /// D is the transpose of the matrix that the left side is multiplied by: `[s,w,u]`; of `Traces` `[s,u,w]`.
+    pub transposed: bool,
+    /// Loop indices that number the entries.
+    pub loops: Vec<String>,
+}
+
+/// An access by the dense indices among its axes; the place told by an entry is left out.
+#[derive(Clone, Debug, PartialEq)]
+enum Shape<'a> {
+    /// `[b,s]`
+    Rows(&'a str),
+    /// `[b,s,u]`
+    Channels(&'a str, &'a str),
+    /// `[s,u,w]`
+    Matrices(&'a str, &'a str),
+}
+
+impl IndirectEinsum {
+    /// This as a tensor product.
+    ///
+    /// # Errors
+    /// What stands in the way, in words.
+    pub fn tensor_product(&self) -> Result<TensorProductForm, String> {
+        let bare = self.bias.is_none() && self.gate.is_none();
+        if !bare || self.activation != Activation::Identity {
+            return Err("has no epilogue".into());
+        }
+        if !self.ranges.is_empty() || !self.equalities.is_empty() {
+            return Err("takes coo and groupcoo without repeated indices".into());
+        }
+        let loops = self.entry_loops();
+        let of_entries = |access: &Access| {
+            let own = |index: &Index| matches!(index, Index::Name(n) if loops.contains(n.as_str()));
+            !access.indices.is_empty() && access.indices.iter().all(own)
+        };
+        let mut holders = (0..self.factors.len()).filter(|&f| of_entries(&self.factors[f]));
+        let (Some(values), None) = (holders.next(), holders.next()) else {
+            return Err("wants one factor with a value for each entry".into());
+        };
+        let out = shape(&self.out, &loops)?;
+        let mut others = Vec::new();
+        for (at, factor) in self
+            .factors
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != values)
+        {
+            others.push((at, shape(factor, &loops)?));
+        }
+        let (kind, factors, transposed) = kind(&out, &others).ok_or_else(|| {
+            "takes out[b,o] = v * A[b,i] * Y[b,j], and forms of it with channels".to_string()
+        })?;
+        let loops = loops.into_iter().map(str::to_owned).collect();
+        Ok(TensorProductForm {
+            kind,
+            values,
+            factors,
+            transposed,
+            loops,
+        })
+    }
+
+    /// Loop indices inside of nested accesses.
+    fn entry_loops(&self) -> BTreeSet<&str> {
+        let mut found = BTreeSet::new();
+        for access in self.factors.iter().chain([&self.out]) {
+            for index in &access.indices {
+                if !matches!(index, Index::Name(_)) {
+                    index.for_each_name(&mut |name| {
+                        found.insert(name);
+                    });
+                }
+            }
+        }
+        found
+    }
+}
+
+fn shape<'a>(access: &'a Access, loops: &BTreeSet<&str>) -> Result<Shape<'a>, String> {
+    let dense = |index: &'a Index| match index {
+        Index::Name(n) if !loops.contains(n.as_str()) => Ok(Some(n.as_str())),
+        Index::Split { .. } => Err(format!("takes no blocks, as in `{access}`")),
+        _ => Ok(None),
+    };
+    let axes = access
+        .indices
+        .iter()
+        .map(dense)
+        .collect::<Result<Vec<_>, _>>()?;
+    match axes[..] {
+        [Some(b), None] => Ok(Shape::Rows(b)),
+        [Some(b), None, Some(u)] if b != u => Ok(Shape::Channels(b, u)),
+        [None, Some(u), Some(w)] if u != w => Ok(Shape::Matrices(u, w)),
+        _ => Err(format!(
+            "takes [batch,entry], [batch,entry,channel] and [entry,channel,channel], not `{access}`"
+        )),
+    }
+}
+
+type Found = (TensorProductKind, [Option<usize>; 4], bool);
+
+/// Which kind the shapes are of; of the channels' two operands the second is D.
+fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
+    let (mut rows, mut wide, mut matrices) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, shape) in others {
+        match shape {
+            Shape::Rows(b) => rows.push((*at, *b)),
+            Shape::Channels(b, u) => wide.push((*at, *b, *u)),
+            Shape::Matrices(u, w) => matrices.push((*at, *u, *w)),
+        }
+    }
+    match (out, &rows[..], &wide[..], &matrices[..]) {
+        (Shape::Rows(b), &[(a, p), (y, q)], [], []) if [p, q] == [*b; 2] => Some((
+            TensorProductKind::Items,
+            [Some(a), Some(y), None, None],
+            false,
+        )),
+        (Shape::Channels(b, u), &[(y, p)], [(a, ..), rest @ ..], [])
+            if p == *b && rest.len() < 2 && wide.iter().all(|w| (w.1, w.2) == (*b, *u)) =>
+        {
+            let d = rest.first().map(|w| w.0);
+            Some((
+                TensorProductKind::Channels,
+                [Some(*a), Some(y), d, None],
+                false,
+            ))
+        }
+        (Shape::Rows(b), [], [(a, _, u), (d, ..), rest @ ..], [])
+            if rest.len() < 2 && wide.iter().all(|w| (w.1, w.2) == (*b, *u)) =>
+        {
+            let f = rest.first().map(|w| w.0);
+            Some((
+                TensorProductKind::Sums,
+                [Some(*a), None, Some(*d), f],
+                false,
+            ))
+        }
+        (Shape::Channels(b, w), &[(y, p)], &[(a, q, u)], &[(d, first, second)])
+            if [p, q] == [*b; 2] && u != *w =>
+        {
+            let transposed = (first, second) == (*w, u);
+            let fits = transposed || (first, second) == (u, *w);
+            let found = (
+                TensorProductKind::Connected,
+                [Some(a), Some(y), Some(d), None],
+                transposed,
+            );
+            fits.then_some(found)
+        }
+        (Shape::Rows(b), [], &[(a, p, u), (f, q, w)], &[(d, first, second)])
+            if [p, q] == [*b; 2] && u != w =>
+        {
+            let as_given = (first, second) == (u, w);
+            let fits = as_given || (first, second) == (w, u);
+            // Of the two D's first channels are A's: then a row of D is a column of what F is multiplied by.
+            let factors = [Some(a), None, Some(d), Some(f)];
+            fits.then_some((TensorProductKind::Traces, factors, as_given))
+        }
+        (Shape::Matrices(u, w), &[(y, b)], &[one, other], []) if [one.1, other.1] == [b; 2] => {
+            let (a, f) = if one.2 == *u {
+                (one, other)
+            } else {
+                (other, one)
+            };
+            let factors = [Some(a.0), Some(y), None, Some(f.0)];
+            ((a.2, f.2) == (*u, *w)).then_some((TensorProductKind::Weights, factors, false))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,247 @@
+//! Terms of a sum over a small sparse tensor, sorted into segments, pairs and entries: see `TensorProductParams`.
+
+use einsparse_kernels::abi::{TENSOR_LAST, TENSOR_NONE, TENSOR_PAIRS};
+
+use crate::indirect::TensorProductKind;
+
+/// One term: the rows it takes of the operands, and the place of its coefficient. Operands that are not there are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Term {
+    pub(crate) out: u32,
+    pub(crate) d: u32,
+    pub(crate) a: u32,
+    pub(crate) f: u32,
+    pub(crate) y: u32,
+    pub(crate) place: u32,
+}
+
+/// What a kernel walks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lists {
+    pub(crate) words: Vec<u32>,
+    /// Segments, pairs and entries.
+    pub(crate) counts: [u32; 3],
+}
+
+#[derive(Default)]
+struct Builder {
+    segments: Vec<[u32; 4]>,
+    pairs: Vec<[u32; 4]>,
+    entries: Vec<[u32; 2]>,
+}
+
+/// Numbers of 16 bits are all that entries have room for.
+const LIMIT: usize = 1 << 16;
+
+impl Lists {
+    /// Lists of terms in any order, for `rows` rows of the output; with `has_d`, D scales segments. `None` where numbers do not fit
+    /// the kernel's 16 bits.
+    pub(crate) fn new(
+        kind: TensorProductKind,
+        terms: &[Term],
+        rows: usize,
+        (has_d, has_f): (bool, bool),
+    ) -> Option<Lists> {
+        let mut terms = terms.to_vec();
+        if kind == TensorProductKind::Weights {
+            terms.iter_mut().for_each(|t| t.d = t.f);
+        }
+        terms.sort_unstable();
+        let wide = |t: &Term| t.a.max(t.y) as usize >= LIMIT;
+        if terms.len() >= LIMIT / 4 || rows >= LIMIT || terms.iter().any(wide) {
+            return None;
+        }
+        let mut list = Builder::default();
+        if kind == TensorProductKind::Traces {
+            list.of_matrices(&mut terms);
+            return Some(list.done(vec![0; rows + 1]));
+        }
+        if kind == TensorProductKind::Sums {
+            list.triples(&terms, has_f);
+        }
+        let mut starts = Vec::with_capacity(rows + 1);
+        let mut rest = &terms[..];
+        for row in 0..rows as u32 {
+            starts.push(list.segments.len() as u32);
+            let own;
+            (own, rest) = rest.split_at(rest.partition_point(|t| t.out <= row));
+            match kind {
+                TensorProductKind::Items => list.of_entries(row, own),
+                TensorProductKind::Sums => list.of_triples(row, own, has_f),
+                TensorProductKind::Channels => list.of_pairs(row, own, (has_d, usize::MAX)),
+                TensorProductKind::Connected | TensorProductKind::Weights => {
+                    list.of_pairs(row, own, (true, TENSOR_PAIRS as usize));
+                }
+                TensorProductKind::Traces => {}
+            }
+        }
+        starts.push(list.segments.len() as u32);
+        Some(list.done(starts))
+    }
+}
+
+impl Builder {
+    /// All of it, with where the segments of each row begin.
+    fn done(self, starts: Vec<u32>) -> Lists {
+        let counts = [self.segments.len(), self.pairs.len(), self.entries.len()];
+        let mut words: Vec<u32> = self.segments.into_iter().flatten().collect();
+        words.extend(self.pairs.into_iter().flatten());
+        words.extend(self.entries.into_iter().flatten());
+        words.extend(starts);
+        Lists {
+            words,
+            counts: counts.map(|n| n as u32),
+        }
+    }
+
+    /// A segment for each row of F and matrix; a pair for each row of A, whose entries name rows of the output.
+    fn of_matrices(&mut self, terms: &mut [Term]) {
+        let key = |t: &Term| (t.d, t.f, t.a);
+        terms.sort_unstable_by_key(|t| (key(t), t.out, t.place));
+        for own in terms.chunk_by(|s, t| (s.d, s.f) == (t.d, t.f)) {
+            let first = self.pairs.len() as u32;
+            for pair in own.chunk_by(|s, t| s.a == t.a) {
+                let start = self.entries.len() as u32;
+                self.pairs.push([pair[0].a, 0, start, pair.len() as u32]);
+                self.entries.extend(pair.iter().map(|t| [t.out, t.place]));
+            }
+            let count = self.pairs.len() as u32 - first;
+            self.segments.push([first, count, own[0].d, own[0].f]);
+        }
+    }
+
+    /// A segment of a row for kernels that read entries by fours.
+    fn of_entries(&mut self, row: u32, terms: &[Term]) {
+        let first = self.entries.len() as u32;
+        self.entries
+            .extend(terms.iter().map(|t| [t.y | t.a << 16, t.place]));
+        while !self.entries.len().is_multiple_of(4) {
+            self.entries.push([0, TENSOR_NONE]);
+        }
+        let count = terms.len() as u32;
+        self.segments
+            .push([first, count, TENSOR_NONE, row | TENSOR_LAST]);
+    }
+
+    /// Segments of a row: one for each row of D, of at most `most` pairs, the first at an even place.
+    fn of_pairs(&mut self, row: u32, terms: &[Term], (has_d, most): (bool, usize)) {
+        for own in terms.chunk_by(|s, t| s.d == t.d) {
+            let pairs: Vec<&[Term]> = own.chunk_by(|s, t| s.a == t.a).collect();
+            for pairs in pairs.chunks(most) {
+                self.even();
+                let first = self.pairs.len() as u32;
+                for pair in pairs {
+                    let start = self.entries.len() as u32;
+                    self.pairs.push([pair[0].a, 0, start, pair.len() as u32]);
+                    self.entries.extend(pair.iter().map(|t| [t.y, t.place]));
+                }
+                let d = if has_d { own[0].d } else { TENSOR_NONE };
+                self.segments.push([first, pairs.len() as u32, d, row]);
+            }
+        }
+        if terms.is_empty() {
+            // Somebody has to write the zeros.
+            self.even();
+            let first = self.pairs.len() as u32;
+            self.segments.push([first, 0, TENSOR_NONE, row]);
+        }
+        if let Some(last) = self.segments.last_mut() {
+            last[3] |= TENSOR_LAST;
+        }
+    }
+
+    fn even(&mut self) {
+        if !self.pairs.len().is_multiple_of(2) {
+            self.pairs.push([0; 4]);
+        }
+    }
+
+    /// The different triples of rows, in order.
+    fn triples(&mut self, terms: &[Term], has_f: bool) {
+        let mut all: Vec<[u32; 4]> = terms.iter().map(|t| triple(t, has_f)).collect();
+        all.sort_unstable();
+        all.dedup();
+        self.pairs = all;
+    }
+
+    /// A segment of a row whose entries name triples.
+    fn of_triples(&mut self, row: u32, terms: &[Term], has_f: bool) {
+        let first = self.entries.len() as u32;
+        for term in terms {
+            let at = self.pairs.partition_point(|p| *p < triple(term, has_f));
+            self.entries.push([at as u32, term.place]);
+        }
+        let count = terms.len() as u32;
+        self.segments
+            .push([first, count, TENSOR_NONE, row | TENSOR_LAST]);
+    }
+}
+
+/// Rows of A, F and D.
+fn triple(term: &Term, has_f: bool) -> [u32; 4] {
+    let f = if has_f { term.f } else { TENSOR_NONE };
+    [term.a, f, term.d, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn term(out: u32, d: u32, a: u32, y: u32, place: u32) -> Term {
+        Term {
+            out,
+            d,
+            a,
+            f: 0,
+            y,
+            place,
+        }
+    }
+
+    #[test]
+    fn terms_become_segments_of_pairs_of_entries() {
+        let terms = [
+            term(2, 1, 5, 7, 3),
+            term(0, 0, 4, 1, 0),
+            term(0, 0, 4, 2, 1),
+            term(0, 0, 6, 1, 2),
+            term(0, 3, 4, 1, 9),
+        ];
+        let lists = Lists::new(TensorProductKind::Channels, &terms, 3, (true, false)).unwrap();
+        assert_eq!(lists.counts, [4, 5, 5]);
+        let segments: Vec<_> = lists.words[..16].chunks(4).collect();
+        assert_eq!(segments[0], [0, 2, 0, 0]);
+        assert_eq!(segments[1], [2, 1, 3, TENSOR_LAST]);
+        assert_eq!(segments[2], [4, 0, TENSOR_NONE, 1 | TENSOR_LAST]);
+        assert_eq!(segments[3], [4, 1, 1, 2 | TENSOR_LAST]);
+        let pairs: Vec<_> = lists.words[16..36].chunks(4).collect();
+        assert_eq!(pairs[0], [4, 0, 0, 2]);
+        assert_eq!(pairs[1], [6, 0, 2, 1]);
+        assert_eq!(pairs[4], [5, 0, 4, 1]);
+        assert_eq!(lists.words[36..46], [1, 0, 2, 1, 1, 2, 1, 9, 7, 3]);
+        assert_eq!(lists.words[46..], [0, 2, 3, 4]);
+    }
+
+    #[test]
+    fn entries_of_items_begin_at_multiples_of_four() {
+        let terms = [
+            term(1, 0, 4, 1, 0),
+            term(1, 0, 4, 2, 1),
+            term(2, 0, 1, 1, 2),
+        ];
+        let lists = Lists::new(TensorProductKind::Items, &terms, 3, (false, false)).unwrap();
+        assert_eq!(lists.counts, [3, 0, 8]);
+        let segments: Vec<_> = lists.words[..12].chunks(4).collect();
+        assert_eq!(segments[0][..2], [0, 0]);
+        assert_eq!(segments[1][..2], [0, 2]);
+        assert_eq!(segments[2][..2], [4, 1]);
+    }
+
+    #[test]
+    fn long_segments_are_cut() {
+        let terms: Vec<Term> = (0..40).map(|a| term(0, 2, a, 0, a)).collect();
+        let lists = Lists::new(TensorProductKind::Connected, &terms, 1, (true, false)).unwrap();
+        let counts: Vec<u32> = lists.words[..12].chunks(4).map(|s| s[1]).collect();
+        assert_eq!(counts, [16, 16, 8]);
+    }
+}

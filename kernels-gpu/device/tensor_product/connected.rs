@@ -1,0 +1,242 @@
+//! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp takes 32 items, a row
+//! of the output and 32 of its channels: for each segment the sum over pairs is the left side of a product with the matrix d.
+
+use super::{Body, load_four, stage};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::ptx::{copy, global, warp};
+
+/// Sums of a lane: items `lane / 8 + 4 i`, channels `lane % 8 * 4 + j`.
+pub type Sums<E> = [[<E as Elem>::Acc; 4]; 8];
+
+impl Body for TensorConnected {
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
+        let (warp, warps) = (gpu::thread() / 32, Self::THREADS / 32);
+        let first = gpu::block_x() * TENSOR_ITEMS;
+        let left = p.items - first;
+        let y = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
+        let arena = copy::arena();
+        stage::tile::<E>(
+            arena,
+            y,
+            p.item_strides[1],
+            [p.rows[1], left],
+            [warp, warps],
+        );
+        gpu::sync_threads();
+        let row = gpu::block_y() * warps + warp;
+        // No barrier of the thread block behind this.
+        if row < p.rows[4] {
+            let own = arena + s.parts[0] + warp * s.own_bytes;
+            output::<E>(p, own, own + s.parts[3], row);
+        }
+    }
+}
+
+/// One row of the output for the items of a tile.
+#[inline(always)]
+fn output<E: Elem>(p: &TensorProductParams, left: u32, coefficients: u32, row: u32) {
+    let words = p.counts[0] as u64 * 4 + p.counts[1] as u64 * 4 + p.counts[2] as u64 * 2;
+    let starts = p.lists + (words + row as u64) * 4;
+    let mut segment = global::load_b32(starts, true);
+    let end = global::load_b32(starts + 4, true);
+    let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
+    while segment < end {
+        let [first, count, matrix, _] = global::load_v4(p.lists + segment as u64 * 16, true);
+        pairs::<E>(p, copy::arena(), coefficients, first, count);
+        let mut channel = 0;
+        while channel < p.width {
+            // What came before has been read.
+            warp::sync_lanes(u32::MAX);
+            let tile = gpu::block_x() * TENSOR_ITEMS;
+            left_side::<E>(p, left, coefficients, [first, count], [tile, channel]);
+            warp::sync_lanes(u32::MAX);
+            let (corner, extents) = ([channel, gpu::block_z() * 32], [p.width, p.out_width]);
+            multiply::<E>(p, left, matrix, corner, extents, &mut sums);
+            channel += 32;
+        }
+        segment += 1;
+        warp::sync_lanes(u32::MAX);
+    }
+    store::<E>(p, row, &sums);
+}
+
+/// Coefficients of pairs, a lane for each item; `y`: the tile of Y.
+#[inline(always)]
+pub fn pairs<E: Elem>(p: &TensorProductParams, y: u32, to: u32, first: u32, count: u32) {
+    let lane = gpu::thread() % 32;
+    let list = p.lists + p.counts[0] as u64 * 16;
+    let entries = list + p.counts[1] as u64 * 16;
+    let alpha = E::scalar(p.alpha);
+    let y = y + lane * E::ACC_BYTES;
+    let mut pair = 0;
+    while pair < count {
+        let [_, _, start, many] = global::load_v4(list + (first + pair) as u64 * 16, true);
+        let mut sum = E::ZERO;
+        let mut at = start;
+        while at < start + many {
+            let [code, place] = global::load_v2(entries + at as u64 * 8, true);
+            let value = E::load::<1>(p.values + place as u64 * E::BYTES as u64, true);
+            let right = E::load_shared(y + (code & 0xffff) * TENSOR_STRIDE * E::ACC_BYTES);
+            sum = E::fma(E::mul(E::get(&value, 0), alpha), right, sum);
+            at += 1;
+        }
+        E::store_shared(to + (pair * 32 + lane) * E::ACC_BYTES, sum);
+        pair += 1;
+    }
+}
+
+/// Sums over pairs: items from `tile` on by 32 channels of A, a lane for each channel.
+#[inline(always)]
+pub fn left_side<E: Elem>(
+    p: &TensorProductParams,
+    to: u32,
+    coefficients: u32,
+    [first, count]: [u32; 2],
+    [tile, channel]: [u32; 2],
+) {
+    let lane = gpu::thread() % 32;
+    let inside = channel + lane < p.width;
+    let list = p.lists + p.counts[0] as u64 * 16;
+    let stride = p.item_strides[0] * E::BYTES as u64;
+    let from = p.a + tile as u64 * stride + (channel + lane) as u64 * E::BYTES as u64;
+    let mut item = 0;
+    while item < TENSOR_ITEMS {
+        let mut sums = [E::ZERO; 8];
+        let mut pair = 0;
+        while pair < count {
+            let a = global::load_b32(list + (first + pair) as u64 * 16, true);
+            let from = from + a as u64 * p.row_strides[0] * E::BYTES as u64 + item as u64 * stride;
+            let mut raw = [[0; 4]; 8];
+            unroll!(i < 8, {
+                let ok = inside && tile + item + (i as u32) < p.items;
+                raw[i] = E::load::<1>(from + i as u64 * stride, ok);
+            });
+            let at = coefficients + (pair * 32 + item) * E::ACC_BYTES;
+            let low = load_four::<E>(at);
+            let high = load_four::<E>(at + 4 * E::ACC_BYTES);
+            unroll!(i < 4, {
+                sums[i] = E::fma(low[i], E::get(&raw[i], 0), sums[i]);
+                sums[i + 4] = E::fma(high[i], E::get(&raw[i + 4], 0), sums[i + 4]);
+            });
+            pair += 1;
+        }
+        unroll!(i < 8, {
+            let place = (item + i as u32) * TENSOR_LEFT + lane;
+            E::store_shared(to + place * E::ACC_BYTES, sums[i]);
+        });
+        item += 8;
+    }
+}
+
+/// Adds the left side times 32 rows and columns of a matrix, from a corner on; `extents`: its rows and columns.
+#[inline(always)]
+pub fn multiply<E: Elem>(
+    p: &TensorProductParams,
+    left: u32,
+    matrix: u32,
+    [channel, column]: [u32; 2],
+    [rows, columns]: [u32; 2],
+    sums: &mut Sums<E>,
+) {
+    let lane = gpu::thread() % 32;
+    let left = left + lane / 8 * TENSOR_LEFT * E::ACC_BYTES;
+    let transposed = p.flags & FLAG_TRANSPOSED != 0;
+    let column = column + lane % 8 * 4;
+    let from = p.d + matrix as u64 * p.item_strides[2] * E::BYTES as u64;
+    let mut step = 0;
+    while step < 32 && channel + step < rows {
+        let row = channel + step;
+        let mut right = [[E::ZERO; 4]; 4];
+        // Transposed: rows of memory are columns of the product.
+        let (down, along) = if transposed {
+            (column, row)
+        } else {
+            (row, column)
+        };
+        let ends = if transposed {
+            [columns, rows]
+        } else {
+            [rows, columns]
+        };
+        unroll!(i < 4, {
+            let at = down + i as u32;
+            let from = from + (at as u64 * p.row_strides[1] + along as u64) * E::BYTES as u64;
+            let inside = if at < ends[0] {
+                ends[1] - along.min(ends[1])
+            } else {
+                0
+            };
+            right[i] = four::<E>(from, inside, p.flags & FLAG_WIDE != 0);
+        });
+        if transposed {
+            let r = right;
+            unroll!(i < 4, { right[i] = [r[0][i], r[1][i], r[2][i], r[3][i]] });
+        }
+        unroll!(i < 8, {
+            let x = load_four::<E>(left + (i as u32 * 4 * TENSOR_LEFT + step) * E::ACC_BYTES);
+            unroll!(k < 4, {
+                unroll!(j < 4, {
+                    sums[i][j] = E::fma(x[k], right[k][j], sums[i][j]);
+                });
+            });
+        });
+        step += 4;
+    }
+}
+
+/// Four neighbours, of which `inside` are there; zeros for the others.
+#[inline(always)]
+pub fn four<E: Elem>(from: u64, inside: u32, wide: bool) -> [E::Acc; 4] {
+    if wide && E::BYTES <= 4 {
+        // Widths are multiples of four.
+        let raw = E::load::<4>(from, inside > 0);
+        let get = |i: usize| E::get(&raw, i);
+        return [get(0), get(1), get(2), get(3)];
+    }
+    let mut out = [E::ZERO; 4];
+    unroll!(i < 4, {
+        let at = from + i as u64 * E::BYTES as u64;
+        out[i] = E::get(&E::load::<1>(at, (i as u32) < inside), 0);
+    });
+    out
+}
+
+/// Stores a row of the output for the items of the tile.
+#[inline(always)]
+fn store<E: Elem>(p: &TensorProductParams, row: u32, sums: &Sums<E>) {
+    let lane = gpu::thread() % 32;
+    let column = gpu::block_z() * 32 + lane % 8 * 4;
+    let first = gpu::block_x() * TENSOR_ITEMS + lane / 8;
+    let inside = p.out_width - column.min(p.out_width);
+    unroll!(i < 8, {
+        let item = first + i as u32 * 4;
+        if item < p.items {
+            let at =
+                item as u64 * p.item_strides[4] + row as u64 * p.row_strides[3] + column as u64;
+            let to = p.out + at * E::BYTES as u64;
+            let mut values = sums[i];
+            if p.flags & FLAG_ACCUMULATE != 0 {
+                unroll!(j < 4, {
+                    let from = to + j as u64 * E::BYTES as u64;
+                    let old = E::load_own::<1>(from, (j as u32) < inside);
+                    values[j] = E::add(values[j], E::get(&old, 0));
+                });
+            }
+            if E::BYTES <= 4 && p.flags & FLAG_WIDE != 0 {
+                if inside > 0 {
+                    E::store::<4>(to, &values);
+                }
+            } else {
+                unroll!(j < 4, {
+                    if (j as u32) < inside {
+                        E::store::<1>(to + j as u64 * E::BYTES as u64, &[values[j]]);
+                    }
+                });
+            }
+        }
+    });
+}

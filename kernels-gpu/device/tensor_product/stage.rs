@@ -1,0 +1,126 @@
+//! Lists and rows to shared memory.
+
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::ptx::{copy, global};
+
+/// Segments, 16 bytes each, their rows of D as offsets of rows of `row` bytes.
+#[inline(always)]
+pub fn segments(p: &TensorProductParams, to: u32, row: u32, threads: u32) {
+    let mut at = gpu::thread();
+    while at < p.counts[0] {
+        let mut words = global::load_v4(p.lists + at as u64 * 16, true);
+        if words[2] != TENSOR_NONE {
+            words[2] *= row;
+        }
+        copy::store_shared_v4(to + at * 16, words);
+        at += threads;
+    }
+}
+
+/// Entries: their two 16-bit numbers times `low` and `high` bytes, and their coefficients. Those without a place become zero; nobody
+/// uses them.
+#[inline(always)]
+pub fn entries<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    [low, high]: [u32; 2],
+    threads: u32,
+) {
+    let list = p.lists + (p.counts[0] as u64 + p.counts[1] as u64) * 16;
+    let arena = copy::arena();
+    let alpha = E::scalar(p.alpha);
+    let mut at = gpu::thread();
+    // Lines of coefficients are on their way while the list, which says who wants which, is.
+    if at as u64 * 128 < p.slots as u64 * E::BYTES as u64 {
+        global::load_own_b16(p.values + at as u64 * 128, true);
+    }
+    while at < p.counts[2] {
+        let [code, place] = global::load_v2(list + at as u64 * 8, true);
+        let value = E::load::<1>(
+            p.values + place as u64 * E::BYTES as u64,
+            place != TENSOR_NONE,
+        );
+        let code = (code & 0xffff) * low | (code >> 16) * high << 16;
+        copy::store_shared_b32(arena + s.codes + at * 4, code);
+        let value = E::mul(E::get(&value, 0), alpha);
+        E::store_shared(arena + s.values + at * E::ACC_BYTES, value);
+        at += threads;
+    }
+}
+
+/// Rows of an item, of 32 channels from `from` on, by one warp; behind `left` channels are zeros. `from`: of lane 0.
+#[inline(always)]
+pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2], wide: bool) {
+    let lane = gpu::thread() % 32;
+    if E::ACC_BYTES == E::BYTES && E::BYTES == 4 && wide {
+        let channel = lane % 8 * 4;
+        let bytes = if left <= channel {
+            0
+        } else if left - channel >= 4 {
+            16
+        } else {
+            (left - channel) * 4
+        };
+        let mut row = lane / 8;
+        while row < rows {
+            let source = from + row as u64 * row_stride * 4;
+            // Copies of no bytes still want an address that is there.
+            let source = source + if bytes > 0 { channel as u64 * 4 } else { 0 };
+            copy::copy_async_16(to + (row * 32 + channel) * 4, source, bytes);
+            row += 4;
+        }
+        return;
+    }
+    let inside = lane < left;
+    let from = from + lane as u64 * E::BYTES as u64;
+    let mut row = 0;
+    while row < rows {
+        let mut raw = [[0; 4]; 4];
+        unroll!(i < 4, {
+            let at = row + i as u32;
+            let source = from + at as u64 * row_stride * E::BYTES as u64;
+            raw[i] = E::load::<1>(source, inside && at < rows);
+        });
+        unroll!(i < 4, {
+            let at = row + i as u32;
+            if at < rows {
+                E::store_shared(to + (at * 32 + lane) * E::ACC_BYTES, E::get(&raw[i], 0));
+            }
+        });
+        row += 4;
+    }
+}
+
+/// Rows of a tile of 32 items, lane by item, `TENSOR_STRIDE` apart, by `warps` warps of which this is number `warp`; zeros for items past the
+/// last. Lanes read along the rows, so that lines are whole.
+#[inline(always)]
+pub fn tile<E: Elem>(
+    to: u32,
+    from: u64,
+    item_stride: u64,
+    [rows, left]: [u32; 2],
+    [warp, warps]: [u32; 2],
+) {
+    let lane = gpu::thread() % 32;
+    let mut row = lane;
+    while row < rows {
+        let mut item = warp;
+        while item < TENSOR_ITEMS {
+            let mut raw = [[0; 4]; 4];
+            unroll!(i < 4, {
+                let at = item + i as u32 * warps;
+                let source = from + (at as u64 * item_stride + row as u64) * E::BYTES as u64;
+                raw[i] = E::load::<1>(source, at < left);
+            });
+            unroll!(i < 4, {
+                let at = item + i as u32 * warps;
+                let place = (row * TENSOR_STRIDE + at) * E::ACC_BYTES;
+                E::store_shared(to + place, E::get(&raw[i], 0));
+            });
+            item += 4 * warps;
+        }
+        row += 32;
+    }
+}
