@@ -5,6 +5,7 @@ mod attention;
 mod batched;
 mod bitmap;
 mod block;
+mod conv;
 mod convert;
 mod dense;
 mod entries;
@@ -30,6 +31,7 @@ pub use attention::*;
 pub use batched::*;
 pub use bitmap::*;
 pub use block::*;
+pub use conv::*;
 pub use convert::*;
 pub use dense::*;
 pub use entries::*;
@@ -141,6 +143,8 @@ pub enum Operation {
     Slicing,
     /// One step of making a work list.
     Lists,
+    /// A product of gathered rows with a stack of matrices, or a step around it.
+    Convolution,
 }
 
 /// How a kernel walks the sparse operand.

@@ -398,6 +398,18 @@ macro_rules! for_each_kernel {
                 scatter_32: Direct, F32, Four;
                 scatter_64: Direct, F64, Four;
             }
+            conv "conv" ConvParams sm_90a Convolution {
+                conv_f16_n64: Direct, F16, Gathered<1, PLAIN>;
+                conv_f16_n128: Direct, F16, Gathered<2, PLAIN>;
+                conv_f16_turned_n64: Direct, F16, Gathered<1, B_COLUMNS>;
+                conv_f16_turned_n128: Direct, F16, Gathered<2, B_COLUMNS>;
+                conv_bf16_n64: Direct, Bf16, Gathered<1, PLAIN>;
+                conv_bf16_n128: Direct, Bf16, Gathered<2, PLAIN>;
+                conv_bf16_turned_n64: Direct, Bf16, Gathered<1, B_COLUMNS>;
+                conv_bf16_turned_n128: Direct, Bf16, Gathered<2, B_COLUMNS>;
+                conv_tf32_turned_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4>;
+                conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
+            }
             lists "lists" ListParams sm_80 Lists {
                 lists_survey: Direct, F32, Lists<LIST_SURVEY>;
                 lists_place: Direct, F32, Lists<LIST_PLACE>;

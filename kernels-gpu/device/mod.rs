@@ -34,6 +34,8 @@ mod batched;
 mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
+#[cfg(any(family = "conv", not(target_arch = "nvptx64")))]
+mod conv;
 #[cfg(any(
     family = "convert",
     family = "entries",
@@ -97,6 +99,7 @@ mod vectors_narrow;
 mod walk;
 #[cfg(any(
     family = "attention",
+    family = "conv",
     family = "dense",
     family = "wgmma",
     family = "narrow",

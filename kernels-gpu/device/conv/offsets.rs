@@ -1,0 +1,54 @@
+//! The offsets that a tile has neighbours at, one after the other.
+
+use crate::abi::{CONV_ABSENT, ConvParams};
+use crate::device::ptx::{global, warp};
+
+/// A walk over the bits of a tile's two masks.
+pub struct Offsets {
+    /// Next words of the masks.
+    at: u64,
+    words: u32,
+    /// Words taken.
+    taken: u32,
+    /// Bits left of the words taken last, those of either half.
+    bits: [u32; 2],
+}
+
+impl Offsets {
+    #[inline(always)]
+    pub fn of(p: &ConvParams, tile: u32) -> Offsets {
+        Offsets {
+            at: p.masks + tile as u64 * 2 * p.words as u64 * 4,
+            words: p.words,
+            taken: 0,
+            bits: [0, 0],
+        }
+    }
+
+    /// The next offset, [`CONV_ABSENT`] behind the last, and which halves have neighbours there. `UNIFORM`: ptxas is told
+    /// that all lanes see the same.
+    #[inline(always)]
+    pub fn next<const UNIFORM: bool>(&mut self) -> (u32, u32) {
+        while self.bits[0] | self.bits[1] == 0 {
+            if self.taken == self.words {
+                return (CONV_ABSENT, 0);
+            }
+            let word = |half: u32| {
+                let at = self.at + (half * self.words) as u64 * 4;
+                let bits = global::load_b32(at, true);
+                if UNIFORM {
+                    warp::shuffle::<32>(bits, 0, u32::MAX)
+                } else {
+                    bits
+                }
+            };
+            self.bits = [word(0), word(1)];
+            self.at += 4;
+            self.taken += 1;
+        }
+        let bit = (self.bits[0] | self.bits[1]).trailing_zeros();
+        let halves = (self.bits[0] >> bit & 1) | (self.bits[1] >> bit & 1) << 1;
+        self.bits = self.bits.map(|b| b & !(1 << bit));
+        ((self.taken - 1) * 32 + bit, halves)
+    }
+}
