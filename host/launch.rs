@@ -4,6 +4,7 @@
 mod attention;
 mod batched;
 mod bitmap;
+mod conv;
 mod convert;
 mod dense;
 mod entries;
@@ -51,6 +52,7 @@ use vectors::VectorProduct;
 
 pub(crate) use attention::{AttentionExtents, AttentionLaunch};
 pub use attention::{RawAttention, RawHeads};
+pub(crate) use conv::{ConvProduct, RawConv, conv_rows};
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check};

@@ -33,6 +33,7 @@ pub mod einsum;
 pub mod entries;
 pub mod error;
 pub mod indirect;
+mod kernel_map;
 mod launch;
 pub mod module;
 pub mod ops;

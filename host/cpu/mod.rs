@@ -5,6 +5,7 @@
 
 pub(crate) mod attention;
 mod bind;
+mod conv;
 mod epilogue;
 mod expr;
 mod inner;
@@ -22,6 +23,7 @@ mod spmm;
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
+pub(crate) use conv::{HostConv, Rows as ConvRows, weight_gradient};
 pub use operands::{Operands, Output};
 
 use crate::einsum::{Activation, Mode};

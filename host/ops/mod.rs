@@ -1,6 +1,7 @@
 //! Named operations: an expression with its checks. Whatever they do, `einsum!` and plans can do too.
 
 mod attention;
+mod conv;
 mod einsum;
 mod linear;
 mod prune;
@@ -8,7 +9,9 @@ mod softmax;
 mod sparse_linear;
 mod spmm;
 
+pub use crate::kernel_map::{ConvGeometry, KernelMap, Voxel};
 pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
+pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
 pub use prune::prune_to_nm;

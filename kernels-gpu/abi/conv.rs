@@ -100,3 +100,28 @@ pub struct ConvParams {
 }
 
 const _: () = assert!(size_of::<ConvParams>() == 216);
+
+/// Where the search for a voxel in a hash table begins: each coordinate times an odd number, mixed (the finaliser of
+/// MurmurHash3).
+#[inline(always)]
+pub const fn voxel_hash(voxel: [u32; 4]) -> u32 {
+    let mut h = voxel[0].wrapping_mul(0x9e37_79b1)
+        ^ voxel[1].wrapping_mul(0x85eb_ca77)
+        ^ voxel[2].wrapping_mul(0xc2b2_ae3d)
+        ^ voxel[3].wrapping_mul(0x27d4_eb2f);
+    h ^= h >> 16;
+    h = h.wrapping_mul(0x85eb_ca6b);
+    h ^= h >> 13;
+    h = h.wrapping_mul(0xc2b2_ae35);
+    h ^ h >> 16
+}
+
+/// How many words of a reflected Gray code come before this one.
+#[inline(always)]
+pub const fn gray_rank(code: u32) -> u32 {
+    let mut rank = code ^ code >> 1;
+    rank ^= rank >> 2;
+    rank ^= rank >> 4;
+    rank ^= rank >> 8;
+    rank ^ rank >> 16
+}

@@ -117,13 +117,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
 
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes.
     #[inline(always)]
-    fn send<E: Elem<Acc = f32>>(
-        p: &ConvParams,
-        top: u32,
-        left: u32,
-        slab: u32,
-        acc: &Acc<CHUNKS>,
-    ) {
+    fn send<E: Elem<Acc = f32>>(p: &ConvParams, top: u32, left: u32, slab: u32, acc: &Acc<CHUNKS>) {
         let lane = gpu::thread_again() % 32;
         let (r, chunk) = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
