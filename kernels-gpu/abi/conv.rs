@@ -125,3 +125,184 @@ pub const fn gray_rank(code: u32) -> u32 {
     rank ^= rank >> 8;
     rank ^ rank >> 16
 }
+
+/// Tile of `conv_grad`, the gradient of the weights: `GROUPS` x 64 channels of the input by `CHUNKS` x 64 of the output, over
+/// the pairs of one offset. With one group the two warpgroups take stages in turn and leave a sum each.
+#[derive(Clone, Copy, Debug)]
+pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize>;
+
+impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
+    /// Bytes of a stage: 64 rows of the input, then of the gradient.
+    pub const STAGE: usize = (GROUPS + CHUNKS) * SLAB;
+    /// Stages in flight: two thread blocks share a multiprocessor.
+    pub const STAGES: usize = match GROUPS + CHUNKS {
+        2 => 6,
+        3 => 4,
+        _ => 3,
+    };
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CHUNKS> {
+    const THREADS: u32 = 256 + CONV_COPIERS;
+    const MIN_BLOCKS: u32 = 2;
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const ITEMS: u32 = 64 * GROUPS as u32;
+    /// Sums that a thread block leaves.
+    const PARTS: u32 = if GROUPS == 1 { 2 } else { 1 };
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (64 * GROUPS as u32, CONV_HALF as u32);
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Tile of `conv_simt`: 128 rows by 128 columns on CUDA cores, of rows that allow copies of 16 bytes (`VECTORS`) or of any.
+#[derive(Clone, Copy, Debug)]
+pub struct GatheredWords<const VECTORS: bool>;
+
+/// The gradient of the weights likewise: 128 channels of the input by 128 of the output.
+#[derive(Clone, Copy, Debug)]
+pub struct PairedWords<const VECTORS: bool>;
+
+/// Bytes of a stage of `conv_simt`: 128 rows of 32 channels, 32 rows of 128 columns.
+pub const WORDS_STAGE: usize = 2 * 128 * 32 * 4;
+/// Stages in flight.
+pub const WORDS_STAGES: usize = 3;
+
+macro_rules! words {
+    ($($tile:ident $depth:literal)*) => {$(
+        impl<const VECTORS: bool> Tile for $tile<VECTORS> {
+            const THREADS: u32 = 256;
+            const MIN_BLOCKS: u32 = 2;
+            const COLUMNS: u32 = 128;
+            const ITEMS: u32 = CONV_ROWS as u32;
+            const PARTS: u32 = 1;
+            const BURST: u32 = WORDS_STAGES as u32;
+            const BLOCK: (u32, u32) = (CONV_ROWS as u32, $depth);
+            fn shared_bytes(_: Dtype) -> u32 {
+                (WORDS_STAGES * WORDS_STAGE) as u32
+            }
+            fn vector(dtype: Dtype) -> u32 {
+                if VECTORS { 16 / dtype.bytes() as u32 } else { 1 }
+            }
+        }
+    )*};
+}
+
+words!(GatheredWords 32 PairedWords 32);
+
+/// Weights `[t, r, c]` to `[t, c, r]`.
+pub const CONV_TURN: u32 = 1;
+/// Sums of parts of the weights' gradient, in order.
+pub const CONV_SUM: u32 = 2;
+/// Voxels into a hash table; of those at one place the first.
+pub const CONV_INSERT: u32 = 3;
+/// Neighbours of each output voxel, and its key.
+pub const CONV_NEIGHBOURS: u32 = 4;
+/// Neighbours and masks in order.
+pub const CONV_ARRANGE: u32 = 5;
+/// Keys of tiles: those with the most offsets first.
+pub const CONV_SCHEDULE: u32 = 6;
+/// Voxels of the output, not yet each once.
+pub const CONV_STRIDE: u32 = 7;
+/// 0 for the first voxel of a place, 1 for the others, and how many places there are.
+pub const CONV_FIRST: u32 = 8;
+/// Voxels through an order.
+pub const CONV_TAKE: u32 = 9;
+/// Neighbours of each input voxel.
+pub const CONV_TRANSPOSE: u32 = 10;
+/// Keys of neighbours.
+pub const CONV_KEYS: u32 = 11;
+
+/// Threads of a thread block of `conv_steps`.
+pub const CONV_STEP_THREADS: u32 = 256;
+
+/// One step, `CONV_*`.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvStep<const STEP: u32>;
+
+impl<const STEP: u32> Tile for ConvStep<STEP> {
+    const THREADS: u32 = CONV_STEP_THREADS;
+    const MIN_BLOCKS: u32 = 4;
+    const COLUMNS: u32 = 1;
+    const ITEMS: u32 = CONV_STEP_THREADS;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 1;
+    const BLOCK: (u32, u32) = (1, 1);
+    const STEP: u32 = STEP;
+    fn shared_bytes(_: Dtype) -> u32 {
+        if STEP == CONV_TURN { 32 * 33 * 4 } else { 0 }
+    }
+    fn vector(_: Dtype) -> u32 {
+        1
+    }
+}
+
+/// Parameters of the `conv_steps` kernels: what a step reads and writes under one name stands at its constant.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConvStepParams {
+    /// Voxels of the input, or weights, or partial sums.
+    pub source: u64,
+    /// Voxels of the output, or turned weights, or the gradient.
+    pub out: u64,
+    /// Hash table of positions, a power of two.
+    pub table: u64,
+    /// Offsets of the kernel, three words each, then the bit of each in the key.
+    pub offsets: u64,
+    /// Neighbours by offset and row, `rows` words a line.
+    pub raw: u64,
+    /// Keys of rows or tiles.
+    pub keys: u64,
+    /// Order of rows.
+    pub order: u64,
+    /// Neighbours by offset and position, `stride` words a line.
+    pub neighbours: u64,
+    /// Masks of 64 positions.
+    pub masks: u64,
+    /// How many places there are.
+    pub count: u64,
+    /// Rows that a step takes.
+    pub rows: u32,
+    /// Offsets.
+    pub volume: u32,
+    /// Slots of the table, less one.
+    pub last: u32,
+    /// Positions of the map, a multiple of 128.
+    pub stride: u32,
+    /// Words of a mask.
+    pub words: u32,
+    /// Strides along x, y, z; of weights: rows, columns, elements from one row to the next.
+    pub strides: [u32; 3],
+    /// Elements from one row of what is written to the next; parts of a sum.
+    pub leading: u32,
+    /// Parts of a sum.
+    pub parts: u32,
+}
+
+const _: () = assert!(size_of::<ConvStepParams>() == 120);
+
+/// Parameters of the kernels `conv_simt` and `conv_grad`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ConvWordsParams {
+    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient.
+    pub base: ConvParams,
+    /// Weights `[t, c, m]`, or the gradient of the output.
+    pub weights: u64,
+    /// Bytes from one row of them to the next.
+    pub weights_bytes: u32,
+    /// Channels of the input.
+    pub channels: u32,
+    /// Parts that the pairs of an offset are cut in.
+    pub parts: u32,
+    /// Offsets.
+    pub volume: u32,
+}
+
+const _: () = assert!(size_of::<ConvWordsParams>() == 240);

@@ -2,7 +2,7 @@
 //! (16 bytes a copy, swizzled on the way) and start the tensor copy of the offset's matrix, two warpgroups multiply, 64 rows
 //! of the output each. Every row of the output is written once: no atomics, nothing to set to zero before.
 
-mod offsets;
+pub mod offsets;
 mod out;
 
 use super::elem::Elem;

@@ -1,6 +1,7 @@
-//! The offsets that a tile has neighbours at, one after the other.
+//! The offsets that a tile has neighbours at, and the tiles that have some at an offset, one after the other.
 
-use crate::abi::{CONV_ABSENT, ConvParams};
+use crate::abi::{CONV_ABSENT, CONV_HALF, ConvParams, ConvWordsParams};
+use crate::device::gpu;
 use crate::device::ptx::{global, warp};
 
 /// A walk over the bits of a tile's two masks.
@@ -50,5 +51,54 @@ impl Offsets {
         let halves = (self.bits[0] >> bit & 1) | (self.bits[1] >> bit & 1) << 1;
         self.bits = self.bits.map(|b| b & !(1 << bit));
         ((self.taken - 1) * 32 + bit, halves)
+    }
+}
+
+/// The 64 positions of an offset that a part has, one after the other: 32 masks at a time, one a lane.
+pub struct Halves {
+    masks: u64,
+    words: u32,
+    halves: u32,
+    parts: u32,
+    bit: u32,
+    /// First of the 32 looked at last, and those of them that are there.
+    first: u32,
+    there: u32,
+    next: u32,
+}
+
+impl Halves {
+    #[inline(always)]
+    pub fn of(p: &ConvWordsParams, offset: u32, part: u32) -> Halves {
+        Halves {
+            masks: p.base.masks + (offset / 32) as u64 * 4,
+            words: p.base.words,
+            halves: p.base.stride / CONV_HALF as u32,
+            parts: p.parts,
+            bit: offset % 32,
+            first: part,
+            there: 0,
+            next: part,
+        }
+    }
+
+    /// The next, or [`CONV_ABSENT`]. All lanes of a warp together.
+    #[inline(always)]
+    pub fn next(&mut self) -> u32 {
+        while self.there == 0 {
+            if self.next >= self.halves {
+                return CONV_ABSENT;
+            }
+            let lane = gpu::thread_again() % 32;
+            let own = self.next + lane * self.parts;
+            let at = self.masks + own as u64 * self.words as u64 * 4;
+            let mask = global::load_b32(at, own < self.halves);
+            self.there = warp::ballot(mask >> self.bit & 1 != 0);
+            self.first = self.next;
+            self.next += 32 * self.parts;
+        }
+        let lane = self.there.trailing_zeros();
+        self.there &= self.there - 1;
+        self.first + lane * self.parts
     }
 }
