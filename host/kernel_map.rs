@@ -3,6 +3,7 @@
 
 mod build;
 mod geometry;
+mod on_device;
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,6 +13,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 
 pub use geometry::ConvGeometry;
+pub use on_device::KernelMapBuilder;
 
 /// Rows of a tile and of a mask, and what stands for no neighbour.
 pub(crate) const ROWS: usize = einsparse_kernels::abi::CONV_ROWS;
@@ -74,20 +76,25 @@ impl KernelMap {
     /// # Errors
     /// As [`KernelMap::submanifold`].
     pub fn new(context: &Context, voxels: &[Voxel], geometry: &ConvGeometry) -> Result<Self> {
-        let out = build::outputs(voxels, geometry)?;
+        build::check(voxels)?;
+        if let Some(device) = context.device() {
+            return on_device::new(context, device, voxels, geometry);
+        }
+        let out = build::outputs(voxels, geometry);
         let raw = build::neighbours(voxels, &out, geometry)?;
-        Self::from_raw(context, voxels.len(), out, &raw, geometry.ranks())
+        let ranks = geometry.ranks();
+        Self::from_raw(context, voxels.len(), out.len(), out, &raw, ranks)
     }
 
-    /// Of neighbours by output row and offset.
+    /// Of neighbours by output row and offset, on the CPU.
     fn from_raw(
         context: &Context,
         inputs: usize,
+        outputs: usize,
         voxels: Vec<Voxel>,
         raw: &[u32],
         ranks: Vec<u32>,
     ) -> Result<Self> {
-        let outputs = raw.len() / ranks.len().max(1);
         let arrays = build::arrange(raw, outputs, &ranks);
         Ok(KernelMap {
             context: context.clone(),
@@ -95,7 +102,7 @@ impl KernelMap {
             outputs,
             volume: ranks.len(),
             ranks,
-            arrays: Arrays::new(context, arrays)?,
+            arrays: Arrays::Host(arrays),
             voxels,
             turned: OnceLock::new(),
         })
@@ -116,7 +123,7 @@ impl KernelMap {
         self.volume
     }
 
-    /// Voxels of the output rows.
+    /// Voxels of the output rows; of transposed and rebuilt maps none are kept.
     pub fn voxels(&self) -> &[Voxel] {
         &self.voxels
     }
@@ -156,9 +163,21 @@ impl KernelMap {
         if let Some(made) = self.turned.get() {
             return Ok(made);
         }
-        let raw = build::transpose(&self.to_host()?, self.inputs, self.volume);
-        let ranks = self.ranks.clone();
-        let map = Self::from_raw(&self.context, self.outputs, Vec::new(), &raw, ranks)?;
+        let map = match &self.arrays {
+            Arrays::Host(arrays) => {
+                let raw = build::transpose(arrays, self.inputs, self.volume);
+                let (ranks, outputs) = (self.ranks.clone(), self.inputs);
+                Self::from_raw(
+                    &self.context,
+                    self.outputs,
+                    outputs,
+                    Vec::new(),
+                    &raw,
+                    ranks,
+                )?
+            }
+            Arrays::Device(arrays, device) => on_device::transpose(self, arrays, device)?,
+        };
         Ok(self.turned.get_or_init(|| Arc::new(map)))
     }
 
@@ -196,22 +215,5 @@ impl KernelMap {
     pub fn to_words(&self) -> Result<[Vec<u32>; 4]> {
         let a = self.to_host()?;
         Ok([a.neighbours, a.order, a.masks, a.schedule])
-    }
-}
-
-impl Arrays {
-    fn new(context: &Context, arrays: MapArrays<Vec<u32>>) -> Result<Self> {
-        Ok(match context.device() {
-            None => Arrays::Host(arrays),
-            Some(device) => Arrays::Device(
-                MapArrays {
-                    neighbours: device.upload(&arrays.neighbours)?,
-                    order: device.upload(&arrays.order)?,
-                    masks: device.upload(&arrays.masks)?,
-                    schedule: device.upload(&arrays.schedule)?,
-                },
-                Arc::clone(device),
-            ),
-        })
     }
 }

@@ -64,8 +64,8 @@ fn strided(voxel: Voxel, geometry: &ConvGeometry) -> Voxel {
     ]
 }
 
-/// Output voxels, after a look at the input's.
-pub(super) fn outputs(voxels: &[Voxel], geometry: &ConvGeometry) -> Result<Vec<Voxel>> {
+/// Refuses voxels that are too many or too far away.
+pub(super) fn check(voxels: &[Voxel]) -> Result<()> {
     if voxels.len() >= LIMIT as usize {
         return Err(Error::Overflow {
             what: "voxels".into(),
@@ -78,8 +78,23 @@ pub(super) fn outputs(voxels: &[Voxel], geometry: &ConvGeometry) -> Result<Vec<V
         let voxel = voxels[at];
         return Err(refused(format!("voxel {at} is {voxel:?}, beyond 2^30")));
     }
+    Ok(())
+}
+
+/// The error that names two voxels at one place, where there are.
+pub(super) fn distinct(voxels: &[Voxel]) -> Result<()> {
+    Table::new(voxels).map(drop).map_err(|at| twice(voxels, at))
+}
+
+fn twice(voxels: &[Voxel], [a, b]: [usize; 2]) -> Error {
+    let voxel = voxels[a];
+    refused(format!("voxels {a} and {b} are both {voxel:?}"))
+}
+
+/// Output voxels.
+pub(super) fn outputs(voxels: &[Voxel], geometry: &ConvGeometry) -> Vec<Voxel> {
     if geometry.is_submanifold() {
-        return Ok(voxels.to_vec());
+        return voxels.to_vec();
     }
     let all: Vec<Voxel> = voxels.par_iter().map(|&v| strided(v, geometry)).collect();
     let mut out = Vec::new();
@@ -94,7 +109,7 @@ pub(super) fn outputs(voxels: &[Voxel], geometry: &ConvGeometry) -> Result<Vec<V
             out.push(voxel);
         }
     }
-    Ok(out)
+    out
 }
 
 /// For each output voxel and offset the input voxel, or [`ABSENT`].
@@ -103,10 +118,7 @@ pub(super) fn neighbours(
     out: &[Voxel],
     geometry: &ConvGeometry,
 ) -> Result<Vec<u32>> {
-    let table = Table::new(voxels).map_err(|[a, b]| {
-        let voxel = voxels[a];
-        refused(format!("voxels {a} and {b} are both {voxel:?}"))
-    })?;
+    let table = Table::new(voxels).map_err(|at| twice(voxels, at))?;
     let offsets = geometry.offsets();
     let stride = geometry.stride().map(|s| s as i64);
     let mut raw = vec![ABSENT; out.len() * offsets.len()];

@@ -1,13 +1,15 @@
 //! Sparse 3-D convolution.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use einsparse_kernels::abi::B_COLUMNS;
 
 use crate::context::Context;
 use crate::cpu::{ConvRows, HostConv, weight_gradient};
-use crate::device::Stream;
+use crate::device::{Device, Stream};
 use crate::error::{Error, Refusal, Result};
 use crate::kernel_map::{Arrays, KernelMap};
-use crate::launch::{ConvProduct, RawConv, conv_rows};
+use crate::launch::{ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows};
 use crate::plan::{Precision, ZerosRule};
 use crate::registry::{Dtype, Row, Scalar};
 use crate::tensor::Tensor;
@@ -52,6 +54,8 @@ pub struct SparseConv3d<T> {
     options: ConvOptions,
     /// The kernels of the forward pass and of the gradient of the input; none on the CPU.
     products: Option<[ConvProduct; 2]>,
+    /// Kernels of the gradient of the weights, with their workspace: made when first asked for.
+    weights: OnceLock<WeightGradient>,
     element: std::marker::PhantomData<fn() -> T>,
 }
 
@@ -78,6 +82,16 @@ fn check<T: Scalar>(
     Ok(())
 }
 
+fn belongs(stream: &Stream, device: &Device) -> Result<()> {
+    if stream.belongs_to(device) {
+        return Ok(());
+    }
+    Err(Error::Operand {
+        name: "stream".into(),
+        reason: "belongs to another context than the kernel map".into(),
+    })
+}
+
 fn rows<T: Scalar>(tensor: &Tensor<T>) -> ConvRows<'_, T> {
     ConvRows {
         values: tensor.host().unwrap_or_default(),
@@ -101,8 +115,8 @@ impl<T: Scalar> SparseConv3d<T> {
                 let [c, m] = channels;
                 let make = |turned: bool, channels: [usize; 2], relu: bool| {
                     let variant = options.variant.as_deref().filter(|_| !turned);
-                    let row = choose(T::DTYPE, options, channels, turned, variant)?;
-                    ConvProduct::new(device, row, channels, relu)
+                    let rows = choose(T::DTYPE, options, channels, turned, variant)?;
+                    ConvProduct::new(device, rows, channels, (map.volume(), turned, relu))
                 };
                 Some([
                     make(false, [c, m], options.relu)?,
@@ -115,6 +129,7 @@ impl<T: Scalar> SparseConv3d<T> {
             channels,
             options: options.clone(),
             products,
+            weights: OnceLock::new(),
             element: std::marker::PhantomData,
         })
     }
@@ -124,6 +139,13 @@ impl<T: Scalar> SparseConv3d<T> {
         self.products
             .as_ref()
             .map_or("cpu", |[forward, _]| forward.row().name)
+    }
+
+    /// Device bytes held beside the map and the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        let products = self.products.iter().flatten();
+        let gradient = self.weights.get().map_or(0, WeightGradient::bytes);
+        products.map(ConvProduct::bytes).sum::<usize>() + gradient
     }
 
     /// The output for an input, on a stream of its own; returns when it is done.
@@ -200,12 +222,7 @@ impl<T: Scalar> SparseConv3d<T> {
         let leading = out.leading();
         match (map.arrays(), &self.products) {
             (Arrays::Device(arrays, device), Some(products)) => {
-                if !stream.belongs_to(device) {
-                    return Err(Error::Operand {
-                        name: "stream".into(),
-                        reason: "belongs to another context than the kernel map".into(),
-                    });
-                }
+                belongs(stream, device)?;
                 let raw = RawConv {
                     input: input.address().unwrap_or(0),
                     ld_input: input.leading(),
@@ -262,44 +279,51 @@ impl<T: Scalar> SparseConv3d<T> {
                 weight_gradient(arrays, [c, m], operands, out, leading);
                 Ok(())
             }
-            Arrays::Device(..) => {
-                let _ = stream;
-                Err(Error::NoKernel {
-                    indirect: "dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]".into(),
-                    tried: Vec::new(),
-                })
+            Arrays::Device(arrays, device) => {
+                belongs(stream, device)?;
+                let raw = RawWeights {
+                    input: input.address().unwrap_or(0),
+                    ld_input: input.leading(),
+                    gradient: gradient.address().unwrap_or(0),
+                    ld_gradient: gradient.leading(),
+                    ld_out: out.leading(),
+                    out: out.address().unwrap_or(0),
+                };
+                let kernels = match self.weights.get() {
+                    Some(made) => made,
+                    None => {
+                        let made = WeightGradient::new(device, T::DTYPE, map, [c, m])?;
+                        self.weights.get_or_init(|| made)
+                    }
+                };
+                // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
+                unsafe { kernels.run(map, arrays, &raw, stream.raw()) }
             }
         }
     }
 }
 
-/// The kernel for these channels: the narrowest that has all columns in one tile, else the widest.
+/// The kernels for these channels: first the one that leaves the fewest columns empty, on Tensor Cores where there is a
+/// choice, of those the one that takes the weights as they lie; then one that reads any operand.
 fn choose(
     dtype: Dtype,
     options: &ConvOptions,
     [_, columns]: [usize; 2],
     turned: bool,
     variant: Option<&str>,
-) -> Result<&'static Row> {
-    let dtype = match (dtype, options.precision) {
-        (Dtype::F32, Precision::Tf32) => Dtype::Tf32,
-        _ => dtype,
-    };
+) -> Result<[Option<&'static Row>; 2]> {
+    let strict = options.zeros == ZerosRule::Strict;
+    let tf32 = dtype == Dtype::F32 && options.precision == Precision::Tf32;
+    let own = if tf32 { Dtype::Tf32 } else { dtype };
     let mut tried = Vec::new();
-    let mut best: Option<&'static Row> = None;
-    for row in conv_rows(dtype, turned) {
+    let mut rows: Vec<&'static Row> = Vec::new();
+    for row in conv_rows(own) {
         let reason = if variant.is_some_and(|name| name != row.name) {
             "another is asked for"
-        } else if options.zeros == ZerosRule::Strict {
+        } else if strict {
             "multiplies zeros for missing neighbours, and Strict is asked for"
         } else {
-            let waste = |row: &Row| {
-                let tiles = columns.div_ceil(row.columns as usize);
-                (tiles, tiles * row.columns as usize)
-            };
-            if best.is_none_or(|best| waste(row) < waste(best)) {
-                best = Some(row);
-            }
+            rows.push(row);
             continue;
         };
         tried.push(Refusal {
@@ -307,11 +331,23 @@ fn choose(
             reason: reason.into(),
         });
     }
-    best.ok_or_else(|| Error::NoKernel {
-        indirect: format!(
-            "Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}",
-            dtype.name()
-        ),
-        tried,
-    })
+    rows.sort_by_key(|row| {
+        let tiles = columns.div_ceil(row.columns as usize);
+        let area = tiles * row.columns as usize;
+        let turns = (row.order & B_COLUMNS != 0) != turned;
+        (row.vector == 1, area, tiles, turns)
+    });
+    let Some(&first) = rows.first() else {
+        return Err(Error::NoKernel {
+            indirect: format!(
+                "Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}",
+                own.name()
+            ),
+            tried,
+        });
+    };
+    // Full f32 serves TF32 where rows are not aligned.
+    let any = conv_rows(dtype).find(|row| row.vector == 1);
+    let any = any.filter(|_| first.vector > 1 && variant.is_none());
+    Ok([Some(first), any])
 }

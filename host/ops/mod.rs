@@ -9,7 +9,7 @@ mod softmax;
 mod sparse_linear;
 mod spmm;
 
-pub use crate::kernel_map::{ConvGeometry, KernelMap, Voxel};
+pub use crate::kernel_map::{ConvGeometry, KernelMap, KernelMapBuilder, Voxel};
 pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
 pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;

@@ -2,7 +2,7 @@
 //! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and multiplies
 //! them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
 
-use super::{B_COLUMNS, Dtype, MapWords, SLAB, Tile};
+use super::{B_COLUMNS, Dtype, MapWords, SLAB, STEP_NONE, Tile};
 
 /// Rows of the output of a thread block.
 pub const CONV_ROWS: usize = 128;
@@ -153,6 +153,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CH
     const PARTS: u32 = if GROUPS == 1 { 2 } else { 1 };
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, CONV_HALF as u32);
+    const STEP: u32 = CONV_GRADIENT;
     fn shared_bytes(_: Dtype) -> u32 {
         (Self::BARRIERS + Self::STAGES * 16) as u32
     }
@@ -175,7 +176,7 @@ pub const WORDS_STAGE: usize = 2 * 128 * 32 * 4;
 pub const WORDS_STAGES: usize = 3;
 
 macro_rules! words {
-    ($($tile:ident $depth:literal)*) => {$(
+    ($($tile:ident $step:expr;)*) => {$(
         impl<const VECTORS: bool> Tile for $tile<VECTORS> {
             const THREADS: u32 = 256;
             const MIN_BLOCKS: u32 = 2;
@@ -183,7 +184,8 @@ macro_rules! words {
             const ITEMS: u32 = CONV_ROWS as u32;
             const PARTS: u32 = 1;
             const BURST: u32 = WORDS_STAGES as u32;
-            const BLOCK: (u32, u32) = (CONV_ROWS as u32, $depth);
+            const BLOCK: (u32, u32) = (CONV_ROWS as u32, 32);
+            const STEP: u32 = $step;
             fn shared_bytes(_: Dtype) -> u32 {
                 (WORDS_STAGES * WORDS_STAGE) as u32
             }
@@ -194,7 +196,10 @@ macro_rules! words {
     )*};
 }
 
-words!(GatheredWords 32 PairedWords 32);
+words! {
+    GatheredWords STEP_NONE;
+    PairedWords CONV_GRADIENT;
+}
 
 /// Weights `[t, r, c]` to `[t, c, r]`.
 pub const CONV_TURN: u32 = 1;
@@ -218,6 +223,9 @@ pub const CONV_TAKE: u32 = 9;
 pub const CONV_TRANSPOSE: u32 = 10;
 /// Keys of neighbours.
 pub const CONV_KEYS: u32 = 11;
+
+/// The gradient of the weights, of families `conv_grad` and `conv_simt`.
+pub const CONV_GRADIENT: u32 = 12;
 
 /// Threads of a thread block of `conv_steps`.
 pub const CONV_STEP_THREADS: u32 = 256;

@@ -169,18 +169,22 @@ impl<const VECTORS: bool> GatheredWords<VECTORS> {
         let columns = stage + HALF_STAGE + (warp % 2 * 64 + c * 4) * 4;
         let mut q = 0;
         while q < 8 {
-            let mut a = [[0f32; 4]; 8];
-            unroll!(j < 8, {
-                let chunk = q ^ (g + (j as u32 % 2) * 4);
-                a[j] = four(rows + j as u32 * 512 + chunk * 16);
-            });
-            unroll!(k < 4, {
-                let at = columns + (q * 4 + k as u32) * 512;
-                let (low, high) = (four(at), four(at + 128));
+            // Two channels at a time: four would be more registers than there are.
+            unroll!(h < 2, {
+                let mut a = [[0f32; 2]; 8];
                 unroll!(j < 8, {
-                    unroll!(i < 4, {
-                        sums[j][i] = F32::fma(a[j][k], low[i], sums[j][i]);
-                        sums[j][4 + i] = F32::fma(a[j][k], high[i], sums[j][4 + i]);
+                    let chunk = q ^ (g + (j as u32 % 2) * 4);
+                    let at = rows + j as u32 * 512 + chunk * 16 + h as u32 * 8;
+                    a[j] = copy::load_shared_v2(at).map(f32::from_bits);
+                });
+                unroll!(k < 2, {
+                    let at = columns + (q * 4 + (h * 2 + k) as u32) * 512;
+                    let (low, high) = (four(at), four(at + 128));
+                    unroll!(j < 8, {
+                        unroll!(i < 4, {
+                            sums[j][i] = F32::fma(a[j][k], low[i], sums[j][i]);
+                            sums[j][4 + i] = F32::fma(a[j][k], high[i], sums[j][4 + i]);
+                        });
                     });
                 });
             });
