@@ -219,6 +219,7 @@ impl MapSteps {
         };
         let keys = EntriesParams {
             keys: self.keys.address(),
+            k: u32::MAX,
             ..EntriesParams::default()
         };
         // SAFETY: the arrays have the extents of the params; the rest is the caller's promise.
@@ -272,6 +273,7 @@ pub(crate) unsafe fn strided(
     let step = |step: u32| Kernel::step(device, step, |_| true);
     let keyed = EntriesParams {
         keys: keys.address(),
+        k: u32::MAX,
         ..EntriesParams::default()
     };
     let sorted = SortOut {

@@ -8,7 +8,7 @@ use super::{B_COLUMNS, Dtype, MapWords, SLAB, STEP_NONE, Tile};
 pub const CONV_ROWS: usize = 128;
 /// Rows that one mask speaks of: those of a warpgroup.
 pub const CONV_HALF: usize = 64;
-/// Threads that gather, two warps: with four, two thread blocks of 64 sums a thread have not the registers.
+/// Threads that gather, at the least: two warps.
 pub const CONV_COPIERS: u32 = 64;
 /// A neighbour that is not there; an output row behind the last.
 pub const CONV_ABSENT: u32 = u32::MAX;
@@ -21,6 +21,10 @@ pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
     /// Channels of a stage, 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
+    /// Threads that gather. With 64 sums a thread two thread blocks have registers for no more than two such warps each.
+    pub const COPIERS: u32 = if CHUNKS == 1 { 128 } else { CONV_COPIERS };
+    /// Rows of a stage that each of them gathers 16 bytes of.
+    pub const SHARE: usize = CONV_ROWS * 8 / Self::COPIERS as usize;
     /// Bytes of a stage's part of the matrix.
     pub const PANEL: usize = CHUNKS * SLAB;
     /// Bytes of a stage: rows of the input, then the matrix.
@@ -42,7 +46,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
     for Gathered<CHUNKS, ORDER, BYTES>
 {
-    const THREADS: u32 = 256 + CONV_COPIERS;
+    const THREADS: u32 = 256 + Self::COPIERS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = CONV_ROWS as u32;

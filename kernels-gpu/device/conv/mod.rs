@@ -1,4 +1,4 @@
-//! Gather-GEMM-scatter on Hopper's Tensor Cores, stationary in the output: two warps gather rows of the input by index
+//! Gather-GEMM-scatter on Hopper's Tensor Cores, stationary in the output: two or four warps gather rows of the input by index
 //! (16 bytes a copy, swizzled on the way) and start the tensor copy of the offset's matrix, two warpgroups multiply, 64 rows
 //! of the output each. Every row of the output is written once: no atomics, nothing to set to zero before.
 
@@ -115,7 +115,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
                 // Every thread that gathers, and the copy of the matrix.
-                barrier::init(Self::full(slot), CONV_COPIERS + 1);
+                barrier::init(Self::full(slot), Self::COPIERS + 1);
                 barrier::init(Self::empty(slot), CONSUMERS);
                 slot += 1;
             }
@@ -135,7 +135,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         }
     }
 
-    /// Where the neighbours of this thread's 16 positions at an offset stand.
+    /// Where the neighbours of this thread's positions at an offset stand.
     #[inline(always)]
     fn row(p: &ConvParams, first: u32, offset: u32) -> u64 {
         p.neighbours + (offset as u64 * p.stride as u64 + first as u64) * 4
@@ -146,8 +146,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         let thread = gpu::thread() - CONSUMERS * 32;
         let tile = Self::tile(p);
         let (group, chunk) = (thread / 8, thread % 8);
-        let half = thread / 32;
-        let first = tile * CONV_ROWS as u32 + group * 16;
+        let half = thread / (Self::COPIERS / 2);
+        let first = tile * CONV_ROWS as u32 + group * Self::SHARE as u32;
         let mut offsets = Offsets::of(p, tile);
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = (0, 1);
@@ -155,7 +155,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         while later.0 != NONE {
             let (offset, halves) = later;
             let at_row = Self::row(p, first, offset);
-            let rows = [0, 16, 32, 48].map(|bytes| global::load_v4(at_row + bytes, true));
+            let wide = Self::SHARE == 16;
+            let rows = [(0, true), (16, true), (32, wide), (48, wide)]
+                .map(|(bytes, own)| global::load_v4(at_row + bytes, own));
             later = offsets.next::<false>();
             if later.0 != NONE {
                 // Held in registers until then they would be too many.
@@ -169,7 +171,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
                     Self::start_matrix(at, offset, k / BYTES as u32, ring.0);
                 }
                 if halves >> half & 1 != 0 {
-                    let to = Self::stage(ring.0) + group * 2048;
+                    let to = Self::stage(ring.0) + group * Self::SHARE as u32 * 128;
                     Self::gather(p, to, k + chunk * 16, chunk, rows);
                 }
                 gather::arrive_with_copies(full);
@@ -180,7 +182,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         copy::copy_wait_all();
     }
 
-    /// Starts the copies of 16 bytes from byte `column` on of 16 rows; zeros where there is none.
+    /// Starts the copies of 16 bytes from byte `column` on of [`Self::SHARE`] rows; zeros where there is none.
     #[inline(always)]
     fn gather(p: &ConvParams, to: u32, column: u32, chunk: u32, rows: [[u32; 4]; 4]) {
         let bytes = p.depth_bytes.saturating_sub(column).min(16);
@@ -189,7 +191,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         let input = p.input + column as u64;
         // Here and now: eight places kept through the loop would be too many.
         let chunk = warp::again(chunk);
-        unroll!(i < 4, {
+        unroll!(i < Self::SHARE / 4, most 4, {
             unroll!(j < 4, {
                 let there = rows[i][j] != CONV_ABSENT;
                 let row = if there { rows[i][j] } else { 0 };
