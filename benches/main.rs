@@ -8,6 +8,7 @@ mod attention_gradient;
 mod calibrate;
 mod case;
 mod check;
+mod conv;
 mod conversions;
 mod decode;
 mod dense;
@@ -55,9 +56,9 @@ use timing::Effort;
 #[derive(Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient,
-    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense, mttkrp, ttm,
-    /// sampled_tensor, message, tensor_product,
+    /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
+    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense,
+    /// mttkrp, ttm, sampled_tensor, message, tensor_product,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -223,6 +224,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         (epilogue::OP, epilogue::run),
         ("int8", int8::run),
         ("attention_gradient", attention_gradient::run),
+        ("conv", conv::run),
         ("layer", layer::run),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),

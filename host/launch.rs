@@ -4,6 +4,9 @@
 mod attention;
 mod batched;
 mod bitmap;
+mod conv;
+mod conv_grad;
+mod conv_map;
 mod convert;
 mod dense;
 mod entries;
@@ -55,6 +58,9 @@ use vectors::VectorProduct;
 
 pub(crate) use attention::{AttentionExtents, AttentionLaunch};
 pub use attention::{RawAttention, RawHeads};
+pub(crate) use conv::{ConvProduct, RawConv, conv_rows};
+pub(crate) use conv_grad::{RawWeights, WeightGradient};
+pub(crate) use conv_map::{MapSteps, strided};
 pub use convert::RawBlocks;
 pub(crate) use convert::{Blocks, Request};
 pub(crate) use entries::{Conversion, Entries, Sort, SortOut, Steps, Transpose, check, permute};

@@ -35,6 +35,7 @@ pub mod error;
 mod fibres;
 pub mod indirect;
 mod join;
+mod kernel_map;
 mod launch;
 pub mod module;
 pub mod ops;

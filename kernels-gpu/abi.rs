@@ -5,6 +5,7 @@ mod attention;
 mod batched;
 mod bitmap;
 mod block;
+mod conv;
 mod convert;
 mod dense;
 mod entries;
@@ -33,6 +34,7 @@ pub use attention::*;
 pub use batched::*;
 pub use bitmap::*;
 pub use block::*;
+pub use conv::*;
 pub use convert::*;
 pub use dense::*;
 pub use entries::*;
@@ -153,6 +155,8 @@ pub enum Operation {
     Rows,
     /// A small sparse tensor of order 3 against operands that share a batch of items.
     TensorProduct,
+    /// A product of gathered rows with a stack of matrices, or a step around it.
+    Convolution,
 }
 
 /// How a kernel walks the sparse operand.

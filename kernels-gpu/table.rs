@@ -534,6 +534,54 @@ macro_rules! for_each_kernel {
                 scatter_32: Direct, F32, Four;
                 scatter_64: Direct, F64, Four;
             }
+            conv "conv" ConvParams sm_90a Convolution {
+                conv_f16_n64: Direct, F16, Gathered<1, PLAIN>;
+                conv_f16_n128: Direct, F16, Gathered<2, PLAIN>;
+                conv_f16_turned_n64: Direct, F16, Gathered<1, B_COLUMNS>;
+                conv_f16_turned_n128: Direct, F16, Gathered<2, B_COLUMNS>;
+                conv_bf16_n64: Direct, Bf16, Gathered<1, PLAIN>;
+                conv_bf16_n128: Direct, Bf16, Gathered<2, PLAIN>;
+                conv_bf16_turned_n64: Direct, Bf16, Gathered<1, B_COLUMNS>;
+                conv_bf16_turned_n128: Direct, Bf16, Gathered<2, B_COLUMNS>;
+                conv_tf32_turned_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4>;
+                conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
+            }
+            conv_grad "conv_grad" ConvWordsParams sm_90a Convolution {
+                conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;
+                conv_grad_f16_64x128: Direct, F16, GatheredPairs<1, 2>;
+                conv_grad_f16_128x64: Direct, F16, GatheredPairs<2, 1>;
+                conv_grad_f16_128x128: Direct, F16, GatheredPairs<2, 2>;
+                conv_grad_bf16_64x64: Direct, Bf16, GatheredPairs<1, 1>;
+                conv_grad_bf16_64x128: Direct, Bf16, GatheredPairs<1, 2>;
+                conv_grad_bf16_128x64: Direct, Bf16, GatheredPairs<2, 1>;
+                conv_grad_bf16_128x128: Direct, Bf16, GatheredPairs<2, 2>;
+            }
+            conv_simt "conv_simt" ConvWordsParams sm_80 Convolution {
+                conv_simt_f32_n128: Direct, F32, GatheredWords<true>;
+                conv_simt_f32_any: Direct, F32, GatheredWords<false>;
+                conv_simt_f16_any: Direct, F16, GatheredWords<false>;
+                conv_simt_bf16_any: Direct, Bf16, GatheredWords<false>;
+                conv_simt_f32_grad: Direct, F32, PairedWords<true>;
+                conv_simt_f32_grad_any: Direct, F32, PairedWords<false>;
+                conv_simt_f16_grad_any: Direct, F16, PairedWords<false>;
+                conv_simt_bf16_grad_any: Direct, Bf16, PairedWords<false>;
+            }
+            conv_steps "conv_steps" ConvStepParams sm_80 Convolution {
+                conv_turn_16: Direct, F16, ConvStep<CONV_TURN>;
+                conv_turn_32: Direct, F32, ConvStep<CONV_TURN>;
+                conv_sum_f32: Direct, F32, ConvStep<CONV_SUM>;
+                conv_sum_f16: Direct, F16, ConvStep<CONV_SUM>;
+                conv_sum_bf16: Direct, Bf16, ConvStep<CONV_SUM>;
+                conv_insert: Direct, F32, ConvStep<CONV_INSERT>;
+                conv_neighbours: Direct, F32, ConvStep<CONV_NEIGHBOURS>;
+                conv_arrange: Direct, F32, ConvStep<CONV_ARRANGE>;
+                conv_schedule: Direct, F32, ConvStep<CONV_SCHEDULE>;
+                conv_stride: Direct, F32, ConvStep<CONV_STRIDE>;
+                conv_first: Direct, F32, ConvStep<CONV_FIRST>;
+                conv_take: Direct, F32, ConvStep<CONV_TAKE>;
+                conv_transpose: Direct, F32, ConvStep<CONV_TRANSPOSE>;
+                conv_keys: Direct, F32, ConvStep<CONV_KEYS>;
+            }
             lists "lists" ListParams sm_80 Lists {
                 lists_survey: Direct, F32, Lists<LIST_SURVEY>;
                 lists_place: Direct, F32, Lists<LIST_PLACE>;

@@ -8,6 +8,7 @@ mod batches;
 mod bitmap;
 mod bundles;
 mod cases;
+mod conv;
 mod convert;
 mod dense;
 mod dense_rows;

@@ -5,6 +5,7 @@
 
 pub(crate) mod attention;
 mod bind;
+mod conv;
 mod epilogue;
 mod expr;
 mod gathers;
@@ -23,6 +24,7 @@ mod spmm;
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
+pub(crate) use conv::{HostConv, Rows as ConvRows, weight_gradient};
 pub(crate) use gathers::gathers;
 pub use operands::{Operands, Output};
 

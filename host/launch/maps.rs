@@ -33,10 +33,10 @@ pub(super) fn heads_map(
     let row = heads.strides[0].max(columns) * bytes;
     let head = heads.strides[1].max(columns) * bytes;
     let layout = TensorMapLayout {
-        element: if dtype == Dtype::Bf16 {
-            TensorMapType::Bf16
-        } else {
-            TensorMapType::F16
+        element: match dtype {
+            Dtype::Bf16 => TensorMapType::Bf16,
+            Dtype::Tf32 => TensorMapType::Tf32,
+            _ => TensorMapType::F16,
         },
         extents: &[columns, rows, count].map(|e| e.max(1) as u64),
         strides: &[row as u64, head as u64],

@@ -1,6 +1,7 @@
 //! Named operations: an expression with its checks. Whatever they do, `einsum!` and plans can do too.
 
 mod attention;
+mod conv;
 mod einsum;
 mod linear;
 mod message;
@@ -13,7 +14,9 @@ mod spmm;
 mod tensor_product;
 mod tensors;
 
+pub use crate::kernel_map::{ConvGeometry, KernelMap, KernelMapBuilder, Voxel};
 pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
+pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
 pub use message::{Aggregate, MessagePassing};

@@ -35,6 +35,19 @@ mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
 #[cfg(any(
+    family = "conv",
+    family = "conv_grad",
+    family = "conv_simt",
+    not(target_arch = "nvptx64")
+))]
+mod conv;
+#[cfg(any(family = "conv_grad", not(target_arch = "nvptx64")))]
+mod conv_grad;
+#[cfg(any(family = "conv_simt", not(target_arch = "nvptx64")))]
+mod conv_simt;
+#[cfg(any(family = "conv_steps", not(target_arch = "nvptx64")))]
+mod conv_steps;
+#[cfg(any(
     family = "convert",
     family = "entries",
     family = "lists",
@@ -104,6 +117,9 @@ mod vectors_narrow;
 mod walk;
 #[cfg(any(
     family = "attention",
+    family = "conv",
+    family = "conv_grad",
+    family = "conv_simt",
     family = "dense",
     family = "wgmma",
     family = "narrow",

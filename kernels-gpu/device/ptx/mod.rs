@@ -12,6 +12,7 @@ pub mod bits;
 pub mod bulk;
 pub mod cluster;
 pub mod copy;
+pub mod gather;
 pub mod global;
 pub mod grid;
 pub mod matrix;

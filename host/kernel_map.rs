@@ -1,0 +1,219 @@
+//! Kernel maps of sparse convolutions: for every output voxel and offset of the kernel the input voxel there, if any. Rows
+//! are kept in an order in which neighbours in the list have neighbours at the same offsets.
+
+mod build;
+mod geometry;
+mod on_device;
+
+use std::sync::{Arc, OnceLock};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::{Error, Result};
+
+pub use geometry::ConvGeometry;
+pub use on_device::KernelMapBuilder;
+
+/// Rows of a tile and of a mask, and what stands for no neighbour.
+pub(crate) const ROWS: usize = einsparse_kernels::abi::CONV_ROWS;
+pub(crate) const HALF: usize = einsparse_kernels::abi::CONV_HALF;
+pub(crate) const ABSENT: u32 = einsparse_kernels::abi::CONV_ABSENT;
+
+/// A voxel: batch, x, y, z.
+pub type Voxel = [i32; 4];
+
+/// Which input voxels meet which output voxels at which offset of a convolution's kernel, in a context.
+///
+/// Output voxels are sorted by the set of offsets that they have neighbours at, so that a tile of them shares offsets and
+/// products of empty tiles are left out (Tang et al., TorchSparse++, MICRO 2023, section 4.1); here by the rank of that set in
+/// a Gray code with the offsets farthest from the centre as highest bits: neighbours in the order differ in few offsets.
+#[derive(Debug)]
+pub struct KernelMap {
+    context: Context,
+    inputs: usize,
+    outputs: usize,
+    volume: usize,
+    /// Bits of an offset in the key of the order.
+    ranks: Vec<u32>,
+    arrays: Arrays,
+    voxels: Vec<Voxel>,
+    turned: OnceLock<Arc<KernelMap>>,
+}
+
+/// What kernels walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MapArrays<S> {
+    /// For each offset and position the input row, or [`ABSENT`]; positions padded to tiles.
+    pub neighbours: S,
+    /// The output row of each position.
+    pub order: S,
+    /// For each 64 positions the offsets there, words of 32.
+    pub masks: S,
+    /// Tiles of 128 positions, those with the most offsets first.
+    pub schedule: S,
+}
+
+#[derive(Debug)]
+pub(crate) enum Arrays {
+    Host(MapArrays<Vec<u32>>),
+    Device(MapArrays<DeviceMemory>, Arc<Device>),
+}
+
+impl KernelMap {
+    /// The map of a submanifold convolution (Graham et al., arXiv 1711.10275): output voxels are the input voxels.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] if a voxel is there twice, lies beyond 2^30, or the kernel is empty.
+    pub fn submanifold(context: &Context, voxels: &[Voxel], kernel: [usize; 3]) -> Result<Self> {
+        let geometry = ConvGeometry::new(kernel, [1; 3], [1; 3])?;
+        Self::new(context, voxels, &geometry)
+    }
+
+    /// The map of a convolution. Without strides output voxels are the input voxels; with strides `s` they are
+    /// `floor(voxel / s)`, each once, in the order of their first input voxel.
+    ///
+    /// # Errors
+    /// As [`KernelMap::submanifold`].
+    pub fn new(context: &Context, voxels: &[Voxel], geometry: &ConvGeometry) -> Result<Self> {
+        build::check(voxels)?;
+        if let Some(device) = context.device() {
+            return on_device::new(context, device, voxels, geometry);
+        }
+        let out = build::outputs(voxels, geometry);
+        let raw = build::neighbours(voxels, &out, geometry)?;
+        let ranks = geometry.ranks();
+        Self::from_raw(context, voxels.len(), out.len(), out, &raw, ranks)
+    }
+
+    /// Of neighbours by output row and offset, on the CPU.
+    fn from_raw(
+        context: &Context,
+        inputs: usize,
+        outputs: usize,
+        voxels: Vec<Voxel>,
+        raw: &[u32],
+        ranks: Vec<u32>,
+    ) -> Result<Self> {
+        let arrays = build::arrange(raw, outputs, &ranks);
+        Ok(KernelMap {
+            context: context.clone(),
+            inputs,
+            outputs,
+            volume: ranks.len(),
+            ranks,
+            arrays: Arrays::Host(arrays),
+            voxels,
+            turned: OnceLock::new(),
+        })
+    }
+
+    /// Rows of the input.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Rows of the output.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Offsets of the kernel: the first extent of its weights.
+    pub fn volume(&self) -> usize {
+        self.volume
+    }
+
+    /// Voxels of the output rows; of transposed and rebuilt maps none are kept.
+    pub fn voxels(&self) -> &[Voxel] {
+        &self.voxels
+    }
+
+    /// Positions, whole tiles.
+    pub(crate) fn stride(&self) -> usize {
+        self.outputs.next_multiple_of(ROWS)
+    }
+
+    /// Words of a mask.
+    pub(crate) fn words(&self) -> usize {
+        self.volume.div_ceil(32)
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn arrays(&self) -> &Arrays {
+        &self.arrays
+    }
+
+    /// Device bytes, those of the transposed map included where it has been made.
+    pub fn bytes(&self) -> usize {
+        let own = match &self.arrays {
+            Arrays::Host(_) => 0,
+            Arrays::Device(a, _) => [&a.neighbours, &a.order, &a.masks, &a.schedule]
+                .iter()
+                .map(|m| m.bytes())
+                .sum(),
+        };
+        own + self.turned.get().map_or(0, |turned| turned.bytes())
+    }
+
+    /// The transposed map, which the gradient of the input walks: made when first asked for.
+    pub fn transposed(&self) -> Result<&Arc<KernelMap>> {
+        if let Some(made) = self.turned.get() {
+            return Ok(made);
+        }
+        let map = match &self.arrays {
+            Arrays::Host(arrays) => {
+                let raw = build::transpose(arrays, self.inputs, self.volume);
+                let (ranks, outputs) = (self.ranks.clone(), self.inputs);
+                Self::from_raw(
+                    &self.context,
+                    self.outputs,
+                    outputs,
+                    Vec::new(),
+                    &raw,
+                    ranks,
+                )?
+            }
+            Arrays::Device(arrays, device) => on_device::transpose(self, arrays, device)?,
+        };
+        Ok(self.turned.get_or_init(|| Arc::new(map)))
+    }
+
+    /// The arrays on the host.
+    pub(crate) fn to_host(&self) -> Result<MapArrays<Vec<u32>>> {
+        match &self.arrays {
+            Arrays::Host(arrays) => Ok(arrays.clone()),
+            Arrays::Device(arrays, device) => {
+                let read = |memory: &DeviceMemory| {
+                    let mut words = vec![0u32; memory.bytes() / 4];
+                    device.read(memory, &mut words)?;
+                    Ok::<_, Error>(words)
+                };
+                Ok(MapArrays {
+                    neighbours: read(&arrays.neighbours)?,
+                    order: read(&arrays.order)?,
+                    masks: read(&arrays.masks)?,
+                    schedule: read(&arrays.schedule)?,
+                })
+            }
+        }
+    }
+
+    /// Pairs of an input and an output voxel, and how many rows the kernels multiply for them: tiles of 64 positions and
+    /// an offset that any of them has a neighbour at. Waits for all work on the GPU.
+    pub fn pairs(&self) -> Result<(usize, usize)> {
+        let host = self.to_host()?;
+        let pairs = host.neighbours.iter().filter(|&&n| n != ABSENT).count();
+        let tiles: usize = host.masks.iter().map(|m| m.count_ones() as usize).sum();
+        Ok((pairs, tiles * HALF))
+    }
+
+    /// All arrays one behind the other, for tests that a map of a GPU is that of the CPU.
+    #[doc(hidden)]
+    pub fn to_words(&self) -> Result<[Vec<u32>; 4]> {
+        let a = self.to_host()?;
+        Ok([a.neighbours, a.order, a.masks, a.schedule])
+    }
+}

@@ -1,0 +1,215 @@
+//! Kernel maps on the CPU. The kernels of family `conv_map` do the same, to the same bits.
+
+use rayon::prelude::*;
+
+use super::geometry::LIMIT;
+use super::{ABSENT, ConvGeometry, HALF, MapArrays, ROWS, Voxel};
+use crate::error::{Error, Result};
+
+/// An open hash table of the positions of voxels.
+struct Table<'v> {
+    voxels: &'v [Voxel],
+    slots: Vec<u32>,
+}
+
+/// Where the search for a voxel begins.
+fn hash(voxel: Voxel) -> u32 {
+    einsparse_kernels::abi::voxel_hash(voxel.map(|x| x as u32))
+}
+
+impl<'v> Table<'v> {
+    /// The voxels, or the two that are at the same place.
+    fn new(voxels: &'v [Voxel]) -> std::result::Result<Self, [usize; 2]> {
+        let mut table = Table {
+            voxels,
+            slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)],
+        };
+        for (i, &voxel) in voxels.iter().enumerate() {
+            let slot = table.slot(voxel);
+            if table.slots[slot] != ABSENT {
+                return Err([table.slots[slot] as usize, i]);
+            }
+            table.slots[slot] = i as u32;
+        }
+        Ok(table)
+    }
+
+    /// The slot that holds the voxel, or the empty one where it would be.
+    fn slot(&self, voxel: Voxel) -> usize {
+        let last = self.slots.len() - 1;
+        let mut slot = hash(voxel) as usize & last;
+        while self.slots[slot] != ABSENT && self.voxels[self.slots[slot] as usize] != voxel {
+            slot = (slot + 1) & last;
+        }
+        slot
+    }
+}
+
+fn refused(reason: String) -> Error {
+    Error::Operand {
+        name: "voxels".into(),
+        reason,
+    }
+}
+
+/// The voxel of an input voxel in the output.
+fn strided(voxel: Voxel, geometry: &ConvGeometry) -> Voxel {
+    let [x, y, z] = geometry.stride();
+    let down = |v: i32, s: usize| v.div_euclid(s as i32);
+    [
+        voxel[0],
+        down(voxel[1], x),
+        down(voxel[2], y),
+        down(voxel[3], z),
+    ]
+}
+
+/// Refuses voxels that are too many or too far away.
+pub(super) fn check(voxels: &[Voxel]) -> Result<()> {
+    if voxels.len() >= LIMIT as usize {
+        return Err(Error::Overflow {
+            what: "voxels".into(),
+            value: voxels.len() as u128,
+            limit: LIMIT as u128 - 1,
+        });
+    }
+    let beyond = |v: &Voxel| v.iter().any(|&x| x.unsigned_abs() >= LIMIT as u32);
+    if let Some(at) = voxels.par_iter().position_first(beyond) {
+        let voxel = voxels[at];
+        return Err(refused(format!("voxel {at} is {voxel:?}, beyond 2^30")));
+    }
+    Ok(())
+}
+
+/// The error that names two voxels at one place, where there are.
+pub(super) fn distinct(voxels: &[Voxel]) -> Result<()> {
+    Table::new(voxels).map(drop).map_err(|at| twice(voxels, at))
+}
+
+fn twice(voxels: &[Voxel], [a, b]: [usize; 2]) -> Error {
+    let voxel = voxels[a];
+    refused(format!("voxels {a} and {b} are both {voxel:?}"))
+}
+
+/// Output voxels.
+pub(super) fn outputs(voxels: &[Voxel], geometry: &ConvGeometry) -> Vec<Voxel> {
+    if geometry.is_submanifold() {
+        return voxels.to_vec();
+    }
+    let all: Vec<Voxel> = voxels.par_iter().map(|&v| strided(v, geometry)).collect();
+    let mut out = Vec::new();
+    let mut table = Table {
+        voxels: &all,
+        slots: vec![ABSENT; (2 * all.len()).next_power_of_two().max(2)],
+    };
+    for (i, &voxel) in all.iter().enumerate() {
+        let slot = table.slot(voxel);
+        if table.slots[slot] == ABSENT {
+            table.slots[slot] = i as u32;
+            out.push(voxel);
+        }
+    }
+    out
+}
+
+/// For each output voxel and offset the input voxel, or [`ABSENT`].
+pub(super) fn neighbours(
+    voxels: &[Voxel],
+    out: &[Voxel],
+    geometry: &ConvGeometry,
+) -> Result<Vec<u32>> {
+    let table = Table::new(voxels).map_err(|at| twice(voxels, at))?;
+    let offsets = geometry.offsets();
+    let stride = geometry.stride().map(|s| s as i64);
+    let mut raw = vec![ABSENT; out.len() * offsets.len()];
+    raw.par_chunks_mut(offsets.len())
+        .zip(out)
+        .for_each(|(row, voxel)| {
+            for (to, offset) in row.iter_mut().zip(&offsets) {
+                let mut at = *voxel;
+                for axis in 0..3 {
+                    let x = i64::from(voxel[axis + 1]) * stride[axis] + i64::from(offset[axis]);
+                    // Beyond the limit there is no voxel.
+                    at[axis + 1] = i32::try_from(x).unwrap_or(i32::MAX);
+                }
+                *to = table.slots[table.slot(at)];
+            }
+        });
+    Ok(raw)
+}
+
+/// Key of the order: the rank in a Gray code of the offsets that are there.
+fn key(row: &[u32], ranks: &[u32]) -> u32 {
+    let mut key = 0u32;
+    for (&neighbour, &rank) in row.iter().zip(ranks) {
+        if neighbour != ABSENT && rank < 32 {
+            key |= 1 << rank;
+        }
+    }
+    einsparse_kernels::abi::gray_rank(key)
+}
+
+/// Rows in order, and what tiles of them have.
+pub(super) fn arrange(raw: &[u32], outputs: usize, ranks: &[u32]) -> MapArrays<Vec<u32>> {
+    let volume = ranks.len();
+    let row = |o: u32| &raw[o as usize * volume..][..volume];
+    let mut keys: Vec<(u32, u32)> = (0..outputs as u32)
+        .into_par_iter()
+        .map(|o| (key(row(o), ranks), o))
+        .collect();
+    keys.par_sort_unstable();
+    let stride = outputs.next_multiple_of(ROWS);
+    let mut order = vec![ABSENT; stride];
+    for (to, (_, o)) in order.iter_mut().zip(&keys) {
+        *to = *o;
+    }
+    let mut neighbours = vec![ABSENT; stride * volume];
+    if stride > 0 {
+        let lines = neighbours.par_chunks_mut(stride).enumerate();
+        lines.for_each(|(t, line)| {
+            for (to, (_, o)) in line.iter_mut().zip(&keys) {
+                *to = row(*o)[t];
+            }
+        });
+    }
+    let words = volume.div_ceil(32);
+    let mut masks = vec![0u32; stride / HALF * words];
+    for (position, (_, o)) in keys.iter().enumerate() {
+        let mask = &mut masks[position / HALF * words..][..words];
+        for (t, &neighbour) in row(*o).iter().enumerate() {
+            mask[t / 32] |= u32::from(neighbour != ABSENT) << (t % 32);
+        }
+    }
+    let schedule = schedule(&masks, words, stride / ROWS);
+    MapArrays {
+        neighbours,
+        order,
+        masks,
+        schedule,
+    }
+}
+
+/// Tiles, those with the most offsets first.
+fn schedule(masks: &[u32], words: usize, tiles: usize) -> Vec<u32> {
+    let offsets = |tile: u32| -> u32 {
+        let [a, b] = [0, 1].map(|half| &masks[(2 * tile as usize + half) * words..][..words]);
+        a.iter().zip(b).map(|(a, b)| (a | b).count_ones()).sum()
+    };
+    let mut all: Vec<u32> = (0..tiles as u32).collect();
+    all.sort_by_key(|&tile| (std::cmp::Reverse(offsets(tile)), tile));
+    all
+}
+
+/// Neighbours by input row and offset: the output row that the input row meets there.
+pub(super) fn transpose(map: &MapArrays<Vec<u32>>, inputs: usize, volume: usize) -> Vec<u32> {
+    let mut raw = vec![ABSENT; inputs * volume];
+    let stride = map.order.len();
+    for t in 0..volume {
+        for (&neighbour, &o) in map.neighbours[t * stride..].iter().zip(&map.order) {
+            if neighbour != ABSENT {
+                raw[neighbour as usize * volume + t] = o;
+            }
+        }
+    }
+    raw
+}

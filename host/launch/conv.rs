@@ -1,0 +1,321 @@
+//! A convolution's product: kernel, grid and tensor map of the weights.
+
+use einsparse_kernels::abi::{
+    B_COLUMNS, CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
+    FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::maps::{Heads, heads_map};
+use super::{MAX_GRID_Y, config, refused, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::error::{Error, Result};
+use crate::kernel_map::{KernelMap, MapArrays, ROWS};
+use crate::registry::Dtype;
+
+/// Operands in device memory; leading dimensions in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawConv {
+    pub input: u64,
+    pub ld_input: usize,
+    pub weights: u64,
+    pub ld_weights: usize,
+    /// Or 0.
+    pub bias: u64,
+    pub out: u64,
+    pub ld_out: usize,
+}
+
+/// A row of the table, loaded.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(super) row: &'static Row,
+    pub(super) function: Function,
+}
+
+impl Kernel {
+    pub(crate) fn new(device: &Device, row: &'static Row) -> Result<Kernel> {
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        Ok(Kernel { row, function })
+    }
+
+    /// The step of family `conv_steps` for elements of this type, or of this size.
+    pub(crate) fn step(device: &Device, step: u32, fits: impl Fn(Dtype) -> bool) -> Result<Kernel> {
+        let row = kernels()
+            .iter()
+            .find(|row| row.family == "conv_steps" && row.step == step && fits(row.dtype));
+        let missing = || refused("conv_steps", format!("no kernel for step {step}"));
+        Kernel::new(device, row.ok_or_else(missing)?)
+    }
+
+    /// Whether the rows of a matrix are where this kernel reads them.
+    pub(super) fn reads(&self, address: u64, leading: usize) -> bool {
+        let vector = self.row.vector as usize;
+        address.is_multiple_of((vector * self.row.dtype.bytes()) as u64)
+            && leading.is_multiple_of(vector)
+    }
+
+    /// # Safety
+    /// The params are those of the family, and what they point to is live until the work is done.
+    pub(crate) unsafe fn queue<P: Copy>(
+        &self,
+        grid: [u32; 3],
+        stream: RawStream<'_>,
+        params: &P,
+    ) -> Result<()> {
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        self.function.context().set_current()?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.function
+                .launch(&config(self.row, grid), stream, params)
+        }
+    }
+}
+
+/// The rows that multiply elements of this type, those of gradients of weights apart.
+pub(crate) fn conv_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+    kernels().iter().filter(move |row| {
+        row.operation == Operation::Convolution
+            && (row.family == "conv" || row.family == "conv_simt" && !is_gradient(row))
+            && row.dtype == dtype
+    })
+}
+
+/// Whether a row of these families computes the gradient of weights.
+pub(super) fn is_gradient(row: &Row) -> bool {
+    row.step == CONV_GRADIENT
+}
+
+/// Kernels for these channels. Weights are `[t, c, m]`, or `[t, m, c]` where the product takes them `turned`.
+#[derive(Debug)]
+pub(crate) struct ConvProduct {
+    first: Kernel,
+    /// For operands that the first cannot read, and f32 beside TF32 too.
+    any: Option<Kernel>,
+    turn: Option<(Kernel, DeviceMemory)>,
+    /// Channels of the input and of the output.
+    channels: [usize; 2],
+    volume: usize,
+    turned: bool,
+    relu: bool,
+    empty: DeviceMemory,
+}
+
+impl ConvProduct {
+    pub(crate) fn new(
+        device: &Device,
+        rows: [Option<&'static Row>; 2],
+        channels: [usize; 2],
+        (volume, turned, relu): (usize, bool, bool),
+    ) -> Result<Self> {
+        let [Some(first), any] = rows else {
+            return Err(refused("conv", "no kernel".into()));
+        };
+        for what in channels {
+            within("channels", what, i32::MAX as usize / 8)?;
+        }
+        let across = channels[1].div_ceil(first.columns as usize);
+        within("tiles of columns", across, MAX_GRID_Y)?;
+        within("offsets of a kernel", volume, MAX_GRID_Y)?;
+        let bytes = first.dtype.bytes();
+        let may_turn = [Some(first), any]
+            .iter()
+            .flatten()
+            .any(|row| (row.order & B_COLUMNS != 0) != turned);
+        let turn = if may_turn {
+            let [c, m] = channels.map(|e| e.next_multiple_of(16 / bytes));
+            let elements = volume
+                .checked_mul(c)
+                .and_then(|n| n.checked_mul(m))
+                .and_then(|n| n.checked_mul(bytes))
+                .ok_or_else(|| Error::Overflow {
+                    what: "weights".into(),
+                    value: volume as u128 * c as u128 * m as u128,
+                    limit: usize::MAX as u128 / bytes as u128,
+                })?;
+            let kernel = Kernel::step(device, CONV_TURN, |dtype| dtype.bytes() == bytes)?;
+            Some((kernel, device.zeros(elements)?))
+        } else {
+            None
+        };
+        Ok(ConvProduct {
+            first: Kernel::new(device, first)?,
+            any: any.map(|row| Kernel::new(device, row)).transpose()?,
+            turn,
+            channels,
+            volume,
+            turned,
+            relu,
+            empty: device.zeros(16)?,
+        })
+    }
+
+    pub(crate) fn row(&self) -> &'static Row {
+        self.first.row
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.turn.as_ref().map_or(0, |(_, memory)| memory.bytes())
+    }
+
+    /// Queues the product.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned shapes and element type until the work is done.
+    pub(crate) unsafe fn run(
+        &self,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawConv,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let [_, n] = self.channels;
+        if map.outputs() == 0 || n == 0 {
+            return Ok(());
+        }
+        let kernel = self.kernel(raw)?;
+        let turned = kernel.row.order & B_COLUMNS != 0;
+        let mut raw = *raw;
+        if turned != self.turned {
+            // SAFETY: the caller's promise.
+            unsafe { self.turn(&mut raw, stream)? };
+        }
+        let base = self.params(kernel, map, arrays, &raw)?;
+        let across = n.div_ceil(kernel.row.columns as usize) as u32;
+        let grid = [(map.stride() / ROWS) as u32, across, 1];
+        if kernel.row.family == "conv" {
+            // SAFETY: the params are those of the family; the addresses are the caller's promise.
+            return unsafe { kernel.queue(grid, stream, &base) };
+        }
+        let bytes = kernel.row.dtype.bytes();
+        let params = ConvWordsParams {
+            base,
+            weights: raw.weights,
+            weights_bytes: small("bytes of a row of weights", raw.ld_weights * bytes)?,
+            channels: small("channels", self.channels[0])?,
+            parts: 1,
+            volume: small("offsets", self.volume)?,
+        };
+        // SAFETY: as above.
+        unsafe { kernel.queue(grid, stream, &params) }
+    }
+
+    /// The first kernel that reads these operands.
+    fn kernel(&self, raw: &RawConv) -> Result<&Kernel> {
+        let reads = |kernel: &&Kernel| {
+            let turned = kernel.row.order & B_COLUMNS != 0;
+            kernel.reads(raw.input, raw.ld_input)
+                && (turned != self.turned || kernel.reads(raw.weights, raw.ld_weights))
+        };
+        let all = [Some(&self.first), self.any.as_ref()];
+        all.into_iter().flatten().find(reads).ok_or_else(|| {
+            let reason = format!(
+                "addresses and rows of {} and {} elements are not multiples of 16 bytes, which {} asks for",
+                raw.ld_input, raw.ld_weights, self.first.row.name
+            );
+            refused("input", reason)
+        })
+    }
+
+    /// Queues the turning over of the weights, and says where they are then.
+    ///
+    /// # Safety
+    /// As [`ConvProduct::run`].
+    unsafe fn turn(&self, raw: &mut RawConv, stream: RawStream<'_>) -> Result<()> {
+        let Some((kernel, memory)) = &self.turn else {
+            return Err(refused("weights", "cannot be turned over".into()));
+        };
+        let [c, m] = self.channels;
+        let (rows, columns) = if self.turned { (m, c) } else { (c, m) };
+        let leading = rows.next_multiple_of(16 / self.first.row.dtype.bytes());
+        let params = ConvStepParams {
+            source: raw.weights,
+            out: memory.address(),
+            strides: [
+                small("rows", rows)?,
+                small("columns", columns)?,
+                small("elements of a row of weights", raw.ld_weights)?,
+            ],
+            leading: small("elements of a row", leading)?,
+            ..ConvStepParams::default()
+        };
+        let grid = [columns.div_ceil(32), rows.div_ceil(32), self.volume].map(|e| e as u32);
+        within("rows of weights", grid[1] as usize, MAX_GRID_Y)?;
+        raw.weights = memory.address();
+        raw.ld_weights = leading;
+        // SAFETY: the params are those of the family; the workspace has room for all that is written.
+        unsafe { kernel.queue(grid, stream, &params) }
+    }
+
+    fn params(
+        &self,
+        kernel: &Kernel,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawConv,
+    ) -> Result<ConvParams> {
+        let [c, n] = self.channels;
+        let bytes = kernel.row.dtype.bytes();
+        let mut flags = if self.relu { FLAG_RELU } else { 0 };
+        if raw.bias != 0 {
+            flags |= FLAG_BIAS_COLUMNS;
+        }
+        // The bias is read by as wide accesses.
+        let whole = [raw.ld_out, n].iter().all(|x| x.is_multiple_of(16 / bytes));
+        if whole && raw.out.is_multiple_of(16) && raw.bias.is_multiple_of(16) {
+            flags |= FLAG_VECTORS;
+        }
+        let w_map = match kernel.row.family {
+            "conv" => self.weights_map(kernel.row, raw)?,
+            _ => [0; 16],
+        };
+        Ok(ConvParams {
+            w_map,
+            input: raw.input,
+            out: raw.out,
+            bias: raw.bias,
+            neighbours: arrays.neighbours.address(),
+            order: arrays.order.address(),
+            masks: arrays.masks.address(),
+            schedule: arrays.schedule.address(),
+            stride: small("positions", map.stride())?,
+            words: small("words of a mask", map.words())?,
+            depth_bytes: small("bytes of the channels", c * bytes)?,
+            n: small("columns of the output", n)?,
+            in_bytes: row_bytes("input", raw.ld_input, bytes)?,
+            out_bytes: row_bytes("output", raw.ld_out, bytes)?,
+            flags,
+            alpha: 1.0,
+        })
+    }
+
+    fn weights_map(&self, row: &Row, raw: &RawConv) -> Result<[u64; 16]> {
+        let [c, n] = self.channels;
+        let depth = row.block.1 as usize;
+        let turned = row.order & B_COLUMNS != 0;
+        let (columns, rows) = if turned { (c, n) } else { (n, c) };
+        let matrices = Heads {
+            address: raw.weights,
+            extents: [columns, rows, self.volume],
+            strides: [raw.ld_weights, raw.ld_weights * rows],
+        };
+        let tile = if turned {
+            [depth, row.columns as usize]
+        } else {
+            [64, depth]
+        };
+        heads_map(row.dtype, &matrices, tile, &self.empty)
+    }
+}
+
+/// Bytes of a row of an operand.
+pub(super) fn row_bytes(name: &str, leading: usize, bytes: usize) -> Result<u32> {
+    let what = format!("bytes of a row of the {name}");
+    small(&what, leading.saturating_mul(bytes))
+}

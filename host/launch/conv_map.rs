@@ -1,0 +1,306 @@
+//! Kernel maps made on a GPU: a hash table of voxels, neighbours, a sort by the sets of offsets, tiles in order.
+
+use std::sync::Arc;
+
+use einsparse_kernels::abi::{
+    CONV_ARRANGE, CONV_FIRST, CONV_INSERT, CONV_KEYS, CONV_NEIGHBOURS, CONV_SCHEDULE,
+    CONV_STEP_THREADS, CONV_STRIDE, CONV_TAKE, CONV_TRANSPOSE, ConvStepParams, EntriesParams,
+};
+
+use super::conv::Kernel;
+use super::{MAX_GRID_X, Sort, SortOut, Steps, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, RawStream, memset_d32_async};
+use crate::error::Result;
+use crate::kernel_map::{ABSENT, ConvGeometry, HALF, MapArrays, ROWS};
+use crate::registry::Dtype;
+
+fn alloc(device: &Device, words: usize) -> Result<DeviceMemory> {
+    DeviceMemory::alloc(device.context(), words.saturating_mul(4))
+}
+
+/// Thread blocks of a step over so many items.
+fn blocks(items: u32) -> [u32; 3] {
+    [items.div_ceil(CONV_STEP_THREADS), 1, 1]
+}
+
+/// Slots of a table of so many voxels.
+fn slots(voxels: usize) -> usize {
+    (2 * voxels).next_power_of_two().max(2)
+}
+
+/// Kernels and workspace of maps of one size.
+#[derive(Debug)]
+pub(crate) struct MapSteps {
+    device: Arc<Device>,
+    kernels: Vec<Kernel>,
+    entries: Steps,
+    rows: usize,
+    volume: usize,
+    params: ConvStepParams,
+    sort: Sort,
+    tiles: Sort,
+    /// Table, offsets and ranks, raw neighbours, keys.
+    table: DeviceMemory,
+    offsets: DeviceMemory,
+    raw: DeviceMemory,
+    keys: DeviceMemory,
+}
+
+impl MapSteps {
+    /// For maps of `rows` rows; the table takes `inputs` voxels, 0 for maps that are transposed.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        (inputs, rows): (usize, usize),
+        offsets: &[[i32; 3]],
+        ranks: &[u32],
+        strides: [usize; 3],
+    ) -> Result<Self> {
+        let volume = ranks.len();
+        let limit = MAX_GRID_X - ROWS;
+        within("voxels", inputs, limit)?;
+        let tiles = rows.div_ceil(ROWS);
+        let mut words: Vec<u32> = offsets.iter().flatten().map(|&x| x as u32).collect();
+        words.resize(volume * 3, 0);
+        words.extend(ranks);
+        let offsets = device.upload(&words)?;
+        let table = alloc(device, slots(inputs))?;
+        let raw = alloc(device, rows.saturating_mul(volume))?;
+        let keys = alloc(device, rows.max(tiles))?;
+        let step = |step: u32| Kernel::step(device, step, |_| true);
+        let all = [
+            CONV_INSERT,
+            CONV_NEIGHBOURS,
+            CONV_ARRANGE,
+            CONV_SCHEDULE,
+            CONV_TRANSPOSE,
+            CONV_KEYS,
+        ];
+        Ok(MapSteps {
+            kernels: all.into_iter().map(step).collect::<Result<_>>()?,
+            entries: Steps::new(device, Dtype::F32)?,
+            sort: Sort::new(device, rows, volume.min(32) as u32, false)?,
+            tiles: Sort::new(device, tiles, volume.ilog2() + 1, false)?,
+            params: ConvStepParams {
+                table: table.address(),
+                offsets: offsets.address(),
+                raw: raw.address(),
+                keys: keys.address(),
+                rows: within("rows of the map", rows, limit)?,
+                volume: small("offsets", volume)?,
+                last: small("slots", slots(inputs) - 1)?,
+                stride: small("positions", rows.next_multiple_of(ROWS))?,
+                words: small("words of a mask", volume.div_ceil(32))?,
+                strides: strides.map(|s| s as u32),
+                ..ConvStepParams::default()
+            },
+            device: Arc::clone(device),
+            rows,
+            volume,
+            table,
+            offsets,
+            raw,
+            keys,
+        })
+    }
+
+    /// Room for a map's arrays.
+    pub(crate) fn arrays(&self) -> Result<MapArrays<DeviceMemory>> {
+        let stride = self.params.stride as usize;
+        let room = |words: usize| alloc(&self.device, words);
+        Ok(MapArrays {
+            neighbours: room(stride.saturating_mul(self.volume))?,
+            order: room(stride)?,
+            masks: room(stride / HALF * self.params.words as usize)?,
+            schedule: room(stride / ROWS)?,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let own = [&self.table, &self.offsets, &self.raw, &self.keys];
+        own.iter().map(|m| m.bytes()).sum::<usize>() + self.sort.bytes() + self.tiles.bytes()
+    }
+
+    /// # Safety
+    /// As [`MapSteps::run`].
+    unsafe fn step(
+        &self,
+        step: u32,
+        items: u32,
+        params: &ConvStepParams,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let kernel = self.kernels.iter().find(|k| k.row.step == step);
+        match kernel {
+            // SAFETY: the params are those of the family; the rest is the caller's promise.
+            Some(kernel) => unsafe { kernel.queue(blocks(items), stream, params) },
+            None => Ok(()),
+        }
+    }
+
+    /// Queues the map of `inputs` voxels at address `voxels`, whose output voxels are at `out`.
+    ///
+    /// # Safety
+    /// The voxels and the arrays, which [`MapSteps::arrays`] made, are live until the work is done. Runs do not overlap.
+    pub(crate) unsafe fn run(
+        &self,
+        [voxels, out]: [u64; 2],
+        inputs: usize,
+        to: &MapArrays<DeviceMemory>,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        self.device.context().set_current()?;
+        let params = ConvStepParams {
+            source: voxels,
+            out,
+            ..self.params
+        };
+        let insert = ConvStepParams {
+            rows: small("voxels", inputs)?,
+            ..params
+        };
+        let slots = self.table.bytes() / 4;
+        // SAFETY: the table is ours; the rest is the caller's promise.
+        unsafe {
+            memset_d32_async(self.table.address(), ABSENT, slots, stream)?;
+            self.step(CONV_INSERT, insert.rows, &insert, stream)?;
+            self.step(CONV_NEIGHBOURS, params.rows, &params, stream)?;
+            self.arrange(to, stream)
+        }
+    }
+
+    /// Queues the transposed map of `from`, which has so many positions.
+    ///
+    /// # Safety
+    /// As [`MapSteps::run`].
+    pub(crate) unsafe fn transpose(
+        &self,
+        from: &MapArrays<DeviceMemory>,
+        positions: usize,
+        to: &MapArrays<DeviceMemory>,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        self.device.context().set_current()?;
+        let params = ConvStepParams {
+            neighbours: from.neighbours.address(),
+            order: from.order.address(),
+            stride: small("positions", positions)?,
+            ..self.params
+        };
+        // SAFETY: the raw neighbours are ours; the rest is the caller's promise.
+        unsafe {
+            let words = self.rows * self.volume;
+            memset_d32_async(self.raw.address(), ABSENT, words, stream)?;
+            self.step(CONV_TRANSPOSE, params.stride, &params, stream)?;
+            self.step(CONV_KEYS, params.rows, &params, stream)?;
+            self.arrange(to, stream)
+        }
+    }
+
+    /// Queues what follows neighbours and keys.
+    ///
+    /// # Safety
+    /// As [`MapSteps::run`].
+    unsafe fn arrange(&self, to: &MapArrays<DeviceMemory>, stream: RawStream<'_>) -> Result<()> {
+        let params = ConvStepParams {
+            order: to.order.address(),
+            neighbours: to.neighbours.address(),
+            masks: to.masks.address(),
+            ..self.params
+        };
+        let tiles = ConvStepParams {
+            rows: self.rows.div_ceil(ROWS) as u32,
+            ..params
+        };
+        let sorted = |out: u64, capacity: u32| SortOut {
+            first: out,
+            capacity: capacity as usize,
+            ..SortOut::default()
+        };
+        let keys = EntriesParams {
+            keys: self.keys.address(),
+            k: u32::MAX,
+            ..EntriesParams::default()
+        };
+        // SAFETY: the arrays have the extents of the params; the rest is the caller's promise.
+        unsafe {
+            // `alone`: what made the keys is no kernel that lets the next one start early.
+            let order = sorted(to.order.address(), params.rows);
+            self.sort.run(&self.entries, keys, order, true, stream)?;
+            memset_d32_async(to.masks.address(), 0, to.masks.bytes() / 4, stream)?;
+            self.step(CONV_ARRANGE, params.stride, &params, stream)?;
+            self.step(CONV_SCHEDULE, tiles.rows, &tiles, stream)?;
+            let schedule = sorted(to.schedule.address(), tiles.rows);
+            self.tiles.run(&self.entries, keys, schedule, true, stream)
+        }
+    }
+}
+
+/// The voxels of the output of a strided convolution: each once, in the order of their first input voxel. Waits for their
+/// number.
+///
+/// # Safety
+/// `voxels` are `inputs` voxels in device memory until the return.
+pub(crate) unsafe fn strided(
+    device: &Arc<Device>,
+    voxels: u64,
+    inputs: usize,
+    geometry: &ConvGeometry,
+    stream: RawStream<'_>,
+) -> Result<(DeviceMemory, usize)> {
+    let rows = within("voxels", inputs, MAX_GRID_X - ROWS)?;
+    let (all, table) = (alloc(device, inputs * 4)?, alloc(device, slots(inputs))?);
+    let (keys, order) = (alloc(device, inputs)?, alloc(device, inputs)?);
+    let count = device.zeros(4)?;
+    let sort = Sort::new(device, inputs, 1, false)?;
+    let entries = Steps::new(device, Dtype::F32)?;
+    let params = ConvStepParams {
+        source: all.address(),
+        table: table.address(),
+        keys: keys.address(),
+        order: order.address(),
+        count: count.address(),
+        rows,
+        last: small("slots", slots(inputs) - 1)?,
+        strides: geometry.stride().map(|s| s as u32),
+        ..ConvStepParams::default()
+    };
+    let stride = ConvStepParams {
+        source: voxels,
+        out: all.address(),
+        ..params
+    };
+    let step = |step: u32| Kernel::step(device, step, |_| true);
+    let keyed = EntriesParams {
+        keys: keys.address(),
+        k: u32::MAX,
+        ..EntriesParams::default()
+    };
+    let sorted = SortOut {
+        first: order.address(),
+        capacity: inputs,
+        ..SortOut::default()
+    };
+    device.context().set_current()?;
+    // SAFETY: the voxels are the caller's promise, all else is ours until the wait below.
+    unsafe {
+        memset_d32_async(table.address(), ABSENT, table.bytes() / 4, stream)?;
+        step(CONV_STRIDE)?.queue(blocks(rows), stream, &stride)?;
+        step(CONV_INSERT)?.queue(blocks(rows), stream, &params)?;
+        step(CONV_FIRST)?.queue(blocks(rows), stream, &params)?;
+        sort.run(&entries, keyed, sorted, true, stream)?;
+        stream.synchronize()?;
+        let mut outputs = [0u32];
+        count.read(&mut outputs, stream)?;
+        let outputs = outputs[0] as usize;
+        let out = alloc(device, outputs * 4)?;
+        let take = ConvStepParams {
+            out: out.address(),
+            rows: outputs as u32,
+            ..params
+        };
+        step(CONV_TAKE)?.queue(blocks(take.rows), stream, &take)?;
+        stream.synchronize()?;
+        Ok((out, outputs))
+    }
+}

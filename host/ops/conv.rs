@@ -1,0 +1,353 @@
+//! Sparse 3-D convolution.
+
+use std::sync::{Arc, OnceLock};
+
+use einsparse_kernels::abi::B_COLUMNS;
+
+use crate::context::Context;
+use crate::cpu::{ConvRows, HostConv, weight_gradient};
+use crate::device::{Device, Stream};
+use crate::error::{Error, Refusal, Result};
+use crate::kernel_map::{Arrays, KernelMap};
+use crate::launch::{ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows};
+use crate::plan::{Precision, ZerosRule};
+use crate::registry::{Dtype, Row, Scalar};
+use crate::tensor::Tensor;
+
+/// How a [`SparseConv3d`] is computed.
+#[derive(Clone, Debug, Default)]
+pub struct ConvOptions {
+    /// How f32 is multiplied.
+    pub precision: Precision,
+    /// Clamps the output at zero from below, behind the bias.
+    pub relu: bool,
+    /// [`ZerosRule::Strict`] refuses kernels that multiply the zeros that stand for missing neighbours with the weights: all
+    /// of a GPU do.
+    pub zeros: ZerosRule,
+    /// Takes only the kernel of this name for the forward pass.
+    pub variant: Option<String>,
+}
+
+/// `Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m]`: a sparse convolution in three dimensions over a [`KernelMap`] (Graham et
+/// al., arXiv 1711.10275; Insum, section 2, has it as one indirect Einsum). `In` is `[inputs, c]`, `W` `[volume, c, m]`,
+/// `Out` `[outputs, m]`. Sums are kept in f32; every row of the output is written once, whatever it held, and the same
+/// inputs give the same bits.
+///
+/// ```
+/// use std::sync::Arc;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{ConvOptions, KernelMap, SparseConv3d};
+/// let ctx = einsparse::Context::cpu();
+/// let voxels = [[0, 0, 0, 0], [0, 0, 0, 1], [0, 5, 5, 5]];
+/// let map = Arc::new(KernelMap::submanifold(&ctx, &voxels, [3, 3, 3])?);
+/// let conv = SparseConv3d::<f32>::new(&map, [1, 1], &ConvOptions::default())?;
+/// let input = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 10.0, 100.0])?)?;
+/// let ones = ctx.upload_dense(&Dense::new([27, 1, 1], vec![1.0; 27])?)?;
+/// let out = conv.forward(&input, &ones, None)?;
+/// assert_eq!(out.to_dense()?.values(), [11.0, 11.0, 100.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SparseConv3d<T> {
+    map: Arc<KernelMap>,
+    channels: [usize; 2],
+    options: ConvOptions,
+    /// The kernels of the forward pass and of the gradient of the input; none on the CPU.
+    products: Option<[ConvProduct; 2]>,
+    /// Kernels of the gradient of the weights, with their workspace: made when first asked for.
+    weights: OnceLock<WeightGradient>,
+    element: std::marker::PhantomData<fn() -> T>,
+}
+
+/// Refuses an operand that is not what the convolution was made for.
+fn check<T: Scalar>(
+    context: &Context,
+    name: &str,
+    tensor: &Tensor<T>,
+    shape: &[usize],
+) -> Result<()> {
+    if tensor.shape() != shape {
+        return Err(Error::Shape {
+            index: name.into(),
+            left: format!("the convolution takes {shape:?}"),
+            right: format!("{name} is {:?}", tensor.shape()),
+        });
+    }
+    if !context.holds(tensor.device()) {
+        return Err(Error::Operand {
+            name: name.into(),
+            reason: "lies in another context than the kernel map".into(),
+        });
+    }
+    Ok(())
+}
+
+fn belongs(stream: &Stream, device: &Device) -> Result<()> {
+    if stream.belongs_to(device) {
+        return Ok(());
+    }
+    Err(Error::Operand {
+        name: "stream".into(),
+        reason: "belongs to another context than the kernel map".into(),
+    })
+}
+
+fn rows<T: Scalar>(tensor: &Tensor<T>) -> ConvRows<'_, T> {
+    ConvRows {
+        values: tensor.host().unwrap_or_default(),
+        leading: tensor.leading(),
+    }
+}
+
+impl<T: Scalar> SparseConv3d<T> {
+    /// A convolution of `channels[0]` to `channels[1]` channels in the map's context.
+    ///
+    /// # Errors
+    /// [`Error::NoKernel`] with the reasons if no kernel of the context takes it.
+    pub fn new(
+        map: &Arc<KernelMap>,
+        channels: [usize; 2],
+        options: &ConvOptions,
+    ) -> Result<SparseConv3d<T>> {
+        let products = match map.context().device() {
+            None => None,
+            Some(device) => {
+                let [c, m] = channels;
+                let make = |turned: bool, channels: [usize; 2], relu: bool| {
+                    let variant = options.variant.as_deref().filter(|_| !turned);
+                    let rows = choose(T::DTYPE, options, channels, turned, variant)?;
+                    ConvProduct::new(device, rows, channels, (map.volume(), turned, relu))
+                };
+                Some([
+                    make(false, [c, m], options.relu)?,
+                    make(true, [m, c], false)?,
+                ])
+            }
+        };
+        Ok(SparseConv3d {
+            map: Arc::clone(map),
+            channels,
+            options: options.clone(),
+            products,
+            weights: OnceLock::new(),
+            element: std::marker::PhantomData,
+        })
+    }
+
+    /// Name of the kernel of the forward pass; `cpu` without one.
+    pub fn variant(&self) -> &'static str {
+        self.products
+            .as_ref()
+            .map_or("cpu", |[forward, _]| forward.row().name)
+    }
+
+    /// Device bytes held beside the map and the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        let products = self.products.iter().flatten();
+        let gradient = self.weights.get().map_or(0, WeightGradient::bytes);
+        products.map(ConvProduct::bytes).sum::<usize>() + gradient
+    }
+
+    /// The output for an input, on a stream of its own; returns when it is done.
+    ///
+    /// # Errors
+    /// As [`SparseConv3d::run`].
+    pub fn forward(
+        &self,
+        input: &Tensor<T>,
+        weights: &Tensor<T>,
+        bias: Option<&Tensor<T>>,
+    ) -> Result<Tensor<T>> {
+        let context = self.map.context();
+        let mut out = context.zeros(&[self.map.outputs(), self.channels[1]])?;
+        let stream = context.stream()?;
+        self.run(input, weights, bias, &mut out, &stream)?;
+        stream.synchronize()?;
+        Ok(out)
+    }
+
+    /// Queues the forward pass; `bias` is `[m]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] or [`Error::Operand`] where an operand is not what the convolution was made for.
+    pub fn run(
+        &self,
+        input: &Tensor<T>,
+        weights: &Tensor<T>,
+        bias: Option<&Tensor<T>>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [c, m] = self.channels;
+        let map = &*self.map;
+        check(map.context(), "input", input, &[map.inputs(), c])?;
+        check(map.context(), "weights", weights, &[map.volume(), c, m])?;
+        if let Some(bias) = bias {
+            check(map.context(), "bias", bias, &[m])?;
+        }
+        check(map.context(), "out", out, &[map.outputs(), m])?;
+        self.product(0, map, [input, weights], bias, out, stream)
+    }
+
+    /// Queues `dIn[i,c] = Map[o,i,t] * dOut[o,m] * W[t,c,m]`. The transposed map is made at the first call.
+    ///
+    /// # Errors
+    /// As [`SparseConv3d::run`].
+    pub fn run_input_gradient(
+        &self,
+        gradient: &Tensor<T>,
+        weights: &Tensor<T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [c, m] = self.channels;
+        let map = &*self.map;
+        check(map.context(), "gradient", gradient, &[map.outputs(), m])?;
+        check(map.context(), "weights", weights, &[map.volume(), c, m])?;
+        check(map.context(), "out", out, &[map.inputs(), c])?;
+        self.product(1, map.transposed()?, [gradient, weights], None, out, stream)
+    }
+
+    /// One of the two products: 0 the forward pass, 1 the gradient of the input.
+    fn product(
+        &self,
+        which: usize,
+        map: &KernelMap,
+        [input, weights]: [&Tensor<T>; 2],
+        bias: Option<&Tensor<T>>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [c, m] = self.channels;
+        let leading = out.leading();
+        match (map.arrays(), &self.products) {
+            (Arrays::Device(arrays, device), Some(products)) => {
+                belongs(stream, device)?;
+                let raw = RawConv {
+                    input: input.address().unwrap_or(0),
+                    ld_input: input.leading(),
+                    weights: weights.address().unwrap_or(0),
+                    ld_weights: weights.leading(),
+                    bias: bias.and_then(Tensor::address).unwrap_or(0),
+                    out: out.address().unwrap_or(0),
+                    ld_out: leading,
+                };
+                // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
+                unsafe { products[which].run(map, arrays, &raw, stream.raw()) }
+            }
+            (Arrays::Host(arrays), _) => {
+                let conv = HostConv {
+                    map: arrays,
+                    channels: if which == 0 { [c, m] } else { [m, c] },
+                    input: rows(input),
+                    weights: rows(weights),
+                    turned: which == 1,
+                    bias: bias.and_then(Tensor::host),
+                    relu: which == 0 && self.options.relu,
+                };
+                conv.run(out.host_mut().unwrap_or_default(), leading);
+                Ok(())
+            }
+            (Arrays::Device(..), None) => Err(Error::Operand {
+                name: "map".into(),
+                reason: "lies on a GPU, the convolution on the CPU".into(),
+            }),
+        }
+    }
+
+    /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`.
+    ///
+    /// # Errors
+    /// As [`SparseConv3d::run`].
+    pub fn run_weight_gradient(
+        &self,
+        input: &Tensor<T>,
+        gradient: &Tensor<T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [c, m] = self.channels;
+        let map = &*self.map;
+        check(map.context(), "input", input, &[map.inputs(), c])?;
+        check(map.context(), "gradient", gradient, &[map.outputs(), m])?;
+        check(map.context(), "out", out, &[map.volume(), c, m])?;
+        match map.arrays() {
+            Arrays::Host(arrays) => {
+                let leading = out.leading();
+                let operands = [rows(input), rows(gradient)];
+                let out = out.host_mut().unwrap_or_default();
+                weight_gradient(arrays, [c, m], operands, out, leading);
+                Ok(())
+            }
+            Arrays::Device(arrays, device) => {
+                belongs(stream, device)?;
+                let raw = RawWeights {
+                    input: input.address().unwrap_or(0),
+                    ld_input: input.leading(),
+                    gradient: gradient.address().unwrap_or(0),
+                    ld_gradient: gradient.leading(),
+                    ld_out: out.leading(),
+                    out: out.address().unwrap_or(0),
+                };
+                let kernels = match self.weights.get() {
+                    Some(made) => made,
+                    None => {
+                        let made = WeightGradient::new(device, T::DTYPE, map, [c, m])?;
+                        self.weights.get_or_init(|| made)
+                    }
+                };
+                // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
+                unsafe { kernels.run(map, arrays, &raw, stream.raw()) }
+            }
+        }
+    }
+}
+
+/// The kernels for these channels: first the one that leaves the fewest columns empty, on Tensor Cores where there is a
+/// choice, of those the one that takes the weights as they lie; then one that reads any operand.
+fn choose(
+    dtype: Dtype,
+    options: &ConvOptions,
+    [_, columns]: [usize; 2],
+    turned: bool,
+    variant: Option<&str>,
+) -> Result<[Option<&'static Row>; 2]> {
+    let strict = options.zeros == ZerosRule::Strict;
+    let tf32 = dtype == Dtype::F32 && options.precision == Precision::Tf32;
+    let own = if tf32 { Dtype::Tf32 } else { dtype };
+    let mut tried = Vec::new();
+    let mut rows: Vec<&'static Row> = Vec::new();
+    for row in conv_rows(own) {
+        let reason = if variant.is_some_and(|name| name != row.name) {
+            "another is asked for"
+        } else if strict {
+            "multiplies zeros for missing neighbours, and Strict is asked for"
+        } else {
+            rows.push(row);
+            continue;
+        };
+        tried.push(Refusal {
+            name: row.name.into(),
+            reason: reason.into(),
+        });
+    }
+    rows.sort_by_key(|row| {
+        let tiles = columns.div_ceil(row.columns as usize);
+        let area = tiles * row.columns as usize;
+        let turns = (row.order & B_COLUMNS != 0) != turned;
+        (row.vector == 1, area, tiles, turns)
+    });
+    let Some(&first) = rows.first() else {
+        return Err(Error::NoKernel {
+            indirect: format!(
+                "Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}",
+                own.name()
+            ),
+            tried,
+        });
+    };
+    // Full f32 serves TF32 where rows are not aligned.
+    let any = conv_rows(dtype).find(|row| row.vector == 1);
+    let any = any.filter(|_| first.vector > 1 && variant.is_none());
+    Ok([Some(first), any])
+}

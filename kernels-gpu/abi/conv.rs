@@ -1,0 +1,320 @@
+//! The `conv` family: gather-GEMM-scatter, stationary in the output. A thread block owns 128 rows of the output and a
+//! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and multiplies
+//! them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
+
+use super::{B_COLUMNS, Dtype, MapWords, SLAB, STEP_NONE, Tile};
+
+/// Rows of the output of a thread block.
+pub const CONV_ROWS: usize = 128;
+/// Rows that one mask speaks of: those of a warpgroup.
+pub const CONV_HALF: usize = 64;
+/// Threads that gather, at the least: two warps.
+pub const CONV_COPIERS: u32 = 64;
+/// A neighbour that is not there; an output row behind the last.
+pub const CONV_ABSENT: u32 = u32::MAX;
+
+/// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns of elements of `BYTES` bytes; [`B_COLUMNS`]: the matrices lie as
+/// `[t, m, c]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2>;
+
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+    /// Channels of a stage, 128 bytes.
+    pub const DEPTH: usize = 128 / BYTES;
+    /// Threads that gather. With 64 sums a thread two thread blocks have registers for no more than two such warps each.
+    pub const COPIERS: u32 = if CHUNKS == 1 { 128 } else { CONV_COPIERS };
+    /// Rows of a stage that each of them gathers 16 bytes of.
+    pub const SHARE: usize = CONV_ROWS * 8 / Self::COPIERS as usize;
+    /// Bytes of a stage's part of the matrix.
+    pub const PANEL: usize = CHUNKS * SLAB;
+    /// Bytes of a stage: rows of the input, then the matrix.
+    pub const STAGE: usize = 2 * SLAB + Self::PANEL;
+    /// Whether a thread block has the multiprocessor to itself: fragments of A beside 64 sums do not fit otherwise.
+    pub const ALONE: bool = BYTES == 4 && CHUNKS > 1;
+    /// Stages in flight: two thread blocks share a multiprocessor.
+    pub const STAGES: usize = match (CHUNKS, Self::ALONE) {
+        (_, true) => 6,
+        (1, _) => 4,
+        _ => 3,
+    };
+    /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup; results of 4 bytes need none.
+    pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::OUT + if BYTES == 2 { 2 * SLAB } else { 0 };
+}
+
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
+    for Gathered<CHUNKS, ORDER, BYTES>
+{
+    const THREADS: u32 = 256 + Self::COPIERS;
+    const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const ITEMS: u32 = CONV_ROWS as u32;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (CONV_ROWS as u32, Self::DEPTH as u32);
+    const ORDER: u32 = ORDER;
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    /// Copies of 16 bytes of a row, and the copy engine's strides.
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+const _: () = assert!(Gathered::<2, B_COLUMNS, 2>::BARRIERS + 48 <= 115_712);
+
+/// Parameters of the `conv` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ConvParams {
+    /// The matrices: tiles of one offset's.
+    pub w_map: MapWords,
+    /// Input rows.
+    pub input: u64,
+    /// Output rows.
+    pub out: u64,
+    /// Bias of a column, or 0.
+    pub bias: u64,
+    /// For each offset and position the input row, or [`CONV_ABSENT`].
+    pub neighbours: u64,
+    /// The output row of each position, or [`CONV_ABSENT`].
+    pub order: u64,
+    /// For each 64 positions the offsets that any of them has a neighbour at, `words` words.
+    pub masks: u64,
+    /// Tiles of 128 positions in the order they are taken in.
+    pub schedule: u64,
+    /// Positions, a multiple of 128.
+    pub stride: u32,
+    /// Words of a mask.
+    pub words: u32,
+    /// Bytes of the channels of a row of the input.
+    pub depth_bytes: u32,
+    /// Columns of the output.
+    pub n: u32,
+    /// Bytes from one row of the input to the next.
+    pub in_bytes: u32,
+    /// Bytes from one row of the output to the next.
+    pub out_bytes: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Scalar factor of the product.
+    pub alpha: f32,
+}
+
+const _: () = assert!(size_of::<ConvParams>() == 216);
+
+/// Where the search for a voxel in a hash table begins: each coordinate times an odd number, mixed (the finaliser of
+/// MurmurHash3).
+#[inline(always)]
+pub const fn voxel_hash(voxel: [u32; 4]) -> u32 {
+    let mut h = voxel[0].wrapping_mul(0x9e37_79b1)
+        ^ voxel[1].wrapping_mul(0x85eb_ca77)
+        ^ voxel[2].wrapping_mul(0xc2b2_ae3d)
+        ^ voxel[3].wrapping_mul(0x27d4_eb2f);
+    h ^= h >> 16;
+    h = h.wrapping_mul(0x85eb_ca6b);
+    h ^= h >> 13;
+    h = h.wrapping_mul(0xc2b2_ae35);
+    h ^ h >> 16
+}
+
+/// How many words of a reflected Gray code come before this one.
+#[inline(always)]
+pub const fn gray_rank(code: u32) -> u32 {
+    let mut rank = code ^ code >> 1;
+    rank ^= rank >> 2;
+    rank ^= rank >> 4;
+    rank ^= rank >> 8;
+    rank ^ rank >> 16
+}
+
+/// Tile of `conv_grad`, the gradient of the weights: `GROUPS` x 64 channels of the input by `CHUNKS` x 64 of the output, over
+/// the pairs of one offset. With one group the two warpgroups take stages in turn and leave a sum each.
+#[derive(Clone, Copy, Debug)]
+pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize>;
+
+impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
+    /// Bytes of a stage: 64 rows of the input, then of the gradient.
+    pub const STAGE: usize = (GROUPS + CHUNKS) * SLAB;
+    /// Stages in flight: two thread blocks share a multiprocessor.
+    pub const STAGES: usize = match GROUPS + CHUNKS {
+        2 => 6,
+        3 => 4,
+        _ => 3,
+    };
+    /// Offset of the barriers: full and empty of each stage.
+    pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CHUNKS> {
+    const THREADS: u32 = 256 + CONV_COPIERS;
+    const MIN_BLOCKS: u32 = 2;
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const ITEMS: u32 = 64 * GROUPS as u32;
+    /// Sums that a thread block leaves.
+    const PARTS: u32 = if GROUPS == 1 { 2 } else { 1 };
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (64 * GROUPS as u32, CONV_HALF as u32);
+    const STEP: u32 = CONV_GRADIENT;
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::BARRIERS + Self::STAGES * 16) as u32
+    }
+    fn vector(dtype: Dtype) -> u32 {
+        16 / dtype.bytes() as u32
+    }
+}
+
+/// Tile of `conv_simt`: 128 rows by 128 columns on CUDA cores, of rows that allow copies of 16 bytes (`VECTORS`) or of any.
+#[derive(Clone, Copy, Debug)]
+pub struct GatheredWords<const VECTORS: bool>;
+
+/// The gradient of the weights likewise: 128 channels of the input by 128 of the output.
+#[derive(Clone, Copy, Debug)]
+pub struct PairedWords<const VECTORS: bool>;
+
+/// Bytes of a stage of `conv_simt`: 128 rows of 32 channels, 32 rows of 128 columns.
+pub const WORDS_STAGE: usize = 2 * 128 * 32 * 4;
+/// Stages in flight.
+pub const WORDS_STAGES: usize = 3;
+
+macro_rules! words {
+    ($($tile:ident $step:expr;)*) => {$(
+        impl<const VECTORS: bool> Tile for $tile<VECTORS> {
+            const THREADS: u32 = 256;
+            const MIN_BLOCKS: u32 = 2;
+            const COLUMNS: u32 = 128;
+            const ITEMS: u32 = CONV_ROWS as u32;
+            const PARTS: u32 = 1;
+            const BURST: u32 = WORDS_STAGES as u32;
+            const BLOCK: (u32, u32) = (CONV_ROWS as u32, 32);
+            const STEP: u32 = $step;
+            fn shared_bytes(_: Dtype) -> u32 {
+                (WORDS_STAGES * WORDS_STAGE) as u32
+            }
+            fn vector(dtype: Dtype) -> u32 {
+                if VECTORS { 16 / dtype.bytes() as u32 } else { 1 }
+            }
+        }
+    )*};
+}
+
+words! {
+    GatheredWords STEP_NONE;
+    PairedWords CONV_GRADIENT;
+}
+
+/// Weights `[t, r, c]` to `[t, c, r]`.
+pub const CONV_TURN: u32 = 1;
+/// Sums of parts of the weights' gradient, in order.
+pub const CONV_SUM: u32 = 2;
+/// Voxels into a hash table; of those at one place the first.
+pub const CONV_INSERT: u32 = 3;
+/// Neighbours of each output voxel, and its key.
+pub const CONV_NEIGHBOURS: u32 = 4;
+/// Neighbours and masks in order.
+pub const CONV_ARRANGE: u32 = 5;
+/// Keys of tiles: those with the most offsets first.
+pub const CONV_SCHEDULE: u32 = 6;
+/// Voxels of the output, not yet each once.
+pub const CONV_STRIDE: u32 = 7;
+/// 0 for the first voxel of a place, 1 for the others, and how many places there are.
+pub const CONV_FIRST: u32 = 8;
+/// Voxels through an order.
+pub const CONV_TAKE: u32 = 9;
+/// Neighbours of each input voxel.
+pub const CONV_TRANSPOSE: u32 = 10;
+/// Keys of neighbours.
+pub const CONV_KEYS: u32 = 11;
+
+/// The gradient of the weights, of families `conv_grad` and `conv_simt`.
+pub const CONV_GRADIENT: u32 = 12;
+
+/// Threads of a thread block of `conv_steps`.
+pub const CONV_STEP_THREADS: u32 = 256;
+
+/// One step, `CONV_*`.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvStep<const STEP: u32>;
+
+impl<const STEP: u32> Tile for ConvStep<STEP> {
+    const THREADS: u32 = CONV_STEP_THREADS;
+    const MIN_BLOCKS: u32 = 4;
+    const COLUMNS: u32 = 1;
+    const ITEMS: u32 = CONV_STEP_THREADS;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 1;
+    const BLOCK: (u32, u32) = (1, 1);
+    const STEP: u32 = STEP;
+    fn shared_bytes(_: Dtype) -> u32 {
+        if STEP == CONV_TURN { 32 * 33 * 4 } else { 0 }
+    }
+    fn vector(_: Dtype) -> u32 {
+        1
+    }
+}
+
+/// Parameters of the `conv_steps` kernels: what a step reads and writes under one name stands at its constant.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConvStepParams {
+    /// Voxels of the input, or weights, or partial sums.
+    pub source: u64,
+    /// Voxels of the output, or turned weights, or the gradient.
+    pub out: u64,
+    /// Hash table of positions, a power of two.
+    pub table: u64,
+    /// Offsets of the kernel, three words each, then the bit of each in the key.
+    pub offsets: u64,
+    /// Neighbours by offset and row, `rows` words a line.
+    pub raw: u64,
+    /// Keys of rows or tiles.
+    pub keys: u64,
+    /// Order of rows.
+    pub order: u64,
+    /// Neighbours by offset and position, `stride` words a line.
+    pub neighbours: u64,
+    /// Masks of 64 positions.
+    pub masks: u64,
+    /// How many places there are.
+    pub count: u64,
+    /// Rows that a step takes.
+    pub rows: u32,
+    /// Offsets.
+    pub volume: u32,
+    /// Slots of the table, less one.
+    pub last: u32,
+    /// Positions of the map, a multiple of 128.
+    pub stride: u32,
+    /// Words of a mask.
+    pub words: u32,
+    /// Strides along x, y, z; of weights: rows, columns, elements from one row to the next.
+    pub strides: [u32; 3],
+    /// Elements from one row of what is written to the next; parts of a sum.
+    pub leading: u32,
+    /// Parts of a sum.
+    pub parts: u32,
+}
+
+const _: () = assert!(size_of::<ConvStepParams>() == 120);
+
+/// Parameters of the kernels `conv_simt` and `conv_grad`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ConvWordsParams {
+    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient.
+    pub base: ConvParams,
+    /// Weights `[t, c, m]`, or the gradient of the output.
+    pub weights: u64,
+    /// Bytes from one row of them to the next.
+    pub weights_bytes: u32,
+    /// Channels of the input.
+    pub channels: u32,
+    /// Parts that the pairs of an offset are cut in.
+    pub parts: u32,
+    /// Offsets.
+    pub volume: u32,
+}
+
+const _: () = assert!(size_of::<ConvWordsParams>() == 240);

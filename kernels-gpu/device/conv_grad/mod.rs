@@ -1,0 +1,225 @@
+//! The gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an offset. A
+//! thread block takes every so-manyth 64 positions of an offset, gathers both rows of each pair, and leaves a partial sum; no
+//! atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is multiplied.
+
+use super::conv::offsets::Halves;
+use super::elem::Elem;
+use super::gpu;
+use super::ptx::wgmma::{self, Acc};
+use super::ptx::{barrier, copy, gather, global, warp};
+use super::wgmma::WgmmaElem;
+use crate::abi::*;
+use crate::frag;
+
+/// The body, generic over the element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, and the launch has this tile's geometry.
+    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &ConvWordsParams, at: u64);
+}
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+/// No stage is waiting to be freed.
+const NONE: u32 = u32::MAX;
+
+impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
+    #[inline(always)]
+    fn full(slot: u32) -> u32 {
+        copy::arena() + Self::BARRIERS as u32 + slot * 8
+    }
+
+    #[inline(always)]
+    fn empty(slot: u32) -> u32 {
+        Self::full(slot) + Self::STAGES as u32 * 8
+    }
+
+    #[inline(always)]
+    fn stage(slot: u32) -> u32 {
+        copy::arena() + slot * Self::STAGE as u32
+    }
+
+    #[inline(always)]
+    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
+        if slot + 1 == Self::STAGES as u32 {
+            (0, parity ^ 1)
+        } else {
+            (slot + 1, parity)
+        }
+    }
+
+    /// Offset and part of this thread block.
+    #[inline(always)]
+    fn place(p: &ConvWordsParams) -> (u32, u32) {
+        let block = gpu::block_x();
+        (block / p.parts, block % p.parts)
+    }
+
+    /// First channel of the input and of the output.
+    #[inline(always)]
+    fn corner(p: &ConvWordsParams) -> (u32, u32) {
+        let across = p.base.n.div_ceil(Self::COLUMNS);
+        let block = gpu::block_y();
+        (
+            block / across * 64 * GROUPS as u32,
+            block % across * Self::COLUMNS,
+        )
+    }
+
+    #[inline(always)]
+    fn produce(p: &ConvWordsParams) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let (offset, part) = Self::place(p);
+        let (channel, column) = Self::corner(p);
+        // Eight rows at a time; this thread's 16 bytes of each.
+        let (row, chunk) = (thread / 8, thread % 8);
+        let line = p.base.neighbours + offset as u64 * p.base.stride as u64 * 4;
+        let mut halves = Halves::of(p, offset, part);
+        let mut ring = (0, 1);
+        let mut half = halves.next();
+        while half != CONV_ABSENT {
+            barrier::wait(Self::empty(ring.0), ring.1);
+            let stage = Self::stage(ring.0);
+            unroll!(j < 8, {
+                let r = j as u32 * 8 + row;
+                let position = (half * CONV_HALF as u32 + r) as u64 * 4;
+                let input = global::load_b32(line + position, true);
+                let output = global::load_b32(p.base.order + position, true);
+                let there = input != CONV_ABSENT;
+                let [input, output] = [input, output].map(|row| if there { row } else { 0 });
+                let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
+                let from = p.base.input + input as u64 * p.base.in_bytes as u64;
+                let of = (from, p.base.depth_bytes);
+                Self::copy::<GROUPS>(to, of, there, channel * 2 + chunk * 16);
+                let from = p.weights + output as u64 * p.weights_bytes as u64;
+                let of = (from, p.base.n * 2);
+                let to = to + (GROUPS * SLAB) as u32;
+                Self::copy::<CHUNKS>(to, of, there, column * 2 + chunk * 16);
+            });
+            gather::arrive_with_copies(Self::full(ring.0));
+            ring = Self::next(ring);
+            half = halves.next();
+        }
+        copy::copy_wait_all();
+    }
+
+    /// Starts the copies of 16 bytes of each of `COUNT` slabs from byte `first` of a row on; zeros where it ends.
+    #[inline(always)]
+    fn copy<const COUNT: usize>(to: u32, (row, bytes): (u64, u32), there: bool, first: u32) {
+        unroll!(c < COUNT, most 4, {
+            let first = first + c as u32 * 128;
+            let inside = bytes.saturating_sub(first).min(16);
+            let inside = if there { inside } else { 0 };
+            let from = row + first as u64;
+            copy::copy_async_16(to + (c * SLAB) as u32, if inside > 0 { from } else { row }, inside);
+        });
+    }
+
+    #[inline(always)]
+    fn consume<E: WgmmaElem>(p: &ConvWordsParams) {
+        let group = gpu::thread() / 128;
+        let (offset, part) = Self::place(p);
+        let mut halves = Halves::of(p, offset, part);
+        let mut acc = Acc::<CHUNKS>::zero();
+        let mut ring = (0, 0);
+        let mut held = NONE;
+        let mut turn = 0;
+        let mut half = halves.next();
+        while half != CONV_ABSENT {
+            let slot = ring.0;
+            barrier::wait(Self::full(slot), ring.1);
+            if GROUPS > 1 || turn == group {
+                barrier::fence_copies();
+                let slab = Self::stage(slot) + if GROUPS > 1 { group * SLAB as u32 } else { 0 };
+                let panel = Self::stage(slot) + (GROUPS * SLAB) as u32;
+                acc.fence();
+                unroll!(step < 4, {
+                    let deep = step as u32 * 16 * 128;
+                    let a = frag::descriptor(slab + deep, 128, SLAB as u32);
+                    let b = frag::descriptor(panel + deep, 128, SLAB as u32);
+                    E::mma::<CHUNKS, 1, 1>(&mut acc, a, b);
+                });
+                wgmma::commit();
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+            } else {
+                acc.wait::<0>();
+                Self::free(held);
+                Self::free(slot);
+                held = NONE;
+            }
+            turn ^= 1;
+            ring = Self::next(ring);
+            half = warp::shuffle::<32>(halves.next(), 0, u32::MAX);
+        }
+        acc.wait::<0>();
+        Self::leave(
+            p,
+            offset,
+            part * Self::PARTS + if GROUPS > 1 { 0 } else { group },
+            group,
+            &acc,
+        );
+    }
+
+    #[inline(always)]
+    fn free(slot: u32) {
+        if slot == NONE {
+            return;
+        }
+        warp::sync_lanes(u32::MAX);
+        if gpu::thread_again() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+    }
+
+    /// Leaves the sums as `[part, t, c, m]`.
+    #[inline(always)]
+    fn leave(p: &ConvWordsParams, offset: u32, part: u32, group: u32, acc: &Acc<CHUNKS>) {
+        let lane = gpu::thread_again() % 32;
+        let (channel, column) = Self::corner(p);
+        let group = if GROUPS > 1 { group } else { 0 };
+        let top = channel + group * 64 + gpu::thread_again() / 32 % 4 * 16 + lane / 4;
+        let left = column + lane % 4 * 2;
+        let n = p.base.n;
+        unroll!(r < 2, {
+            let row = top + r as u32 * 8;
+            let matrix = part as u64 * p.volume as u64 + offset as u64;
+            let line = (matrix * p.channels as u64 + row as u64) * n as u64;
+            if row < p.channels {
+                unroll!(c < CHUNKS, most 4, {
+                    unroll!(j < 8, {
+                        unroll!(i < 2, {
+                            let column = left + (c * 64 + j * 8 + i) as u32;
+                            let at = p.base.out + (line + column as u64) * 4;
+                            let x = acc.0[c][4 * j + 2 * r + i];
+                            global::store_b32_if(at, x.to_bits(), column < n);
+                        });
+                    });
+                });
+            }
+        });
+    }
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize> Body for GatheredPairs<GROUPS, CHUNKS> {
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &ConvWordsParams, _: u64) {
+        if gpu::thread() == 0 {
+            let mut slot = 0;
+            while slot < Self::STAGES as u32 {
+                barrier::init(Self::full(slot), CONV_COPIERS);
+                barrier::init(Self::empty(slot), CONSUMERS);
+                slot += 1;
+            }
+            barrier::init_fence();
+        }
+        gpu::sync_threads();
+        if gpu::thread() >= CONSUMERS * 32 {
+            Self::produce(p);
+        } else {
+            Self::consume::<E>(p);
+        }
+    }
+}

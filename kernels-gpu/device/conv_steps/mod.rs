@@ -1,0 +1,41 @@
+//! Steps around a convolution's product: kernel maps by a hash table of voxels, weights turned over, sums of parts.
+
+mod map;
+mod weights;
+
+use super::elem::Elem;
+use super::gpu;
+use super::ptx::{gather, global, warp};
+use crate::abi::*;
+
+/// The body, generic over the element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, and the launch has this tile's geometry.
+    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &ConvStepParams, at: u64);
+}
+
+/// This thread's item.
+#[inline(always)]
+fn item() -> u32 {
+    gpu::block_x() * CONV_STEP_THREADS + gpu::thread()
+}
+
+impl<const STEP: u32> Body for ConvStep<STEP> {
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &ConvStepParams, _: u64) {
+        match STEP {
+            CONV_TURN => weights::turn::<E>(p),
+            CONV_SUM => weights::sum::<E>(p),
+            CONV_INSERT => map::insert(p),
+            CONV_NEIGHBOURS => map::neighbours(p),
+            CONV_ARRANGE => map::arrange(p),
+            CONV_SCHEDULE => map::schedule(p),
+            CONV_STRIDE => map::stride(p),
+            CONV_FIRST => map::first(p),
+            CONV_TAKE => map::take(p),
+            CONV_TRANSPOSE => map::transpose(p),
+            _ => map::keys(p),
+        }
+    }
+}

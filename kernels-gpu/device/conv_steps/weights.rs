@@ -1,0 +1,60 @@
+//! Weights turned over through shared memory, 32 x 32 at a time, and the sums of a gradient's parts.
+
+use super::{gpu, item};
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::ptx::{copy, global};
+
+/// `[t, r, c]` to `[t, c, r]`; a thread block for a tile, grid: tiles of c, tiles of r, t.
+#[inline(always)]
+pub fn turn<E: Elem>(p: &ConvStepParams) {
+    let [rows, columns, leading] = p.strides;
+    let (x, y) = (gpu::thread() % 32, gpu::thread() / 32);
+    let (left, top) = (gpu::block_x() * 32, gpu::block_y() * 32);
+    let matrix = gpu::block_z() as u64;
+    let place = |row: u32, column: u32| copy::arena() + (row * 33 + column) * 4;
+    let load = |at: u64, ok: bool| match E::BYTES {
+        2 => global::load_b16(at, ok),
+        _ => global::load_b32(at, ok),
+    };
+    unroll!(i < 4, {
+        let (row, column) = (top + y + i as u32 * 8, left + x);
+        let line = (matrix * rows as u64 + row as u64) * leading as u64;
+        let at = p.source + (line + column as u64) * E::BYTES as u64;
+        let word = load(at, row < rows && column < columns);
+        copy::store_shared_b32(place(y + i as u32 * 8, x), word);
+    });
+    gpu::sync_threads();
+    unroll!(i < 4, {
+        let (row, column) = (left + y + i as u32 * 8, top + x);
+        let line = (matrix * columns as u64 + row as u64) * p.leading as u64;
+        let at = p.out + (line + column as u64) * E::BYTES as u64;
+        let word = copy::load_shared_b32(place(x, y + i as u32 * 8));
+        let inside = row < columns && column < rows;
+        match E::BYTES {
+            2 => global::store_b16_if(at, word, inside),
+            _ => global::store_b32_if(at, word, inside),
+        }
+    });
+}
+
+/// The parts of each element of the gradient, in order. `rows` elements; `strides[1]` of them are a row.
+#[inline(always)]
+pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
+    let element = item();
+    if element >= p.rows {
+        return;
+    }
+    let mut sum = 0f32;
+    let mut part = 0;
+    while part < p.parts {
+        let at = p.source + (part as u64 * p.rows as u64 + element as u64) * 4;
+        sum += f32::from_bits(global::load_b32(at, true));
+        part += 1;
+    }
+    let width = p.strides[1];
+    let row = element.checked_div(width).unwrap_or(0);
+    let place = row as u64 * p.leading as u64 + (element - row * width) as u64;
+    let at = p.out + place * E::BYTES as u64;
+    E::store::<1>(at, &[sum]);
+}

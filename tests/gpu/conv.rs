@@ -1,0 +1,283 @@
+//! Sparse convolutions against sums over pairs found voxel by voxel in a map of the standard library: kernels odd and even,
+//! strides, channels that fill no tile, strided operands, bias and ReLU, both gradients. Integers, so that equality is
+//! asked for. The CPU runs the same suite.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::support::{GUARD, Rng, gpu, small};
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, SparseConv3d, Voxel};
+use einsparse::{Context, Precision, Scalar, Tensor};
+
+/// A cloud of `count` voxels in a box, each once.
+fn cloud(count: usize, side: i32, seed: u64) -> Vec<Voxel> {
+    let mut rng = Rng(seed);
+    let mut seen = HashMap::new();
+    let mut voxels = Vec::new();
+    while voxels.len() < count {
+        let mut at = || (rng.word() >> 33) as i32 % side - side / 2;
+        let voxel = [at().rem_euclid(2), at(), at(), at()];
+        if seen.insert(voxel, ()).is_none() {
+            voxels.push(voxel);
+        }
+    }
+    voxels
+}
+
+/// Offset, input and output of every pair.
+type Pairs = Vec<(usize, usize, usize)>;
+
+/// Output voxels and pairs, by the definition.
+fn pairs(voxels: &[Voxel], kernel: [i32; 3], stride: [i32; 3]) -> (Vec<Voxel>, Pairs) {
+    let places: HashMap<Voxel, usize> = voxels.iter().enumerate().map(|(i, &v)| (v, i)).collect();
+    let mut out: Vec<Voxel> = Vec::new();
+    for v in voxels {
+        let down = |axis: usize| (f64::from(v[axis + 1]) / f64::from(stride[axis])).floor() as i32;
+        let at = [v[0], down(0), down(1), down(2)];
+        if !out.contains(&at) {
+            out.push(at);
+        }
+    }
+    let mut all = Vec::new();
+    let first = kernel.map(|k| if k % 2 == 1 { -(k / 2) } else { 0 });
+    for (o, v) in out.iter().enumerate() {
+        let mut t = 0;
+        for x in 0..kernel[0] {
+            for y in 0..kernel[1] {
+                for z in 0..kernel[2] {
+                    let offset = [x + first[0], y + first[1], z + first[2]];
+                    let at = |axis: usize| v[axis + 1] * stride[axis] + offset[axis];
+                    if let Some(&i) = places.get(&[v[0], at(0), at(1), at(2)]) {
+                        all.push((t, i, o));
+                    }
+                    t += 1;
+                }
+            }
+        }
+    }
+    (out, all)
+}
+
+/// A matrix or stack of integers, rows `gap` elements further apart than they are long.
+fn operand<T: Scalar>(
+    ctx: &Context,
+    shape: &[usize],
+    gap: usize,
+    rng: &mut Rng,
+) -> (Vec<f64>, Tensor<T>) {
+    let values: Vec<f64> = (0..shape.iter().product()).map(|_| rng.integer()).collect();
+    let own = values.iter().map(|&x| T::from_f64(x)).collect();
+    let dense = Dense::new(shape.to_vec(), own).unwrap();
+    let leading = shape.last().unwrap() + gap;
+    let tensor = ctx
+        .upload_strided(&dense, leading, T::from_f64(f64::NAN))
+        .unwrap();
+    (values, tensor)
+}
+
+/// The output of a run: NaN before, guards between the rows after.
+struct Out<T> {
+    tensor: Tensor<T>,
+    shape: Vec<usize>,
+}
+
+impl<T: Scalar> Out<T> {
+    fn new(ctx: &Context, shape: &[usize], gap: usize) -> Out<T> {
+        let nan = Dense::from_fn(shape.to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
+        let leading = shape.last().unwrap() + gap;
+        let tensor = ctx
+            .upload_strided(&nan, leading, T::from_f64(GUARD))
+            .unwrap();
+        Out {
+            tensor,
+            shape: shape.to_vec(),
+        }
+    }
+
+    fn assert(&self, wanted: &[f64], what: &str) {
+        let width = *self.shape.last().unwrap();
+        let leading = self.tensor.leading();
+        for (row, got) in self
+            .tensor
+            .to_storage()
+            .unwrap()
+            .chunks(leading)
+            .enumerate()
+        {
+            for (column, got) in got.iter().enumerate() {
+                let wanted = if column < width {
+                    T::from_f64(wanted[row * width + column])
+                } else {
+                    T::from_f64(GUARD)
+                };
+                assert!(
+                    *got == wanted,
+                    "{what}: ({row}, {column}) is {got}, not {wanted}"
+                );
+            }
+        }
+    }
+}
+
+struct Case<'a> {
+    voxels: &'a [Voxel],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    channels: [usize; 2],
+    gap: usize,
+}
+
+/// Forward with bias and ReLU, and both gradients.
+fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
+    let geometry = ConvGeometry::new(case.kernel, case.stride, [1; 3]).unwrap();
+    let map = Arc::new(KernelMap::new(ctx, case.voxels, &geometry).unwrap());
+    let (out, pairs) = pairs(
+        case.voxels,
+        case.kernel.map(|k| k as i32),
+        case.stride.map(|s| s as i32),
+    );
+    assert_eq!(map.voxels(), out);
+    assert_eq!(map.pairs().unwrap().0, pairs.len());
+    let ([c, m], gap) = (case.channels, case.gap);
+    let (inputs, outputs, volume) = (case.voxels.len(), out.len(), map.volume());
+    let mut rng = Rng(7);
+    let (x, input) = operand::<T>(ctx, &[inputs, c], gap, &mut rng);
+    let (w, weights) = operand::<T>(ctx, &[volume, c, m], gap, &mut rng);
+    let (b, bias) = operand::<T>(ctx, &[m], 0, &mut rng);
+    let (g, gradient) = operand::<T>(ctx, &[outputs, m], gap, &mut rng);
+    let conv = SparseConv3d::<T>::new(&map, [c, m], options).unwrap();
+    let what = format!(
+        "{} {:?} {:?} {c}x{m} +{gap} {:?}",
+        conv.variant(),
+        case.kernel,
+        case.stride,
+        T::DTYPE
+    );
+    let mut sums = vec![0.0; outputs * m];
+    let mut to_input = vec![0.0; inputs * c];
+    let mut to_weights = vec![0.0; volume * c * m];
+    for &(t, i, o) in &pairs {
+        for k in 0..c {
+            for j in 0..m {
+                let weight = (t * c + k) * m + j;
+                sums[o * m + j] += x[i * c + k] * w[weight];
+                to_input[i * c + k] += g[o * m + j] * w[weight];
+                to_weights[weight] += x[i * c + k] * g[o * m + j];
+            }
+        }
+    }
+    let stream = ctx.stream().unwrap();
+    let mut plain = Out::new(ctx, &[outputs, m], gap);
+    conv.run(&input, &weights, None, &mut plain.tensor, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    plain.assert(&sums, &what);
+    let options = ConvOptions {
+        relu: true,
+        ..options.clone()
+    };
+    let clamped = SparseConv3d::<T>::new(&map, [c, m], &options).unwrap();
+    let mut out = Out::new(ctx, &[outputs, m], gap);
+    clamped
+        .run(&input, &weights, Some(&bias), &mut out.tensor, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    let finished: Vec<f64> = (0..outputs * m)
+        .map(|at| (sums[at] + b[at % m]).max(0.0))
+        .collect();
+    out.assert(&finished, &format!("{what}, bias and ReLU"));
+    let mut out = Out::new(ctx, &[inputs, c], gap);
+    conv.run_input_gradient(&gradient, &weights, &mut out.tensor, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    out.assert(&to_input, &format!("{what}, gradient of the input"));
+    let mut out = Out::new(ctx, &[volume, c, m], gap);
+    conv.run_weight_gradient(&input, &gradient, &mut out.tensor, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    out.assert(&to_weights, &format!("{what}, gradient of the weights"));
+}
+
+const GEOMETRIES: &[([usize; 3], [usize; 3])] = &[
+    ([3, 3, 3], [1, 1, 1]),
+    ([2, 2, 2], [2, 2, 2]),
+    ([3, 3, 3], [2, 2, 2]),
+    ([1, 1, 1], [1, 1, 1]),
+    ([5, 3, 1], [1, 1, 1]),
+    ([5, 5, 5], [1, 2, 3]),
+];
+
+const CHANNELS: &[([usize; 2], usize)] = &[
+    ([16, 16], 0),
+    ([64, 64], 0),
+    ([64, 128], 8),
+    ([24, 40], 0),
+    ([128, 96], 0),
+    ([72, 200], 8),
+    ([13, 7], 1),
+    ([1, 65], 0),
+];
+
+fn suite<T: Scalar>(ctx: &Context, options: &ConvOptions) {
+    let counts: &[usize] = if small() {
+        &[130]
+    } else {
+        &[0, 1, 63, 129, 900]
+    };
+    for &count in counts {
+        let voxels = cloud(count, 12, 3 + count as u64);
+        for (g, &(kernel, stride)) in GEOMETRIES.iter().enumerate() {
+            for (i, &(channels, gap)) in CHANNELS.iter().enumerate() {
+                // Every geometry and every shape, not all with each other.
+                if count < 900 && (i + g) % 4 != 0 || count == 900 && g > 0 && (i + g) % 3 != 0 {
+                    continue;
+                }
+                let voxels = &voxels;
+                agree::<T>(
+                    ctx,
+                    &Case {
+                        voxels,
+                        kernel,
+                        stride,
+                        channels,
+                        gap,
+                    },
+                    options,
+                );
+            }
+        }
+    }
+}
+
+fn tf32() -> ConvOptions {
+    ConvOptions {
+        precision: Precision::Tf32,
+        ..ConvOptions::default()
+    }
+}
+
+#[test]
+fn convolutions_agree_on_the_cpu() {
+    suite::<f32>(&Context::cpu(), &ConvOptions::default());
+    suite::<f64>(&Context::cpu(), &ConvOptions::default());
+}
+
+#[test]
+fn convolutions_of_halves_agree() {
+    let Some(gpu) = gpu() else { return };
+    suite::<f16>(&gpu, &ConvOptions::default());
+    suite::<bf16>(&gpu, &ConvOptions::default());
+}
+
+#[test]
+fn convolutions_of_f32_agree() {
+    let Some(gpu) = gpu() else { return };
+    suite::<f32>(&gpu, &ConvOptions::default());
+}
+
+#[test]
+fn convolutions_in_tf32_agree() {
+    let Some(gpu) = gpu() else { return };
+    suite::<f32>(&gpu, &tf32());
+}
