@@ -7,6 +7,7 @@ mod bitmap;
 mod block;
 mod convert;
 mod dense;
+mod einsum;
 mod entries;
 mod levels;
 mod lists;
@@ -32,6 +33,7 @@ pub use bitmap::*;
 pub use block::*;
 pub use convert::*;
 pub use dense::*;
+pub use einsum::*;
 pub use entries::*;
 pub use levels::*;
 pub use lists::*;
@@ -141,6 +143,8 @@ pub enum Operation {
     Slicing,
     /// One step of making a work list.
     Lists,
+    /// Any indirect Einsum.
+    Einsum,
 }
 
 /// How a kernel walks the sparse operand.
@@ -164,6 +168,8 @@ pub enum WalkKind {
     Vector,
     /// Slices of 32 rows, a lane for each row: SELL.
     SlicedEll,
+    /// Places as data, whatever the formats.
+    Listed,
     /// No sparse operand.
     Direct,
 }
@@ -234,6 +240,8 @@ markers! {
     WholeVector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::SlicedEll`].
     SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
+    /// See [`WalkKind::Listed`].
+    Listed: WalkInfo { WALK: WalkKind = WalkKind::Listed, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }
