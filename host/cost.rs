@@ -198,7 +198,8 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         WalkKind::Direct => dense::predict(row, work, machine),
         WalkKind::Block => predict_block(row, work, machine),
-        WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted => {
+        // Of the general kernels `cost::einsum` tells.
+        WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted | WalkKind::Listed => {
             predict_gather(row, work, machine)
         }
     }

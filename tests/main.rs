@@ -10,4 +10,5 @@ mod gpu;
 mod language;
 mod machine_code;
 mod plan;
+mod random;
 mod support;

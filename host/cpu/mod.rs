@@ -9,6 +9,7 @@ mod epilogue;
 mod expr;
 mod inner;
 mod levels;
+mod listed;
 mod nest;
 mod operands;
 mod order;
@@ -22,6 +23,7 @@ mod spmm;
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
+pub use listed::run_listed;
 pub use operands::{Operands, Output};
 
 use crate::einsum::{Activation, Mode};

@@ -5,7 +5,7 @@ mod out;
 
 use super::elem::{Elem, Raw};
 use super::gpu;
-use super::ptx::{global, warp};
+use super::ptx::global;
 use crate::abi::*;
 
 /// Index arrays in device memory, which nothing writes while a plan lives.
@@ -53,14 +53,22 @@ impl<const N: usize, const FIXED: usize, const VEC: usize> Body for Wide<N, FIXE
 impl<const N: usize> Body for Thin<N> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, _: u64) {
-        unit::<E, N, 0, 1, 4, false>(p);
+        if N < 4 {
+            unit::<E, N, 0, 1, 4, false>(p);
+        } else {
+            unit::<E, N, 0, 1, 2, false>(p);
+        }
     }
 }
 
 impl<const N: usize> Body for Across<N> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, _: u64) {
-        unit::<E, N, 0, 1, 4, true>(p);
+        if N < 4 {
+            unit::<E, N, 0, 1, 4, true>(p);
+        } else {
+            unit::<E, N, 0, 1, 2, true>(p);
+        }
     }
 }
 
@@ -90,7 +98,7 @@ fn unit<
             return;
         }
         unroll!(f < N, {
-            spot.base[f] += column as u64 * p.factors[f].inner;
+            spot.base[f] += column as u64 * p.factors[f.min(EINSUM_FACTORS - 1)].inner;
         });
         spot.out += column as u64 * p.out_inner;
         spot.bias += column as u64 * p.bias_inner;
