@@ -3,6 +3,7 @@
 
 mod bitmap;
 mod dense;
+pub(crate) mod einsum;
 mod gather;
 mod sampled;
 pub(crate) mod staged;

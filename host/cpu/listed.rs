@@ -18,7 +18,7 @@ use einsparse_kernels::abi::{
 
 use super::bind::{Owner, bind, owners};
 use super::expr::Expr;
-use super::operands::Operands;
+use super::operands::{Operands, View, row_major};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
@@ -57,6 +57,27 @@ pub(crate) struct Listing<'a> {
     pub(crate) slots: u32,
     /// For each factor of the parameters its number in the expression.
     pub(crate) order: Vec<usize>,
+}
+
+/// Dense operands without their values: what a listing reads of them.
+pub(crate) fn shapes<'a, 's, T: Element>(
+    dense: impl Iterator<Item = (&'s str, &'s [usize], &'s [usize])>,
+) -> Operands<'a, T> {
+    let mut operands = Operands::new();
+    for (name, shape, strides) in dense {
+        let view = View {
+            shape: shape.to_vec(),
+            strides: strides.to_vec(),
+            values: &[],
+        };
+        operands.tensors.insert(name.to_owned(), view);
+    }
+    operands
+}
+
+/// Strides of a tensor without gaps.
+pub(crate) fn contiguous(shape: &[usize]) -> Vec<usize> {
+    row_major(shape)
 }
 
 /// What a listing borrows beside the operands.

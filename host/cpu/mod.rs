@@ -9,7 +9,7 @@ mod epilogue;
 mod expr;
 mod inner;
 mod levels;
-mod listed;
+pub(crate) mod listed;
 mod nest;
 mod operands;
 mod order;

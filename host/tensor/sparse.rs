@@ -167,6 +167,11 @@ impl<T: Scalar> SparseTensor<T> {
         &self.host
     }
 
+    /// The same, shared.
+    pub(crate) fn shared(&self) -> &Arc<AnySparse<T>> {
+        &self.host
+    }
+
     /// Extents.
     pub fn shape(&self) -> &[usize] {
         self.host.shape()
