@@ -237,6 +237,7 @@ impl<T: Scalar> General<T> {
             match operand {
                 Operand::Index(shape, data) => drop(bound.index(name, shape, data)?),
                 Operand::Sparse(a) => drop(bound.sparse(e, a.pattern())?),
+                Operand::Scalar(x) => drop(bound.scalar(name, *x)),
                 _ => {}
             }
         }

@@ -21,8 +21,11 @@ const MATRICES: &[&str] = &[
 ];
 /// Loop indices.
 const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h"];
-/// Steps of all loops at the most.
+/// Steps of these loops at the most, and where a dense index comes on top.
 const MOST: usize = 6000;
+const MOST_WIDE: usize = 600;
+/// A dense index, last wherever it stands: lanes run along it.
+const DENSE: &str = "n";
 
 /// An expression with its operands and its result.
 pub struct Draw {
@@ -65,6 +68,9 @@ struct Artist {
     rng: Rng,
     extents: BTreeMap<&'static str, usize>,
     used: Vec<&'static str>,
+    /// Extent of the dense index, 0 without, and the factors that have it.
+    wide: usize,
+    moving: usize,
     arrays: Vec<(String, Vec<usize>, Vec<u32>)>,
     dense: Vec<(String, Dense<f64>)>,
 }
@@ -85,10 +91,11 @@ impl Artist {
             return self.used[own];
         }
         let steps: usize = self.used.iter().map(|n| self.extents[n]).product();
+        let most = if self.wide > 0 { MOST_WIDE } else { MOST };
         let fresh: Vec<&'static str> = NAMES
             .iter()
             .copied()
-            .filter(|n| !self.used.contains(n) && steps * self.extents[n] <= MOST)
+            .filter(|n| !self.used.contains(n) && steps * self.extents[n] <= most)
             .collect();
         if fresh.is_empty() {
             let own = self.below(self.used.len());
@@ -217,6 +224,10 @@ impl Artist {
                 shape.push(self.extents[name]);
             }
         }
+        if self.moving > 0 {
+            indices.push(DENSE.to_owned());
+            shape.push(self.wide);
+        }
         (format!("C[{}]", indices.join(",")), shape, plain)
     }
 }
@@ -227,6 +238,8 @@ impl Draw {
             rng: Rng(seed.wrapping_mul(0x9e37_79b9).wrapping_add(7)),
             extents: BTreeMap::new(),
             used: Vec::new(),
+            wide: 0,
+            moving: 0,
             arrays: Vec::new(),
             dense: Vec::new(),
         };
@@ -235,6 +248,9 @@ impl Draw {
             a.extents.insert(name, extent);
         }
         let factors = 1 + a.below(5);
+        if a.chance(35) {
+            a.wide = [8, 16, 40][a.below(3)];
+        }
         let faults = a.chance(12);
         let own = if a.chance(75) { a.below(factors) } else { factors };
         let (mut texts, mut sparse, mut format) = (Vec::new(), None, None);
@@ -246,7 +262,13 @@ impl Draw {
                 continue;
             }
             let order = 1 + a.below(3);
-            let (indices, shape): (Vec<String>, Vec<usize>) = (0..order).map(|_| a.index()).unzip();
+            let (mut indices, mut shape): (Vec<String>, Vec<usize>) =
+                (0..order).map(|_| a.index()).unzip();
+            if a.wide > 0 && (a.moving == 0 || a.moving == 1 && a.chance(50)) {
+                a.moving += 1;
+                indices.push(DENSE.to_owned());
+                shape.push(a.wide);
+            }
             let name = format!("B{factor}");
             texts.push(format!("{name}[{}]", indices.join(",")));
             a.tensor(&name, shape, faults);
