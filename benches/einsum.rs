@@ -52,7 +52,10 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
     };
     let mut sources = vec![
         ("rmat17", Source::Rmat(17)),
-        ("uniform131072-16", Source::Uniform(1 << 17, 1 << 17, 16.0 / 131_072.0)),
+        (
+            "uniform131072-16",
+            Source::Uniform(1 << 17, 1 << 17, 16.0 / 131_072.0),
+        ),
     ];
     if effort.cold == Effort::FULL.cold {
         let density = 16.0 / f64::from(1 << 20);
@@ -82,7 +85,10 @@ impl Bench<'_> {
         let csr = Csr::new(problem.pattern.clone(), values).map_err(text)?;
         let b = Dense::new(vec![k, n], generate::small_integers::<f32>(k * n, SEED + 1));
         let b = self.context.upload_dense(&b.map_err(text)?).map_err(text)?;
-        let group = Format::GroupCoo { axis: 0, group: None };
+        let group = Format::GroupCoo {
+            axis: 0,
+            group: None,
+        };
         let grouped = AnySparse::from(csr.clone()).convert(group).map_err(text)?;
         let a = self.context.upload(csr).map_err(text)?;
         let case = Case {
@@ -93,7 +99,9 @@ impl Bench<'_> {
             operands: vec![("A", (&a).into()), ("B", (&b).into())],
         };
         let mut c = self.context.zeros(&[m, n]).map_err(text)?;
-        let plan = self.context.plan(case.expression, &case.operands, &Options::default());
+        let plan = self
+            .context
+            .plan(case.expression, &case.operands, &Options::default());
         let plan = plan.map_err(text)?;
         let wanted = self.measured(&case, &plan, &mut c, None)?;
         let general = plan.choice().candidates.iter().map(|c| c.name);
@@ -140,10 +148,15 @@ impl Bench<'_> {
             ],
         };
         let start = Instant::now();
-        let plan = self.context.plan(case.expression, &case.operands, &Options::default());
+        let plan = self
+            .context
+            .plan(case.expression, &case.operands, &Options::default());
         let plan = plan.map_err(text)?;
         let planned = start.elapsed().as_secs_f64() * 1e3;
-        println!("  first call of {}: planned in {planned:.2} ms", case.expression);
+        println!(
+            "  first call of {}: planned in {planned:.2} ms",
+            case.expression
+        );
         self.measured(&case, &plan, &mut c, Some(wanted)).map(drop)
     }
 
@@ -174,7 +187,14 @@ impl Bench<'_> {
             plan.run(&operands, c, stream).map_err(text)
         })?;
         let limits = Limits::published();
-        let row = Row::product(case.problem, case.n, Dtype::F32, times.cold, times.warm, &limits);
+        let row = Row::product(
+            case.problem,
+            case.n,
+            Dtype::F32,
+            times.cold,
+            times.warm,
+            &limits,
+        );
         self.recorder.add(Row {
             engine: "einsparse".into(),
             variant: plan.variant().into(),
@@ -197,7 +217,11 @@ impl Bench<'_> {
         let mut coords = Vec::new();
         for i in 0..entries as u64 {
             let mix = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            coords.push([(i / 20) as u32, (mix >> 40) as u32 % 50_000, (mix >> 20) as u32 % 50_000]);
+            coords.push([
+                (i / 20) as u32,
+                (mix >> 40) as u32 % 50_000,
+                (mix >> 20) as u32 % 50_000,
+            ]);
         }
         let of = |axis: usize| coords.iter().map(|c| c[axis]).collect::<Vec<u32>>();
         let (ti, tj, tk) = (of(0), of(1), of(2));
@@ -219,7 +243,11 @@ impl Bench<'_> {
         sampled.retain(|(name, _)| *name != "TI");
         let plain = vec![("P", (&p).into()), ("Q", (&q).into())];
         let cases = [
-            ("mttkrp", "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]", scattered),
+            (
+                "mttkrp",
+                "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]",
+                scattered,
+            ),
             ("sampled", "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]", sampled),
             ("dense", "D[i,j] = P[i,k,l] * Q[l,k,j]", plain),
         ];
@@ -239,7 +267,11 @@ impl Bench<'_> {
         let plan = self.context.plan(expression, operands, &Options::default());
         let plan = plan.map_err(text)?;
         let planned = start.elapsed().as_secs_f64() * 1e3;
-        let given: Vec<_> = operands.iter().filter(|(n, _)| *n != "C").cloned().collect();
+        let given: Vec<_> = operands
+            .iter()
+            .filter(|(n, _)| *n != "C")
+            .cloned()
+            .collect();
         let mut out = self.context.zeros(plan.out_shape()).map_err(text)?;
         let start = Instant::now();
         plan.run(&given, &mut out, &self.stream).map_err(text)?;

@@ -298,7 +298,9 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
                     name: made.variant().into(),
-                    reason: "takes tensors (`Plan::run`): raw addresses are for products of a matrix".into(),
+                    reason:
+                        "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
+                            .into(),
                 }],
             }),
         }

@@ -2,6 +2,7 @@
 //! Integers as values, so every result is exact whatever the order of sums. A failure prints the expression and its seed.
 
 pub mod draw;
+mod evaluate;
 
 use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::Einsum;
@@ -21,7 +22,10 @@ pub fn first_difference<T: Scalar>(found: &[T], wanted: &[f64]) -> Option<String
     };
     let at = found.iter().zip(wanted).position(|pair| differs(&pair))?;
     let (f, w) = (found[at], wanted[at]);
-    Some(format!("element {at} of {} is {f}, {w} wanted", found.len()))
+    Some(format!(
+        "element {at} of {} is {f}, {w} wanted",
+        found.len()
+    ))
 }
 
 /// The executor, and the steps of the general kernels in every way that their lanes may run.
@@ -115,15 +119,21 @@ fn expressions_are_of_every_kind() {
     count("order 3 and more", &|d| {
         d.sparse.as_ref().is_some_and(|a| a.shape().len() >= 3)
     });
-    count("scatters", &|d| d.text.split('=').next().is_some_and(|l| l.contains("[M")));
+    count("scatters", &|d| {
+        d.text.split('=').next().is_some_and(|l| l.contains("[M"))
+    });
     count("gathers", &|d| d.text.contains("[I"));
-    count("nested gathers", &|d| d.text.contains("[I") && d.text.contains("[J"));
+    count("nested gathers", &|d| {
+        d.text.contains("[I") && d.text.contains("[J")
+    });
     count("no sparse operand", &|d| d.sparse.is_none());
     count("`+=`", &|d| d.text.contains("+="));
     count("relu", &|d| d.text.contains("relu("));
     count("gates", &|d| d.text.contains("relu_grad("));
     count("biases", &|d| d.text.contains("+ bias"));
     count("NaN and Inf", &|d| {
-        d.dense.iter().any(|(_, t)| t.values().iter().any(|v| !v.is_finite()))
+        d.dense
+            .iter()
+            .any(|(_, t)| t.values().iter().any(|v| !v.is_finite()))
     });
 }

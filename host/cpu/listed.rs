@@ -12,8 +12,8 @@ use std::borrow::Cow;
 
 use einsparse_formats::Element;
 use einsparse_kernels::abi::{
-    EINSUM_FACTORS, EINSUM_WHOLE, EinsumDim, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS,
-    FLAG_FILLED, FLAG_GATE, FLAG_GELU, FLAG_RELU,
+    EINSUM_FACTORS, EINSUM_WHOLE, EinsumDim, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
+    FLAG_GATE, FLAG_GELU, FLAG_RELU,
 };
 
 use super::bind::{Owner, bind, owners};
@@ -159,7 +159,12 @@ impl<'a> Listing<'a> {
             order: loops.order,
         };
         listing.set_flags(e);
-        listing.set_loops([parts, free, summed], inner, (way.lanes, &starts), size_of::<T>())?;
+        listing.set_loops(
+            [parts, free, summed],
+            inner,
+            (way.lanes, &starts),
+            size_of::<T>(),
+        )?;
         listing.set_items(&starts);
         listing.check()?;
         Ok(listing)
@@ -187,7 +192,11 @@ impl<'a> Listing<'a> {
     ) -> Result<()> {
         let p = &mut self.params;
         let steps = |dims: &[EinsumDim]| dims.iter().map(|d| d.extent as u128).product::<u128>();
-        let vector = if lanes == Lanes::Vectors { 16 / bytes } else { 1 };
+        let vector = if lanes == Lanes::Vectors {
+            16 / bytes
+        } else {
+            1
+        };
         let long = match summed.last() {
             Some(line) => line.extent,
             None => {
@@ -206,7 +215,10 @@ impl<'a> Listing<'a> {
             ..EinsumDim::default()
         });
         p.columns = small("steps of an index", inner.extent.into())?;
-        p.chunks = p.columns.div_ceil(vector as u32 * (1 << p.lane_bits)).max(1);
+        p.chunks = p
+            .columns
+            .div_ceil(vector as u32 * (1 << p.lane_bits))
+            .max(1);
         (p.out_inner, p.bias_inner, p.gate_inner) = (inner.out, inner.bias, inner.gate);
         for f in 0..EINSUM_FACTORS {
             p.factors[f].inner = inner.strides[f];
@@ -215,7 +227,10 @@ impl<'a> Listing<'a> {
         p.parts = parts.len() as u32;
         p.free = free.len() as u32;
         p.summed = summed.len() as u32;
-        p.line = small("terms of a line", summed.last().map_or(1, |d| d.extent).into())?;
+        p.line = small(
+            "terms of a line",
+            summed.last().map_or(1, |d| d.extent).into(),
+        )?;
         let before = &summed[..summed.len().saturating_sub(1)];
         p.lines = small("lines of a term", steps(before))?;
         self.dims = [parts, free, summed].concat();
@@ -253,7 +268,8 @@ impl<'a> Listing<'a> {
                 self.slots += 1;
                 at += size;
             }
-            self.cuts.push([place, first, self.slots - first, EINSUM_WHOLE]);
+            self.cuts
+                .push([place, first, self.slots - first, EINSUM_WHOLE]);
         }
         self.items = classes.into_iter().rev().flatten().collect();
         self.params.count = self.items.len() as u32;

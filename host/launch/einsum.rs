@@ -118,7 +118,8 @@ impl EinsumLaunch {
             Table::Operand => 0,
         };
         let rest = [&self.dims, &self.items, &self.cuts, &self.partial];
-        self.tables.iter().map(own).sum::<usize>() + rest.map(DeviceMemory::bytes).iter().sum::<usize>()
+        self.tables.iter().map(own).sum::<usize>()
+            + rest.map(DeviceMemory::bytes).iter().sum::<usize>()
     }
 
     /// What `explain` says of the geometry.
@@ -150,7 +151,11 @@ impl EinsumLaunch {
                 in_vectors("factor", address)?;
             }
             factor.address = address;
-            factor.table = match factor.table.checked_sub(1).map(|t| &self.tables[t as usize]) {
+            factor.table = match factor
+                .table
+                .checked_sub(1)
+                .map(|t| &self.tables[t as usize])
+            {
                 Some(Table::Own(memory)) => memory.address(),
                 Some(Table::Operand) => raw.columns,
                 None => 0,

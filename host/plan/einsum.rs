@@ -41,7 +41,9 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
             "multiplies 1 to {EINSUM_FACTORS} factors, this has {factors}"
         ));
     }
-    let mut rows = kernels().iter().filter(|r| r.operation == Operation::Einsum);
+    let mut rows = kernels()
+        .iter()
+        .filter(|r| r.operation == Operation::Einsum);
     if T::DTYPE != Out::DTYPE || rows.all(|r| r.dtype != T::DTYPE) {
         let (own, out) = (T::DTYPE.name(), Out::DTYPE.name());
         return refused(format!(
@@ -154,7 +156,11 @@ struct Pattern<T> {
 impl<T: Scalar> Pattern<T> {
     fn is(&self, other: &Arc<AnySparse<T>>) -> bool {
         let known = [Some(&self.planned), self.known.get()];
-        if known.iter().flatten().any(|known| Arc::ptr_eq(known, other)) {
+        if known
+            .iter()
+            .flatten()
+            .any(|known| Arc::ptr_eq(known, other))
+        {
             return true;
         }
         let same = self.planned.format() == other.format()
@@ -214,7 +220,11 @@ impl<T: Scalar> General<T> {
                     let planned = Arc::clone(a.shared());
                     let known = OnceLock::new();
                     let name = name.to_string();
-                    pattern = Some(Pattern { name, planned, known });
+                    pattern = Some(Pattern {
+                        name,
+                        planned,
+                        known,
+                    });
                     // Those of a batch are of one matrix with all of them.
                     columns = a.runs().and_then(|_| columns_of(a.pattern()));
                 }
@@ -242,16 +252,17 @@ impl<T: Scalar> General<T> {
             }
         }
         let offsets = Offsets::new(e, &bound)?;
-        let listing = Listing::new(e, &bound, &offsets, &places, way).map_err(|error| match error {
-            Error::Overflow { .. } => Error::NoKernel {
-                indirect: e.to_string(),
-                tried: vec![Refusal {
-                    name: row.name.into(),
-                    reason: error.to_string(),
-                }],
-            },
-            other => other,
-        })?;
+        let listing =
+            Listing::new(e, &bound, &offsets, &places, way).map_err(|error| match error {
+                Error::Overflow { .. } => Error::NoKernel {
+                    indirect: e.to_string(),
+                    tried: vec![Refusal {
+                        name: row.name.into(),
+                        reason: error.to_string(),
+                    }],
+                },
+                other => other,
+            })?;
         let empty = places.shape.contains(&0);
         let launch = EinsumLaunch::new(device, row, &listing, (way.lanes, empty), columns)?;
         let sparse = e.sparse.as_ref().map(|s| s.factor);
@@ -303,7 +314,8 @@ impl<T: Scalar> General<T> {
                 }
                 _ => Err(Error::Operand {
                     name: pattern.name.clone(),
-                    reason: "has not the pattern, the format or the context that was planned".into(),
+                    reason: "has not the pattern, the format or the context that was planned"
+                        .into(),
                 }),
             },
             other => Err(wrong(&pattern.name, "an uploaded sparse tensor", other)),
@@ -311,11 +323,7 @@ impl<T: Scalar> General<T> {
     }
 
     /// A dense operand with the planned strides.
-    fn dense(
-        operands: &[(&str, Operand<'_, T>)],
-        name: &str,
-        strides: &[usize],
-    ) -> Result<u64> {
+    fn dense(operands: &[(&str, Operand<'_, T>)], name: &str, strides: &[usize]) -> Result<u64> {
         let found = strides_of(operands, name).unwrap_or_default();
         same_strides(name, strides, &found)?;
         Ok(device_tensor(operands, name)?.0)
@@ -381,6 +389,12 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
 impl<T: Scalar> fmt::Display for General<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = self.launch.row();
-        write!(f, "{}: zeros = {:?}, {}", row.name, row.zeros, self.launch.describe())
+        write!(
+            f,
+            "{}: zeros = {:?}, {}",
+            row.name,
+            row.zeros,
+            self.launch.describe()
+        )
     }
 }

@@ -21,7 +21,11 @@ struct Host;
 impl Arrays for Host {
     fn slot(&self, address: u64, ok: bool) -> u32 {
         // SAFETY: addresses are those of the listing's tables, asked for inside them.
-        if ok { unsafe { *(address as *const u32) } } else { 0 }
+        if ok {
+            unsafe { *(address as *const u32) }
+        } else {
+            0
+        }
     }
     fn word(&self, address: u64) -> u64 {
         // SAFETY: addresses are those of the listing's loops.
@@ -99,7 +103,11 @@ fn launch<T: Element>(
     p.gate = of(e.gate.as_ref())?;
     p.out = out.values.as_mut_ptr() as u64;
     p.dims = dims.as_ptr() as u64;
-    let vector = if way.lanes == Lanes::Vectors { vector } else { 1 };
+    let vector = if way.lanes == Lanes::Vectors {
+        vector
+    } else {
+        1
+    };
     let mut steps = Steps {
         alpha: scalar(&e.scalars, operands)?,
         p,
@@ -126,7 +134,11 @@ struct Steps<A> {
 impl<A: Accumulator> Steps<A> {
     fn run<T: Element<Acc = A>>(&mut self, items: &[[u32; 4]]) {
         let lanes = 1u32 << self.p.lane_bits;
-        let run = if self.terms { 1 } else { lanes * self.vector as u32 };
+        let run = if self.terms {
+            1
+        } else {
+            lanes * self.vector as u32
+        };
         for item in items {
             for rest in 0..self.p.per_item {
                 for own in 0..run {
@@ -243,6 +255,10 @@ impl<A: Accumulator> Steps<A> {
         if flag(FLAG_GATE) && (read(gate) <= A::ZERO || read(gate).to_f64().is_nan()) {
             x = A::ZERO;
         }
-        if flag(FLAG_ACCUMULATE) { read(out) + x } else { x }
+        if flag(FLAG_ACCUMULATE) {
+            read(out) + x
+        } else {
+            x
+        }
     }
 }

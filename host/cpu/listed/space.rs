@@ -231,9 +231,8 @@ impl<'b, 'a> Space<'b, 'a> {
 
     fn is_conditional(&self, var: usize) -> bool {
         let guarded = self.guards.iter().any(|g| g.vars().contains(&var));
-        let equal = |(l, r): &(Expr<'_>, Expr<'_>)| {
-            l.vars().contains(&var) || r.vars().contains(&var)
-        };
+        let equal =
+            |(l, r): &(Expr<'_>, Expr<'_>)| l.vars().contains(&var) || r.vars().contains(&var);
         guarded || self.equalities.iter().any(equal)
     }
 

@@ -173,10 +173,8 @@ fn in_order<'a, T: Element>(
     if reach >= u128::from(PAD) {
         return Err(beyond("places of a gather", reach, u64::from(PAD)));
     }
-    let steps: Vec<(Place<'_, '_>, usize)> = own
-        .iter()
-        .map(|a| (a.place, stride_of(a) / unit))
-        .collect();
+    let steps: Vec<(Place<'_, '_>, usize)> =
+        own.iter().map(|a| (a.place, stride_of(a) / unit)).collect();
     let table = evaluated(&space.list, &bound.extents, &steps, count);
     Ok(Walk {
         table: Some(Cow::Owned(table)),

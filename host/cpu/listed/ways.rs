@@ -138,12 +138,7 @@ fn free_axes(e: &IndirectEinsum) -> Vec<usize> {
 }
 
 /// Lanes along an axis of the output.
-fn along(
-    e: &IndirectEinsum,
-    axis: usize,
-    out_strides: &[usize],
-    strides_of: StridesOf<'_>,
-) -> Way {
+fn along(e: &IndirectEinsum, axis: usize, out_strides: &[usize], strides_of: StridesOf<'_>) -> Way {
     let name = &e.out.indices[axis];
     let stride = |access: &Access| -> Option<usize> {
         let axes: Vec<usize> = (0..access.indices.len())

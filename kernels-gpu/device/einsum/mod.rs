@@ -109,7 +109,11 @@ fn unit<
         seen: false,
     };
     let kept = (rest as u64 * if ACROSS { 1 } else { lanes as u64 * VEC as u64 })
-        + if ACROSS { 0 } else { (lane * VEC as u32) as u64 };
+        + if ACROSS {
+            0
+        } else {
+            (lane * VEC as u32) as u64
+        };
     let width = p.per_item as u64 * if ACROSS { 1 } else { lanes as u64 * VEC as u64 };
     if p.flags & FLAG_JOIN != 0 {
         let lane = if ACROSS { lane } else { 0 };
