@@ -15,6 +15,7 @@ mod dense;
 mod determinism;
 mod device;
 mod dtype;
+mod einsum;
 mod entries;
 mod epilogue;
 mod host_ops;
@@ -57,8 +58,8 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
-    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, decode, dense,
-    /// mttkrp, ttm, sampled_tensor, message, tensor_product,
+    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -221,6 +222,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let apart = [
         ("attention", attention::run as GpuOp),
         (determinism::OP, determinism::run),
+        (einsum::OP, einsum::run),
         (epilogue::OP, epilogue::run),
         ("int8", int8::run),
         ("attention_gradient", attention_gradient::run),

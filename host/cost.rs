@@ -3,6 +3,7 @@
 
 mod bitmap;
 mod dense;
+pub(crate) mod einsum;
 mod gather;
 mod rows;
 mod sampled;
@@ -201,7 +202,8 @@ pub fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         WalkKind::Direct => dense::predict(row, work, machine),
         WalkKind::Block => predict_block(row, work, machine),
-        WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted => {
+        // Of the general kernels `cost::einsum` tells.
+        WalkKind::Csr | WalkKind::GroupCoo | WalkKind::Permuted | WalkKind::Listed => {
             predict_gather(row, work, machine)
         }
     }

@@ -3,6 +3,7 @@
 
 mod bind;
 mod choose;
+mod einsum;
 mod family;
 mod into;
 mod kept;

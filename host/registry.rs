@@ -88,6 +88,7 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::Bytemap => "places as bytes and values by tiles",
         WalkKind::Vector => "entries in row order, as columns of eight rows",
         WalkKind::SlicedEll => "slices of rows, a lane for each row",
+        WalkKind::Listed => "places as data",
         WalkKind::Direct => "no sparse operand",
     }
 }

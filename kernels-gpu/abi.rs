@@ -8,6 +8,7 @@ mod block;
 mod conv;
 mod convert;
 mod dense;
+mod einsum;
 mod entries;
 mod join;
 mod levels;
@@ -37,6 +38,7 @@ pub use block::*;
 pub use conv::*;
 pub use convert::*;
 pub use dense::*;
+pub use einsum::*;
 pub use entries::*;
 pub use join::*;
 pub use levels::*;
@@ -157,6 +159,8 @@ pub enum Operation {
     TensorProduct,
     /// A product of gathered rows with a stack of matrices, or a step around it.
     Convolution,
+    /// Any indirect Einsum.
+    Einsum,
 }
 
 /// How a kernel walks the sparse operand.
@@ -180,6 +184,8 @@ pub enum WalkKind {
     Vector,
     /// Slices of 32 rows, a lane for each row: SELL.
     SlicedEll,
+    /// Places as data, whatever the formats.
+    Listed,
     /// No sparse operand.
     Direct,
 }
@@ -250,6 +256,8 @@ markers! {
     WholeVector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::SlicedEll`].
     SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
+    /// See [`WalkKind::Listed`].
+    Listed: WalkInfo { WALK: WalkKind = WalkKind::Listed, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Direct`].
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }

@@ -29,6 +29,7 @@ mod nm_narrow;
 mod numbers;
 mod orders;
 mod places;
+mod random;
 mod relaxed;
 mod rows;
 mod runs;

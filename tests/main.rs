@@ -11,4 +11,5 @@ mod language;
 mod lines;
 mod machine_code;
 mod plan;
+mod random;
 mod support;

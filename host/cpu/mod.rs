@@ -11,6 +11,7 @@ mod expr;
 mod gathers;
 mod inner;
 mod levels;
+pub(crate) mod listed;
 mod nest;
 mod operands;
 mod order;
@@ -26,6 +27,7 @@ use rayon::prelude::*;
 
 pub(crate) use conv::{HostConv, Rows as ConvRows, weight_gradient};
 pub(crate) use gathers::gathers;
+pub use listed::run_listed;
 pub use operands::{Operands, Output};
 
 use crate::einsum::{Activation, Mode};

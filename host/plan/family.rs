@@ -73,6 +73,7 @@ fn families<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
         super::rows::offers,
         super::path::offers,
         super::tensor_product::offers,
+        super::einsum::offers,
     ]
 }
 

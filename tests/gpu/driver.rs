@@ -150,11 +150,10 @@ fn the_choice_holds_on_the_gpu() {
             ..tf32
         },
     ] {
-        let error = plan(&options).map(|p| p.variant()).unwrap_err();
-        assert!(
-            matches!(&error, Error::NoKernel { tried, .. } if !tried.is_empty()),
-            "{error}"
-        );
+        // What Tensor Cores may not do the general family does.
+        let plan = plan(&options).unwrap();
+        assert!(plan.variant().starts_with("einsum_"), "{plan}");
+        assert_eq!(plan.choice().candidates[0].zeros, Zeros::Strict);
     }
 }
 

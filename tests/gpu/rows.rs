@@ -45,7 +45,11 @@ pub fn formats(row: &Row) -> Vec<String> {
             .map(String::from)
             .into(),
         WalkKind::SlicedEll => vec!["sell".into()],
-        WalkKind::Direct | WalkKind::Nm | WalkKind::Bitmap | WalkKind::Bytemap => Vec::new(),
+        WalkKind::Direct
+        | WalkKind::Listed
+        | WalkKind::Nm
+        | WalkKind::Bitmap
+        | WalkKind::Bytemap => Vec::new(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
             [format!("bsr:{b}"), format!("blockcoo:{b}")]

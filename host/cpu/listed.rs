@@ -1,0 +1,343 @@
+//! An indirect Einsum as the general kernels walk it: loops that gathers tie together become one list of terms, sorted by
+//! the place of the output where they meet; the others stay strides. Their parameters, with numbers of tables in place of
+//! addresses.
+
+mod loops;
+mod run;
+mod space;
+mod terms;
+mod ways;
+
+use std::borrow::Cow;
+
+use einsparse_formats::Element;
+use einsparse_kernels::abi::{
+    EINSUM_FACTORS, EINSUM_WHOLE, EinsumDim, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
+    FLAG_GATE, FLAG_GELU, FLAG_RELU,
+};
+
+use super::bind::{Owner, bind, owners};
+use super::expr::Expr;
+use super::operands::{Operands, View, row_major};
+use crate::einsum::{Activation, Mode};
+use crate::error::{Error, Result};
+use crate::indirect::IndirectEinsum;
+use loops::{Loops, OutStrides, joined};
+use space::Space;
+
+pub use run::run_listed;
+pub(crate) use ways::{Lanes, Way, filled, ways};
+
+/// Terms of an item, steps of summed loops included, below which a sum is not cut.
+const LEAST_CUT: u64 = 256;
+/// Items that a cut aims at.
+const AIM: u64 = 132 * 32;
+
+/// Where the output, its bias and its gate lie.
+pub(crate) struct Places {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) strides: Vec<usize>,
+    /// Strides of the bias by its own axes; empty without one.
+    pub(crate) bias: Vec<usize>,
+    /// Strides of the gate; empty without one.
+    pub(crate) gate: Vec<usize>,
+}
+
+/// The parameters of a launch, all but addresses.
+pub(crate) struct Listing<'a> {
+    /// Tables as numbers, from 1 on; the addresses of operands are 0.
+    pub(crate) params: EinsumParams,
+    /// Of places, free, summed.
+    pub(crate) dims: Vec<EinsumDim>,
+    pub(crate) tables: Vec<Cow<'a, [u32]>>,
+    pub(crate) items: Vec<[u32; 4]>,
+    /// Places of cut sums with their parts.
+    pub(crate) cuts: Vec<[u32; 4]>,
+    /// Parts of cut sums.
+    pub(crate) slots: u32,
+    /// For each factor of the parameters its number in the expression.
+    pub(crate) order: Vec<usize>,
+}
+
+/// Dense operands without their values: what a listing reads of them.
+pub(crate) fn shapes<'a, 's, T: Element>(
+    dense: impl Iterator<Item = (&'s str, &'s [usize], &'s [usize])>,
+) -> Operands<'a, T> {
+    let mut operands = Operands::new();
+    for (name, shape, strides) in dense {
+        let view = View {
+            shape: shape.to_vec(),
+            strides: strides.to_vec(),
+            values: &[],
+        };
+        operands.tensors.insert(name.to_owned(), view);
+    }
+    operands
+}
+
+/// Strides of a tensor without gaps.
+pub(crate) fn contiguous(shape: &[usize]) -> Vec<usize> {
+    row_major(shape)
+}
+
+/// What a listing borrows beside the operands.
+pub(crate) struct Offsets<'a>(Vec<Owner<'a>>);
+
+impl<'a> Offsets<'a> {
+    pub(crate) fn new<T: Element>(
+        e: &'a IndirectEinsum,
+        operands: &Operands<'_, T>,
+    ) -> Result<Self> {
+        Ok(Offsets(owners(e, operands)?))
+    }
+}
+
+impl<'a> Listing<'a> {
+    /// Lists the terms. The values of the operands are not read.
+    ///
+    /// # Errors
+    /// What binding finds; [`Error::Overflow`] for more terms, places or steps than the kernels number.
+    pub(crate) fn new<T: Element>(
+        e: &'a IndirectEinsum,
+        operands: &'a Operands<'a, T>,
+        offsets: &'a Offsets<'a>,
+        places: &Places,
+        way: &Way,
+    ) -> Result<Self> {
+        let bound = bind(e, operands, &offsets.0, &places.shape, &places.strides)?;
+        let strides = places.by_axis(e);
+        let space = Space::new(&bound);
+        let inner = way.inner.map(|axis| match bound.out[axis].expr {
+            Expr::Var(v) => v,
+            _ => unreachable!("the index stands as itself"),
+        });
+        let mut loops = Loops {
+            tables: Vec::new(),
+            order: way.order.clone(),
+            bytes: size_of::<T>(),
+        };
+        let terms = terms::list(&bound, &space)?;
+        let parts: Vec<EinsumDim> = terms::parts(&space)
+            .into_iter()
+            .map(|atom| loops.part(atom, &strides))
+            .collect();
+        let mut starts = terms.starts;
+        let mut params = EinsumParams::default();
+        for (slot, &factor) in way.order.iter().enumerate() {
+            let walk = &terms.walks[factor];
+            params.factors[slot].stride = (walk.stride * size_of::<T>()) as u64;
+            if let Some(table) = &walk.table {
+                params.factors[slot].table = loops.table(table.clone());
+            }
+        }
+        let mut left: Vec<usize> = (0..bound.extents.len()).collect();
+        left.retain(|v| !space.list.contains(v) && Some(*v) != inner);
+        let (free, summed): (Vec<usize>, Vec<usize>) =
+            left.into_iter().partition(|&v| space.of_out[v]);
+        let mut dims_of = |vars: Vec<usize>| -> Vec<EinsumDim> {
+            let of = |v| loops.of_var(&bound, &space, &strides, v);
+            vars.into_iter().map(of).collect()
+        };
+        let free = joined(dims_of(free), |d| d.out);
+        let mut summed = joined(dims_of(summed), |d| d.strides.iter().sum());
+        if space.list.is_empty() && !summed.is_empty() {
+            let first = summed.remove(0);
+            starts = vec![0, first.extent as u32];
+            for f in 0..EINSUM_FACTORS {
+                params.factors[f].stride = first.strides[f];
+                params.factors[f].table = first.tables[f];
+            }
+        }
+        let inner = inner.map(|v| loops.of_var(&bound, &space, &strides, v));
+        let mut listing = Listing {
+            params,
+            dims: Vec::new(),
+            tables: loops.tables,
+            items: Vec::new(),
+            cuts: Vec::new(),
+            slots: 0,
+            order: loops.order,
+        };
+        listing.set_flags(e);
+        listing.set_loops(
+            [parts, free, summed],
+            inner,
+            (way.lanes, &starts),
+            size_of::<T>(),
+        )?;
+        listing.set_items(&starts);
+        listing.check()?;
+        Ok(listing)
+    }
+
+    /// Mode and epilogue.
+    fn set_flags(&mut self, e: &IndirectEinsum) {
+        let mut flags = 0;
+        let mut set = |flag, on| flags |= if on { flag } else { 0 };
+        set(FLAG_ACCUMULATE, e.mode == Mode::Accumulate);
+        set(FLAG_RELU, e.activation == Activation::Relu);
+        set(FLAG_GELU, e.activation == Activation::Gelu);
+        set(FLAG_BIAS, e.bias.is_some());
+        set(FLAG_GATE, e.gate.is_some());
+        set(FLAG_FILLED, filled(e).is_some());
+        self.params.flags = flags;
+    }
+
+    fn set_loops(
+        &mut self,
+        [parts, free, summed]: [Vec<EinsumDim>; 3],
+        inner: Option<EinsumDim>,
+        (lanes, starts): (Lanes, &[u32]),
+        bytes: usize,
+    ) -> Result<()> {
+        let p = &mut self.params;
+        let steps = |dims: &[EinsumDim]| dims.iter().map(|d| d.extent as u128).product::<u128>();
+        let vector = if lanes == Lanes::Vectors {
+            16 / bytes
+        } else {
+            1
+        };
+        let long = match summed.last() {
+            Some(line) => line.extent,
+            None => {
+                let lists = starts.windows(2).filter(|w| w[1] > w[0]).count() as u64;
+                u64::from(starts[starts.len() - 1]) / lists.max(1)
+            }
+        };
+        let run = match (lanes, &inner) {
+            (Lanes::Terms, _) => long.div_ceil(2),
+            (_, Some(inner)) => inner.extent.div_ceil(vector as u64),
+            (_, None) => 1,
+        };
+        p.lane_bits = run.clamp(1, 32).next_power_of_two().trailing_zeros();
+        let inner = inner.unwrap_or(EinsumDim {
+            extent: 1,
+            ..EinsumDim::default()
+        });
+        p.columns = small("steps of an index", inner.extent.into())?;
+        p.chunks = p
+            .columns
+            .div_ceil(vector as u32 * (1 << p.lane_bits))
+            .max(1);
+        (p.out_inner, p.bias_inner, p.gate_inner) = (inner.out, inner.bias, inner.gate);
+        for f in 0..EINSUM_FACTORS {
+            p.factors[f].inner = inner.strides[f];
+        }
+        p.per_item = small("units of a place", steps(&free) * u128::from(p.chunks))?;
+        p.parts = parts.len() as u32;
+        p.free = free.len() as u32;
+        p.summed = summed.len() as u32;
+        p.line = small(
+            "terms of a line",
+            summed.last().map_or(1, |d| d.extent).into(),
+        )?;
+        let before = &summed[..summed.len().saturating_sub(1)];
+        p.lines = small("lines of a term", steps(before))?;
+        self.dims = [parts, free, summed].concat();
+        Ok(())
+    }
+
+    /// Items by the places of the list, those with many terms cut; the longest first.
+    fn set_items(&mut self, starts: &[u32]) {
+        let p = &self.params;
+        let each = u64::from(p.lines) * u64::from(p.line);
+        let terms = u64::from(starts[starts.len() - 1]);
+        let fair = terms.saturating_mul(u64::from(p.per_item)) / AIM;
+        let limit = fair.max(LEAST_CUT / each.max(1)).clamp(1, 1 << 30) as u32;
+        let plain = FLAG_ACCUMULATE | FLAG_FILLED;
+        // Nothing to add, and nothing else to do.
+        let skip = p.flags & FLAG_ACCUMULATE != 0 && p.flags & !plain == 0;
+        let mut classes: Vec<Vec<[u32; 4]>> = vec![Vec::new(); 33];
+        for (place, w) in starts.windows(2).enumerate() {
+            let (place, start, len) = (place as u32, w[0], w[1] - w[0]);
+            if len == 0 && skip {
+                continue;
+            }
+            if len <= limit {
+                let class = 32 - len.leading_zeros() as usize;
+                classes[class].push([place, start, len, EINSUM_WHOLE]);
+                continue;
+            }
+            let pieces = len.div_ceil(limit);
+            let size = len.div_ceil(pieces);
+            let class = &mut classes[32 - size.leading_zeros() as usize];
+            let first = self.slots;
+            let mut at = 0;
+            while at < len {
+                class.push([place, start + at, size.min(len - at), self.slots]);
+                self.slots += 1;
+                at += size;
+            }
+            self.cuts
+                .push([place, first, self.slots - first, EINSUM_WHOLE]);
+        }
+        self.items = classes.into_iter().rev().flatten().collect();
+        self.params.count = self.items.len() as u32;
+    }
+
+    /// Numbers that the kernels keep in 32 bits.
+    fn check(&self) -> Result<()> {
+        let p = &self.params;
+        let threads = (u128::from(p.count.max(1)) * u128::from(p.per_item)) << p.lane_bits;
+        // Blocks of 256 threads, and units as u32.
+        within("threads of a launch", threads, 1 << 39)?;
+        within(
+            "units of work",
+            u128::from(p.count.max(1)) * u128::from(p.per_item),
+            u64::from(u32::MAX) - 256,
+        )?;
+        let line = self.dims.last().filter(|_| p.summed > 0);
+        let strides = p.factors.iter().map(|f| f.stride);
+        for stride in strides.chain(line.iter().flat_map(|d| d.strides)) {
+            within("bytes of a step", stride.into(), u64::from(u32::MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Elements of accumulators that the parts of cut sums take.
+    pub(crate) fn partials(&self, lanes: Lanes, vector: usize) -> u64 {
+        let p = &self.params;
+        let width = if lanes == Lanes::Terms {
+            1
+        } else {
+            vector as u64 * (1 << p.lane_bits)
+        };
+        u64::from(self.slots) * u64::from(p.per_item) * width
+    }
+}
+
+impl Places {
+    /// Strides by axis of the output.
+    fn by_axis(&self, e: &IndirectEinsum) -> OutStrides {
+        let mut bias = vec![0; self.shape.len()];
+        for (own, stride) in e.bias.iter().flat_map(|b| &b.axes).zip(&self.bias) {
+            bias[*own] += stride;
+        }
+        let none = vec![0; self.shape.len()];
+        OutStrides {
+            out: self.strides.clone(),
+            bias,
+            gate: if self.gate.is_empty() {
+                none
+            } else {
+                self.gate.clone()
+            },
+        }
+    }
+}
+
+fn within(what: &str, value: u128, limit: u64) -> Result<()> {
+    if value <= u128::from(limit) {
+        return Ok(());
+    }
+    Err(Error::Overflow {
+        what: what.into(),
+        value,
+        limit: limit.into(),
+    })
+}
+
+fn small(what: &str, value: u128) -> Result<u32> {
+    within(what, value, u64::from(u32::MAX))?;
+    Ok(value as u32)
+}

@@ -1,0 +1,118 @@
+//! Loops that are no list: a stride, or a table of their own, for the output and for each factor.
+
+use std::borrow::Cow;
+
+use einsparse_formats::Element;
+use einsparse_kernels::abi::{EINSUM_FACTORS, EinsumDim};
+
+use super::super::bind::Bound;
+use super::space::{Atom, Place, Space};
+use super::terms::{evaluated, gcd};
+
+/// Strides of the output and of what is read at its places, in elements by axis of the output.
+pub(super) struct OutStrides {
+    pub(super) out: Vec<usize>,
+    pub(super) bias: Vec<usize>,
+    pub(super) gate: Vec<usize>,
+}
+
+/// What describes a loop, and the tables that it names by number, from 1 on.
+pub(super) struct Loops<'a> {
+    pub(super) tables: Vec<Cow<'a, [u32]>>,
+    /// For each factor as it is walked its number in the expression.
+    pub(super) order: Vec<usize>,
+    pub(super) bytes: usize,
+}
+
+impl<'a> Loops<'a> {
+    pub(super) fn table(&mut self, table: Cow<'a, [u32]>) -> u64 {
+        self.tables.push(table);
+        self.tables.len() as u64
+    }
+
+    /// A part of the output's place.
+    pub(super) fn part(&self, atom: &Atom<'_, '_>, strides: &OutStrides) -> EinsumDim {
+        let of = |strides: &[usize]| (atom.times * strides[atom.axis] * self.bytes) as u64;
+        EinsumDim {
+            extent: atom.extent as u64,
+            out: of(&strides.out),
+            bias: of(&strides.bias),
+            gate: of(&strides.gate),
+            ..EinsumDim::default()
+        }
+    }
+
+    /// The loop of `var`.
+    pub(super) fn of_var<T: Element>(
+        &mut self,
+        bound: &Bound<'a, T>,
+        space: &Space<'_, 'a>,
+        strides: &OutStrides,
+        var: usize,
+    ) -> EinsumDim {
+        let extent = bound.extents[var];
+        let bytes = self.bytes;
+        let along = |atom: &&Atom<'_, '_>| atom.var() == Some(var);
+        let of = |strides: &[usize]| -> u64 {
+            let own = space.out.iter().filter(along);
+            own.map(|a| (a.times * strides[a.axis] * bytes) as u64)
+                .sum()
+        };
+        let mut dim = EinsumDim {
+            extent: extent as u64,
+            out: of(&strides.out),
+            bias: of(&strides.bias),
+            gate: of(&strides.gate),
+            ..EinsumDim::default()
+        };
+        for (slot, &factor) in self.order.clone().iter().enumerate() {
+            let stride = |a: &Atom<'_, '_>| a.times * bound.factors[factor].axes[a.axis].stride;
+            let own = space.factors[factor].iter();
+            let own: Vec<&Atom<'_, 'a>> = own.filter(|a| a.place.vars().contains(&var)).collect();
+            if own.iter().all(|a| a.var().is_some()) {
+                let stride: usize = own.iter().map(|a| stride(a)).sum();
+                dim.strides[slot] = (stride * bytes) as u64;
+                continue;
+            }
+            let unit = own.iter().fold(0, |unit, a| gcd(unit, stride(a))).max(1);
+            let steps: Vec<(Place<'_, '_>, usize)> =
+                own.iter().map(|a| (a.place, stride(a) / unit)).collect();
+            let table = evaluated(&[var], &bound.extents, &steps, extent);
+            dim.strides[slot] = (unit * bytes) as u64;
+            dim.tables[slot] = self.table(Cow::Owned(table));
+        }
+        dim
+    }
+}
+
+/// The most strided in front, and neighbours that are one loop joined.
+pub(super) fn joined(mut dims: Vec<EinsumDim>, key: impl Fn(&EinsumDim) -> u64) -> Vec<EinsumDim> {
+    dims.retain(|d| d.extent != 1 || d.tables.iter().any(|t| *t != 0));
+    dims.sort_by_key(|d| std::cmp::Reverse(key(d)));
+    let mut out: Vec<EinsumDim> = Vec::new();
+    for dim in dims {
+        match out.last_mut() {
+            Some(last) if are_one(last, &dim) => {
+                let extent = last.extent * dim.extent;
+                *last = EinsumDim { extent, ..dim };
+            }
+            _ => out.push(dim),
+        }
+    }
+    out
+}
+
+/// Whether the steps of `outer` are as long as the whole of `inner`, everywhere.
+fn are_one(outer: &EinsumDim, inner: &EinsumDim) -> bool {
+    let whole = |outer: u64, step: u64| outer == step * inner.extent;
+    let factors = (0..EINSUM_FACTORS).all(|f| whole(outer.strides[f], inner.strides[f]));
+    let plain = |dim: &EinsumDim| dim.tables.iter().all(|t| *t == 0);
+    let fits = outer.extent.checked_mul(inner.extent);
+    factors
+        && plain(outer)
+        && plain(inner)
+        && fits.is_some_and(|e| u32::try_from(e).is_ok())
+        && whole(outer.out, inner.out)
+        && whole(outer.bias, inner.bias)
+        && whole(outer.gate, inner.gate)
+}

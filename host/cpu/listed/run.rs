@@ -1,0 +1,264 @@
+//! The general kernels step by step on the CPU, from the same parameters by the same functions: their reference, and a test
+//! of the listing where there is no GPU.
+
+use einsparse_formats::{Accumulator, Element};
+use einsparse_kernels::abi::{
+    Arrays, EINSUM_FACTORS, EINSUM_WHOLE, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
+    FLAG_GATE, FLAG_GELU, FLAG_JOIN, FLAG_RELU, Line, stepped,
+};
+
+use super::super::bind::scalar;
+use super::super::epilogue::activate;
+use super::super::operands::{Operands, Output, operand, volume};
+use super::{Lanes, Listing, Offsets, Places, Way, ways};
+use crate::einsum::Activation;
+use crate::error::Result;
+use crate::indirect::IndirectEinsum;
+
+/// Index arrays in the memory of the host.
+struct Host;
+
+impl Arrays for Host {
+    fn slot(&self, address: u64, ok: bool) -> u32 {
+        // SAFETY: addresses are those of the listing's tables, asked for inside them.
+        if ok {
+            unsafe { *(address as *const u32) }
+        } else {
+            0
+        }
+    }
+    fn word(&self, address: u64) -> u64 {
+        // SAFETY: addresses are those of the listing's loops.
+        unsafe { *(address as *const u64) }
+    }
+}
+
+/// As [`run`](super::super::run), by the steps of the general GPU kernels. `way` counts the ways in which their lanes may
+/// run, the one with vectors first where there is one; returns how many there are.
+///
+/// # Errors
+/// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an expression
+/// of no factors or more than five; [`Error::Overflow`](crate::Error::Overflow) for more than the kernels number.
+pub fn run_listed<T: Element>(
+    e: &IndirectEinsum,
+    operands: &Operands<'_, T>,
+    out: Output<'_, T>,
+    way: usize,
+) -> Result<usize> {
+    if e.factors.is_empty() || e.factors.len() > EINSUM_FACTORS {
+        let reason = format!("is made of {} factors, 1 to 5 wanted", e.factors.len());
+        return Err(operand(&e.out.tensor, reason));
+    }
+    let strides = |name: &str| Some(operands.tensor(name).ok()?.strides.clone());
+    let vector = (16 / size_of::<T>()).max(1);
+    let all = ways(e, (&out.shape, &out.strides), &strides, vector);
+    let Some(way) = all.get(way) else {
+        let reason = format!("has {} ways", all.len());
+        return Err(operand(&e.out.tensor, reason));
+    };
+    let of = |name: Option<&String>| -> Result<Vec<usize>> {
+        name.map_or(Ok(Vec::new()), |n| Ok(operands.tensor(n)?.strides.clone()))
+    };
+    let places = Places {
+        bias: of(e.bias.as_ref().map(|b| &b.tensor))?,
+        gate: of(e.gate.as_ref())?,
+        shape: out.shape.clone(),
+        strides: out.strides.clone(),
+    };
+    // Shapes of bias and gate are checked as everywhere.
+    super::super::epilogue::Epilogue::bind(e, operands, &out.shape)?;
+    let offsets = Offsets::new(e, operands)?;
+    let listing = Listing::new(e, operands, &offsets, &places, way)?;
+    if volume(out.shape.iter().copied()) > 0 {
+        launch(e, operands, out, &listing, way, vector)?;
+    }
+    Ok(all.len())
+}
+
+fn launch<T: Element>(
+    e: &IndirectEinsum,
+    operands: &Operands<'_, T>,
+    out: Output<'_, T>,
+    listing: &Listing<'_>,
+    way: &Way,
+    vector: usize,
+) -> Result<()> {
+    let mut p = listing.params;
+    let mut dims = listing.dims.clone();
+    let at = |table: &mut u64| {
+        if *table > 0 {
+            *table = listing.tables[*table as usize - 1].as_ptr() as u64;
+        }
+    };
+    dims.iter_mut().flat_map(|d| &mut d.tables).for_each(at);
+    for (slot, &factor) in listing.order.iter().enumerate() {
+        at(&mut p.factors[slot].table);
+        let tensor = operands.tensor(&e.factors[factor].tensor)?;
+        p.factors[slot].address = tensor.values.as_ptr() as u64;
+    }
+    let of = |name: Option<&String>| -> Result<u64> {
+        name.map_or(Ok(0), |n| Ok(operands.tensor(n)?.values.as_ptr() as u64))
+    };
+    p.bias = of(e.bias.as_ref().map(|b| &b.tensor))?;
+    p.gate = of(e.gate.as_ref())?;
+    p.out = out.values.as_mut_ptr() as u64;
+    p.dims = dims.as_ptr() as u64;
+    let vector = if way.lanes == Lanes::Vectors {
+        vector
+    } else {
+        1
+    };
+    let mut steps = Steps {
+        alpha: scalar(&e.scalars, operands)?,
+        p,
+        factors: listing.order.len(),
+        vector,
+        terms: way.lanes == Lanes::Terms,
+        partial: vec![T::Acc::ZERO; listing.partials(way.lanes, vector) as usize],
+    };
+    steps.run::<T>(&listing.items);
+    steps.p.flags |= FLAG_JOIN;
+    steps.run::<T>(&listing.cuts);
+    Ok(())
+}
+
+struct Steps<A> {
+    p: EinsumParams,
+    alpha: A,
+    factors: usize,
+    vector: usize,
+    terms: bool,
+    partial: Vec<A>,
+}
+
+impl<A: Accumulator> Steps<A> {
+    fn run<T: Element<Acc = A>>(&mut self, items: &[[u32; 4]]) {
+        let lanes = 1u32 << self.p.lane_bits;
+        let run = if self.terms {
+            1
+        } else {
+            lanes * self.vector as u32
+        };
+        for item in items {
+            for rest in 0..self.p.per_item {
+                for own in 0..run {
+                    self.element::<T>(*item, rest, own, run);
+                }
+            }
+        }
+    }
+
+    /// One element of the output, or its part of a cut sum.
+    fn element<T: Element<Acc = A>>(&mut self, item: [u32; 4], rest: u32, own: u32, run: u32) {
+        let p = self.p;
+        let [place, start, len, slot] = item;
+        let mut spot = p.spot::<EINSUM_FACTORS>(&Host, place, rest);
+        let column = spot.chunk * run + own;
+        if !self.terms && column >= p.columns {
+            return;
+        }
+        for f in 0..self.factors {
+            spot.base[f] += u64::from(column) * p.factors[f].inner;
+        }
+        let column = u64::from(column);
+        let kept = |slot: u32| {
+            let unit = slot as usize * p.per_item as usize + rest as usize;
+            unit * run as usize + own as usize
+        };
+        let mut sum = A::ZERO;
+        let mut seen = false;
+        if p.flags & FLAG_JOIN != 0 {
+            (start..start + len).for_each(|slot| sum += self.partial[kept(slot)]);
+        } else {
+            self.add_up::<T>(spot.base, (start, len), (&mut sum, &mut seen));
+            if seen {
+                sum = self.alpha * sum;
+            }
+        }
+        if slot != EINSUM_WHOLE {
+            self.partial[kept(slot)] = sum;
+            return;
+        }
+        let out = (spot.out + column * p.out_inner) as *mut T;
+        let bias = spot.bias + column * p.bias_inner;
+        let gate = spot.gate + column * p.gate_inner;
+        // SAFETY: the places are those of the output, its bias and its gate, whose shapes were checked.
+        unsafe { *out = T::from_acc(self.finished::<T>(sum, (out as u64, bias, gate))) };
+    }
+
+    fn add_up<T: Element<Acc = A>>(
+        &self,
+        base: [u64; EINSUM_FACTORS],
+        (start, len): (u32, u32),
+        into: (&mut A, &mut bool),
+    ) {
+        let p = &self.p;
+        let listed = p.summed == 0;
+        let (terms, lines) = if listed { (1, 1) } else { (len, p.lines) };
+        for term in 0..terms {
+            for number in 0..lines {
+                let line = if listed {
+                    p.listed(base, start, len)
+                } else {
+                    self.line_of(base, start + term, number)
+                };
+                if line.ok {
+                    (0..line.len).for_each(|at| self.add::<T>(&line, at, (into.0, into.1)));
+                }
+            }
+        }
+    }
+
+    fn line_of(&self, base: [u64; EINSUM_FACTORS], term: u32, number: u32) -> Line<EINSUM_FACTORS> {
+        self.p.line_of(&Host, base, term, number)
+    }
+
+    /// One term.
+    fn add<T: Element<Acc = A>>(
+        &self,
+        line: &Line<EINSUM_FACTORS>,
+        at: u32,
+        (sum, seen): (&mut A, &mut bool),
+    ) {
+        let mut product = None;
+        for f in 0..self.factors {
+            let walk = (line.tables[f], line.strides[f]);
+            let (bytes, there) = stepped(&Host, walk, line.first + at, true);
+            if !there {
+                return;
+            }
+            // SAFETY: a place of the factor, as bound and checked.
+            let value = unsafe { *((line.base[f] + bytes) as *const T) };
+            if f == 0 && self.p.flags & FLAG_FILLED != 0 && value == T::ZERO {
+                return;
+            }
+            product = Some(product.map_or(value.to_acc(), |p: A| p * value.to_acc()));
+        }
+        *sum += product.unwrap_or(A::ZERO);
+        *seen = true;
+    }
+
+    /// Bias, activation, gate, `+=`.
+    fn finished<T: Element<Acc = A>>(&self, sum: A, (out, bias, gate): (u64, u64, u64)) -> A {
+        let flag = |flag| self.p.flags & flag != 0;
+        // SAFETY: places of the epilogue's operands and of the output.
+        let read = |at: u64| unsafe { (*(at as *const T)).to_acc() };
+        let mut x = sum;
+        if flag(FLAG_BIAS) {
+            x += read(bias);
+        }
+        x = match (flag(FLAG_RELU), flag(FLAG_GELU)) {
+            (true, _) => activate(Activation::Relu, x),
+            (_, true) => activate(Activation::Gelu, x),
+            _ => x,
+        };
+        if flag(FLAG_GATE) && (read(gate) <= A::ZERO || read(gate).to_f64().is_nan()) {
+            x = A::ZERO;
+        }
+        if flag(FLAG_ACCUMULATE) {
+            read(out) + x
+        } else {
+            x
+        }
+    }
+}

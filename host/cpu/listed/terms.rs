@@ -1,0 +1,290 @@
+//! The list: terms of the tied loops, sorted by the place of the output where they meet, and where each factor finds them.
+
+use std::borrow::Cow;
+
+use einsparse_formats::{Element, PAD};
+use rayon::prelude::*;
+
+use super::super::bind::Bound;
+use super::super::expr::Expr;
+use super::super::operands::volume;
+use super::super::order::set_vars;
+use super::space::{Atom, Place, Space};
+use crate::error::{Error, Result};
+
+/// Places of a scatter at the most, and terms of a list.
+const MOST_PLACES: u64 = 1 << 27;
+const MOST_TERMS: u64 = 1 << 31;
+/// The key of a term that is dropped.
+const DROPPED: u64 = u64::MAX;
+
+/// Where a factor finds a term: `table[t]`, or `t` without one, times the stride, in elements.
+pub(super) struct Walk<'a> {
+    pub(super) table: Option<Cow<'a, [u32]>>,
+    pub(super) stride: usize,
+}
+
+/// The list.
+pub(super) struct Terms<'a> {
+    /// Where the terms of each place start, and the end of the last.
+    pub(super) starts: Vec<u32>,
+    pub(super) walks: Vec<Walk<'a>>,
+}
+
+fn beyond(what: &str, value: u128, limit: u64) -> Error {
+    Error::Overflow {
+        what: what.into(),
+        value,
+        limit: u128::from(limit),
+    }
+}
+
+/// The parts of the output's axes that the list decides.
+pub(super) fn parts<'s, 'b, 'a>(space: &'s Space<'b, 'a>) -> Vec<&'s Atom<'b, 'a>> {
+    let listed = |a: &&Atom<'b, 'a>| a.place.vars().iter().any(|v| space.list.contains(v));
+    space.out.iter().filter(listed).collect()
+}
+
+/// Lists the terms.
+pub(super) fn list<'a, T: Element>(
+    bound: &Bound<'a, T>,
+    space: &Space<'_, 'a>,
+) -> Result<Terms<'a>> {
+    let extents = &bound.extents;
+    let count = volume(space.list.iter().map(|&v| extents[v])) as u64;
+    if count > MOST_TERMS {
+        return Err(beyond("terms of a list", u128::from(count), MOST_TERMS));
+    }
+    let (lead, tail) = space.list.split_at(space.deciding());
+    let leads = volume(lead.iter().map(|&v| extents[v]));
+    let tails = volume(tail.iter().map(|&v| extents[v]));
+    let keys = keys(bound, space, lead, leads);
+    let parts = parts(space);
+    let places: u128 = parts.iter().map(|a| a.extent as u128).product();
+    if places > u128::from(MOST_PLACES) {
+        return Err(beyond("places of a scatter", places, MOST_PLACES));
+    }
+    let natural = keys.par_windows(2).all(|w| w[0] <= w[1]) && keys.last() != Some(&DROPPED);
+    let mut starts = starts(&keys, places as usize);
+    let order = (!natural).then(|| sorted(&keys, &starts));
+    for start in &mut starts {
+        *start *= tails as u32;
+    }
+    let walk = |factor: usize| {
+        let own = listed_atoms(space, factor);
+        let strides = |axis: usize| bound.factors[factor].axes[axis].stride;
+        let walk = in_order(bound, space, &own, strides, count as usize)?;
+        Ok(match &order {
+            None => walk,
+            Some(order) => reordered(walk, order, tails),
+        })
+    };
+    let walks = (0..bound.factors.len())
+        .map(walk)
+        .collect::<Result<Vec<_>>>()?;
+    Ok(Terms { starts, walks })
+}
+
+/// What of a factor the list decides.
+fn listed_atoms<'s, 'b, 'a>(space: &'s Space<'b, 'a>, factor: usize) -> Vec<&'s Atom<'b, 'a>> {
+    let listed = |a: &&Atom<'b, 'a>| a.place.vars().iter().any(|v| space.list.contains(v));
+    space.factors[factor].iter().filter(listed).collect()
+}
+
+/// The place of each term of the deciding loops.
+fn keys<T: Element>(
+    bound: &Bound<'_, T>,
+    space: &Space<'_, '_>,
+    lead: &[usize],
+    count: usize,
+) -> Vec<u64> {
+    const CHUNK: usize = 1 << 13;
+    let parts = parts(space);
+    let guards: Vec<&Expr<'_>> = space.guards.clone();
+    let mut keys = vec![0u64; count];
+    let fill = |(chunk, keys): (usize, &mut [u64])| {
+        let mut at = vec![0; bound.extents.len()];
+        for (i, key) in keys.iter_mut().enumerate() {
+            set_vars(lead, &bound.extents, chunk * CHUNK + i, &mut at);
+            let there = guards.iter().all(|g| g.eval(&at).is_some())
+                && space.equalities.iter().all(|(left, right)| {
+                    let left = left.eval(&at);
+                    left.is_some() && left == right.eval(&at)
+                });
+            let place = parts.iter().try_fold(0u64, |key, atom| {
+                let own = atom.place.eval(&at)? as u64;
+                Some(key.wrapping_mul(atom.extent as u64).wrapping_add(own))
+            });
+            *key = place.filter(|_| there).unwrap_or(DROPPED);
+        }
+    };
+    keys.par_chunks_mut(CHUNK).enumerate().for_each(fill);
+    keys
+}
+
+/// Where the terms of each place start.
+fn starts(keys: &[u64], places: usize) -> Vec<u32> {
+    let mut starts = vec![0u32; places + 1];
+    for &key in keys.iter().filter(|k| **k != DROPPED) {
+        starts[key as usize + 1] += 1;
+    }
+    for place in 1..=places {
+        starts[place] += starts[place - 1];
+    }
+    starts
+}
+
+/// Terms by place, in their order within each.
+fn sorted(keys: &[u64], starts: &[u32]) -> Vec<u32> {
+    let mut next = starts.to_vec();
+    let mut terms = vec![0u32; starts[starts.len() - 1] as usize];
+    for (term, &key) in keys.iter().enumerate().filter(|(_, k)| **k != DROPPED) {
+        let at = &mut next[key as usize];
+        terms[*at as usize] = term as u32;
+        *at += 1;
+    }
+    terms
+}
+
+/// Where a factor finds the terms as the loops number them.
+fn in_order<'a, T: Element>(
+    bound: &Bound<'a, T>,
+    space: &Space<'_, 'a>,
+    own: &[&Atom<'_, 'a>],
+    strides: impl Fn(usize) -> usize,
+    count: usize,
+) -> Result<Walk<'a>> {
+    let stride_of = |a: &Atom<'_, '_>| a.times * strides(a.axis);
+    if let Some(stride) = as_numbered(bound, space, own, &stride_of) {
+        let table = None;
+        return Ok(Walk { table, stride });
+    }
+    if let [atom] = own
+        && let Some(array) = array_of(bound, space, atom)
+    {
+        let (table, stride) = (Some(Cow::Borrowed(array)), stride_of(atom));
+        return Ok(Walk { table, stride });
+    }
+    let unit = own.iter().fold(0, |unit, a| gcd(unit, stride_of(a))).max(1);
+    let reach: u128 = own
+        .iter()
+        .map(|a| a.extent.saturating_sub(1) as u128 * (stride_of(a) / unit) as u128)
+        .sum();
+    if reach >= u128::from(PAD) {
+        return Err(beyond("places of a gather", reach, u64::from(PAD)));
+    }
+    let steps: Vec<(Place<'_, '_>, usize)> =
+        own.iter().map(|a| (a.place, stride_of(a) / unit)).collect();
+    let table = evaluated(&space.list, &bound.extents, &steps, count);
+    Ok(Walk {
+        table: Some(Cow::Owned(table)),
+        stride: unit,
+    })
+}
+
+/// Sums of steps for every term of these loops, `PAD` where one is dropped.
+pub(super) fn evaluated(
+    vars: &[usize],
+    extents: &[usize],
+    steps: &[(Place<'_, '_>, usize)],
+    count: usize,
+) -> Vec<u32> {
+    const CHUNK: usize = 1 << 13;
+    let mut table = vec![0u32; count];
+    let fill = |(chunk, slots): (usize, &mut [u32])| {
+        let mut at = vec![0; extents.len()];
+        for (i, slot) in slots.iter_mut().enumerate() {
+            set_vars(vars, extents, chunk * CHUNK + i, &mut at);
+            let place = steps.iter().try_fold(0, |sum, (place, stride)| {
+                Some(sum + place.eval(&at)? * stride)
+            });
+            *slot = place.map_or(PAD, |p| p as u32);
+        }
+    };
+    table.par_chunks_mut(CHUNK).enumerate().for_each(fill);
+    table
+}
+
+/// The stride from one term to the next, where that is all there is.
+fn as_numbered<T: Element>(
+    bound: &Bound<'_, T>,
+    space: &Space<'_, '_>,
+    own: &[&Atom<'_, '_>],
+    stride_of: &impl Fn(&Atom<'_, '_>) -> usize,
+) -> Option<usize> {
+    let vars = own.iter().map(|a| a.var()).collect::<Option<Vec<_>>>()?;
+    let of = |v: usize| -> usize {
+        let along = own.iter().zip(&vars).filter(|(_, own)| **own == v);
+        along.map(|(a, _)| stride_of(a)).sum()
+    };
+    let mut terms = 1;
+    let mut stride = None;
+    for &v in space.list.iter().rev() {
+        let extent = bound.extents[v];
+        if extent > 1 {
+            let first = *stride.get_or_insert(of(v));
+            if of(v) != first * terms {
+                return None;
+            }
+        }
+        terms *= extent;
+    }
+    Some(stride.unwrap_or(0))
+}
+
+/// The index array that has a slot for each term in order.
+fn array_of<'a, T: Element>(
+    bound: &Bound<'a, T>,
+    space: &Space<'_, 'a>,
+    atom: &Atom<'_, 'a>,
+) -> Option<&'a [u32]> {
+    let Place::Expr(expr) = atom.place else {
+        return None;
+    };
+    match expr {
+        Expr::Slot { array, var } => (*space.list == [*var]).then_some(*array),
+        Expr::Load { array, args } => {
+            if args.len() != space.list.len() {
+                return None;
+            }
+            let mut terms = 1;
+            for ((arg, stride), &v) in args.iter().zip(&space.list).rev() {
+                let own = matches!(arg, Expr::Var(var) if *var == v);
+                if !own || *stride != terms {
+                    return None;
+                }
+                terms *= bound.extents[v];
+            }
+            Some(array)
+        }
+        _ => None,
+    }
+}
+
+/// A walk over terms in another order: `tails` terms behind each of `order`.
+fn reordered<'a>(walk: Walk<'a>, order: &[u32], tails: usize) -> Walk<'a> {
+    if walk.table.is_none() && walk.stride == 0 {
+        return walk;
+    }
+    let old = walk.table.as_deref();
+    let of = |term: usize| old.map_or(term as u32, |t| t[term]);
+    let mut table = vec![0u32; order.len() * tails];
+    if tails > 0 {
+        table
+            .par_chunks_mut(tails)
+            .zip(order)
+            .for_each(|(slots, &lead)| {
+                for (tail, slot) in slots.iter_mut().enumerate() {
+                    *slot = of(lead as usize * tails + tail);
+                }
+            });
+    }
+    Walk {
+        table: Some(Cow::Owned(table)),
+        stride: walk.stride,
+    }
+}
+
+pub(super) fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

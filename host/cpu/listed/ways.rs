@@ -1,0 +1,165 @@
+//! Along what the lanes of the general kernels may run, told from the expression and the strides of its operands.
+
+use einsparse_formats::Format;
+
+use crate::indirect::{Access, Index, IndirectEinsum};
+
+/// What lanes run along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Lanes {
+    /// Vectors of an index of the output that is contiguous wherever it stands.
+    Vectors,
+    /// Elements of an index of the output; without one, a lane has an element of its own.
+    Elements,
+    /// Terms of an element of the output.
+    Terms,
+}
+
+/// A way to walk an indirect Einsum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) lanes: Lanes,
+    /// The axis of the output that lanes run along.
+    pub(crate) inner: Option<usize>,
+    /// The factors, those without that index in front, and of them the one of filled blocks.
+    pub(crate) order: Vec<usize>,
+    /// How many have not that index.
+    pub(crate) fixed: usize,
+    /// How many of the others are not contiguous along it, or the output.
+    pub(crate) strided: usize,
+}
+
+/// Strides of a tensor, in elements; `None` for the values of a sparse operand.
+pub(crate) type StridesOf<'s> = &'s dyn Fn(&str) -> Option<Vec<usize>>;
+
+/// Whether zeros of this format's values fill blocks or groups up and are no entries.
+pub(crate) fn holds_fill(format: &Format) -> bool {
+    matches!(
+        format,
+        Format::Bsr { .. }
+            | Format::BlockCoo { .. }
+            | Format::BlockGroupCoo { .. }
+            | Format::Nm { .. }
+    )
+}
+
+/// The factor of filled blocks.
+pub(crate) fn filled(e: &IndirectEinsum) -> Option<usize> {
+    let sparse = e.sparse.as_ref().filter(|s| holds_fill(&s.format));
+    sparse.map(|s| s.factor)
+}
+
+/// Every way, the one with vectors first where there is one of `vector` elements.
+pub(crate) fn ways(
+    e: &IndirectEinsum,
+    (out_shape, out_strides): (&[usize], &[usize]),
+    strides_of: StridesOf<'_>,
+    vector: usize,
+) -> Vec<Way> {
+    let mut ways = Vec::new();
+    let last = out_shape.len().wrapping_sub(1);
+    let own: Vec<Way> = free_axes(e)
+        .into_iter()
+        .map(|axis| along(e, axis, out_strides, strides_of))
+        .collect();
+    for way in &own {
+        let contiguous = way.inner == Some(last) && way.strided == 0;
+        let moving = e.factors.len() - way.fixed;
+        if contiguous
+            && out_shape[last].is_multiple_of(vector)
+            && (1..=2).contains(&moving)
+            && multiples(out_strides, vector)
+            && way.order[way.fixed..]
+                .iter()
+                .all(|&f| strides_of(&e.factors[f].tensor).is_some_and(|s| multiples(&s, vector)))
+        {
+            ways.push(Way {
+                lanes: Lanes::Vectors,
+                ..way.clone()
+            });
+        }
+    }
+    let narrow = |way: &&Way| {
+        let axis = way.inner.unwrap_or(0);
+        (out_shape[axis] < 8, way.strided, usize::MAX - axis)
+    };
+    ways.push(match own.iter().min_by_key(narrow) {
+        Some(way) => way.clone(),
+        None => without(e, Lanes::Elements),
+    });
+    ways.push(without(e, Lanes::Terms));
+    ways
+}
+
+/// All strides but those of 1 are multiples of a vector.
+fn multiples(strides: &[usize], vector: usize) -> bool {
+    let ones = strides.iter().filter(|s| **s == 1).count();
+    let others = strides.iter().filter(|s| **s != 1);
+    ones == 1 && others.clone().all(|s| s.is_multiple_of(vector))
+}
+
+fn without(e: &IndirectEinsum, lanes: Lanes) -> Way {
+    let mut order: Vec<usize> = (0..e.factors.len()).collect();
+    order.sort_by_key(|f| filled(e) != Some(*f));
+    let (inner, fixed, strided) = (None, order.len(), 0);
+    Way {
+        lanes,
+        inner,
+        order,
+        fixed,
+        strided,
+    }
+}
+
+/// Axes of the output whose index stands nowhere but as itself.
+fn free_axes(e: &IndirectEinsum) -> Vec<usize> {
+    let mut tied: Vec<&str> = Vec::new();
+    let tie = |index: &Index| !matches!(index, Index::Name(_));
+    let all = e.factors.iter().chain([&e.out]).flat_map(|a| &a.indices);
+    let coordinates = e.sparse.iter().flat_map(|s| &s.coordinates);
+    for index in all.filter(|i| tie(i)).chain(coordinates) {
+        index.for_each_name(&mut |n| tied.push(n));
+    }
+    for range in &e.ranges {
+        tied.extend([range.index.as_str(), range.over.as_str()]);
+    }
+    for (left, right) in &e.equalities {
+        left.for_each_name(&mut |n| tied.push(n));
+        right.for_each_name(&mut |n| tied.push(n));
+    }
+    let free = |axis: &usize| match &e.out.indices[*axis] {
+        Index::Name(n) => {
+            let same = |i: &&Index| matches!(i, Index::Name(other) if other == n);
+            !tied.contains(&n.as_str()) && e.out.indices.iter().filter(same).count() == 1
+        }
+        _ => false,
+    };
+    (0..e.out.indices.len()).filter(free).collect()
+}
+
+/// Lanes along an axis of the output.
+fn along(e: &IndirectEinsum, axis: usize, out_strides: &[usize], strides_of: StridesOf<'_>) -> Way {
+    let name = &e.out.indices[axis];
+    let stride = |access: &Access| -> Option<usize> {
+        let axes: Vec<usize> = (0..access.indices.len())
+            .filter(|&a| access.indices[a] == *name)
+            .collect();
+        if axes.is_empty() {
+            return None;
+        }
+        let strides = strides_of(&access.tensor);
+        Some(strides.map_or(usize::MAX, |s| axes.iter().map(|&a| s[a]).sum()))
+    };
+    let along: Vec<Option<usize>> = e.factors.iter().map(stride).collect();
+    let mut order: Vec<usize> = (0..along.len()).collect();
+    order.sort_by_key(|&f| (along[f].is_some(), filled(e) != Some(f)));
+    let moving = along.iter().flatten();
+    let strided = moving.filter(|s| **s != 1).count() + usize::from(out_strides[axis] != 1);
+    Way {
+        lanes: Lanes::Elements,
+        inner: Some(axis),
+        fixed: along.iter().filter(|a| a.is_none()).count(),
+        order,
+        strided,
+    }
+}

@@ -1,0 +1,400 @@
+//! The general family as plans see it: whatever no kernel is made for, and what is asked of it by name.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use einsparse_formats::AnySparse;
+use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::Operand;
+use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
+use super::choose::Candidate;
+use super::family::{Answer, Compiled, Offer, Question};
+use crate::cost::einsum::{Steps, predict};
+use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, shapes, ways};
+use crate::device::{Device, Stream};
+use crate::einsum::{Mode, Scalar as Factor};
+use crate::error::{Error, Refusal, Result};
+use crate::launch::{EinsumLaunch, RawEinsum};
+use crate::registry::Scalar;
+use crate::tensor::{Tensor, columns_of};
+
+const NAME: &str = "einsum";
+/// Slots of an index array that a run compares with those planned.
+const SAMPLES: usize = 64;
+
+/// What the family has for an expression.
+pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
+    question: &'q Question<'q, '_, T>,
+) -> Result<Answer<'q, T, Out>> {
+    let refused = |reason| {
+        Ok(Answer::Refused(Refusal {
+            name: NAME.into(),
+            reason,
+        }))
+    };
+    let e = question.indirect;
+    let factors = e.factors.len();
+    if factors == 0 || factors > EINSUM_FACTORS {
+        return refused(format!(
+            "multiplies 1 to {EINSUM_FACTORS} factors, this has {factors}"
+        ));
+    }
+    let mut rows = kernels()
+        .iter()
+        .filter(|r| r.operation == Operation::Einsum);
+    if T::DTYPE != Out::DTYPE || rows.all(|r| r.dtype != T::DTYPE) {
+        let (own, out) = (T::DTYPE.name(), Out::DTYPE.name());
+        return refused(format!(
+            "computes f32, f64, f16 and bf16 into themselves, not {own} into {out}"
+        ));
+    }
+    let places = places_of(question);
+    let strides = |name: &str| strides_of(question.operands, name);
+    let vector = 16 / T::DTYPE.bytes();
+    let all = ways(e, (&places.shape, &places.strides), &strides, vector);
+    let offers = all.into_iter().filter_map(|way| {
+        let row = row_of(T::DTYPE, factors, &way)?;
+        let steps = steps_of(question, &way);
+        Some(Offer {
+            candidate: Candidate {
+                name: row.name,
+                cost: predict(row, &steps, question.machine),
+                zeros: row.zeros,
+                kept: None,
+            },
+            make: Box::new(move |device: &Arc<Device>| {
+                let made = General::new(question, device, row, &way)?;
+                Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+            }),
+        })
+    });
+    Ok(Answer::Offers(offers.collect()))
+}
+
+/// The kernel of a way.
+fn row_of(dtype: Dtype, factors: usize, way: &Way) -> Option<&'static Row> {
+    let (columns, fixed) = match way.lanes {
+        Lanes::Vectors => (2, way.fixed as u32),
+        Lanes::Elements => (1, 0),
+        Lanes::Terms => (0, 0),
+    };
+    kernels().iter().find(|row| {
+        row.operation == Operation::Einsum
+            && (row.dtype, row.items) == (dtype, factors as u32)
+            && (row.columns, row.parts) == (columns, fixed)
+    })
+}
+
+fn strides_of<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str) -> Option<Vec<usize>> {
+    match operands.iter().find(|(n, _)| *n == name)? {
+        (_, Operand::Dense(d)) => Some(d.strides()),
+        (_, Operand::HostDense(d)) => Some(d.strides()),
+        _ => None,
+    }
+}
+
+/// Shape and strides of the output and what is read beside it. An output that is not given has no gaps.
+fn places_of<T: Scalar>(question: &Question<'_, '_, T>) -> Places {
+    let e = question.indirect;
+    let shape = question.extents.out().to_vec();
+    let of = |name: &String| strides_of(question.operands, name).unwrap_or_default();
+    let given = strides_of(question.operands, &e.out.tensor);
+    Places {
+        strides: given.unwrap_or_else(|| contiguous(&shape)),
+        bias: e.bias.as_ref().map(|b| of(&b.tensor)).unwrap_or_default(),
+        gate: e.gate.as_ref().map(of).unwrap_or_default(),
+        shape,
+    }
+}
+
+fn steps_of<T: Scalar>(question: &Question<'_, '_, T>, way: &Way) -> Steps {
+    let sparse = question.indirect.sparse.as_ref();
+    let mut own = Vec::new();
+    let mut slots = 1.0;
+    for (name, operand) in question.operands {
+        if sparse.is_some_and(|s| s.name == *name) {
+            slots = match operand {
+                Operand::Sparse(a) => a.pattern().slots() as f64,
+                Operand::HostSparse(a) => a.slots() as f64,
+                _ => 1.0,
+            };
+        }
+    }
+    if let Some(sparse) = sparse {
+        let access = &question.einsum.factors[sparse.factor];
+        access.for_each_name(&mut |n| own.push(n));
+    }
+    let others = question.extents.iter().filter(|(n, _)| !own.contains(n));
+    let bytes = |(_, operand): &(&str, Operand<'_, T>)| match operand {
+        Operand::Sparse(_) | Operand::HostSparse(_) => slots * (T::DTYPE.bytes() + 4) as f64,
+        Operand::Index(_, data) => size_of_val(*data) as f64,
+        other => other.shape().iter().product::<usize>() as f64 * T::DTYPE.bytes() as f64,
+    };
+    let shape = question.extents.out();
+    Steps {
+        all: slots * others.map(|(_, extent)| extent as f64).product::<f64>(),
+        along: way.inner.map_or(1.0, |axis| shape[axis] as f64),
+        fixed: way.fixed,
+        strided: way.strided,
+        out: shape.iter().product::<usize>() as f64,
+        accumulate: question.indirect.mode == Mode::Accumulate,
+        operands: question.operands.iter().map(bytes).sum(),
+    }
+}
+
+/// The pattern of the sparse operand.
+#[derive(Debug)]
+struct Pattern<T> {
+    name: String,
+    planned: Arc<AnySparse<T>>,
+    /// Another tensor whose pattern was compared and is the same.
+    known: OnceLock<Arc<AnySparse<T>>>,
+}
+
+impl<T: Scalar> Pattern<T> {
+    fn is(&self, other: &Arc<AnySparse<T>>) -> bool {
+        let known = [Some(&self.planned), self.known.get()];
+        if known
+            .iter()
+            .flatten()
+            .any(|known| Arc::ptr_eq(known, other))
+        {
+            return true;
+        }
+        let same = self.planned.format() == other.format()
+            && self.planned.shape() == other.shape()
+            && self.planned.arrays() == other.arrays();
+        if same {
+            let _ = self.known.set(Arc::clone(other));
+        }
+        same
+    }
+}
+
+/// An index array as planned: its length, and some of its slots.
+#[derive(Debug)]
+struct Sampled {
+    name: String,
+    len: usize,
+    slots: Vec<u32>,
+}
+
+fn sample(data: &[u32]) -> Vec<u32> {
+    let step = data.len().div_ceil(SAMPLES).max(1);
+    data.iter().step_by(step).copied().collect()
+}
+
+/// An expression made for the general family.
+#[derive(Debug)]
+struct General<T: Scalar> {
+    launch: EinsumLaunch,
+    /// Names of the dense factors as the listing orders them, `None` for the values of the sparse operand; with their strides.
+    factors: Vec<(Option<String>, Vec<usize>)>,
+    out: (String, Vec<usize>),
+    bias: Option<String>,
+    gate: Option<(String, Vec<usize>)>,
+    scalars: Vec<Factor>,
+    pattern: Option<Pattern<T>>,
+    arrays: Vec<Sampled>,
+}
+
+impl<T: Scalar> General<T> {
+    fn new(
+        question: &Question<'_, '_, T>,
+        device: &Arc<Device>,
+        row: &'static Row,
+        way: &Way,
+    ) -> Result<Self> {
+        let e = question.indirect;
+        let places = places_of(question);
+        let mut arrays = Vec::new();
+        let mut pattern = None;
+        let mut columns = None;
+        let mut dense = Vec::new();
+        for (name, operand) in question.operands {
+            match operand {
+                Operand::Dense(d) => dense.push((*name, d.shape(), d.strides())),
+                Operand::Sparse(a) => {
+                    let planned = Arc::clone(a.shared_pattern());
+                    let known = OnceLock::new();
+                    let name = name.to_string();
+                    pattern = Some(Pattern {
+                        name,
+                        planned,
+                        known,
+                    });
+                    // Those of a batch are of one matrix with all of them.
+                    columns = a.runs().and_then(|_| columns_of(a.pattern()));
+                }
+                Operand::Index(_, data) => arrays.push(Sampled {
+                    name: name.to_string(),
+                    len: data.len(),
+                    slots: sample(data),
+                }),
+                Operand::Scalar(_) => {}
+                Operand::HostSparse(_) | Operand::HostDense(_) => {
+                    return Err(Error::Operand {
+                        name: name.to_string(),
+                        reason: "upload it to the context before planning".into(),
+                    });
+                }
+            }
+        }
+        let mut bound = shapes(dense.iter().map(|(n, s, t)| (*n, *s, t.as_slice())));
+        for (name, operand) in question.operands {
+            match operand {
+                Operand::Index(shape, data) => drop(bound.index(name, shape, data)?),
+                Operand::Sparse(a) => drop(bound.sparse(e, a.pattern())?),
+                Operand::Scalar(x) => drop(bound.scalar(name, *x)),
+                _ => {}
+            }
+        }
+        let offsets = Offsets::new(e, &bound)?;
+        let listing =
+            Listing::new(e, &bound, &offsets, &places, way).map_err(|error| match error {
+                Error::Overflow { .. } => Error::NoKernel {
+                    indirect: e.to_string(),
+                    tried: vec![Refusal {
+                        name: row.name.into(),
+                        reason: error.to_string(),
+                    }],
+                },
+                other => other,
+            })?;
+        let empty = places.shape.contains(&0);
+        let launch = EinsumLaunch::new(device, row, &listing, (way.lanes, empty), columns)?;
+        let sparse = e.sparse.as_ref().map(|s| s.factor);
+        let factor = |&f: &usize| {
+            let name = &e.factors[f].tensor;
+            let strides = strides_of(question.operands, name).unwrap_or_default();
+            ((sparse != Some(f)).then(|| name.clone()), strides)
+        };
+        Ok(General {
+            launch,
+            factors: way.order.iter().map(factor).collect(),
+            out: (e.out.tensor.clone(), places.strides),
+            bias: e.bias.as_ref().map(|b| b.tensor.clone()),
+            gate: e.gate.as_ref().map(|g| (g.clone(), places.gate)),
+            scalars: e.scalars.clone(),
+            pattern,
+            arrays,
+        })
+    }
+
+    /// The index arrays are those of the plan, as far as a few slots tell.
+    fn check_arrays(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
+        for planned in &self.arrays {
+            let same = match find(operands, &planned.name)? {
+                Operand::Index(_, data) => {
+                    data.len() == planned.len && sample(data) == planned.slots
+                }
+                _ => false,
+            };
+            if !same {
+                return Err(Error::Operand {
+                    name: planned.name.clone(),
+                    reason: "is not the index array that was planned".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Values and columns of the sparse operand.
+    fn sparse(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<(u64, u64)> {
+        let Some(pattern) = &self.pattern else {
+            return Ok((0, 0));
+        };
+        match find(operands, &pattern.name)? {
+            Operand::Sparse(a) => match a.device() {
+                Some(arrays) if pattern.is(a.shared_pattern()) => {
+                    Ok((arrays.values.address(), arrays.columns.address()))
+                }
+                _ => Err(Error::Operand {
+                    name: pattern.name.clone(),
+                    reason: "has not the pattern, the format or the context that was planned"
+                        .into(),
+                }),
+            },
+            other => Err(wrong(&pattern.name, "an uploaded sparse tensor", other)),
+        }
+    }
+
+    /// A dense operand with the planned strides.
+    fn dense(operands: &[(&str, Operand<'_, T>)], name: &str, strides: &[usize]) -> Result<u64> {
+        let found = strides_of(operands, name).unwrap_or_default();
+        same_strides(name, strides, &found)?;
+        Ok(device_tensor(operands, name)?.0)
+    }
+}
+
+fn same_strides(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
+    if planned == found {
+        return Ok(());
+    }
+    Err(Error::Operand {
+        name: name.into(),
+        reason: format!(
+            "has strides {found:?}, planned with {planned:?}; an output with gaps is given when planning"
+        ),
+    })
+}
+
+impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
+    fn variant(&self) -> &'static str {
+        self.launch.row().name
+    }
+
+    fn bytes(&self) -> usize {
+        self.launch.bytes()
+    }
+
+    fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check_arrays(operands)?;
+        let (values, columns) = self.sparse(operands)?;
+        let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
+            Some(name) => Self::dense(operands, name, strides),
+            None => Ok(values),
+        };
+        let factors = self.factors.iter().map(factor).collect::<Result<_>>()?;
+        same_strides(&self.out.0, &self.out.1, &out.strides())?;
+        let bias = self.bias.as_ref().map(|name| device_tensor(operands, name));
+        let gate = self.gate.as_ref();
+        let gate = gate.map(|(name, strides)| Self::dense(operands, name, strides));
+        let mut alpha = 1.0;
+        for scalar in &self.scalars {
+            alpha *= scalar_value(operands, scalar)?;
+        }
+        let raw = RawEinsum {
+            factors,
+            columns,
+            out: out.address().ok_or_else(|| elsewhere(&self.out.0))?,
+            bias: bias.transpose()?.map_or(0, |(address, _)| address),
+            gate: gate.transpose()?.unwrap_or(0),
+            alpha,
+        };
+        // SAFETY: shapes, places, strides and pattern were checked; the tensors are borrowed for the call, and device memory
+        // is freed only after the work queued on the context.
+        unsafe { self.launch.run(&raw, stream.raw()) }
+    }
+}
+
+impl<T: Scalar> fmt::Display for General<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = self.launch.row();
+        write!(
+            f,
+            "{}: zeros = {:?}, {}",
+            row.name,
+            row.zeros,
+            self.launch.describe()
+        )
+    }
+}

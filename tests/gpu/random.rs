@@ -1,0 +1,121 @@
+//! Random expressions on a GPU, through every kernel of the general family that can run them.
+
+use std::collections::BTreeSet;
+
+use einsparse::formats::{AnySparse, Dense, bf16, f16};
+use einsparse::registry::{Scalar, kernels};
+use einsparse::{Context, Operand, Options, SparseTensor, Tensor};
+
+use crate::random::draw::{self, Draw};
+use crate::random::{first_difference, seeds};
+use crate::support;
+
+/// Rows of the general family begin with this.
+const FAMILY: &str = "einsum_";
+
+fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
+    let fail = |error: einsparse::Error| -> ! { panic!("{draw}: {error}") };
+    let sparse: Option<SparseTensor<T>> = draw.sparse.as_ref().map(|a| {
+        let a: AnySparse<T> = a.map_values(|v| T::from_f64(v));
+        context.upload(a).unwrap_or_else(|e| fail(e))
+    });
+    let dense: Vec<(&str, Tensor<T>)> = draw
+        .dense
+        .iter()
+        .map(|(n, d)| (n.as_str(), context.upload_dense(&draw::cast(d)).unwrap()))
+        .collect();
+    let start: Vec<T> = draw.start.iter().map(|v| T::from_f64(*v)).collect();
+    let start = Dense::new(draw.shape.clone(), start).unwrap();
+    let like = context.upload_dense(&start).unwrap();
+    let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
+    operands.extend(sparse.iter().map(|a| ("A", a.into())));
+    operands.extend(dense.iter().map(|(n, d)| (*n, d.into())));
+    let arrays = draw.arrays.iter();
+    operands.extend(arrays.map(|(n, s, d)| (n.as_str(), Operand::Index(s, d))));
+    operands.extend(draw.scalars.iter().map(|(n, v)| (n.as_str(), (*v).into())));
+    let mut planned = operands.clone();
+    planned.push(("C", (&like).into()));
+    let cpu = cpu_choice::<T>(draw);
+    let stream = context.stream().unwrap();
+    for name in &cpu {
+        let options = Options {
+            variant: Some((*name).into()),
+            ..Options::default()
+        };
+        let plan = context
+            .plan(&draw.text, &planned, &options)
+            .unwrap_or_else(|e| fail(e));
+        assert_eq!(plan.variant(), *name, "{draw}");
+        let mut out = context.upload_dense(&start).unwrap();
+        plan.run(&operands, &mut out, &stream)
+            .unwrap_or_else(|e| fail(e));
+        stream.synchronize().unwrap();
+        let found = out.to_dense().unwrap().into_values();
+        if let Some(difference) = first_difference(&found, &draw.wanted) {
+            panic!("{plan}, {}: {draw}\n  {difference}", T::NAME);
+        }
+    }
+    cpu
+}
+
+/// The general kernels among the candidates, as a plan without a GPU sees them.
+fn cpu_choice<T: Scalar>(draw: &Draw) -> Vec<&'static str> {
+    let context = Context::cpu();
+    let sparse: Option<AnySparse<T>> = draw
+        .sparse
+        .as_ref()
+        .map(|a| a.map_values(|v| T::from_f64(v)));
+    let dense: Vec<(&str, Dense<T>)> = draw
+        .dense
+        .iter()
+        .map(|(n, d)| (n.as_str(), draw::cast(d)))
+        .collect();
+    let start = Dense::from_fn(draw.shape.clone(), |_| T::ZERO).unwrap();
+    let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
+    operands.extend(sparse.iter().map(|a| ("A", Operand::HostSparse(a.clone()))));
+    operands.extend(dense.iter().map(|(n, d)| (*n, d.into())));
+    let arrays = draw.arrays.iter();
+    operands.extend(arrays.map(|(n, s, d)| (n.as_str(), Operand::Index(s, d))));
+    operands.extend(draw.scalars.iter().map(|(n, v)| (n.as_str(), (*v).into())));
+    operands.push(("C", (&start).into()));
+    let plan = context
+        .plan(&draw.text, &operands, &Options::default())
+        .unwrap_or_else(|e| panic!("{draw}: {e}"));
+    let names = plan.choice().candidates.iter().map(|c| c.name);
+    names.filter(|n| n.starts_with(FAMILY)).collect()
+}
+
+/// The expressions in every way; returns how many runs that were and the kernels that did them.
+pub fn run(context: &Context, count: u64) -> (usize, BTreeSet<&'static str>) {
+    let (mut runs, mut rows) = (0, BTreeSet::new());
+    for seed in seeds(count) {
+        let draw = Draw::new(seed);
+        let own = match seed % 8 {
+            0..4 => on_the_gpu::<f32>(context, &draw),
+            4 | 5 => on_the_gpu::<f64>(context, &draw),
+            6 => on_the_gpu::<f16>(context, &draw),
+            _ => on_the_gpu::<bf16>(context, &draw),
+        };
+        runs += own.len();
+        rows.extend(own);
+    }
+    (runs, rows)
+}
+
+#[test]
+fn random_expressions_agree_with_the_reference() {
+    let Some(context) = support::gpu() else {
+        return;
+    };
+    if std::env::var("EINSPARSE_TEST_FAMILY").is_ok_and(|family| family != "einsum") {
+        return;
+    }
+    let count = if support::small() { 100 } else { 2400 };
+    let (runs, rows) = run(&context, count);
+    if !support::small() && seeds(count).len() > 1 {
+        assert!(runs as u64 >= 2 * count, "{runs} runs");
+        let all = kernels().iter().filter(|r| r.family == "einsum");
+        let idle: Vec<&str> = all.map(|r| r.name).filter(|n| !rows.contains(n)).collect();
+        assert!(idle.is_empty(), "never run: {idle:?}");
+    }
+}
