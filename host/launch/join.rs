@@ -119,7 +119,7 @@ impl<'d> Join<'d> {
         let mut found = vec![0u32; 2 * blocks];
         self.device.read(sums, &mut found)?;
         let mut all = 0u128;
-        for halves in found.chunks_exact_mut(2) {
+        for halves in found.as_chunks_mut::<2>().0 {
             let own = u128::from(halves[0]) + (u128::from(halves[1]) << 16);
             halves[0] = all.min(MOST_ROWS.into()) as u32;
             all += own;

@@ -66,11 +66,13 @@ const SAMPLED: &[&str] = &[
 ];
 
 fn names(access: &Access) -> Vec<&str> {
-    let name = |i| match i {
-        &IndexExpr::Name(ref n) => n.as_str(),
-        IndexExpr::Access(a) => panic!("{a} in a problem for the reference"),
-    };
-    access.indices.iter().map(name).collect()
+    let indices = access.indices.iter();
+    indices
+        .map(|i| match i {
+            IndexExpr::Name(n) => n.as_str(),
+            IndexExpr::Access(a) => panic!("{a} in a problem for the reference"),
+        })
+        .collect()
 }
 
 struct Lists {
@@ -143,7 +145,7 @@ impl Lists {
         let wide: BTreeMap<_, _> = self
             .dense
             .iter()
-            .map(|(n, d)| (n.as_str(), d.map(|v| f64::from(v))))
+            .map(|(n, d)| (n.as_str(), d.map(f64::from)))
             .collect();
         let entries: BTreeMap<_, _> = self
             .sparse
@@ -151,8 +153,7 @@ impl Lists {
             .map(|(n, a)| (n.as_str(), a.entries()))
             .collect();
         let numbers: Vec<Vec<usize>> = self.e.factors.iter().map(number).collect();
-        let factor = |(a, at): (&Access, &Vec<usize>)| -> Factor<'_> {
-            let _ = at;
+        let factor = |a: &Access| -> Factor<'_> {
             match wide.get(a.tensor.as_str()) {
                 Some(dense) => Factor::Dense(dense),
                 None => Factor::Sparse(&entries[a.tensor.as_str()]),
@@ -163,7 +164,7 @@ impl Lists {
             .factors
             .iter()
             .zip(&numbers)
-            .map(|(a, at)| (at.as_slice(), factor((a, at))))
+            .map(|(a, at)| (at.as_slice(), factor(a)))
             .collect();
         let extents: Vec<usize> = self.extents.values().copied().collect();
         let out = number(&self.e.out);

@@ -287,3 +287,70 @@ fn hypersparse_tensors_do_not_pay_for_their_extents() {
         assert_eq!(convert::group_coo_to_coo(&grouped).unwrap(), a);
     }
 }
+
+proptest! {
+    /// Coordinates of slots and the entries, which are read in another way, are the same.
+    #[test]
+    fn coordinates_are_those_of_the_entries(
+        a in strategy::csr::<f32>(20), block in strategy::block(4), group in 1usize..5,
+    ) {
+        let any = AnySparse::from(a);
+        for format in formats(block, Some(group)) {
+            let made = any.convert(format).unwrap();
+            let axes = made.coordinates().unwrap();
+            let mut found = einsparse_formats::Entries::new();
+            for (slot, value) in made.values().iter().enumerate() {
+                let at: Vec<u32> = axes.iter().map(|axis| axis[slot]).collect();
+                let padding = at.contains(&einsparse_formats::PAD);
+                prop_assert!(!padding || at.iter().all(|&c| c == einsparse_formats::PAD));
+                if !padding && !(made.holds_fill() && *value == 0.0) {
+                    found.insert(at.iter().map(|&c| c as usize).collect(), f64::from(*value));
+                }
+            }
+            prop_assert_eq!(found, made.entries(), "{}", format);
+            prop_assert!(made.shared_pattern().is_of(&any.convert(format).unwrap()));
+            prop_assert!(format == Format::Csr || !made.shared_pattern().is_of(&any));
+        }
+    }
+
+    /// Rows in groups of their class: no class without rows, none that costs more than one size for all.
+    #[test]
+    fn hybrid_groups_cost_no_more_than_groups(a in strategy::csr::<f32>(60)) {
+        let groups = convert::csr_to_group_coo(&a, None).unwrap();
+        let hybrid = convert::csr_to_hybrid_group_coo(&a).unwrap();
+        let words = |index: usize, slots: usize| index + 2 * slots;
+        let one = words(groups.pattern().groups(), groups.slots());
+        let many = words(hybrid.pattern().group_index().len(), hybrid.slots());
+        prop_assert!(many <= one, "{many} {one} {:?}", hybrid.pattern().classes());
+        prop_assert!(hybrid.pattern().classes().iter().all(|c| c.groups > 0));
+    }
+}
+
+#[test]
+fn hybrid_groups_are_checked() {
+    use einsparse_formats::{GroupClass, PAD};
+    let class = |group, groups| GroupClass { group, groups };
+    let new = |classes: &[GroupClass], index: &[u32], columns: &[u32]| {
+        HybridGroupCooPattern::new(3, 4, classes.to_vec(), index.to_vec(), columns.to_vec())
+    };
+    let classes = [class(1, 1), class(2, 2)];
+    let good = new(&classes, &[2, 0, 0], &[3, 0, 1, 2, PAD]).unwrap();
+    assert_eq!(good.nnz(), 4);
+    assert_eq!(good.spans(), [(1, 3), (0, 0), (0, 1)]);
+    assert_eq!(good.group_starts(), [0, 1, 3, 5]);
+    for (index, columns) in [
+        ([0, 0, 0], [3, 0, 1, 2, PAD]),   // row 0 in two classes
+        ([2, 1, 0], [3, 0, 1, 2, PAD]),   // rows descend
+        ([2, 0, 3], [3, 0, 1, 2, PAD]),   // row 3 of 3
+        ([2, 0, 0], [4, 0, 1, 2, PAD]),   // column 4 of 4
+        ([2, 0, 0], [3, 1, 0, 2, PAD]),   // columns descend
+        ([2, 0, 0], [3, 0, PAD, 2, PAD]), // padding before the end of a row
+    ] {
+        assert!(
+            new(&classes, &index, &columns).is_err(),
+            "{index:?} {columns:?}"
+        );
+    }
+    assert!(new(&[class(0, 3)], &[0, 1, 2], &[]).is_err());
+    assert!(new(&classes, &[2, 0], &[3, 0, 1, 2, PAD]).is_err());
+}

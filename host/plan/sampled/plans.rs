@@ -14,8 +14,14 @@ impl Context {
     /// Hopper in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
     /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
     ///
+    /// Every other expression is computed over the places of the output, in any format and order: more dense factors
+    /// (`S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]`), scaling (`S[m,n] = P[m,n] * d[m]`), `relu`, several sparse factors, also of other
+    /// patterns than the output's (`S[m,n] = A[m,k] * B[k,n]`). The CPU executor runs all of them, a GPU those that a family of kernels
+    /// over index arrays takes.
+    ///
     /// # Errors
-    /// What parsing and checking find; [`Error::NoKernel`](crate::Error::NoKernel) for another form, and on a GPU for a format, type or order of
+    /// What parsing and checking find; [`Error::NoKernel`](crate::Error::NoKernel) for a bias, a gate, an index twice in the output, sparse
+    /// factors whose zeros are fill (blocks, 2:4) and whose pattern is another one, and on a GPU for a format, type or order of
     /// axes that no kernel of the table takes.
     pub fn plan_sampled<T: Scalar>(
         &self,
