@@ -198,7 +198,9 @@ const KINDS: [Channels; 7] = [
 
 fn suite<T: Scalar>(ctx: &Context, items: &[usize]) {
     let odd = Couplings::new(&[[1, 1, 1], [2, 1, 2], [0, 2, 2], [2, 2, 0]]).unwrap();
-    for (couplings, channels) in [Couplings::natural(2).unwrap(), odd]
+    // Components that couple to nothing, and that nothing couples to.
+    let holes = Couplings::new(&[[2, 2, 1]]).unwrap();
+    for (couplings, channels) in [Couplings::natural(2).unwrap(), odd, holes]
         .iter()
         .flat_map(|c| KINDS.map(|kind| (c, kind)))
     {
