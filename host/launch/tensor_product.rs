@@ -147,6 +147,43 @@ pub(crate) fn shared_bytes(
     )))
 }
 
+/// Thread blocks: as many as there are tiles, or, where each warp goes on to further items, as run at once.
+fn grid(device: &Device, row: &Row, shape: &CouplingShape, shared: u32) -> Result<[u32; 3]> {
+    let facts = device.facts();
+    let warps = row.threads as usize / 32;
+    let tiles = shape.items.div_ceil(TENSOR_ITEMS as usize);
+    let across = |width: usize| width.div_ceil(32);
+    Ok(match shape.kind {
+        TensorProductKind::Items => [within("items", tiles, MAX_GRID_X)?, 1, 1],
+        TensorProductKind::Channels | TensorProductKind::Sums => {
+            let each = (facts.smem_per_sm / (shared + 1024)).clamp(1, 16);
+            let chunks = match shape.kind {
+                TensorProductKind::Channels => shape.widths.0.div_ceil(32),
+                _ => 1,
+            };
+            let tasks = (shape.items * chunks).div_ceil(warps).min(MAX_GRID_X);
+            [(facts.sms * each).min(tasks as u32), 1, 1]
+        }
+        TensorProductKind::Connected => [
+            within("items", tiles, MAX_GRID_X)?,
+            within("rows", shape.rows[4].div_ceil(warps), MAX_GRID_Y)?,
+            within("channels", across(shape.widths.1), MAX_GRID_Y)?,
+        ],
+        TensorProductKind::Traces => [within("items", tiles, MAX_GRID_X)?, 1, 1],
+        TensorProductKind::Weights => {
+            let parts = across(shape.widths.0) * across(shape.widths.1);
+            // A few thread blocks for each multiprocessor; each leaves 1024 sums for all others to wait for.
+            let wanted = (facts.sms as usize * 4).div_ceil((parts * shape.rows[4]).max(1));
+            let most = tiles.div_ceil(warps).max(1);
+            [
+                wanted.clamp(1, most) as u32,
+                within("rows", shape.rows[4], MAX_GRID_Y)?,
+                within("channels", parts, MAX_GRID_Y)?,
+            ]
+        }
+    })
+}
+
 impl CouplingLaunch {
     pub(crate) fn new(
         device: &Device,
@@ -161,39 +198,7 @@ impl CouplingLaunch {
         };
         let shared = shared_bytes(row, shape, lists, facts.smem_per_block_optin).map_err(refuse)?;
         let params = params_of(shape, lists)?;
-        let warps = row.threads as usize / 32;
-        let tiles = shape.items.div_ceil(TENSOR_ITEMS as usize);
-        let across = |width: usize| width.div_ceil(32);
-        let grid = match shape.kind {
-            TensorProductKind::Items => [within("items", tiles, MAX_GRID_X)?, 1, 1],
-            TensorProductKind::Channels | TensorProductKind::Sums => {
-                // Each warp goes on to further items: as many thread blocks as run at once.
-                let each = (facts.smem_per_sm / (shared + 1024)).clamp(1, 16);
-                let chunks = match shape.kind {
-                    TensorProductKind::Channels => shape.widths.0.div_ceil(32),
-                    _ => 1,
-                };
-                let tasks = (shape.items * chunks).div_ceil(warps).min(MAX_GRID_X);
-                [(facts.sms * each).min(tasks as u32), 1, 1]
-            }
-            TensorProductKind::Connected => [
-                within("items", tiles, MAX_GRID_X)?,
-                within("rows", shape.rows[4].div_ceil(warps), MAX_GRID_Y)?,
-                within("channels", across(shape.widths.1), MAX_GRID_Y)?,
-            ],
-            TensorProductKind::Traces => [within("items", tiles, MAX_GRID_X)?, 1, 1],
-            TensorProductKind::Weights => {
-                let parts = across(shape.widths.0) * across(shape.widths.1);
-                // A few thread blocks for each multiprocessor; each leaves 1024 sums for all others to wait for.
-                let wanted = (facts.sms as usize * 4).div_ceil((parts * shape.rows[4]).max(1));
-                let most = tiles.div_ceil(warps).max(1);
-                [
-                    wanted.clamp(1, most) as u32,
-                    within("rows", shape.rows[4], MAX_GRID_Y)?,
-                    within("channels", parts, MAX_GRID_Y)?,
-                ]
-            }
-        };
+        let grid = grid(device, row, shape, shared)?;
         let (sums, counters) = match shape.kind {
             TensorProductKind::Weights => {
                 let parts = grid[1] as usize * grid[2] as usize;

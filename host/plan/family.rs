@@ -78,6 +78,7 @@ fn families<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
 }
 
 /// Asks every family.
+#[allow(clippy::type_complexity)]
 pub(super) fn ask<'q, T: Scalar, Out: Scalar>(
     question: &'q Question<'q, '_, T>,
 ) -> Result<(Vec<Offer<'q, T, Out>>, Vec<Refusal>)> {

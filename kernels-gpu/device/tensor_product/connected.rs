@@ -47,7 +47,8 @@ fn output<E: Elem>(p: &TensorProductParams, left: u32, coefficients: u32, row: u
     while segment < end {
         let [first, count, matrix, _] = global::load_v4(p.lists + segment as u64 * 16, true);
         pairs::<E>(p, copy::arena(), coefficients, first, count);
-        let mut channel = 0;
+        // A row without terms has a segment without pairs, and no matrix.
+        let mut channel = if count > 0 { 0 } else { p.width };
         while channel < p.width {
             // What came before has been read.
             warp::sync_lanes(u32::MAX);

@@ -1,0 +1,128 @@
+//! The kernel with the names of its operands, and a run of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_formats::AnySparse;
+
+use super::Bound;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::tensor_product::{CouplingLaunch, RawCouplings};
+use crate::plan::Operand;
+use crate::plan::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
+use crate::plan::family::Compiled;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// The kernel with the names of its operands.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) found: Arc<Bound>,
+    pub(super) launch: CouplingLaunch,
+}
+
+impl Made {
+    /// Index arrays are part of what was planned.
+    fn check_arrays<T: Scalar>(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
+        let differ = |name: &str| Error::Operand {
+            name: name.into(),
+            reason: "holds other indices than planned".into(),
+        };
+        for (name, operand) in operands {
+            let planned = |array: &str| self.found.arrays.iter().find(|(n, _)| n == array);
+            if let Operand::Index(_, data) = operand
+                && planned(name).is_some_and(|(_, planned)| planned != data)
+            {
+                return Err(differ(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+    fn variant(&self) -> &'static str {
+        self.launch.row().name
+    }
+
+    fn bytes(&self) -> usize {
+        self.launch.bytes()
+    }
+
+    fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check_arrays(operands)?;
+        let mut raw = RawCouplings {
+            values: 0,
+            operands: [(0, 0); 5],
+            alpha: 1.0,
+        };
+        raw.values = match find(operands, &self.found.values)? {
+            Operand::Sparse(s) => {
+                let arrays = s.device().ok_or_else(|| elsewhere(&self.found.values))?;
+                self.check_pattern(s.pattern())?;
+                arrays.values.address()
+            }
+            Operand::Dense(d) if d.strides() != self.found.strides => {
+                return Err(Error::Operand {
+                    name: self.found.values.clone(),
+                    reason: "has other distances between its rows than planned".into(),
+                });
+            }
+            Operand::Dense(d) => d.address().ok_or_else(|| elsewhere(&self.found.values))?,
+            other => return Err(wrong(&self.found.values, "an uploaded tensor", other)),
+        };
+        for (to, name) in raw.operands.iter_mut().zip(&self.found.names) {
+            if let Some(name) = name {
+                *to = device_tensor(operands, name)?;
+            }
+        }
+        raw.operands[4] = (
+            out.address().ok_or_else(|| elsewhere("output"))?,
+            out.leading(),
+        );
+        for factor in &self.found.scalars {
+            raw.alpha *= scalar_value(operands, factor)?;
+        }
+        // SAFETY: shapes and places were checked by the plan, the pattern here; the tensors are borrowed for the call, and
+        // device memory is freed only after the work queued on the context.
+        unsafe { self.launch.run(&raw, stream.raw()) }
+    }
+}
+
+impl Made {
+    /// Is this the pattern whose entries were looked up?
+    fn check_pattern<T: Scalar>(&self, tensor: &AnySparse<T>) -> Result<()> {
+        let found = tensor.arrays();
+        let planned = self
+            .found
+            .pattern
+            .iter()
+            .map(|(role, data)| (*role, &data[..]));
+        if planned.eq(found.iter().map(|a| (a.role, a.data))) {
+            return Ok(());
+        }
+        Err(Error::Operand {
+            name: self.found.values.clone(),
+            reason: "has not the pattern that was planned".into(),
+        })
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = self.launch.row();
+        write!(
+            f,
+            "{}: zeros = {:?}, {}",
+            row.name,
+            row.zeros,
+            self.launch.describe()
+        )
+    }
+}
