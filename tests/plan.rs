@@ -32,7 +32,9 @@ fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
     let plan = Context::cpu().plan(TEXT, &operands, options).unwrap();
     let mut choice = plan.choice().clone();
     // What families beyond products say of a product, each in one line, is not of a row.
-    choice.refused.retain(|refusal| find(&refusal.name).is_some());
+    choice
+        .refused
+        .retain(|refusal| find(&refusal.name).is_some());
     choice
 }
 

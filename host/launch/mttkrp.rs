@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{
-    FLAG_ACCUMULATE, FLAG_KEPT, FLAG_STREAMED, MttkrpParams, SpmmParams,
-};
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_KEPT, FLAG_STREAMED, MttkrpParams, SpmmParams};
 use einsparse_kernels::table::Row;
 
 use super::batched::Ordered;

@@ -59,5 +59,8 @@ fn a_plan_prints_itself_and_its_stages() {
     // What is not in row order has no candidates among the products.
     let csc = choice::<f32>("csc", 64, &Options::default());
     let gathers = |c: &einsparse::plan::Candidate| c.name.starts_with("mttkrp_f32_g1_");
-    assert!(!csc.candidates.is_empty() && csc.candidates.iter().all(gathers), "{csc}");
+    assert!(
+        !csc.candidates.is_empty() && csc.candidates.iter().all(gathers),
+        "{csc}"
+    );
 }

@@ -65,8 +65,13 @@ impl<
             at += UNROLL as u32;
             next = run.places::<FACTORS, UNROLL>(p, at);
             values = run.values::<E, UNROLL>(p, at);
-            rank = burst
-                .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>((p, policy), run, column, rank, &mut acc);
+            rank = burst.add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(
+                (p, policy),
+                run,
+                column,
+                rank,
+                &mut acc,
+            );
         }
         if slot != BUNDLE && carry::<E, LANES, VEC, REP, REDUCE>(p, slot, lane, column, &mut acc) {
             store::<E, LANES, VEC, REP>(p, row, column, &acc);
