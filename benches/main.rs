@@ -242,6 +242,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         && !dense
         && !turned
         && !tensors
+        && !messages
     {
         return Ok(complete);
     }
