@@ -248,6 +248,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         && !dense
         && !turned
         && !tensors
+        && !messages
     {
         return Ok(complete);
     }

@@ -347,7 +347,7 @@ impl Bench<'_> {
         for (e, &row) in rows
             .iter()
             .enumerate()
-            .filter(|(_, row)| **row as usize % CHECKED == 0)
+            .filter(|(_, row)| (**row as usize).is_multiple_of(CHECKED))
         {
             let own = &mut sums[row as usize / CHECKED * n..][..n];
             for (j, (sum, size)) in own.iter_mut().enumerate() {

@@ -99,11 +99,6 @@ macro_rules! for_each_kernel {
                 mttkrp_f32_g1_n16: Csr, F32, Rows<1, 4, 4, 1, 4>;
                 mttkrp_f32_g1_n32: Csr, F32, Rows<1, 8, 4, 1, 4>;
                 mttkrp_f32_g1_n32_u8: Csr, F32, Rows<1, 8, 4, 1, 8>;
-                mttkrp_f32_g1_n32_u8_keep: Csr, F32, Rows<1, 8, 4, 1, 8>;
-                mttkrp_f32_g1_n32_u8_w64: Csr, F32, Rows<1, 8, 4, 1, 8>;
-                mttkrp_f32_g1_n32_u8_w32: Csr, F32, Rows<1, 8, 4, 1, 8>;
-                mttkrp_f32_g1_n32_u8_plain64: Csr, F32, Rows<1, 8, 4, 1, 8>;
-                mttkrp_f32_g1_n32_u8_keepall64: Csr, F32, Rows<1, 8, 4, 1, 8>;
                 mttkrp_f32_g1_n64: Csr, F32, Rows<1, 16, 4, 1, 4>;
                 mttkrp_f32_g1_n128: Csr, F32, Rows<1, 32, 4, 1, 4>;
                 mttkrp_f32_g1_any8: Csr, F32, Rows<1, 8, 1, 1, 4>;

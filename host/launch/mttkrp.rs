@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_KEPT, FLAG_STREAMED, MttkrpParams, SpmmParams};
+use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_STREAMED, MttkrpParams, SpmmParams};
 use einsparse_kernels::table::Row;
 
 use super::batched::Ordered;
@@ -16,6 +16,9 @@ use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::fibres::Fibres;
 use crate::tensor::VECTOR_ENTRIES;
+
+/// Entries of an item at the most where the output goes past L2.
+const STREAMED_WEIGHT: u32 = 64;
 
 /// Partial sums of cut rows may take this much.
 const PARTIAL_BYTES: usize = 64 << 20;
@@ -77,10 +80,10 @@ impl RowsLaunch {
         within("column tiles", tiles, MAX_GRID_Y)?;
         let columns = tiles * row.columns as usize;
         let weight = rows_weight(row, fibres.runs.total, extents.n, device.machine());
-        let weight = if row.name.ends_with("64") {
-            64
-        } else if row.name.ends_with("w32") {
-            32
+        let flags = flags(device, row, fibres, extents);
+        // Rows that are written near each other in time are near each other in memory.
+        let weight = if flags & FLAG_STREAMED != 0 {
+            weight.min(STREAMED_WEIGHT)
         } else {
             weight
         };
@@ -109,7 +112,7 @@ impl RowsLaunch {
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns: small("padded columns", columns)?,
-            flags: flags(device, row, fibres, extents),
+            flags,
             row,
             function,
             extents,
@@ -242,11 +245,8 @@ fn flags(device: &Device, row: &Row, fibres: &Fibres, extents: RowsExtents) -> u
         flags |= FLAG_ACCUMULATE;
     }
     let bytes = fibres.count as u64 * (extents.n * row.dtype.bytes()) as u64;
-    if bytes > device.machine().l2_bytes / 2 && !row.name.contains("plain") {
+    if bytes > device.machine().l2_bytes / 2 {
         flags |= FLAG_STREAMED;
-    }
-    if row.name.contains("keep") {
-        flags |= FLAG_KEPT;
     }
     flags
 }

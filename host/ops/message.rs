@@ -62,8 +62,9 @@ pub struct MessagePassing<T: Scalar> {
 
 #[derive(Debug)]
 enum Exec<T: Scalar> {
-    Sum { forward: Plan<T>, backward: Plan<T> },
-    Max(RowsRun<T>),
+    /// Forward and backward.
+    Sum(Box<[Plan<T>; 2]>),
+    Max(Box<RowsRun<T>>),
 }
 
 const FORWARD: &str = "Y[m,f] = A[m,k] * X[k,f]";
@@ -102,7 +103,7 @@ impl<T: Scalar> MessagePassing<T> {
                 max: true,
                 n: features,
             };
-            Exec::Max(RowsRun::new(context, &graph, &asked, None)?)
+            Exec::Max(Box::new(RowsRun::new(context, &graph, &asked, None)?))
         } else {
             // Only the shapes are planned with.
             let [x, y] = [
@@ -114,7 +115,7 @@ impl<T: Scalar> MessagePassing<T> {
             let forward = context.plan(FORWARD, &operands, &options)?;
             let operands = [("A", (&graph).into()), ("dY", (&y).into())];
             let backward = context.plan(BACKWARD, &operands, &options)?;
-            Exec::Sum { forward, backward }
+            Exec::Sum(Box::new([forward, backward]))
         };
         Ok(MessagePassing {
             graph,
@@ -138,7 +139,7 @@ impl<T: Scalar> MessagePassing<T> {
     /// Name of the kernel of the forward run, `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         match &self.exec {
-            Exec::Sum { forward, .. } => forward.variant(),
+            Exec::Sum(plans) => plans[0].variant(),
             Exec::Max(run) => run.variant(),
         }
     }
@@ -149,8 +150,8 @@ impl<T: Scalar> MessagePassing<T> {
     /// Tensors of other shapes or another context than planned.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         match &self.exec {
-            Exec::Sum { forward, .. } => {
-                forward.run(&[("A", (&self.graph).into()), ("X", x.into())], y, stream)
+            Exec::Sum(plans) => {
+                plans[0].run(&[("A", (&self.graph).into()), ("X", x.into())], y, stream)
             }
             Exec::Max(run) => {
                 expect("X", x.shape(), &self.shapes[0])?;
@@ -165,7 +166,7 @@ impl<T: Scalar> MessagePassing<T> {
     /// As [`MessagePassing::forward`]; [`Error::NoKernel`] for [`Aggregate::Max`].
     pub fn backward(&self, dy: &Tensor<T>, dx: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         match &self.exec {
-            Exec::Sum { backward, .. } => backward.run(
+            Exec::Sum(plans) => plans[1].run(
                 &[("A", (&self.graph).into()), ("dY", dy.into())],
                 dx,
                 stream,

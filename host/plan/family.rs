@@ -77,11 +77,14 @@ fn families<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
     ]
 }
 
+/// Every offer, and why other families have none.
+type Asked<'q, T, Out> = (Vec<Offer<'q, T, Out>>, Vec<Refusal>);
+
 /// Asks every family.
 #[allow(clippy::type_complexity)]
 pub(super) fn ask<'q, T: Scalar, Out: Scalar>(
     question: &'q Question<'q, '_, T>,
-) -> Result<(Vec<Offer<'q, T, Out>>, Vec<Refusal>)> {
+) -> Result<Asked<'q, T, Out>> {
     let (mut offers, mut refused) = (Vec::new(), Vec::new());
     for family in families::<T, Out>() {
         match family(question)? {

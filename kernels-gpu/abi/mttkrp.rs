@@ -55,10 +55,8 @@ impl<
     }
 }
 
-/// The output is larger than L2 holds: its rows do not displace those of the factors.
+/// The output is larger than L2 holds: its rows leave it first, those of a single factor last.
 pub const FLAG_STREAMED: u32 = 1 << 16;
-/// Rows of the factors stay in L2 before all else.
-pub const FLAG_KEPT: u32 = 1 << 17;
 
 /// Set in an entry's first place where the entry is the last of its row.
 pub const LAST_OF_ROW: u32 = 1 << 31;

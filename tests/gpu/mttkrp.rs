@@ -291,7 +291,7 @@ fn fibres<T: Scalar>(context: &Context) {
         for n in [1, 32, 40] {
             let b = matrix::<T>(shape(order)[axis], n, 3);
             let kept: Vec<usize> = (0..order).filter(|&own| own != axis).collect();
-            let (_, wanted) = case(&t, &kept, &[axis], &[b.clone()]);
+            let (_, wanted) = case(&t, &kept, &[axis], std::slice::from_ref(&b));
             let there = context.upload(t.clone()).unwrap();
             let ttm = ops::Ttm::new(context, &there, axis, n).unwrap();
             let b = context.upload_dense(&b).unwrap();

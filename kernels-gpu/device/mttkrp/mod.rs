@@ -53,7 +53,6 @@ impl<
         let mut next = run.places::<FACTORS, UNROLL>(p, 0);
         grid::wait_for_previous();
         let mut values = run.values::<E, UNROLL>(p, 0);
-        let policy = global::kept_in_l2(p.product.flags & FLAG_KEPT != 0);
         let mut acc = [[start_of::<E, REDUCE>(); VEC]; REP];
         let (mut at, mut rank) = (0, row);
         while at < run.end {
@@ -65,13 +64,8 @@ impl<
             at += UNROLL as u32;
             next = run.places::<FACTORS, UNROLL>(p, at);
             values = run.values::<E, UNROLL>(p, at);
-            rank = burst.add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(
-                (p, policy),
-                run,
-                column,
-                rank,
-                &mut acc,
-            );
+            rank = burst
+                .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(p, run, column, rank, &mut acc);
         }
         if slot != BUNDLE && carry::<E, LANES, VEC, REP, REDUCE>(p, slot, lane, column, &mut acc) {
             store::<E, LANES, VEC, REP>(p, row, column, &acc);
@@ -184,7 +178,7 @@ impl Burst {
         const REDUCE: u32,
     >(
         &self,
-        (p, policy): (&MttkrpParams, u64),
+        p: &MttkrpParams,
         run: Run,
         column: u32,
         mut rank: u32,
@@ -193,6 +187,7 @@ impl Burst {
         let own = column as u64 * E::BYTES as u64;
         let factors = [p.product.b + own, p.factors[0] + own, p.factors[1] + own];
         let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
+        let policy = global::kept_in_l2(p.product.flags & FLAG_STREAMED != 0);
         let mut raw = [[[[0u32; 4]; REP]; UNROLL]; 3];
         unroll!(u < UNROLL, {
             let exists = self.at + (u as u32) >= run.lead && self.at + (u as u32) < run.end;
@@ -204,7 +199,8 @@ impl Burst {
                         let shift = r as u32 * LANES * VEC as u32;
                         let ok = exists && column + shift < p.product.n;
                         let from = from + (shift * E::BYTES) as u64;
-                        raw[f][u][r] = if VEC as u32 * E::BYTES == 16 {
+                        // A policy costs a load a little: worth it where the output would displace the one factor.
+                        raw[f][u][r] = if FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
                             global::load_own_v4_under(from, ok, policy)
                         } else {
                             E::load_own::<VEC>(from, ok)

@@ -118,8 +118,8 @@ pub fn store_v4_streamed(addr: u64, v: [u32; 4]) {
 #[inline(always)]
 pub fn kept_in_l2(kept: bool) -> u64 {
     let (mut last, mut normal) = (0u64, 0u64);
-    ptx!("createpolicy.fractional.L2::evict_last.b64 {p}, 1.0;", p = inout(reg64) last, options(nostack));
-    ptx!("createpolicy.fractional.L2::evict_normal.b64 {p}, 1.0;", p = inout(reg64) normal, options(nostack));
+    ptx!("createpolicy.fractional.L2::evict_last.b64 {p}, 1.0;", p = inout(reg64) last, options(pure, nomem, nostack));
+    ptx!("createpolicy.fractional.L2::evict_normal.b64 {p}, 1.0;", p = inout(reg64) normal, options(pure, nomem, nostack));
     if kept { last } else { normal }
 }
 
