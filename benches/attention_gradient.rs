@@ -41,7 +41,7 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
 }
 
 /// Gradients of queries, keys and values in this context, and what made them.
-struct Step<T> {
+struct Step<T: Scalar> {
     gradient: AttentionGradient<T>,
     operands: [Tensor<T>; 4],
     out: [Tensor<T>; 3],
