@@ -72,10 +72,13 @@ fn families<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
     vec![super::einsum::offers]
 }
 
+/// All offers, and the refusals.
+type Asked<'q, T, Out> = (Vec<Offer<'q, T, Out>>, Vec<Refusal>);
+
 /// Asks every family.
 pub(super) fn ask<'q, T: Scalar, Out: Scalar>(
     question: &'q Question<'q, '_, T>,
-) -> Result<(Vec<Offer<'q, T, Out>>, Vec<Refusal>)> {
+) -> Result<Asked<'q, T, Out>> {
     let (mut offers, mut refused) = (Vec::new(), Vec::new());
     for family in families::<T, Out>() {
         match family(question)? {

@@ -40,7 +40,12 @@ pub trait Body: Tile {
 impl<const N: usize, const FIXED: usize, const VEC: usize> Body for Wide<N, FIXED, VEC> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, _: u64) {
-        if N - FIXED == 1 && N < 4 {
+        // What the registers of three thread blocks (of two from three factors on) hold.
+        if N == 2 && FIXED == 1 && VEC < 8 {
+            unit::<E, N, FIXED, VEC, 6, false>(p);
+        } else if N == 2 && VEC == 8 {
+            unit::<E, N, FIXED, VEC, 3, false>(p);
+        } else if N - FIXED == 1 && N < 4 {
             unit::<E, N, FIXED, VEC, 8, false>(p);
         } else if N < 4 {
             unit::<E, N, FIXED, VEC, 4, false>(p);
