@@ -333,8 +333,9 @@ fn two_of_four_comes_in_one_order_of_axes() {
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let plan = Context::cpu().plan(text, &operands, &Options::default());
         let choice = plan.unwrap().choice().clone();
+        let general = |name: &str| name.starts_with("einsum_");
         assert_eq!(
-            choice.candidates.is_empty(),
+            choice.candidates.iter().all(|c| general(c.name)),
             text != "C[z,m,n] = A[m,k] * B[z,k,n]",
             "{text}"
         );

@@ -61,13 +61,13 @@ pub(crate) struct Listing<'a> {
 
 /// Dense operands without their values: what a listing reads of them.
 pub(crate) fn shapes<'a, 's, T: Element>(
-    dense: impl Iterator<Item = (&'s str, &'s [usize], &'s [usize])>,
+    dense: impl Iterator<Item = (&'s str, &'s [usize], Vec<usize>)>,
 ) -> Operands<'a, T> {
     let mut operands = Operands::new();
     for (name, shape, strides) in dense {
         let view = View {
             shape: shape.to_vec(),
-            strides: strides.to_vec(),
+            strides,
             values: &[],
         };
         operands.tensors.insert(name.to_owned(), view);
@@ -116,7 +116,7 @@ impl<'a> Listing<'a> {
             order: way.order.clone(),
             bytes: size_of::<T>(),
         };
-        let terms = terms::list(&bound, &space)?;
+        let mut terms = terms::list(&bound, &space)?;
         let parts: Vec<EinsumDim> = terms::parts(&space)
             .into_iter()
             .map(|atom| loops.part(atom, &strides))
@@ -124,11 +124,10 @@ impl<'a> Listing<'a> {
         let mut starts = terms.starts;
         let mut params = EinsumParams::default();
         for (slot, &factor) in way.order.iter().enumerate() {
-            let walk = &terms.walks[factor];
+            let walk = &mut terms.walks[factor];
             params.factors[slot].stride = (walk.stride * size_of::<T>()) as u64;
-            if let Some(table) = &walk.table {
-                params.factors[slot].table = loops.table(table.clone());
-            }
+            let table = walk.table.take();
+            params.factors[slot].table = table.map_or(0, |table| loops.table(table));
         }
         let mut left: Vec<usize> = (0..bound.extents.len()).collect();
         left.retain(|v| !space.list.contains(v) && Some(*v) != inner);
@@ -141,15 +140,20 @@ impl<'a> Listing<'a> {
         let free = joined(dims_of(free), |d| d.out);
         let mut summed = joined(dims_of(summed), |d| d.strides.iter().sum());
         if space.list.is_empty() && !summed.is_empty() {
-            let first = summed.remove(0);
-            starts = vec![0, first.extent as u32];
-            for f in 0..EINSUM_FACTORS {
-                params.factors[f].stride = first.strides[f];
-                params.factors[f].table = first.tables[f];
-            }
+            starts = as_list(summed.remove(0), &mut params)?;
         }
         let inner = inner.map(|v| loops.of_var(&bound, &space, &strides, v));
-        let mut listing = Listing {
+        let mut listing = Listing::with_tables(params, loops);
+        listing.set_flags(e);
+        let lanes = (way.lanes, starts.as_slice());
+        listing.set_loops([parts, free, summed], inner, lanes, size_of::<T>())?;
+        listing.set_items(&starts);
+        listing.check()?;
+        Ok(listing)
+    }
+
+    fn with_tables(params: EinsumParams, loops: Loops<'a>) -> Self {
+        Listing {
             params,
             dims: Vec::new(),
             tables: loops.tables,
@@ -157,17 +161,7 @@ impl<'a> Listing<'a> {
             cuts: Vec::new(),
             slots: 0,
             order: loops.order,
-        };
-        listing.set_flags(e);
-        listing.set_loops(
-            [parts, free, summed],
-            inner,
-            (way.lanes, &starts),
-            size_of::<T>(),
-        )?;
-        listing.set_items(&starts);
-        listing.check()?;
-        Ok(listing)
+        }
     }
 
     /// Mode and epilogue.
@@ -324,6 +318,15 @@ impl Places {
             },
         }
     }
+}
+
+/// A summed loop as the list of one place; where its terms start.
+fn as_list(summed: EinsumDim, params: &mut EinsumParams) -> Result<Vec<u32>> {
+    for f in 0..EINSUM_FACTORS {
+        params.factors[f].stride = summed.strides[f];
+        params.factors[f].table = summed.tables[f];
+    }
+    Ok(vec![0, small("terms of a list", summed.extent.into())?])
 }
 
 fn within(what: &str, value: u128, limit: u64) -> Result<()> {

@@ -12,6 +12,7 @@ use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question};
 use crate::cost::einsum::{Steps, predict};
+use crate::cpu::Operands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, shapes, ways};
 use crate::device::{Device, Stream};
 use crate::einsum::{Mode, Scalar as Factor};
@@ -154,6 +155,14 @@ struct Pattern<T> {
 }
 
 impl<T: Scalar> Pattern<T> {
+    fn of(name: &str, planned: &Arc<AnySparse<T>>) -> Self {
+        Pattern {
+            name: name.to_owned(),
+            planned: Arc::clone(planned),
+            known: OnceLock::new(),
+        }
+    }
+
     fn is(&self, other: &Arc<AnySparse<T>>) -> bool {
         let known = [Some(&self.planned), self.known.get()];
         if known
@@ -181,9 +190,59 @@ struct Sampled {
     slots: Vec<u32>,
 }
 
+impl Sampled {
+    fn of(name: &str, data: &[u32]) -> Self {
+        Sampled {
+            name: name.to_owned(),
+            len: data.len(),
+            slots: sample(data),
+        }
+    }
+}
+
 fn sample(data: &[u32]) -> Vec<u32> {
     let step = data.len().div_ceil(SAMPLES).max(1);
     data.iter().step_by(step).copied().collect()
+}
+
+/// The operands as a listing reads them.
+fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<Operands<'o, T>> {
+    let dense = question.operands.iter().filter_map(|(name, operand)| {
+        let Operand::Dense(d) = operand else {
+            return None;
+        };
+        Some((*name, d.shape(), d.strides()))
+    });
+    let mut bound = shapes(dense);
+    for (name, operand) in question.operands {
+        match operand {
+            Operand::Dense(_) => {}
+            Operand::Index(shape, data) => drop(bound.index(name, shape, data)?),
+            Operand::Sparse(a) => drop(bound.sparse(question.indirect, a.pattern())?),
+            Operand::Scalar(x) => drop(bound.scalar(name, *x)),
+            Operand::HostSparse(_) | Operand::HostDense(_) => {
+                return Err(Error::Operand {
+                    name: name.to_string(),
+                    reason: "upload it to the context before planning".into(),
+                });
+            }
+        }
+    }
+    Ok(bound)
+}
+
+/// More than the kernels number is a kernel's refusal.
+fn beyond<T: Scalar>(question: &Question<'_, '_, T>, row: &Row, error: Error) -> Error {
+    match error {
+        Error::Overflow { .. } => Error::NoKernel {
+            indirect: question.indirect.to_string(),
+            tried: vec![Refusal {
+                name: row.name.into(),
+                reason: error.to_string(),
+            }],
+        },
+        other => other,
+    }
 }
 
 /// An expression made for the general family.
@@ -212,57 +271,21 @@ impl<T: Scalar> General<T> {
         let mut arrays = Vec::new();
         let mut pattern = None;
         let mut columns = None;
-        let mut dense = Vec::new();
         for (name, operand) in question.operands {
             match operand {
-                Operand::Dense(d) => dense.push((*name, d.shape(), d.strides())),
                 Operand::Sparse(a) => {
-                    let planned = Arc::clone(a.shared_pattern());
-                    let known = OnceLock::new();
-                    let name = name.to_string();
-                    pattern = Some(Pattern {
-                        name,
-                        planned,
-                        known,
-                    });
+                    pattern = Some(Pattern::of(name, a.shared_pattern()));
                     // Those of a batch are of one matrix with all of them.
                     columns = a.runs().and_then(|_| columns_of(a.pattern()));
                 }
-                Operand::Index(_, data) => arrays.push(Sampled {
-                    name: name.to_string(),
-                    len: data.len(),
-                    slots: sample(data),
-                }),
-                Operand::Scalar(_) => {}
-                Operand::HostSparse(_) | Operand::HostDense(_) => {
-                    return Err(Error::Operand {
-                        name: name.to_string(),
-                        reason: "upload it to the context before planning".into(),
-                    });
-                }
-            }
-        }
-        let mut bound = shapes(dense.iter().map(|(n, s, t)| (*n, *s, t.as_slice())));
-        for (name, operand) in question.operands {
-            match operand {
-                Operand::Index(shape, data) => drop(bound.index(name, shape, data)?),
-                Operand::Sparse(a) => drop(bound.sparse(e, a.pattern())?),
-                Operand::Scalar(x) => drop(bound.scalar(name, *x)),
+                Operand::Index(_, data) => arrays.push(Sampled::of(name, data)),
                 _ => {}
             }
         }
+        let bound = bound(question)?;
         let offsets = Offsets::new(e, &bound)?;
-        let listing =
-            Listing::new(e, &bound, &offsets, &places, way).map_err(|error| match error {
-                Error::Overflow { .. } => Error::NoKernel {
-                    indirect: e.to_string(),
-                    tried: vec![Refusal {
-                        name: row.name.into(),
-                        reason: error.to_string(),
-                    }],
-                },
-                other => other,
-            })?;
+        let listing = Listing::new(e, &bound, &offsets, &places, way);
+        let listing = listing.map_err(|error| beyond(question, row, error))?;
         let empty = places.shape.contains(&0);
         let launch = EinsumLaunch::new(device, row, &listing, (way.lanes, empty), columns)?;
         let sparse = e.sparse.as_ref().map(|s| s.factor);

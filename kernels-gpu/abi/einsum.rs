@@ -51,7 +51,7 @@ macro_rules! tile {
     };
 }
 
-tile!([const N: usize, const FIXED: usize, const VEC: usize] Wide<N, FIXED, VEC>, 2, 2, N as u32, VEC as u32, FIXED as u32);
+tile!([const N: usize, const FIXED: usize, const VEC: usize] Wide<N, FIXED, VEC>, if N < 3 { 3 } else { 2 }, 2, N as u32, VEC as u32, FIXED as u32);
 tile!([const N: usize] Thin<N>, 2, 1, N as u32, 1, 0);
 tile!([const N: usize] Across<N>, 2, 0, N as u32, 1, 0);
 

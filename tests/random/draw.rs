@@ -235,6 +235,39 @@ impl Artist {
         }
     }
 
+    /// A dense factor.
+    fn factor(&mut self, number: usize, faults: bool) -> String {
+        let order = 1 + self.below(3);
+        let (mut indices, mut shape): (Vec<String>, Vec<usize>) =
+            (0..order).map(|_| self.index()).unzip();
+        if self.wide > 0 && (self.moving == 0 || self.moving == 1 && self.chance(50)) {
+            self.moving += 1;
+            indices.push(DENSE.to_owned());
+            shape.push(self.wide);
+        }
+        let name = format!("B{number}");
+        self.tensor(&name, shape, faults);
+        format!("{name}[{}]", indices.join(","))
+    }
+
+    /// The right side with bias, activation and gate.
+    fn epilogue(&mut self, mut right: String, out: &str, shape: &[usize], plain: bool) -> String {
+        let axis = self.below(shape.len().max(1));
+        if self.chance(20) && !out[2..].contains('[') {
+            let mut names = out[2..out.len() - 1].split(',');
+            let name = names.nth(axis).unwrap_or("");
+            right = format!("{right} + bias[{name}]");
+            self.tensor("bias", vec![shape[axis]], false);
+        }
+        if plain && self.chance(12) {
+            right = format!("relu_grad({right}, G{})", &out[1..]);
+            self.tensor("G", shape.to_vec(), false);
+        } else if self.chance(15) {
+            right = format!("relu({right})");
+        }
+        right
+    }
+
     /// The output's access and shape.
     fn output(&mut self) -> (String, Vec<usize>, bool) {
         let order = [1, 1, 2, 2, 2, 3, 3, 4][self.below(8)].min(self.used.len());
@@ -292,19 +325,9 @@ impl Draw {
                 let (text, kind, tensor) = a.sparse();
                 texts.push(text);
                 (sparse, format) = (Some(tensor), Some(kind));
-                continue;
+            } else {
+                texts.push(a.factor(factor, faults));
             }
-            let order = 1 + a.below(3);
-            let (mut indices, mut shape): (Vec<String>, Vec<usize>) =
-                (0..order).map(|_| a.index()).unzip();
-            if a.wide > 0 && (a.moving == 0 || a.moving == 1 && a.chance(50)) {
-                a.moving += 1;
-                indices.push(DENSE.to_owned());
-                shape.push(a.wide);
-            }
-            let name = format!("B{factor}");
-            texts.push(format!("{name}[{}]", indices.join(",")));
-            a.tensor(&name, shape, faults);
         }
         let (out, shape, plain) = a.output();
         let mut scalars = Vec::new();
@@ -315,23 +338,7 @@ impl Draw {
             texts.insert(0, "s".into());
             scalars.push(("s".to_owned(), 2.0));
         }
-        let mut right = texts.join(" * ");
-        let axis = a.below(shape.len().max(1));
-        if a.chance(20) && !out[2..].contains('[') {
-            let name = out[2..out.len() - 1]
-                .split(',')
-                .nth(axis)
-                .unwrap_or("")
-                .to_owned();
-            right = format!("{right} + bias[{name}]");
-            a.tensor("bias", vec![shape[axis]], false);
-        }
-        if plain && a.chance(12) {
-            right = format!("relu_grad({right}, G{})", &out[1..]);
-            a.tensor("G", shape.clone(), false);
-        } else if a.chance(15) {
-            right = format!("relu({right})");
-        }
+        let right = a.epilogue(texts.join(" * "), &out, &shape, plain);
         let mode = if a.chance(35) { "+=" } else { "=" };
         let text = format!("{out} {mode} {right}");
         let size = shape.iter().product();

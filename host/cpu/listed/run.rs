@@ -20,12 +20,11 @@ struct Host;
 
 impl Arrays for Host {
     fn slot(&self, address: u64, ok: bool) -> u32 {
-        // SAFETY: addresses are those of the listing's tables, asked for inside them.
-        if ok {
-            unsafe { *(address as *const u32) }
-        } else {
-            0
+        if !ok {
+            return 0;
         }
+        // SAFETY: addresses are those of the listing's tables, asked for inside them.
+        unsafe { *(address as *const u32) }
     }
     fn word(&self, address: u64) -> u64 {
         // SAFETY: addresses are those of the listing's loops.

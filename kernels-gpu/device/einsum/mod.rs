@@ -40,7 +40,12 @@ pub trait Body: Tile {
 impl<const N: usize, const FIXED: usize, const VEC: usize> Body for Wide<N, FIXED, VEC> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, _: u64) {
-        if N - FIXED == 1 && N < 4 {
+        // What the registers of three thread blocks (of two from three factors on) hold.
+        if N == 2 && FIXED == 1 && VEC < 8 {
+            unit::<E, N, FIXED, VEC, 6, false>(p);
+        } else if N == 2 && VEC == 8 {
+            unit::<E, N, FIXED, VEC, 3, false>(p);
+        } else if N - FIXED == 1 && N < 4 {
             unit::<E, N, FIXED, VEC, 8, false>(p);
         } else if N < 4 {
             unit::<E, N, FIXED, VEC, 4, false>(p);
@@ -115,14 +120,11 @@ fn unit<
             (lane * VEC as u32) as u64
         };
     let width = p.per_item as u64 * if ACROSS { 1 } else { lanes as u64 * VEC as u64 };
+    let (first, step) = if ACROSS { (lane, lanes) } else { (0, 1) };
     if p.flags & FLAG_JOIN != 0 {
-        let lane = if ACROSS { lane } else { 0 };
-        let step = if ACROSS { lanes } else { 1 };
-        out::join::<E, VEC>(p, &mut sum, (start + lane, start + len, step), width, kept);
+        out::join::<E, VEC>(p, &mut sum, (start + first, start + len, step), width, kept);
     } else {
-        let lane = if ACROSS { lane } else { 0 };
-        let step = if ACROSS { lanes } else { 1 };
-        add_up::<E, N, FIXED, VEC, UNROLL>(p, &mut sum, spot.base, (start, len), (lane, step));
+        add_up::<E, N, FIXED, VEC, UNROLL>(p, &mut sum, spot.base, (start, len), (first, step));
     }
     if ACROSS {
         out::over_lanes::<E, VEC>(p, &mut sum);
@@ -207,36 +209,43 @@ fn burst<E: Elem, const N: usize, const FIXED: usize, const VEC: usize, const UN
         let first = E::get(&raw[u][0], 0);
         // A zero that fills a block is no entry; what it would be multiplied with may be infinite.
         let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && is_zero::<E>(first));
-        let mut fixed = first;
-        unroll!(f < FIXED, {
-            if f > 0 {
-                fixed = E::mul(fixed, E::get(&raw[u][f], 0));
-            }
-        });
-        unroll!(i < VEC, {
-            let mut last = E::get(&raw[u][N - 1], i);
-            let mut product = fixed;
-            if FIXED == 0 {
-                product = E::get(&raw[u][0], i);
-            }
-            unroll!(f < N, {
-                if f + 1 < N && f >= FIXED && !(FIXED == 0 && f == 0) {
-                    product = E::mul(product, E::get(&raw[u][f], i));
-                }
-            });
-            let mut next = sum.acc[i];
-            if N == FIXED || (N == 1 && FIXED == 0) {
-                // One factor: nothing to multiply with.
-                next = E::add(next, product);
-                last = E::ZERO;
-            } else {
-                next = E::fma(product, last, next);
-            }
-            let _ = last;
-            sum.acc[i] = if real { next } else { sum.acc[i] };
-        });
-        sum.seen |= real;
+        if real {
+            add_product::<E, N, FIXED, VEC>(sum, &raw[u]);
+        }
     });
+}
+
+/// One term: the factors without the lanes' index once, the others by element.
+#[inline(always)]
+fn add_product<E: Elem, const N: usize, const FIXED: usize, const VEC: usize>(
+    sum: &mut Sum<E, VEC>,
+    raw: &[Raw; N],
+) {
+    let mut fixed = E::get(&raw[0], 0);
+    unroll!(f < FIXED, {
+        if f > 0 {
+            fixed = E::mul(fixed, E::get(&raw[f], 0));
+        }
+    });
+    unroll!(i < VEC, {
+        let mut product = if FIXED == 0 {
+            E::get(&raw[0], i)
+        } else {
+            fixed
+        };
+        unroll!(f < N, {
+            if f + 1 < N && f >= FIXED && f > 0 {
+                product = E::mul(product, E::get(&raw[f], i));
+            }
+        });
+        // One factor: nothing to multiply with.
+        sum.acc[i] = if N == 1 {
+            E::add(sum.acc[i], product)
+        } else {
+            E::fma(product, E::get(&raw[N - 1], i), sum.acc[i])
+        };
+    });
+    sum.seen = true;
 }
 
 #[inline(always)]
