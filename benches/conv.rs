@@ -195,9 +195,26 @@ fn forms<T: Scalar>(
         prepared_bytes: Some(cloud.map.bytes() + conv.workspace_bytes()),
         ..row(cloud, c, dtype, times, right)
     })?;
+    gradients(gpu, effort, recorder, cloud, (&conv, &x, &w), dtype)?;
+    dense(gpu, effort, recorder, cloud, c, (dtype, size_of::<T>()))?;
+    Ok(right)
+}
+
+/// Both gradients; the tests check what they are.
+fn gradients<T: Scalar>(
+    gpu: &Gpu,
+    effort: Effort,
+    recorder: &mut Recorder,
+    cloud: &Cloud,
+    (conv, x, w): (&SparseConv3d<T>, &Tensor<T>, &Tensor<T>),
+    dtype: &str,
+) -> Result<()> {
+    let context = Context::cuda(0).map_err(text)?;
+    let stream = stream(gpu);
+    let (n, c) = (x.shape()[0], x.shape()[1]);
     let mut to_input = context.zeros::<T>(&[n, c]).map_err(text)?;
     let input_times = measure(gpu, effort, &mut || {
-        conv.run_input_gradient(&x, &w, &mut to_input, &stream)
+        conv.run_input_gradient(x, w, &mut to_input, &stream)
             .map_err(text)
     })?;
     recorder.add(Row {
@@ -206,7 +223,7 @@ fn forms<T: Scalar>(
     })?;
     let mut to_weights = context.zeros::<T>(&[27, c, c]).map_err(text)?;
     let weight_times = measure(gpu, effort, &mut || {
-        conv.run_weight_gradient(&x, &x, &mut to_weights, &stream)
+        conv.run_weight_gradient(x, x, &mut to_weights, &stream)
             .map_err(text)
     })?;
     recorder.add(Row {
@@ -214,8 +231,7 @@ fn forms<T: Scalar>(
         prepared_bytes: Some(conv.workspace_bytes()),
         ..row(cloud, c, dtype, weight_times, true)
     })?;
-    dense(gpu, effort, recorder, cloud, c, (dtype, size_of::<T>()))?;
-    Ok(right)
+    Ok(())
 }
 
 /// cuBLAS on as many products, gathered already.

@@ -117,9 +117,40 @@ impl WeightGradient {
             all.into_iter().flatten().find(reads).ok_or_else(|| {
                 refused("input", "rows are not multiples of 16 bytes apart".into())
             })?;
+        let params = self.params(kernel, map, arrays, raw)?;
+        let [c, m] = self.channels;
+        let grid = [
+            (map.volume() * self.parts) as u32,
+            tiles(kernel.row, self.channels) as u32,
+            1,
+        ];
+        let sum = ConvStepParams {
+            source: self.partial.address(),
+            out: raw.out,
+            rows: small("weights", map.volume() * c * m)?,
+            strides: [0, small("columns", m)?, 0],
+            leading: small("elements of a row", raw.ld_out)?,
+            parts: small("parts", self.parts * kernel.row.parts as usize)?,
+            ..ConvStepParams::default()
+        };
+        let blocks = sum.rows.div_ceil(CONV_STEP_THREADS);
+        // SAFETY: the params are those of the families; the addresses are the caller's promise.
+        unsafe {
+            kernel.queue(grid, stream, &params)?;
+            self.sum.queue([blocks, 1, 1], stream, &sum)
+        }
+    }
+
+    fn params(
+        &self,
+        kernel: &Kernel,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawWeights,
+    ) -> Result<ConvWordsParams> {
         let [c, m] = self.channels;
         let bytes = kernel.row.dtype.bytes();
-        let params = ConvWordsParams {
+        Ok(ConvWordsParams {
             base: ConvParams {
                 w_map: [0; 16],
                 input: raw.input,
@@ -143,26 +174,6 @@ impl WeightGradient {
             channels: small("channels", c)?,
             parts: small("parts", self.parts)?,
             volume: small("offsets", map.volume())?,
-        };
-        let grid = [
-            (map.volume() * self.parts) as u32,
-            tiles(kernel.row, self.channels) as u32,
-            1,
-        ];
-        let sum = ConvStepParams {
-            source: self.partial.address(),
-            out: raw.out,
-            rows: small("weights", map.volume() * c * m)?,
-            strides: [0, small("columns", m)?, 0],
-            leading: small("elements of a row", raw.ld_out)?,
-            parts: small("parts", self.parts * kernel.row.parts as usize)?,
-            ..ConvStepParams::default()
-        };
-        let blocks = sum.rows.div_ceil(CONV_STEP_THREADS);
-        // SAFETY: the params are those of the families; the addresses are the caller's promise.
-        unsafe {
-            kernel.queue(grid, stream, &params)?;
-            self.sum.queue([blocks, 1, 1], stream, &sum)
-        }
+        })
     }
 }

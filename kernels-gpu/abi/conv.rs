@@ -21,8 +21,12 @@ pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
     /// Channels of a stage, 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
-    /// Threads that gather. With 64 sums a thread two thread blocks have registers for no more than two such warps each.
-    pub const COPIERS: u32 = if CHUNKS == 1 { 128 } else { CONV_COPIERS };
+    /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such warps each.
+    pub const COPIERS: u32 = if CHUNKS == 1 || Self::ALONE {
+        128
+    } else {
+        CONV_COPIERS
+    };
     /// Rows of a stage that each of them gathers 16 bytes of.
     pub const SHARE: usize = CONV_ROWS * 8 / Self::COPIERS as usize;
     /// Bytes of a stage's part of the matrix.

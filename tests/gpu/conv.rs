@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, SparseConv3d, Voxel};
+use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d, Voxel};
 use einsparse::{Context, Precision, Scalar, Tensor};
 
 /// A cloud of `count` voxels in a box, each once.
@@ -280,4 +280,103 @@ fn convolutions_of_f32_agree() {
 fn convolutions_in_tf32_agree() {
     let Some(gpu) = gpu() else { return };
     suite::<f32>(&gpu, &tf32());
+}
+
+/// The GPU's maps are the CPU's, bit by bit, transposed too, and so are those that a builder makes again.
+#[test]
+fn maps_of_gpu_and_cpu_have_the_same_bits() {
+    let Some(gpu) = gpu() else { return };
+    let cpu = Context::cpu();
+    let words = |map: &KernelMap| map.to_words().unwrap();
+    for count in [0, 1, 130, 900, if small() { 2000 } else { 60_000 }] {
+        let voxels = cloud(count, 90, 3);
+        for &(kernel, stride) in GEOMETRIES {
+            let geometry = ConvGeometry::new(kernel, stride, [1; 3]).unwrap();
+            let host = KernelMap::new(&cpu, &voxels, &geometry).unwrap();
+            let made = KernelMap::new(&gpu, &voxels, &geometry).unwrap();
+            let what = format!("{count} {kernel:?} {stride:?}");
+            assert_eq!(host.voxels(), made.voxels(), "{what}");
+            assert!(words(&host) == words(&made), "{what}");
+            let turned = [&host, &made].map(|map| words(map.transposed().unwrap()));
+            assert!(turned[0] == turned[1], "{what}, transposed");
+        }
+        let geometry = ConvGeometry::new([3; 3], [1; 3], [2; 3]).unwrap();
+        let other = cloud(count, 80, 11);
+        let mut map = KernelMap::new(&gpu, &voxels, &geometry).unwrap();
+        let builder = KernelMapBuilder::new(&gpu, count, &geometry).unwrap();
+        let dense = Dense::new([count, 4], other.iter().flatten().copied().collect()).unwrap();
+        let stream = gpu.stream().unwrap();
+        let on_device = gpu.upload_dense::<i32>(&dense).unwrap();
+        builder.rebuild(&mut map, &on_device, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
+        assert!(words(&host) == words(&map), "{count}, rebuilt");
+    }
+}
+
+/// What a user gets wrong is named.
+#[test]
+fn mistakes_are_named() {
+    let cpu = Context::cpu();
+    let text = |voxels: &[Voxel]| {
+        KernelMap::submanifold(&cpu, voxels, [3; 3])
+            .unwrap_err()
+            .to_string()
+    };
+    let twice = text(&[[0, 1, 2, 3], [0; 4], [0, 1, 2, 3]]);
+    assert!(
+        twice.contains("voxels 0 and 2 are both [0, 1, 2, 3]"),
+        "{twice}"
+    );
+    let far = text(&[[0, 1 << 30, 0, 0]]);
+    assert!(far.contains("voxel 0"), "{far}");
+    assert!(ConvGeometry::new([3, 0, 3], [1; 3], [1; 3]).is_err());
+    let map = Arc::new(KernelMap::submanifold(&cpu, &[[0; 4]], [3; 3]).unwrap());
+    let conv = SparseConv3d::<f32>::new(&map, [2, 2], &ConvOptions::default()).unwrap();
+    let [input, weights] = [vec![1, 3], vec![27, 2, 2]].map(|s| cpu.zeros::<f32>(&s).unwrap());
+    let shape = conv
+        .forward(&input, &weights, None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        shape.contains("[1, 2]") && shape.contains("[1, 3]"),
+        "{shape}"
+    );
+}
+
+/// A missing neighbour is not multiplied on the CPU, nor anywhere by the gradient of the weights; where kernels of the GPU
+/// do, `ZerosRule::Strict` refuses them.
+#[test]
+fn what_is_missing_is_not_multiplied() {
+    let check = |ctx: &Context| {
+        let voxels = [[0; 4], [0, 50, 0, 0]];
+        let map = Arc::new(KernelMap::submanifold(ctx, &voxels, [3; 3]).unwrap());
+        let conv = SparseConv3d::<f16>::new(&map, [16, 16], &ConvOptions::default()).unwrap();
+        let ones = |shape: &[usize]| Dense::from_fn(shape.to_vec(), |_| f16::ONE).unwrap();
+        let nan = Dense::from_fn([2, 16], |i| if i[0] == 1 { f16::NAN } else { f16::ONE });
+        let (input, gradient) = (
+            ctx.upload_dense(&ones(&[2, 16])).unwrap(),
+            ctx.upload_dense(&nan.unwrap()).unwrap(),
+        );
+        let mut out = ctx.zeros::<f16>(&[27, 16, 16]).unwrap();
+        let stream = ctx.stream().unwrap();
+        conv.run_weight_gradient(&input, &gradient, &mut out, &stream)
+            .unwrap();
+        stream.synchronize().unwrap();
+        for (at, x) in out.to_dense().unwrap().values().iter().enumerate() {
+            assert_eq!(x.is_nan(), at / 256 == 13, "{at}");
+        }
+    };
+    check(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    check(&gpu);
+    let map = Arc::new(KernelMap::submanifold(&gpu, &[[0; 4]], [3; 3]).unwrap());
+    let options = ConvOptions {
+        zeros: einsparse::ZerosRule::Strict,
+        ..ConvOptions::default()
+    };
+    let refused = SparseConv3d::<f16>::new(&map, [16, 16], &options)
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("Strict"), "{refused}");
 }

@@ -66,6 +66,18 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         )
     }
 
+    /// Input and output row of every eighth of 64 positions, from `row` on.
+    #[inline(always)]
+    fn rows(p: &ConvWordsParams, line: u64, half: u32, row: u32) -> [[u32; 2]; 8] {
+        let there = half != CONV_ABSENT;
+        let mut rows = [[0; 2]; 8];
+        unroll!(j < 8, {
+            let position = (half as u64 * CONV_HALF as u64 + (j as u32 * 8 + row) as u64) * 4;
+            rows[j] = [line, p.base.order].map(|at| global::load_b32(at + position, there));
+        });
+        rows
+    }
+
     #[inline(always)]
     fn produce(p: &ConvWordsParams) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -77,14 +89,17 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         let mut halves = Halves::of(p, offset, part);
         let mut ring = (0, 1);
         let mut half = halves.next();
+        let mut ahead = Self::rows(p, line, half, row);
         while half != CONV_ABSENT {
+            let rows = ahead;
+            half = halves.next();
+            // Under way while this stage is waited for and gathered.
+            ahead = Self::rows(p, line, half, row);
             barrier::wait(Self::empty(ring.0), ring.1);
             let stage = Self::stage(ring.0);
             unroll!(j < 8, {
                 let r = j as u32 * 8 + row;
-                let position = (half * CONV_HALF as u32 + r) as u64 * 4;
-                let input = global::load_b32(line + position, true);
-                let output = global::load_b32(p.base.order + position, true);
+                let [input, output] = rows[j];
                 let there = input != CONV_ABSENT;
                 let [input, output] = [input, output].map(|row| if there { row } else { 0 });
                 let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
@@ -98,7 +113,6 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
             });
             gather::arrive_with_copies(Self::full(ring.0));
             ring = Self::next(ring);
-            half = halves.next();
         }
         copy::copy_wait_all();
     }
