@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::skipped;
+use crate::support::{may_spill, skipped};
 use einsparse::module::MODULES;
 use einsparse::registry::{Dtype, Row, kernels};
 use einsparse_compile::{Nvdisasm, target_dir};
@@ -64,9 +64,8 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         }
         "block" | "vectors" | "vectors_narrow" => hopper + sparse == 0 && ampere > 0,
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
-        "wgmma" | "dense" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention" => {
-            hopper >= 4 && ampere + sparse == 0
-        }
+        "wgmma" | "dense" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention"
+        | "conv" | "conv_grad" => hopper >= 4 && ampere + sparse == 0,
         // Loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
             Some("0" | "1") => hopper + ampere + sparse == 0,
@@ -75,7 +74,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         },
         _ => hopper + ampere + sparse == 0,
     };
-    (!right || local > 0).then(|| {
+    (!right || local > 0 && !may_spill(row.name)).then(|| {
         format!(
             "{} of family {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to local memory",
             row.name

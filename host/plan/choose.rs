@@ -163,8 +163,13 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         options,
         machine: &machine,
     };
-    let (offers, refused) = ask::<T, Out>(&question)?;
-    choice.add(&offers, refused);
+    // Products have their own kernels; where none of them may run, other families are asked.
+    let mut offers = Vec::new();
+    if choice.candidates.is_empty() {
+        let (own, refused) = ask::<T, Out>(&question)?;
+        choice.add(&own, refused);
+        offers = own;
+    }
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
         let exec = Exec::Cpu;

@@ -67,29 +67,34 @@ pub(crate) enum Answer<'q, T, Out> {
 
 type Family<T, Out> = for<'q, 'a> fn(&'q Question<'q, 'a, T>) -> Result<Answer<'q, T, Out>>;
 
-/// Every family, one line each. The order has no meaning.
-fn families<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
-    vec![
-        super::rows::offers,
-        super::path::offers,
-        super::tensor_product::offers,
-        super::einsum::offers,
-    ]
+/// Every family for one structure, one line each. The order has no meaning.
+fn matched<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
+    vec![super::rows::offers, super::tensor_product::offers]
+}
+
+/// What runs any structure.
+fn general<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
+    vec![super::path::offers, super::einsum::offers]
 }
 
 /// Every offer, and why other families have none.
 type Asked<'q, T, Out> = (Vec<Offer<'q, T, Out>>, Vec<Refusal>);
 
-/// Asks every family.
+/// Asks every family. One that is made for the structure is taken before what runs any; a plan that names a variant asks all.
 #[allow(clippy::type_complexity)]
 pub(super) fn ask<'q, T: Scalar, Out: Scalar>(
     question: &'q Question<'q, '_, T>,
 ) -> Result<Asked<'q, T, Out>> {
     let (mut offers, mut refused) = (Vec::new(), Vec::new());
-    for family in families::<T, Out>() {
-        match family(question)? {
-            Answer::Offers(own) => offers.extend(own),
-            Answer::Refused(why) => refused.push(why),
+    for families in [matched::<T, Out>(), general::<T, Out>()] {
+        if !offers.is_empty() && question.options.variant.is_none() {
+            break;
+        }
+        for family in families {
+            match family(question)? {
+                Answer::Offers(own) => offers.extend(own),
+                Answer::Refused(why) => refused.push(why),
+            }
         }
     }
     if let Some(name) = &question.options.variant {

@@ -24,8 +24,9 @@ impl Body for TensorChannels {
         let warps = Self::THREADS as u64 / 32;
         let mut task = gpu::block_x() as u64 * warps + warp as u64;
         while task < tasks {
-            let item = task / chunks as u64;
-            let channel = (task % chunks as u64) as u32 * 32;
+            // Never zero, which only the host knows: device code may not panic.
+            let item = task.checked_div(chunks as u64).unwrap_or(0);
+            let channel = (task - item * chunks as u64) as u32 * 32;
             let left = p.width - channel;
             load::<E>(p, &s, own, item, channel);
             copy::copy_wait_all();

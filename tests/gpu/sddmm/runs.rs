@@ -102,8 +102,10 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     match context.plan_sampled("S[m,n] = X[m,k] * Y[k,n]", &operands, &s) {
         Ok(plan) => {
-            assert_eq!(plan.variant(), "cpu");
-            assert!(plan.choice().candidates.is_empty());
+            // No kernel of its own; what runs any expression does.
+            let general = |name: &str| name == "cpu" || name.starts_with("einsum_");
+            assert!(general(plan.variant()), "{}", plan.variant());
+            assert!(plan.choice().candidates.iter().all(|c| general(c.name)));
             let reads = |r: &einsparse::Refusal| r.reason.contains("reads [m,k] and [n,k]");
             assert!(plan.choice().refused.iter().any(reads));
         }
