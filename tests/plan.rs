@@ -91,7 +91,9 @@ fn every_row_of_the_element_type_is_a_candidate_or_refused() {
                     .map(|row| row.name)
                     .collect();
                 let named = choice.candidates.iter().map(|c| c.name.to_owned());
+                // What runs any expression is asked where every row refuses.
                 let mut named: Vec<_> = named
+                    .filter(|name| !name.starts_with("einsum_"))
                     .chain(choice.refused.iter().map(|r| r.name.clone()))
                     .collect();
                 named.sort_by_key(|name| of_type.iter().position(|n| n == name));
@@ -184,11 +186,7 @@ fn refusals_say_why() {
             .all(|row| row.block == (64, 64) && row.family == "wgmma")
     );
     assert!(!large.candidates.is_empty() && !oblong.candidates.is_empty());
-    assert!(
-        choice::<f16>("bsr:48x16", 64, &default)
-            .candidates
-            .is_empty()
-    );
+    assert!(only_general(&choice::<f16>("bsr:48x16", 64, &default)));
     let pruned = choice::<f16>("nm:2:4", 64, &default);
     all_say(
         &reasons(&pruned, |row| {

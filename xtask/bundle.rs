@@ -10,7 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What of the data the GPU suite and the benches read.
-const DATA: [&str; 4] = ["dlmc", "graphs", "matrix-market", "malformed"];
+const DATA: [&str; 5] = [
+    "dlmc",
+    "graphs",
+    "matrix-market",
+    "malformed",
+    "point-cloud",
+];
 
 /// Bundles have to fit through narrow doors.
 const LARGEST: u64 = 60 << 20;

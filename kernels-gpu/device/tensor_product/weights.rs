@@ -81,7 +81,9 @@ fn items_of<E: Elem>(
 fn corner(p: &TensorProductParams) -> (u32, u32) {
     let across = (p.out_width + 31) / 32;
     let z = gpu::block_z();
-    (z / across * 32, z % across * 32)
+    // Never zero, which only the host knows: device code may not panic.
+    let row = z.checked_div(across).unwrap_or(0);
+    (row * 32, (z - row * across) * 32)
 }
 
 /// Adds the left side's transpose times rows of F. `from`: of item `first`, at this lane's channels.
