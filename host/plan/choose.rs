@@ -9,7 +9,7 @@ use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
-use super::family::{Offer, Question, ask};
+use super::family::{Offers, Question};
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
 use super::path;
@@ -47,17 +47,6 @@ pub struct Choice {
     pub candidates: Vec<Candidate>,
     /// Rows that cannot run this, and why.
     pub refused: Vec<Refusal>,
-}
-
-impl Choice {
-    /// With the kernels of other families.
-    fn add<T, Out>(&mut self, offers: &[Offer<'_, T, Out>], refused: Vec<Refusal>) {
-        self.candidates
-            .extend(offers.iter().map(|offer| offer.candidate.clone()));
-        self.refused.extend(refused);
-        self.candidates
-            .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
-    }
 }
 
 impl fmt::Display for Choice {
@@ -164,12 +153,8 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         machine: &machine,
     };
     // Products have their own kernels; where none of them may run, other families are asked.
-    let mut offers = Vec::new();
-    if choice.candidates.is_empty() {
-        let (own, refused) = ask::<T, Out>(&question)?;
-        choice.add(&own, refused);
-        offers = own;
-    }
+    let mut offers = Offers::new(&question);
+    offers.widen(&mut choice)?;
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.
         let exec = Exec::Cpu;
@@ -180,11 +165,11 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         tried,
     };
     loop {
+        offers.widen(&mut choice)?;
         let Some(best) = choice.candidates.first() else {
             return Err(refuse(choice.refused));
         };
-        let offered = offers.iter().find(|o| o.candidate.name == best.name);
-        let made = match (offered, &found) {
+        let made = match (offers.of(best.name), &found) {
             (Some(offer), _) => (offer.make)(device).map(Exec::Family),
             (None, Some(found)) => product(&question, device, best, found),
             (None, None) => return Err(refuse(choice.refused)),

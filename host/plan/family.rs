@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::choose::Candidate;
+use super::choose::{Candidate, Choice};
 use super::{Operand, Options};
 use crate::context::Context;
 use crate::cost::Machine;
@@ -67,38 +67,56 @@ pub(crate) enum Answer<'q, T, Out> {
 
 type Family<T, Out> = for<'q, 'a> fn(&'q Question<'q, 'a, T>) -> Result<Answer<'q, T, Out>>;
 
-/// Every family for one structure, one line each. The order has no meaning.
-fn matched<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
-    vec![super::rows::offers, super::tensor_product::offers]
+/// Families in the order in which they are asked, the next ones where those before have no kernel: those made for one
+/// structure, then what runs any.
+fn families<T: Scalar, Out: Scalar>() -> [Vec<Family<T, Out>>; 2] {
+    [
+        vec![super::rows::offers, super::tensor_product::offers],
+        vec![super::path::offers, super::einsum::offers],
+    ]
 }
 
-/// What runs any structure.
-fn general<T: Scalar, Out: Scalar>() -> Vec<Family<T, Out>> {
-    vec![super::path::offers, super::einsum::offers]
+/// The offers of families, asked for as far as they are needed.
+pub(super) struct Offers<'q, 'a, T: Scalar, Out: Scalar> {
+    question: &'q Question<'q, 'a, T>,
+    rest: std::array::IntoIter<Vec<Family<T, Out>>, 2>,
+    made: Vec<Offer<'q, T, Out>>,
 }
 
-/// Every offer, and why other families have none.
-type Asked<'q, T, Out> = (Vec<Offer<'q, T, Out>>, Vec<Refusal>);
-
-/// Asks every family. One that is made for the structure is taken before what runs any; a plan that names a variant asks all.
-#[allow(clippy::type_complexity)]
-pub(super) fn ask<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Asked<'q, T, Out>> {
-    let (mut offers, mut refused) = (Vec::new(), Vec::new());
-    for families in [matched::<T, Out>(), general::<T, Out>()] {
-        if !offers.is_empty() && question.options.variant.is_none() {
-            break;
+impl<'q, 'a, T: Scalar, Out: Scalar> Offers<'q, 'a, T, Out> {
+    pub(super) fn new(question: &'q Question<'q, 'a, T>) -> Self {
+        Offers {
+            question,
+            rest: families().into_iter(),
+            made: Vec::new(),
         }
-        for family in families {
-            match family(question)? {
-                Answer::Offers(own) => offers.extend(own),
-                Answer::Refused(why) => refused.push(why),
+    }
+
+    /// Asks on until there is a candidate, or nobody is left.
+    pub(super) fn widen(&mut self, choice: &mut Choice) -> Result<()> {
+        while choice.candidates.is_empty() {
+            let Some(families) = self.rest.next() else {
+                break;
+            };
+            let first = self.made.len();
+            for family in families {
+                match family(self.question)? {
+                    Answer::Offers(own) => self.made.extend(own),
+                    Answer::Refused(why) => choice.refused.push(why),
+                }
             }
+            let asked = self.question.options.variant.as_deref();
+            let wanted = |name: &str| asked.is_none_or(|asked| asked == name);
+            let own = self.made[first..].iter().map(|offer| &offer.candidate);
+            let mut named: Vec<Candidate> = own.filter(|c| wanted(c.name)).cloned().collect();
+            named.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+            choice.candidates = named;
         }
+        Ok(())
     }
-    if let Some(name) = &question.options.variant {
-        offers.retain(|offer| offer.candidate.name == name);
+
+    /// The offer of this name.
+    pub(super) fn of(&self, name: &str) -> Option<&Offer<'q, T, Out>> {
+        self.made.iter().find(|offer| offer.candidate.name == name)
     }
-    Ok((offers, refused))
 }

@@ -3,7 +3,6 @@
 //! atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is multiplied.
 
 use super::conv::offsets::Halves;
-use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, copy, gather, global, warp};

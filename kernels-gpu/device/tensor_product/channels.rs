@@ -19,7 +19,7 @@ impl Body for TensorChannels {
         gpu::sync_threads();
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         let own = arena + s.own + warp * s.own_bytes;
-        let chunks = (p.width + 31) / 32;
+        let chunks = p.width.div_ceil(32);
         let tasks = p.items as u64 * chunks as u64;
         let warps = Self::THREADS as u64 / 32;
         let mut task = gpu::block_x() as u64 * warps + warp as u64;

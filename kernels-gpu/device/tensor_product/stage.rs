@@ -42,7 +42,7 @@ pub fn entries<E: Elem>(
             p.values + place as u64 * E::BYTES as u64,
             place != TENSOR_NONE,
         );
-        let code = (code & 0xffff) * low | (code >> 16) * high << 16;
+        let code = ((code & 0xffff) * low) | (((code >> 16) * high) << 16);
         copy::store_shared_b32(arena + s.codes + at * 4, code);
         let value = E::mul(E::get(&value, 0), alpha);
         E::store_shared(arena + s.values + at * E::ACC_BYTES, value);

@@ -18,7 +18,7 @@ impl Body for TensorWeights {
         let arena = copy::arena();
         let own = arena + warp * s.own_bytes;
         let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
-        let tiles = (p.items + TENSOR_ITEMS - 1) / TENSOR_ITEMS;
+        let tiles = p.items.div_ceil(TENSOR_ITEMS);
         let mut tile = gpu::block_x() * warps + warp;
         while tile < tiles {
             items_of::<E>(p, &s, own, tile, &mut sums);
@@ -79,7 +79,7 @@ fn items_of<E: Elem>(
 /// First channels of A and of F that this thread block's part of the output has.
 #[inline(always)]
 fn corner(p: &TensorProductParams) -> (u32, u32) {
-    let across = (p.out_width + 31) / 32;
+    let across = p.out_width.div_ceil(32);
     let z = gpu::block_z();
     // Never zero, which only the host knows: device code may not panic.
     let row = z.checked_div(across).unwrap_or(0);
