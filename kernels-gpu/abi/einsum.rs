@@ -234,19 +234,19 @@ impl EinsumParams {
             part -= 1;
             let dim = self.dims + part as u64 * EINSUM_DIM_BYTES;
             let extent = arrays.word(dim) as u32;
-            let rest = left / extent;
+            let rest = left.checked_div(extent).unwrap_or(0);
             let step = left - rest * extent;
             left = rest;
             spot.moved(arrays, dim, step);
         }
-        let mut left = rest / self.chunks;
+        let mut left = rest.checked_div(self.chunks).unwrap_or(0);
         spot.chunk = rest - left * self.chunks;
         let mut free = self.free;
         while free > 0 {
             free -= 1;
             let dim = self.dims + (self.parts + free) as u64 * EINSUM_DIM_BYTES;
             let extent = arrays.word(dim) as u32;
-            let rest = left / extent;
+            let rest = left.checked_div(extent).unwrap_or(0);
             let step = left - rest * extent;
             left = rest;
             spot.moved(arrays, dim, step);
@@ -298,7 +298,7 @@ impl EinsumParams {
             summed -= 1;
             let dim = self.dims + (first + summed) as u64 * EINSUM_DIM_BYTES;
             let extent = arrays.word(dim) as u32;
-            let rest = left / extent;
+            let rest = left.checked_div(extent).unwrap_or(0);
             let step = left - rest * extent;
             left = rest;
             each_factor!(f < N, {

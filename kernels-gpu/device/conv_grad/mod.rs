@@ -51,7 +51,9 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     #[inline(always)]
     fn place(p: &ConvWordsParams) -> (u32, u32) {
         let block = gpu::block_x();
-        (block / p.parts, block % p.parts)
+        // Never by zero, which only the host knows: device code may not panic.
+        let offset = block.checked_div(p.parts).unwrap_or(0);
+        (offset, block - offset * p.parts)
     }
 
     /// First channel of the input and of the output.
@@ -59,9 +61,10 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
         let across = p.base.n.div_ceil(Self::COLUMNS);
         let block = gpu::block_y();
+        let row = block.checked_div(across).unwrap_or(0);
         (
-            block / across * 64 * GROUPS as u32,
-            block % across * Self::COLUMNS,
+            row * 64 * GROUPS as u32,
+            (block - row * across) * Self::COLUMNS,
         )
     }
 

@@ -21,7 +21,9 @@ impl<const VECTORS: bool> PairedWords<VECTORS> {
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
         let across = p.base.n.div_ceil(Self::COLUMNS);
         let block = gpu::block_y();
-        (block / across * 128, block % across * Self::COLUMNS)
+        // Never by zero, which only the host knows: device code may not panic.
+        let row = block.checked_div(across).unwrap_or(0);
+        (row * 128, (block - row * across) * Self::COLUMNS)
     }
 
     /// Starts the next stage, if there is one, and says whether there was.
@@ -99,7 +101,8 @@ impl<const VECTORS: bool> PairedWords<VECTORS> {
 impl<const VECTORS: bool> Body for PairedWords<VECTORS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &ConvWordsParams, _: u64) {
-        let (offset, part) = (gpu::block_x() / p.parts, gpu::block_x() % p.parts);
+        let offset = gpu::block_x().checked_div(p.parts).unwrap_or(0);
+        let part = gpu::block_x() - offset * p.parts;
         let neighbours = p.base.neighbours + offset as u64 * p.base.stride as u64 * 4;
         let mut ahead = Ahead {
             halves: Halves::of(p, offset, part),

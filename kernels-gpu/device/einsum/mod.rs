@@ -91,7 +91,8 @@ fn unit<
     let lanes = 1 << p.lane_bits;
     let lane = gpu::thread() & (lanes - 1);
     let own = gpu::block_x() * (256 >> p.lane_bits) + (gpu::thread() >> p.lane_bits);
-    let item = own / p.per_item;
+    // Never by zero, which only the host knows: device code may not panic.
+    let item = own.checked_div(p.per_item).unwrap_or(0);
     let rest = own - item * p.per_item;
     let live = item < p.count;
     let [place, start, len, slot] = global::load_v4(p.items + item as u64 * 16, live);
