@@ -2,7 +2,7 @@
 
 use crate::device::Result;
 use crate::problems::{Dtype, Problem};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -38,16 +38,22 @@ pub struct Row {
     /// `auto`, the variant, or the peer's algorithm.
     pub variant: String,
     /// Milliseconds, cold.
+    #[serde(serialize_with = "six_digits")]
     pub ms: f64,
     /// Milliseconds, warm.
+    #[serde(serialize_with = "six_digits_if_any")]
     pub ms_warm: Option<f64>,
     /// 2 nnz N / ms.
+    #[serde(serialize_with = "six_digits_if_any")]
     pub gflops: Option<f64>,
     /// Compulsory bytes / ms.
+    #[serde(serialize_with = "six_digits_if_any")]
     pub gbps: Option<f64>,
     /// Larger of the floors (A) and (C) over ms.
+    #[serde(serialize_with = "six_digits_if_any")]
     pub limit_fraction: Option<f64>,
     /// Milliseconds of what was built beside A.
+    #[serde(serialize_with = "six_digits_if_any")]
     pub prepare_ms: Option<f64>,
     /// Its bytes.
     pub prepared_bytes: Option<usize>,
@@ -55,6 +61,22 @@ pub struct Row {
     pub zeros: String,
     /// Algorithm, what was left out, error against the reference.
     pub note: String,
+}
+
+/// A clock of the GPU resolves half a microsecond: more digits than six are noise in a file that people compare.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+fn six_digits<S: Serializer>(value: &f64, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_f64(rounded(*value))
+}
+
+fn six_digits_if_any<S: Serializer>(
+    value: &Option<f64>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    value.map(rounded).serialize(to)
 }
 
 /// Where rows go: a file, or only the screen.
