@@ -109,6 +109,20 @@ mod softmax;
 mod spmm;
 #[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
 mod staged;
+#[cfg(any(
+    family = "conv",
+    family = "conv_grad",
+    family = "dense",
+    family = "wgmma",
+    family = "narrow",
+    family = "sampled",
+    family = "sddmm_tiles",
+    family = "nm",
+    family = "nm_narrow",
+    family = "levels",
+    not(target_arch = "nvptx64")
+))]
+mod stages;
 #[cfg(any(family = "tensor_product", not(target_arch = "nvptx64")))]
 mod tensor_product;
 mod tile;

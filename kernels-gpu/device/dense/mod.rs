@@ -8,7 +8,8 @@ mod out;
 
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, cluster, copy, grid, warp};
+use super::ptx::{barrier, bulk, cluster, grid, warp};
+use super::stages::Stages;
 use crate::abi::*;
 use elem::DenseElem;
 
@@ -23,31 +24,22 @@ pub trait Body: Tile {
 /// No stage is waiting to be freed.
 const NONE: u32 = u32::MAX;
 
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Stages
+    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    /// A stage is the warpgroups' own slabs, then those that all multiply them with.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
     DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
-    /// Barrier that says: the stage has arrived.
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
-    }
-
     /// Barrier that says: the sums of all parts have arrived.
     #[inline(always)]
     fn summed() -> u32 {
         Self::full(2 * Self::STAGES as u32)
-    }
-
-    /// First byte of the stage: the warpgroups' own slabs, then those that all multiply them with.
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
     }
 
     /// First row and column of this thread block's tile.
@@ -69,16 +61,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let from = |rank: u32| p.stages / cut * rank + p.stages % cut * rank / cut;
         let rank = cluster::rank();
         [from(rank), from(rank + 1) - from(rank)]
-    }
-
-    /// The next stage of the ring and its parity.
-    #[inline(always)]
-    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
-        if slot + 1 == Self::STAGES as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
-        }
     }
 
     /// Makes the barriers and fetches the tensor maps; one thread.

@@ -5,6 +5,7 @@ use super::{Body, Half, offset};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::copy;
+use crate::device::stages::Stages;
 
 /// Bytes of 128 f32: a line of either tile, which holds one k. A is turned over on the way in, so that a thread's
 /// elements lie side by side in both.

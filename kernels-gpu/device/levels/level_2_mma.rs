@@ -6,6 +6,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::mma::MmaElem;
 use crate::device::ptx::copy;
+use crate::device::stages::Stages;
 use crate::device::tile::{ATile, BTile};
 
 /// Bytes of a row of B's tile: 128 columns.

@@ -6,6 +6,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, bulk};
+use crate::device::stages::Stages;
 use crate::device::wgmma::WgmmaElem;
 use crate::frag;
 

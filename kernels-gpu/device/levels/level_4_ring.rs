@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::barrier;
 use crate::device::ptx::wgmma::Acc;
+use crate::device::stages::Stages;
 
 /// A place in a ring of stages. A barrier knows its phases by parity only, which changes with every round.
 #[derive(Clone, Copy)]

@@ -8,6 +8,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, warp};
+use crate::device::stages::Stages;
 use crate::device::wgmma::{CONSUMERS, FEW, MANY, WgmmaElem};
 
 /// No stage is waiting to go back.

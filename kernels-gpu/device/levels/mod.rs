@@ -12,7 +12,7 @@ mod level_6_persistent;
 use super::elem::Elem;
 use super::gpu;
 use super::mma::MmaElem;
-use super::ptx::copy;
+use super::stages::Stages;
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -51,28 +51,17 @@ fn store_atom<E: Half>(p: &LevelsParams, to: u64, sums: [f32; 4]) {
     E::store::<2>(to + offset::<E>(8, 0, p.n), &[c, d]);
 }
 
+impl<const NUMBER: usize> Stages for Level<NUMBER> {
+    /// A stage is A's tile, then B's.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
 impl<const NUMBER: usize> Level<NUMBER> {
     /// First row and column of C of this thread block, where each takes one tile.
     #[inline(always)]
     fn place() -> (u32, u32) {
         (gpu::block_y() * Self::ROWS, gpu::block_x() * Self::COLUMNS)
-    }
-
-    /// First byte of a stage: A's tile, then B's.
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
-    }
-
-    /// Barrier that says: the stage has arrived.
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
     }
 }

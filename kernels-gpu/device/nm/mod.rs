@@ -9,6 +9,7 @@ use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
+use super::stages::Stages;
 use super::wgmma::{CONSUMERS, WgmmaElem};
 use crate::abi::*;
 use crate::frag;
@@ -82,25 +83,15 @@ struct Ring {
 /// The metadata of a pair of stages: a register for each 64 rows.
 type Pair<const MA: usize> = [[u32; MA]; NM_PAIR];
 
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Stages
+    for TwoOfFour<MA, CHUNKS, BYTES>
+{
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHUNKS, BYTES> {
-    /// Barrier that says: the stage has arrived.
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
-    }
-
-    /// First byte of the stage.
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
-    }
-
     #[inline(always)]
     fn advance(ring: &mut Ring) {
         ring.slot += 1;

@@ -6,6 +6,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, global, wgmma_sparse};
+use crate::device::stages::Stages;
 use crate::device::wgmma::narrow::NarrowElem;
 use crate::frag;
 

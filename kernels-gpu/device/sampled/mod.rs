@@ -7,6 +7,7 @@ mod out;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, global, warp};
+use super::stages::Stages;
 use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY, WgmmaElem};
 use crate::abi::*;
 use crate::frag;
@@ -46,29 +47,18 @@ fn window(p: &SampledParams, round: u32) -> Window {
     }
 }
 
+impl<const P: usize, const ORDER: u32> Stages for Sampled<P, ORDER> {
+    /// A stage is X's halves, then Y's chunks of 64 columns.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
 impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
-    /// Barrier that says: the stage has arrived.
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
-    }
-
     /// Two words for the warpgroups that carry.
     #[inline(always)]
     fn scratch() -> u32 {
         copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32
-    }
-
-    /// First byte of the stage: X's halves, then Y's chunks of 64 columns.
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
     }
 
     /// X of one half for a step of 16 along k.
@@ -190,16 +180,6 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             if live != 0 {
                 Self::leave::<E>(p, now, half, live, &mut acc);
             }
-        }
-    }
-
-    /// The next stage of the ring and its parity.
-    #[inline(always)]
-    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
-        if slot + 1 == Self::STAGES as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
         }
     }
 

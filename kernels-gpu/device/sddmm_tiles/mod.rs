@@ -8,6 +8,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, global, matrix, warp};
+use super::stages::Stages;
 use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY};
 use crate::abi::*;
 use crate::frag;
@@ -100,25 +101,16 @@ impl Own {
     }
 }
 
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
+    for PickTile<CHUNKS, ORDER, BYTES>
+{
+    /// A stage is X's halves, then Y's chunks of 64 columns.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
-    /// Barrier that says: the stage has arrived.
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
-    }
-
-    /// First byte of the stage: X's halves, then Y's chunks of 64 columns.
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
-    }
-
     /// X of one half for a step of 16 along k.
     #[inline(always)]
     fn x(slab: u32, step: usize) -> u64 {
@@ -157,16 +149,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             slot += 1;
         }
         barrier::init_fence();
-    }
-
-    /// The next stage of the ring and its parity.
-    #[inline(always)]
-    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
-        if slot + 1 == Self::STAGES as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
-        }
     }
 
     /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out one

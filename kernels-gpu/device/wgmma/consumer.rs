@@ -5,6 +5,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, matrix, warp};
+use crate::device::stages::Stages;
 use crate::frag;
 
 /// No stage is waiting to be freed.

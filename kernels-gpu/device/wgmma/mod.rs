@@ -12,6 +12,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::Acc;
 use super::ptx::{barrier, bulk, copy, global};
+use super::stages::Stages;
 use crate::abi::*;
 use crate::frag;
 
@@ -63,6 +64,15 @@ pub const CONSUMERS: u32 = 8;
 pub const COPIERS: u32 = 128;
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    /// A stage is A's halves, then B's chunks of 64 columns.
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
     /// This thread block's strip of a round; none past the last round.
@@ -105,18 +115,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         gpu::sync_threads();
     }
 
-    /// Barrier that says: the stage has arrived.
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
-    }
-
     /// Place of the mask and the sixteenths of the stage's record.
     #[inline(always)]
     fn mask(slot: u32) -> u32 {
@@ -127,12 +125,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     #[inline(always)]
     fn scratch() -> u32 {
         copy::arena() + (Self::BARRIERS + Self::STAGES * 24) as u32
-    }
-
-    /// First byte of the stage: A's halves, then B's chunks of 64 columns.
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
     }
 
     /// Byte of a piece of A in its half's slab.

@@ -6,6 +6,7 @@ use super::COPIERS;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, global, warp};
+use crate::device::stages::Stages;
 
 /// What a thread needs of a record: the word of its first copy, and a word of the head, which the lanes exchange when
 /// they need it. (Were the head the same value in all lanes, ptxas would move it to a uniform register as soon as it is
