@@ -32,11 +32,9 @@ fn layers(ctx: &Context, voxels: &[Voxel]) -> Result<[Dense<f32>; 2]> {
         let values = generate::random_values::<f32>(shape.iter().product(), shape.len() as u64);
         ctx.upload_dense(&Dense::new(shape.to_vec(), values)?)
     };
-    let (x, w, b) = (
-        operand(&[voxels.len(), C])?,
-        operand(&[27, C, C])?,
-        operand(&[C])?,
-    );
+    let x = operand(&[voxels.len(), C])?;
+    let w = operand(&[27, C, C])?;
+    let b = operand(&[C])?;
     let options = ConvOptions {
         relu: true,
         ..ConvOptions::default()
@@ -52,10 +50,8 @@ fn layers(ctx: &Context, voxels: &[Voxel]) -> Result<[Dense<f32>; 2]> {
 
 fn main() -> Result<()> {
     let voxels = cloud();
-    let [ours, checked] = [
-        layers(&Context::new(), &voxels)?,
-        layers(&Context::cpu(), &voxels)?,
-    ];
+    let ours = layers(&Context::new(), &voxels)?;
+    let checked = layers(&Context::cpu(), &voxels)?;
     for (a, b) in ours.iter().zip(&checked) {
         let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()) * C as f32;
         assert!(a.shape() == b.shape() && a.values().iter().zip(b.values()).all(near));
