@@ -110,8 +110,10 @@ mod spmm;
 #[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
 mod staged;
 #[cfg(any(
+    family = "attention",
     family = "conv",
     family = "conv_grad",
+    family = "conv_simt",
     family = "dense",
     family = "wgmma",
     family = "narrow",
