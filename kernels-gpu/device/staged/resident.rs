@@ -101,7 +101,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Begins a piece: its chunks, the numbers of its rows, and the piece at `after`, if that is before `end`.
     #[inline(always)]
     fn begin<E: Elem>(p: &StagedParams, piece: StagedPiece, [after, end]: [u32; 2]) -> Ahead {
-        let lane = gpu::thread() % 32;
+        let lane = gpu::thread_again() % 32;
         let rows = p.rows + (piece.slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
         let behind = lane == Self::ROW_LANES;
         let from = if behind {
@@ -122,7 +122,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Where this warp's numbers of rows lie, and behind them the piece at `after`; those of a piece and of the next take turns.
     #[inline(always)]
     fn beside(after: u32) -> u32 {
-        let place = gpu::thread() / 32 * 2 + after % 2;
+        let place = gpu::thread_again() / 32 * 2 + after % 2;
         copy::arena() + (Self::BESIDE + place as usize * Self::PIECE) as u32
     }
 
