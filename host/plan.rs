@@ -6,8 +6,8 @@ mod choose;
 mod einsum;
 mod family;
 mod into;
+mod joined;
 mod kept;
-mod listed;
 mod path;
 mod problem;
 mod refuse;
@@ -29,12 +29,12 @@ use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 use family::Compiled;
+use joined::{Asked, Joined, sparse_among, sparse_factors};
 use kept::Kept;
-use listed::{Asked, Listed, sparse_among, sparse_factors};
 
 pub use choose::{Candidate, Choice};
+pub use joined::PositionLists;
 pub use kept::KeptForm;
-pub use listed::PositionLists;
 pub use path::{Path, Step};
 pub use problem::Problem;
 pub(crate) use rows::{rows_of, same_pattern};
@@ -105,7 +105,7 @@ enum Exec<T: Scalar, Out: Scalar> {
     Cpu,
     Spmm(Launch, Box<SpmmForm>),
     Kept(Box<Kept<T, Out>>),
-    Listed(Box<Listed<T, Out>>),
+    Joined(Box<Joined<T, Out>>),
     Family(Box<dyn Compiled<T, Out>>),
 }
 
@@ -166,7 +166,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             .collect();
         let extents = einsum.check(&shapes)?;
         if sparse_factors(&einsum, operands).len() > 1 {
-            return Self::listed(context, einsum, shapes, &extents, (operands, options));
+            return Self::joined(context, einsum, shapes, &extents, (operands, options));
         }
         let indirect = match sparse_among(&einsum, operands)? {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
@@ -182,7 +182,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     }
 
     /// Several sparse factors: a plan over position lists.
-    fn listed(
+    fn joined(
         context: &Context,
         einsum: Einsum,
         shapes: BTreeMap<String, Vec<usize>>,
@@ -195,15 +195,15 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             operands,
             options,
         };
-        let listed = Listed::dense(&asked, extents.out())?;
+        let joined = Joined::dense(&asked, extents.out())?;
         Ok(Plan {
             context: context.clone(),
-            indirect: listed.plan().indirect.clone(),
-            choice: listed.plan().choice.clone(),
+            indirect: joined.plan().indirect.clone(),
+            choice: joined.plan().choice.clone(),
             einsum,
             out_shape: extents.out().to_vec(),
             shapes,
-            exec: Exec::Listed(Box::new(listed)),
+            exec: Exec::Joined(Box::new(joined)),
             elements: PhantomData,
         })
     }
@@ -258,7 +258,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Cpu => "cpu",
             Exec::Spmm(launch, _) => launch.row().name,
             Exec::Kept(kept) => kept.plan().variant(),
-            Exec::Listed(listed) => listed.plan().variant(),
+            Exec::Joined(joined) => joined.plan().variant(),
             Exec::Family(made) => made.variant(),
         }
     }
@@ -277,7 +277,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Cpu => 0,
             Exec::Spmm(launch, _) => launch.bytes(),
             Exec::Kept(kept) => kept.bytes(),
-            Exec::Listed(listed) => listed.plan().workspace_bytes(),
+            Exec::Joined(joined) => joined.plan().workspace_bytes(),
             Exec::Family(made) => made.bytes(),
         }
     }
@@ -307,7 +307,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 unsafe { launch.run(&raw, stream.raw()) }
             }
             Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
-            Exec::Listed(listed) => listed.run(operands, out, stream),
+            Exec::Joined(joined) => joined.run(operands, out, stream),
             Exec::Family(made) => {
                 self.check_places(operands, out, stream)?;
                 made.run(operands, out, stream)
@@ -353,7 +353,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             // SAFETY: the caller's promise; the copy is owned by the plan.
             Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
             Exec::Cpu => Ok(()),
-            Exec::Family(_) | Exec::Listed(_) => Err(Error::NoKernel {
+            Exec::Family(_) | Exec::Joined(_) => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
                     name: self.variant().into(),
@@ -381,7 +381,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
                 )
             }
             Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
-            Exec::Listed(listed) => listed.fmt(f),
+            Exec::Joined(joined) => joined.fmt(f),
             Exec::Family(made) => made.fmt(f),
         }
     }
