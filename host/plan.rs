@@ -9,6 +9,7 @@ mod into;
 mod joined;
 mod kept;
 mod path;
+mod pattern;
 mod problem;
 mod refuse;
 mod rows;
@@ -28,7 +29,7 @@ use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
 use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
-use family::Compiled;
+use family::{Compiled, write_kernel};
 use joined::{Asked, Joined, sparse_among, sparse_factors};
 use kept::Kept;
 
@@ -36,8 +37,9 @@ pub use choose::{Candidate, Choice};
 pub use joined::PositionLists;
 pub use kept::KeptForm;
 pub use path::{Path, Step};
+pub(crate) use pattern::PlannedPattern;
 pub use problem::Problem;
-pub(crate) use rows::{rows_of, same_pattern};
+pub(crate) use rows::rows_of;
 pub use sampled::SampledPlan;
 
 /// How f32 matrices are multiplied on Tensor Cores.
@@ -370,16 +372,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
             Exec::Cpu => write!(f, "cpu: parallel executor on {}", self.context),
-            Exec::Spmm(launch, _) => {
-                let row = launch.row();
-                write!(
-                    f,
-                    "{}: zeros = {:?}, {}",
-                    row.name,
-                    row.zeros,
-                    launch.describe()
-                )
-            }
+            Exec::Spmm(launch, _) => write_kernel(f, launch.row(), launch.describe()),
             Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
             Exec::Joined(joined) => joined.fmt(f),
             Exec::Family(made) => made.fmt(f),

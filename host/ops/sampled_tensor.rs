@@ -1,7 +1,6 @@
 //! Products of matrices at the entries of a sparse tensor of any order.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use einsparse_formats::{AnySparse, PAD};
 use einsparse_kernels::abi::REDUCE_COLUMNS;
@@ -13,7 +12,7 @@ use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::coordinates;
 use crate::launch::{DotsLaunch, RawDots};
-use crate::plan::{rows_of, same_pattern};
+use crate::plan::{PlannedPattern, rows_of};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
@@ -40,7 +39,7 @@ use crate::tensor::{SparseTensor, Tensor};
 #[derive(Debug)]
 pub struct SampledTensor<T: Scalar> {
     launch: Option<DotsLaunch>,
-    pattern: Arc<AnySparse<T>>,
+    pattern: PlannedPattern<T>,
     n: usize,
 }
 
@@ -75,7 +74,7 @@ impl<T: Scalar> SampledTensor<T> {
         };
         Ok(SampledTensor {
             launch,
-            pattern: Arc::clone(host),
+            pattern: PlannedPattern::new("P", host),
             n,
         })
     }
@@ -104,15 +103,11 @@ impl<T: Scalar> SampledTensor<T> {
         stream: &Stream,
     ) -> Result<()> {
         for (name, tensor) in [("S", Some(&*out)), ("P", mask)] {
-            let own = tensor.map(SparseTensor::shared_pattern);
-            let same = |own: &Arc<AnySparse<T>>| {
-                Arc::ptr_eq(own, &self.pattern) || same_pattern(own, &self.pattern)
-            };
-            if own.is_some_and(|own| !same(own)) {
+            if tensor.is_some_and(|own| !self.pattern.is(own.shared_pattern())) {
                 return Err(elsewhere(name, "has another pattern than was planned"));
             }
         }
-        let shape = self.pattern.shape();
+        let shape = self.pattern.planned().shape();
         if factors.len() != shape.len() {
             let reason = format!(
                 "{} factors given, order {} wants one for each axis",
@@ -146,7 +141,7 @@ impl<T: Scalar> SampledTensor<T> {
         out: &mut SparseTensor<T>,
     ) -> Result<()> {
         let wrong = |name: &str| elsewhere(name, "lies in another context than the plan");
-        let axes = places(&self.pattern)?;
+        let axes = places(self.pattern.planned())?;
         let matrices = factors.iter().map(|f| Some((f.host()?, f.leading())));
         let matrices: Vec<_> = matrices
             .collect::<Option<_>>()

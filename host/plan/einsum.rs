@@ -1,16 +1,16 @@
 //! The general family as plans see it: whatever no kernel is made for, and what is asked of it by name.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use einsparse_formats::AnySparse;
 use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::Operand;
-use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
+use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
-use super::family::{Answer, Compiled, Offer, Question};
+use super::family::{Answer, Compiled, Offer, Question, write_kernel};
+use super::pattern::PlannedPattern;
 use crate::cost::einsum::{Steps, predict};
 use crate::cpu::Operands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, shapes, ways};
@@ -145,43 +145,6 @@ fn steps_of<T: Scalar>(question: &Question<'_, '_, T>, way: &Way) -> Steps {
     }
 }
 
-/// The pattern of the sparse operand.
-#[derive(Debug)]
-struct Pattern<T> {
-    name: String,
-    planned: Arc<AnySparse<T>>,
-    /// Another tensor whose pattern was compared and is the same.
-    known: OnceLock<Arc<AnySparse<T>>>,
-}
-
-impl<T: Scalar> Pattern<T> {
-    fn of(name: &str, planned: &Arc<AnySparse<T>>) -> Self {
-        Pattern {
-            name: name.to_owned(),
-            planned: Arc::clone(planned),
-            known: OnceLock::new(),
-        }
-    }
-
-    fn is(&self, other: &Arc<AnySparse<T>>) -> bool {
-        let known = [Some(&self.planned), self.known.get()];
-        if known
-            .iter()
-            .flatten()
-            .any(|known| Arc::ptr_eq(known, other))
-        {
-            return true;
-        }
-        let same = self.planned.format() == other.format()
-            && self.planned.shape() == other.shape()
-            && self.planned.arrays() == other.arrays();
-        if same {
-            let _ = self.known.set(Arc::clone(other));
-        }
-        same
-    }
-}
-
 /// An index array as planned: its length, and some of its slots.
 #[derive(Debug)]
 struct Sampled {
@@ -255,7 +218,7 @@ struct General<T: Scalar> {
     bias: Option<String>,
     gate: Option<(String, Vec<usize>)>,
     scalars: Vec<Factor>,
-    pattern: Option<Pattern<T>>,
+    pattern: Option<PlannedPattern<T>>,
     arrays: Vec<Sampled>,
 }
 
@@ -274,7 +237,7 @@ impl<T: Scalar> General<T> {
         for (name, operand) in question.operands {
             match operand {
                 Operand::Sparse(a) => {
-                    pattern = Some(Pattern::of(name, a.shared_pattern()));
+                    pattern = Some(PlannedPattern::new(name, a.shared_pattern()));
                     // Those of a batch are of one matrix with all of them.
                     columns = a.runs().and_then(|_| columns_of(a.pattern()));
                 }
@@ -330,19 +293,8 @@ impl<T: Scalar> General<T> {
         let Some(pattern) = &self.pattern else {
             return Ok((0, 0));
         };
-        match find(operands, &pattern.name)? {
-            Operand::Sparse(a) => match a.device() {
-                Some(arrays) if pattern.is(a.shared_pattern()) => {
-                    Ok((arrays.values.address(), arrays.columns.address()))
-                }
-                _ => Err(Error::Operand {
-                    name: pattern.name.clone(),
-                    reason: "has not the pattern, the format or the context that was planned"
-                        .into(),
-                }),
-            },
-            other => Err(wrong(&pattern.name, "an uploaded sparse tensor", other)),
-        }
+        let arrays = pattern.arrays(operands)?;
+        Ok((arrays.values.address(), arrays.columns.address()))
     }
 
     /// A dense operand with the planned strides.
@@ -411,13 +363,6 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
 
 impl<T: Scalar> fmt::Display for General<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = self.launch.row();
-        write!(
-            f,
-            "{}: zeros = {:?}, {}",
-            row.name,
-            row.zeros,
-            self.launch.describe()
-        )
+        write_kernel(f, self.launch.row(), self.launch.describe())
     }
 }

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use einsparse_kernels::table::Row;
+
 use super::choose::{Candidate, Choice};
 use super::{Operand, Options};
 use crate::context::Context;
@@ -45,6 +47,15 @@ pub(crate) trait Compiled<T: Scalar, Out: Scalar>:
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()>;
+}
+
+/// How a plan prints its kernel: name, rule of zeros, geometry.
+pub(super) fn write_kernel(
+    f: &mut fmt::Formatter<'_>,
+    row: &Row,
+    geometry: impl fmt::Display,
+) -> fmt::Result {
+    write!(f, "{}: zeros = {:?}, {geometry}", row.name, row.zeros)
 }
 
 /// Makes what was offered, on a GPU. `Error::NoKernel` passes the turn to the next candidate.
