@@ -8,7 +8,7 @@ use crate::problems::{Dtype, Problem, SEED, Source, Workload};
 use crate::record::{Limits, Recorder, Row};
 use crate::timing::{Effort, measure};
 use einsparse::formats::{AnySparse, Csr, Dense, Format, generate};
-use einsparse::{Context, Operand, Options, Plan, Stream, Tensor};
+use einsparse::{Context, Determinism, Operand, Options, Plan, Stream, Tensor};
 use std::fmt::Display;
 
 /// Name of the operation.
@@ -239,6 +239,7 @@ impl Bench<'_> {
         ];
         let mut scattered = sparse.to_vec();
         scattered.push(("C", (&out).into()));
+        let unsorted = scattered.clone();
         let mut sampled = sparse.to_vec();
         sampled.retain(|(name, _)| *name != "TI");
         let plain = vec![("P", (&p).into()), ("Q", (&q).into())];
@@ -252,7 +253,12 @@ impl Bench<'_> {
             ("dense", "D[i,j] = P[i,k,l] * Q[l,k,j]", plain),
         ];
         for (name, expression, operands) in cases {
-            self.fresh(name, expression, &operands)?;
+            self.fresh(name, expression, &operands, Determinism::Strict)?;
+        }
+        // Places that are not sorted: terms brought in order when planned, or added as they come.
+        let expression = "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]";
+        for determinism in [Determinism::Strict, Determinism::Relaxed] {
+            self.fresh("mttkrp-unsorted", expression, &unsorted, determinism)?;
         }
         Ok(())
     }
@@ -262,9 +268,14 @@ impl Bench<'_> {
         name: &str,
         expression: &str,
         operands: &[(&str, Operand<'_, f32>)],
+        determinism: Determinism,
     ) -> Result<()> {
+        let options = Options {
+            determinism,
+            ..Options::default()
+        };
         let start = Instant::now();
-        let plan = self.context.plan(expression, operands, &Options::default());
+        let plan = self.context.plan(expression, operands, &options);
         let plan = plan.map_err(text)?;
         let planned = start.elapsed().as_secs_f64() * 1e3;
         let given: Vec<_> = operands
@@ -292,7 +303,7 @@ impl Bench<'_> {
             prepare_ms: Some(planned),
             prepared_bytes: Some(plan.workspace_bytes()),
             zeros: "strict".into(),
-            note: format!("{expression}, first run {first:.3} ms"),
+            note: format!("{expression}, {determinism:?}, first run {first:.3} ms"),
             ..Row::default()
         })
     }

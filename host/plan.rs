@@ -1,6 +1,7 @@
 //! From an expression and its operands to a kernel: parse, check, rewrite, choose. A plan is built once
 //! and runs many times, with new values, without allocating.
 
+mod arrays;
 mod bind;
 mod choose;
 mod einsum;
@@ -68,8 +69,10 @@ pub enum Determinism {
     /// Bit for bit the same result for the same inputs and plan.
     #[default]
     Strict,
-    /// Kernels that add in any order are allowed: family `relaxed`, `+=` in f32 over single entries. What the default costs is
-    /// measured against it; a plan takes it by its variant only.
+    /// Sums may be added in any order, by atomics. A plan of the general family (`einsum`) makes use of it for `+=` into f32 or f64,
+    /// without an epilogue, at places that are not sorted: terms are then taken as they come instead of being brought in
+    /// order. Elements of 16 bits keep their order, as every addition would round. Family `relaxed` (`+=` in f32 over single
+    /// entries) is taken by its variant only; what the default costs is measured against it.
     Relaxed,
 }
 
@@ -288,6 +291,9 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums: its runs wait for each other, on
     /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
     /// order of work on different streams is the caller's.
+    ///
+    /// Index arrays written by hand ([`Operand::Index`]) are those of the plan: on a GPU their contents are compared by length and
+    /// up to 64 slots only.
     ///
     /// # Errors
     /// Operands of another shape or pattern than planned, factors of an i32 output whose product is no whole number; output

@@ -3,6 +3,7 @@
 //! addresses.
 
 mod loops;
+mod relaxed;
 mod run;
 mod space;
 mod terms;
@@ -13,7 +14,7 @@ use std::borrow::Cow;
 use einsparse_formats::Element;
 use einsparse_kernels::abi::{
     EINSUM_FACTORS, EINSUM_WHOLE, EinsumDim, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
-    FLAG_GATE, FLAG_GELU, FLAG_RELU,
+    FLAG_GATE, FLAG_GELU, FLAG_RELAXED, FLAG_RELU,
 };
 
 use super::bind::{Owner, bind, owners};
@@ -23,7 +24,9 @@ use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
 use loops::{Loops, OutStrides, joined};
+use relaxed::may_relax;
 use space::Space;
+use terms::Sums;
 
 pub use run::run_listed;
 pub(crate) use ways::{Lanes, Way, filled, ways};
@@ -102,7 +105,7 @@ impl<'a> Listing<'a> {
         operands: &'a Operands<'a, T>,
         offsets: &'a Offsets<'a>,
         places: &Places,
-        way: &Way,
+        (way, relaxed): (&Way, bool),
     ) -> Result<Self> {
         let bound = bind(e, operands, &offsets.0, &places.shape, &places.strides)?;
         let strides = places.by_axis(e);
@@ -116,12 +119,12 @@ impl<'a> Listing<'a> {
             order: way.order.clone(),
             bytes: size_of::<T>(),
         };
-        let mut terms = terms::list(&bound, &space)?;
+        let mut terms = terms::list(&bound, &space, relaxed && may_relax::<T>(e))?;
         let parts: Vec<EinsumDim> = terms::parts(&space)
             .into_iter()
             .map(|atom| loops.part(atom, &strides))
             .collect();
-        let mut starts = terms.starts;
+        let mut sums = terms.sums;
         let mut params = EinsumParams::default();
         for (slot, &factor) in way.order.iter().enumerate() {
             let walk = &mut terms.walks[factor];
@@ -140,14 +143,14 @@ impl<'a> Listing<'a> {
         let free = joined(dims_of(free), |d| d.out);
         let mut summed = joined(dims_of(summed), |d| d.strides.iter().sum());
         if space.list.is_empty() && !summed.is_empty() {
-            starts = as_list(summed.remove(0), &mut params)?;
+            sums = as_list(summed.remove(0), &mut params)?;
         }
         let inner = inner.map(|v| loops.of_var(&bound, &space, &strides, v));
         let mut listing = Listing::with_tables(params, loops);
-        listing.set_flags(e);
-        let lanes = (way.lanes, starts.as_slice());
+        listing.set_flags(e, &sums);
+        let lanes = (way.lanes, &sums);
         listing.set_loops([parts, free, summed], inner, lanes, size_of::<T>())?;
-        listing.set_items(&starts);
+        listing.set_items(&sums);
         listing.check()?;
         Ok(listing)
     }
@@ -165,7 +168,7 @@ impl<'a> Listing<'a> {
     }
 
     /// Mode and epilogue.
-    fn set_flags(&mut self, e: &IndirectEinsum) {
+    fn set_flags(&mut self, e: &IndirectEinsum, sums: &Sums) {
         let mut flags = 0;
         let mut set = |flag, on| flags |= if on { flag } else { 0 };
         set(FLAG_ACCUMULATE, e.mode == Mode::Accumulate);
@@ -174,6 +177,7 @@ impl<'a> Listing<'a> {
         set(FLAG_BIAS, e.bias.is_some());
         set(FLAG_GATE, e.gate.is_some());
         set(FLAG_FILLED, filled(e).is_some());
+        set(FLAG_RELAXED, matches!(sums, Sums::Runs(_)));
         self.params.flags = flags;
     }
 
@@ -181,7 +185,7 @@ impl<'a> Listing<'a> {
         &mut self,
         [parts, free, summed]: [Vec<EinsumDim>; 3],
         inner: Option<EinsumDim>,
-        (lanes, starts): (Lanes, &[u32]),
+        (lanes, sums): (Lanes, &Sums),
         bytes: usize,
     ) -> Result<()> {
         let p = &mut self.params;
@@ -193,10 +197,7 @@ impl<'a> Listing<'a> {
         };
         let long = match summed.last() {
             Some(line) => line.extent,
-            None => {
-                let lists = starts.windows(2).filter(|w| w[1] > w[0]).count() as u64;
-                u64::from(starts[starts.len() - 1]) / lists.max(1)
-            }
+            None => sums.mean(),
         };
         let run = match (lanes, &inner) {
             (Lanes::Terms, _) => long.div_ceil(2),
@@ -232,18 +233,17 @@ impl<'a> Listing<'a> {
     }
 
     /// Items by the places of the list, those with many terms cut; the longest first.
-    fn set_items(&mut self, starts: &[u32]) {
+    fn set_items(&mut self, sums: &Sums) {
         let p = &self.params;
         let each = u64::from(p.lines) * u64::from(p.line);
-        let terms = u64::from(starts[starts.len() - 1]);
-        let fair = terms.saturating_mul(u64::from(p.per_item)) / AIM;
+        let fair = sums.terms().saturating_mul(u64::from(p.per_item)) / AIM;
         let limit = fair.max(LEAST_CUT / each.max(1)).clamp(1, 1 << 30) as u32;
+        let relaxed = p.flags & FLAG_RELAXED != 0;
         let plain = FLAG_ACCUMULATE | FLAG_FILLED;
         // Nothing to add, and nothing else to do.
         let skip = p.flags & FLAG_ACCUMULATE != 0 && p.flags & !plain == 0;
         let mut classes: Vec<Vec<[u32; 4]>> = vec![Vec::new(); 33];
-        for (place, w) in starts.windows(2).enumerate() {
-            let (place, start, len) = (place as u32, w[0], w[1] - w[0]);
+        for [place, start, len] in sums.each() {
             if len == 0 && skip {
                 continue;
             }
@@ -258,12 +258,15 @@ impl<'a> Listing<'a> {
             let first = self.slots;
             let mut at = 0;
             while at < len {
-                class.push([place, start + at, size.min(len - at), self.slots]);
-                self.slots += 1;
+                let slot = if relaxed { EINSUM_WHOLE } else { self.slots };
+                class.push([place, start + at, size.min(len - at), slot]);
+                self.slots += u32::from(!relaxed);
                 at += size;
             }
-            self.cuts
-                .push([place, first, self.slots - first, EINSUM_WHOLE]);
+            if !relaxed {
+                self.cuts
+                    .push([place, first, self.slots - first, EINSUM_WHOLE]);
+            }
         }
         self.items = classes.into_iter().rev().flatten().collect();
         self.params.count = self.items.len() as u32;
@@ -321,12 +324,13 @@ impl Places {
 }
 
 /// A summed loop as the list of one place; where its terms start.
-fn as_list(summed: EinsumDim, params: &mut EinsumParams) -> Result<Vec<u32>> {
+fn as_list(summed: EinsumDim, params: &mut EinsumParams) -> Result<Sums> {
     for f in 0..EINSUM_FACTORS {
         params.factors[f].stride = summed.strides[f];
         params.factors[f].table = summed.tables[f];
     }
-    Ok(vec![0, small("terms of a list", summed.extent.into())?])
+    let terms = small("terms of a list", summed.extent.into())?;
+    Ok(Sums::Places(vec![0, terms]))
 }
 
 fn within(what: &str, value: u128, limit: u64) -> Result<()> {

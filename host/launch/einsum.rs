@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{EinsumParams, FLAG_JOIN};
+use einsparse_kernels::abi::{EinsumParams, FLAG_JOIN, FLAG_RELAXED};
 use einsparse_kernels::table::Row;
 
 use super::turns::Turns;
@@ -11,6 +11,7 @@ use crate::cpu::listed::{Lanes, Listing};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
+use crate::tensor::VECTOR_ENTRIES;
 
 /// Device addresses of one run.
 #[derive(Clone, Debug)]
@@ -72,7 +73,7 @@ impl EinsumLaunch {
             .iter()
             .map(|table| match table {
                 table if there(table) => Ok(Table::Operand),
-                table => Ok(Table::Own(device.upload(table)?)),
+                table => Ok(Table::Own(device.upload_padded(table, VECTOR_ENTRIES)?)),
             })
             .collect::<Result<Vec<_>>>()?;
         let mut dims = listing.dims.clone();
@@ -125,12 +126,15 @@ impl EinsumLaunch {
     /// What `explain` says of the geometry.
     pub(crate) fn describe(&self) -> String {
         let p = &self.params;
+        let sums = match p.flags & FLAG_RELAXED {
+            0 => format!("{} cut sums", self.cut_count),
+            _ => "added as they come".into(),
+        };
         format!(
-            "{} items x {} units of {} lanes, {} cut sums, {} loops of places, {} free, {} summed",
+            "{} items x {} units of {} lanes, {sums}, {} loops of places, {} free, {} summed",
             p.count,
             p.per_item,
             1 << p.lane_bits,
-            self.cut_count,
             p.parts,
             p.free,
             p.summed

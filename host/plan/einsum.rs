@@ -6,11 +6,12 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::Operand;
-use super::bind::{device_tensor, elsewhere, find, scalar_value};
+use super::arrays::PlannedArrays;
+use super::bind::{device_tensor, elsewhere, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use super::pattern::PlannedPattern;
+use super::{Determinism, Operand};
 use crate::cost::einsum::{Steps, predict};
 use crate::cpu::Operands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, shapes, ways};
@@ -22,8 +23,6 @@ use crate::registry::Scalar;
 use crate::tensor::{Tensor, columns_of};
 
 const NAME: &str = "einsum";
-/// Slots of an index array that a run compares with those planned.
-const SAMPLES: usize = 64;
 
 /// What the family has for an expression.
 pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
@@ -145,29 +144,6 @@ fn steps_of<T: Scalar>(question: &Question<'_, '_, T>, way: &Way) -> Steps {
     }
 }
 
-/// An index array as planned: its length, and some of its slots.
-#[derive(Debug)]
-struct Sampled {
-    name: String,
-    len: usize,
-    slots: Vec<u32>,
-}
-
-impl Sampled {
-    fn of(name: &str, data: &[u32]) -> Self {
-        Sampled {
-            name: name.to_owned(),
-            len: data.len(),
-            slots: sample(data),
-        }
-    }
-}
-
-fn sample(data: &[u32]) -> Vec<u32> {
-    let step = data.len().div_ceil(SAMPLES).max(1);
-    data.iter().step_by(step).copied().collect()
-}
-
 /// The operands as a listing reads them.
 fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<Operands<'o, T>> {
     let dense = question.operands.iter().filter_map(|(name, operand)| {
@@ -219,7 +195,7 @@ struct General<T: Scalar> {
     gate: Option<(String, Vec<usize>)>,
     scalars: Vec<Factor>,
     pattern: Option<PlannedPattern<T>>,
-    arrays: Vec<Sampled>,
+    arrays: PlannedArrays,
 }
 
 impl<T: Scalar> General<T> {
@@ -231,23 +207,19 @@ impl<T: Scalar> General<T> {
     ) -> Result<Self> {
         let e = question.indirect;
         let places = places_of(question);
-        let mut arrays = Vec::new();
         let mut pattern = None;
         let mut columns = None;
         for (name, operand) in question.operands {
-            match operand {
-                Operand::Sparse(a) => {
-                    pattern = Some(PlannedPattern::new(name, a.shared_pattern()));
-                    // Those of a batch are of one matrix with all of them.
-                    columns = a.runs().and_then(|_| columns_of(a.pattern()));
-                }
-                Operand::Index(_, data) => arrays.push(Sampled::of(name, data)),
-                _ => {}
+            if let Operand::Sparse(a) = operand {
+                pattern = Some(PlannedPattern::new(name, a.shared_pattern()));
+                // Those of a batch are of one matrix with all of them.
+                columns = a.runs().and_then(|_| columns_of(a.pattern()));
             }
         }
         let bound = bound(question)?;
         let offsets = Offsets::new(e, &bound)?;
-        let listing = Listing::new(e, &bound, &offsets, &places, way);
+        let relaxed = question.options.determinism == Determinism::Relaxed;
+        let listing = Listing::new(e, &bound, &offsets, &places, (way, relaxed));
         let listing = listing.map_err(|error| beyond(question, row, error))?;
         let empty = places.shape.contains(&0);
         let launch = EinsumLaunch::new(device, row, &listing, (way.lanes, empty), columns)?;
@@ -265,27 +237,8 @@ impl<T: Scalar> General<T> {
             gate: e.gate.as_ref().map(|g| (g.clone(), places.gate)),
             scalars: e.scalars.clone(),
             pattern,
-            arrays,
+            arrays: PlannedArrays::of(question.operands),
         })
-    }
-
-    /// The index arrays are those of the plan, as far as a few slots tell.
-    fn check_arrays(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
-        for planned in &self.arrays {
-            let same = match find(operands, &planned.name)? {
-                Operand::Index(_, data) => {
-                    data.len() == planned.len && sample(data) == planned.slots
-                }
-                _ => false,
-            };
-            if !same {
-                return Err(Error::Operand {
-                    name: planned.name.clone(),
-                    reason: "is not the index array that was planned".into(),
-                });
-            }
-        }
-        Ok(())
     }
 
     /// Values and columns of the sparse operand.
@@ -332,7 +285,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check_arrays(operands)?;
+        self.arrays.check(operands)?;
         let (values, columns) = self.sparse(operands)?;
         let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
             Some(name) => Self::dense(operands, name, strides),

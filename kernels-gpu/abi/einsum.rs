@@ -13,6 +13,8 @@ pub const EINSUM_WHOLE: u32 = u32::MAX;
 pub const FLAG_FILLED: u32 = 256;
 /// Items are cut sums, whose parts are added up.
 pub const FLAG_JOIN: u32 = 512;
+/// Sums are added to the output as they come, in any order.
+pub const FLAG_RELAXED: u32 = 2048;
 /// A bias of any axes of the output.
 pub const FLAG_BIAS: u32 = 1024;
 
@@ -202,14 +204,15 @@ pub struct Line<const N: usize> {
 
 /// What step `at` moves a factor by, and whether there is such a term.
 #[inline(always)]
-pub fn stepped(
-    arrays: &impl Arrays,
-    (table, stride): (u64, u64),
-    at: u32,
-    ok: bool,
-) -> (u64, bool) {
+pub fn stepped(arrays: &impl Arrays, walk: (u64, u64), at: u32, ok: bool) -> (u64, bool) {
+    let found = arrays.slot(walk.0 + at as u64 * 4, ok && walk.0 != 0);
+    moved(walk, at, found, ok)
+}
+
+/// The same where the slot of the table has been read: `found`, anything without a table.
+#[inline(always)]
+pub fn moved((table, stride): (u64, u64), at: u32, found: u32, ok: bool) -> (u64, bool) {
     let listed = table != 0;
-    let found = arrays.slot(table + at as u64 * 4, ok && listed);
     let index = if listed { found } else { at };
     // Below 2^32 both: one multiplication.
     let bytes = index as u64 * (stride as u32) as u64;
