@@ -4,6 +4,7 @@
 mod arrays;
 mod bind;
 mod choose;
+mod dots;
 mod einsum;
 mod family;
 mod into;
@@ -35,6 +36,7 @@ use joined::{Asked, Joined, sparse_among, sparse_factors};
 use kept::Kept;
 
 pub use choose::{Candidate, Choice};
+pub(crate) use dots::{dots_row, mark_padding};
 pub use joined::PositionLists;
 pub use kept::KeptForm;
 pub use path::{Path, Step};

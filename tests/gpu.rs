@@ -12,6 +12,7 @@ mod conv;
 mod convert;
 mod dense;
 mod dense_rows;
+mod dots;
 mod driver;
 mod entries;
 mod files;

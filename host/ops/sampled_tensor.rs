@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use einsparse_formats::{AnySparse, PAD};
-use einsparse_kernels::abi::REDUCE_COLUMNS;
 use rayon::prelude::*;
 
 use super::rows::{elsewhere, expect};
@@ -12,7 +11,7 @@ use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::coordinates;
 use crate::launch::{DotsLaunch, RawDots};
-use crate::plan::{PlannedPattern, rows_of};
+use crate::plan::{PlannedPattern, dots_row, mark_padding};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
@@ -54,11 +53,7 @@ impl<T: Scalar> SampledTensor<T> {
         let launch = match context.device() {
             None => None,
             Some(device) => {
-                let rows = rows_of::<T>(axes.len(), REDUCE_COLUMNS);
-                let fits = rows.filter(|row| n.is_multiple_of(row.vector as usize));
-                // The widest that is not wider than the matrices; vectors before single elements.
-                let waste = |columns: usize| columns.next_multiple_of(8).abs_diff(n.max(1));
-                let best = fits.min_by_key(|row| (row.vector == 1, waste(row.columns as usize)));
+                let best = dots_row::<T>(axes.len(), n, n);
                 let row = best.ok_or_else(|| Error::NoKernel {
                     indirect: format!("{} factors of {}", axes.len(), T::DTYPE.name()),
                     tried: vec![Refusal {
@@ -174,23 +169,6 @@ impl<T: Scalar> SampledTensor<T> {
     }
 }
 
-/// Makes the first place of a slot say whether it holds an entry: on the axis of its groups padding has a place.
-fn mark_padding(axes: &mut [Cow<'_, [u32]>]) {
-    let Some((first, others)) = axes.split_first_mut() else {
-        return;
-    };
-    if others
-        .iter()
-        .all(|axis| axis.par_iter().all(|&place| place != PAD))
-    {
-        return;
-    }
-    for axis in others.iter() {
-        let places = first.to_mut().par_iter_mut().zip(axis.par_iter());
-        places.for_each(|(first, &place)| *first = if place == PAD { PAD } else { *first });
-    }
-}
-
 /// Coordinates of every slot.
 fn places<T: Scalar>(pattern: &AnySparse<T>) -> Result<Vec<Cow<'_, [u32]>>> {
     coordinates(pattern).ok_or_else(|| {
@@ -222,6 +200,7 @@ fn addresses<T: Scalar>(
         mask: mask.map_or(Ok(0), |mask| of("P", mask))?,
         factors: [(0, 0); 3],
         out: of("S", out)?,
+        alpha: 1.0,
         accumulate: false,
     };
     for (to, factor) in raw.factors.iter_mut().zip(factors) {
