@@ -8,7 +8,7 @@ use crate::problems::{Dtype, Problem, SEED, Source, Workload};
 use crate::record::{Limits, Recorder, Row};
 use crate::timing::{Effort, measure};
 use einsparse::formats::{AnySparse, Csr, Dense, Format, generate};
-use einsparse::{Context, Determinism, Operand, Options, Plan, Stream, Tensor};
+use einsparse::{Context, Operand, Options, Plan, Stream, Tensor};
 use std::fmt::Display;
 
 /// Name of the operation.
@@ -253,13 +253,11 @@ impl Bench<'_> {
             ("dense", "D[i,j] = P[i,k,l] * Q[l,k,j]", plain),
         ];
         for (name, expression, operands) in cases {
-            self.fresh(name, expression, &operands, Determinism::Strict)?;
+            self.fresh(name, expression, &operands)?;
         }
-        // Places that are not sorted: terms brought in order when planned, or added as they come.
+        // Places that are not sorted: terms are brought in order when planned.
         let expression = "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]";
-        for determinism in [Determinism::Strict, Determinism::Relaxed] {
-            self.fresh("mttkrp-unsorted", expression, &unsorted, determinism)?;
-        }
+        self.fresh("mttkrp-unsorted", expression, &unsorted)?;
         Ok(())
     }
 
@@ -268,14 +266,9 @@ impl Bench<'_> {
         name: &str,
         expression: &str,
         operands: &[(&str, Operand<'_, f32>)],
-        determinism: Determinism,
     ) -> Result<()> {
-        let options = Options {
-            determinism,
-            ..Options::default()
-        };
         let start = Instant::now();
-        let plan = self.context.plan(expression, operands, &options);
+        let plan = self.context.plan(expression, operands, &Options::default());
         let plan = plan.map_err(text)?;
         let planned = start.elapsed().as_secs_f64() * 1e3;
         let given: Vec<_> = operands
@@ -303,7 +296,7 @@ impl Bench<'_> {
             prepare_ms: Some(planned),
             prepared_bytes: Some(plan.workspace_bytes()),
             zeros: "strict".into(),
-            note: format!("{expression}, {determinism:?}, first run {first:.3} ms"),
+            note: format!("{expression}, first run {first:.3} ms"),
             ..Row::default()
         })
     }

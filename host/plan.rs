@@ -71,10 +71,8 @@ pub enum Determinism {
     /// Bit for bit the same result for the same inputs and plan.
     #[default]
     Strict,
-    /// Sums may be added in any order, by atomics. A plan of the general family (`einsum`) makes use of it for `+=` into f32 or f64,
-    /// without an epilogue, at places that are not sorted: terms are then taken as they come instead of being brought in
-    /// order. Elements of 16 bits keep their order, as every addition would round. Family `relaxed` (`+=` in f32 over single
-    /// entries) is taken by its variant only; what the default costs is measured against it.
+    /// Kernels that add in any order are allowed: family `relaxed`, `+=` in f32 over single entries. What the default costs is
+    /// measured against it; a plan takes it by its variant only.
     Relaxed,
 }
 

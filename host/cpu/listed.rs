@@ -3,7 +3,6 @@
 //! addresses.
 
 mod loops;
-mod relaxed;
 mod run;
 mod space;
 mod terms;
@@ -14,7 +13,7 @@ use std::borrow::Cow;
 use einsparse_formats::Element;
 use einsparse_kernels::abi::{
     EINSUM_FACTORS, EINSUM_WHOLE, EinsumDim, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
-    FLAG_GATE, FLAG_GELU, FLAG_RELAXED, FLAG_RELU,
+    FLAG_GATE, FLAG_GELU, FLAG_RELU,
 };
 
 use super::bind::{Owner, bind, owners};
@@ -24,17 +23,15 @@ use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
 use loops::{Loops, OutStrides, joined};
-use relaxed::may_relax;
 use space::Space;
-use terms::Sums;
 
 pub use run::run_listed;
 pub(crate) use ways::{Lanes, Way, filled, ways};
 
 /// Terms of an item, steps of summed loops included, below which a sum is not cut.
-const LEAST_CUT: u64 = 256;
+const LEAST_CUT: u64 = 128;
 /// Items that a cut aims at.
-const AIM: u64 = 132 * 32;
+const AIM: u64 = 132 * 64;
 
 /// Where the output, its bias and its gate lie.
 pub(crate) struct Places {
@@ -105,7 +102,7 @@ impl<'a> Listing<'a> {
         operands: &'a Operands<'a, T>,
         offsets: &'a Offsets<'a>,
         places: &Places,
-        (way, relaxed): (&Way, bool),
+        way: &Way,
     ) -> Result<Self> {
         let bound = bind(e, operands, &offsets.0, &places.shape, &places.strides)?;
         let strides = places.by_axis(e);
@@ -119,12 +116,12 @@ impl<'a> Listing<'a> {
             order: way.order.clone(),
             bytes: size_of::<T>(),
         };
-        let mut terms = terms::list(&bound, &space, relaxed && may_relax::<T>(e))?;
+        let mut terms = terms::list(&bound, &space)?;
         let parts: Vec<EinsumDim> = terms::parts(&space)
             .into_iter()
             .map(|atom| loops.part(atom, &strides))
             .collect();
-        let mut sums = terms.sums;
+        let mut starts = terms.starts;
         let mut params = EinsumParams::default();
         for (slot, &factor) in way.order.iter().enumerate() {
             let walk = &mut terms.walks[factor];
@@ -143,14 +140,14 @@ impl<'a> Listing<'a> {
         let free = joined(dims_of(free), |d| d.out);
         let mut summed = joined(dims_of(summed), |d| d.strides.iter().sum());
         if space.list.is_empty() && !summed.is_empty() {
-            sums = as_list(summed.remove(0), &mut params)?;
+            starts = as_list(summed.remove(0), &mut params)?;
         }
         let inner = inner.map(|v| loops.of_var(&bound, &space, &strides, v));
         let mut listing = Listing::with_tables(params, loops);
-        listing.set_flags(e, &sums);
-        let lanes = (way.lanes, &sums);
+        listing.set_flags(e);
+        let lanes = (way.lanes, starts.as_slice());
         listing.set_loops([parts, free, summed], inner, lanes, size_of::<T>())?;
-        listing.set_items(&sums);
+        listing.set_items(&starts);
         listing.check()?;
         Ok(listing)
     }
@@ -168,7 +165,7 @@ impl<'a> Listing<'a> {
     }
 
     /// Mode and epilogue.
-    fn set_flags(&mut self, e: &IndirectEinsum, sums: &Sums) {
+    fn set_flags(&mut self, e: &IndirectEinsum) {
         let mut flags = 0;
         let mut set = |flag, on| flags |= if on { flag } else { 0 };
         set(FLAG_ACCUMULATE, e.mode == Mode::Accumulate);
@@ -177,7 +174,6 @@ impl<'a> Listing<'a> {
         set(FLAG_BIAS, e.bias.is_some());
         set(FLAG_GATE, e.gate.is_some());
         set(FLAG_FILLED, filled(e).is_some());
-        set(FLAG_RELAXED, matches!(sums, Sums::Runs(_)));
         self.params.flags = flags;
     }
 
@@ -185,7 +181,7 @@ impl<'a> Listing<'a> {
         &mut self,
         [parts, free, summed]: [Vec<EinsumDim>; 3],
         inner: Option<EinsumDim>,
-        (lanes, sums): (Lanes, &Sums),
+        (lanes, starts): (Lanes, &[u32]),
         bytes: usize,
     ) -> Result<()> {
         let p = &mut self.params;
@@ -197,7 +193,10 @@ impl<'a> Listing<'a> {
         };
         let long = match summed.last() {
             Some(line) => line.extent,
-            None => sums.mean(),
+            None => {
+                let lists = starts.windows(2).filter(|w| w[1] > w[0]).count() as u64;
+                u64::from(starts[starts.len() - 1]) / lists.max(1)
+            }
         };
         let run = match (lanes, &inner) {
             (Lanes::Terms, _) => long.div_ceil(2),
@@ -233,17 +232,18 @@ impl<'a> Listing<'a> {
     }
 
     /// Items by the places of the list, those with many terms cut; the longest first.
-    fn set_items(&mut self, sums: &Sums) {
+    fn set_items(&mut self, starts: &[u32]) {
         let p = &self.params;
         let each = u64::from(p.lines) * u64::from(p.line);
-        let fair = sums.terms().saturating_mul(u64::from(p.per_item)) / AIM;
+        let terms = u64::from(starts[starts.len() - 1]);
+        let fair = terms.saturating_mul(u64::from(p.per_item)) / AIM;
         let limit = fair.max(LEAST_CUT / each.max(1)).clamp(1, 1 << 30) as u32;
-        let relaxed = p.flags & FLAG_RELAXED != 0;
         let plain = FLAG_ACCUMULATE | FLAG_FILLED;
         // Nothing to add, and nothing else to do.
         let skip = p.flags & FLAG_ACCUMULATE != 0 && p.flags & !plain == 0;
         let mut classes: Vec<Vec<[u32; 4]>> = vec![Vec::new(); 33];
-        for [place, start, len] in sums.each() {
+        for (place, w) in starts.windows(2).enumerate() {
+            let (place, start, len) = (place as u32, w[0], w[1] - w[0]);
             if len == 0 && skip {
                 continue;
             }
@@ -258,15 +258,12 @@ impl<'a> Listing<'a> {
             let first = self.slots;
             let mut at = 0;
             while at < len {
-                let slot = if relaxed { EINSUM_WHOLE } else { self.slots };
-                class.push([place, start + at, size.min(len - at), slot]);
-                self.slots += u32::from(!relaxed);
+                class.push([place, start + at, size.min(len - at), self.slots]);
+                self.slots += 1;
                 at += size;
             }
-            if !relaxed {
-                self.cuts
-                    .push([place, first, self.slots - first, EINSUM_WHOLE]);
-            }
+            self.cuts
+                .push([place, first, self.slots - first, EINSUM_WHOLE]);
         }
         self.items = classes.into_iter().rev().flatten().collect();
         self.params.count = self.items.len() as u32;
@@ -324,13 +321,12 @@ impl Places {
 }
 
 /// A summed loop as the list of one place; where its terms start.
-fn as_list(summed: EinsumDim, params: &mut EinsumParams) -> Result<Sums> {
+fn as_list(summed: EinsumDim, params: &mut EinsumParams) -> Result<Vec<u32>> {
     for f in 0..EINSUM_FACTORS {
         params.factors[f].stride = summed.strides[f];
         params.factors[f].table = summed.tables[f];
     }
-    let terms = small("terms of a list", summed.extent.into())?;
-    Ok(Sums::Places(vec![0, terms]))
+    Ok(vec![0, small("terms of a list", summed.extent.into())?])
 }
 
 fn within(what: &str, value: u128, limit: u64) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::{EinsumParams, FLAG_JOIN, FLAG_RELAXED};
+use einsparse_kernels::abi::{EinsumParams, FLAG_JOIN};
 use einsparse_kernels::table::Row;
 
 use super::turns::Turns;
@@ -126,15 +126,12 @@ impl EinsumLaunch {
     /// What `explain` says of the geometry.
     pub(crate) fn describe(&self) -> String {
         let p = &self.params;
-        let sums = match p.flags & FLAG_RELAXED {
-            0 => format!("{} cut sums", self.cut_count),
-            _ => "added as they come".into(),
-        };
         format!(
-            "{} items x {} units of {} lanes, {sums}, {} loops of places, {} free, {} summed",
+            "{} items x {} units of {} lanes, {} cut sums, {} loops of places, {} free, {} summed",
             p.count,
             p.per_item,
             1 << p.lane_bits,
+            self.cut_count,
             p.parts,
             p.free,
             p.summed

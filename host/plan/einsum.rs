@@ -6,12 +6,12 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
+use super::Operand;
 use super::arrays::PlannedArrays;
 use super::bind::{device_tensor, elsewhere, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use super::pattern::PlannedPattern;
-use super::{Determinism, Operand};
 use crate::cost::einsum::{Steps, predict};
 use crate::cpu::Operands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, shapes, ways};
@@ -218,8 +218,7 @@ impl<T: Scalar> General<T> {
         }
         let bound = bound(question)?;
         let offsets = Offsets::new(e, &bound)?;
-        let relaxed = question.options.determinism == Determinism::Relaxed;
-        let listing = Listing::new(e, &bound, &offsets, &places, (way, relaxed));
+        let listing = Listing::new(e, &bound, &offsets, &places, way);
         let listing = listing.map_err(|error| beyond(question, row, error))?;
         let empty = places.shape.contains(&0);
         let launch = EinsumLaunch::new(device, row, &listing, (way.lanes, empty), columns)?;

@@ -13,8 +13,6 @@ pub const EINSUM_WHOLE: u32 = u32::MAX;
 pub const FLAG_FILLED: u32 = 256;
 /// Items are cut sums, whose parts are added up.
 pub const FLAG_JOIN: u32 = 512;
-/// Sums are added to the output as they come, in any order.
-pub const FLAG_RELAXED: u32 = 2048;
 /// A bias of any axes of the output.
 pub const FLAG_BIAS: u32 = 1024;
 
@@ -53,7 +51,7 @@ macro_rules! tile {
     };
 }
 
-tile!([const N: usize, const FIXED: usize, const VEC: usize] Wide<N, FIXED, VEC>, if N < 3 { 3 } else { 2 }, 2, N as u32, VEC as u32, FIXED as u32);
+tile!([const N: usize, const FIXED: usize, const VEC: usize] Wide<N, FIXED, VEC>, if N == 2 && FIXED == 1 && VEC == 4 { 4 } else if N < 3 { 3 } else { 2 }, 2, N as u32, VEC as u32, FIXED as u32);
 tile!([const N: usize] Thin<N>, 2, 1, N as u32, 1, 0);
 tile!([const N: usize] Across<N>, 2, 0, N as u32, 1, 0);
 

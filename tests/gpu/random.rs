@@ -7,7 +7,7 @@ use einsparse::registry::{Scalar, kernels};
 use einsparse::{Context, Operand, Options, SparseTensor, Tensor};
 
 use crate::random::draw::{self, Draw};
-use crate::random::{determinisms, first_difference, seeds};
+use crate::random::{first_difference, seeds};
 use crate::support;
 
 /// Rows of the general family begin with this.
@@ -37,10 +37,8 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
     planned.push(("C", (&like).into()));
     let cpu = cpu_choice::<T>(draw);
     let stream = context.stream().unwrap();
-    let asked = determinisms(draw);
-    for (name, &determinism) in cpu.iter().flat_map(|n| asked.iter().map(move |d| (n, d))) {
+    for name in &cpu {
         let options = Options {
-            determinism,
             variant: Some((*name).into()),
             ..Options::default()
         };

@@ -2,8 +2,8 @@
 
 use super::rows::rows_cut;
 use crate::support::{Problem, assert_matrix, gpu, spread};
-use einsparse::formats::{Dense, bf16, f16};
-use einsparse::registry::{Operation, Row, Scalar, kernels};
+use einsparse::formats::Dense;
+use einsparse::registry::{Operation, Row, kernels};
 use einsparse::{Context, Determinism, Operand, Options};
 
 const N: usize = 64;
@@ -80,63 +80,4 @@ fn relaxed_rows_refuse_the_transpose() {
         choice.to_string().contains("takes its transpose"),
         "{choice}"
     );
-}
-
-/// Scatters to places that are not sorted, in the general family: exact on whole numbers in any order, and elements of 16 bits
-/// in their own.
-#[test]
-fn relaxed_scatters_add_as_terms_come() {
-    let Some(gpu) = gpu() else { return };
-    fn check<T: Scalar>(gpu: &Context, n: usize, wanted: &str) {
-        let (terms, rows) = (5000u32, 37u32);
-        let to: Vec<u32> = (0..terms)
-            .map(|p| p.wrapping_mul(2_654_435_761) >> 7)
-            .map(|p| p % rows)
-            .collect();
-        let from: Vec<u32> = (0..terms).map(|p| p * 7 % 53).collect();
-        let x = Dense::from_fn([53, n], |i| {
-            T::from_f64(((i[0] * 5 + i[1]) % 3) as f64 - 1.0)
-        })
-        .unwrap();
-        let start = Dense::from_fn([rows as usize, n], |i| T::from_f64((i[0] % 4) as f64)).unwrap();
-        let mut exact: Vec<f64> = start.values().iter().map(|v| v.to_f64()).collect();
-        for (to, from) in to.iter().zip(&from) {
-            for c in 0..n {
-                exact[*to as usize * n + c] += x.values()[*from as usize * n + c].to_f64();
-            }
-        }
-        let (x, mut out) = (
-            gpu.upload_dense(&x).unwrap(),
-            gpu.upload_dense(&start).unwrap(),
-        );
-        let len = [terms as usize];
-        let operands = [
-            ("I", Operand::Index(&len, &to)),
-            ("J", Operand::Index(&len, &from)),
-            ("X", (&x).into()),
-        ];
-        let like = gpu.upload_dense(&start).unwrap();
-        let mut planned = operands.to_vec();
-        planned.push(("C", (&like).into()));
-        let options = Options {
-            determinism: Determinism::Relaxed,
-            ..Options::default()
-        };
-        let plan = gpu
-            .plan("C[I[p],n] += X[J[p],n]", &planned, &options)
-            .unwrap();
-        assert!(plan.to_string().contains(wanted), "{plan}");
-        let stream = gpu.stream().unwrap();
-        plan.run(&operands, &mut out, &stream).unwrap();
-        stream.synchronize().unwrap();
-        let found = out.to_dense().unwrap();
-        let found: Vec<f64> = found.values().iter().map(|v| v.to_f64()).collect();
-        assert_eq!(found, exact, "{} columns, {plan}", n);
-    }
-    for n in [1, 3, 8, 64] {
-        check::<f32>(&gpu, n, "added as they come");
-        check::<f64>(&gpu, n, "added as they come");
-        check::<f16>(&gpu, n, "cut sums");
-        check::<bf16>(&gpu, n, "cut sums");
-    }
 }

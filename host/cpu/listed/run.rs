@@ -14,7 +14,6 @@ use super::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::einsum::Activation;
 use crate::error::Result;
 use crate::indirect::IndirectEinsum;
-use crate::plan::Determinism;
 
 /// Index arrays in the memory of the host.
 struct Host;
@@ -34,8 +33,7 @@ impl Arrays for Host {
 }
 
 /// As [`run`](super::super::run), by the steps of the general GPU kernels. `way` counts the ways in which their lanes may
-/// run, the one with vectors first where there is one; returns how many there are. Under [`Determinism::Relaxed`] terms whose
-/// places are not sorted are taken as they come, where those kernels do so.
+/// run, the one with vectors first where there is one; returns how many there are.
 ///
 /// # Errors
 /// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an expression
@@ -45,7 +43,6 @@ pub fn run_listed<T: Element>(
     operands: &Operands<'_, T>,
     out: Output<'_, T>,
     way: usize,
-    determinism: Determinism,
 ) -> Result<usize> {
     if e.factors.is_empty() || e.factors.len() > EINSUM_FACTORS {
         let reason = format!("is made of {} factors, 1 to 5 wanted", e.factors.len());
@@ -70,8 +67,7 @@ pub fn run_listed<T: Element>(
     // Shapes of bias and gate are checked as everywhere.
     super::super::epilogue::Epilogue::bind(e, operands, &out.shape)?;
     let offsets = Offsets::new(e, operands)?;
-    let relaxed = determinism == Determinism::Relaxed;
-    let listing = Listing::new(e, operands, &offsets, &places, (way, relaxed))?;
+    let listing = Listing::new(e, operands, &offsets, &places, way)?;
     if volume(out.shape.iter().copied()) > 0 {
         launch(e, operands, out, &listing, way, vector)?;
     }

@@ -24,17 +24,10 @@ pub(super) struct Walk<'a> {
     pub(super) stride: usize,
 }
 
-/// Which terms are added up together.
-pub(super) enum Sums {
-    /// Sorted by place: where the terms of each start, and the end of the last.
-    Places(Vec<u32>),
-    /// As they come: place, first term and terms of each run of one place.
-    Runs(Vec<[u32; 3]>),
-}
-
 /// The list.
 pub(super) struct Terms<'a> {
-    pub(super) sums: Sums,
+    /// Where the terms of each place start, and the end of the last.
+    pub(super) starts: Vec<u32>,
     pub(super) walks: Vec<Walk<'a>>,
 }
 
@@ -52,43 +45,10 @@ pub(super) fn parts<'s, 'b, 'a>(space: &'s Space<'b, 'a>) -> Vec<&'s Atom<'b, 'a
     space.out.iter().filter(listed).collect()
 }
 
-impl Sums {
-    /// Terms of a sum that has one, on average.
-    pub(super) fn mean(&self) -> u64 {
-        let (terms, sums) = match self {
-            Sums::Places(starts) => (
-                u64::from(starts[starts.len() - 1]),
-                starts.windows(2).filter(|w| w[1] > w[0]).count(),
-            ),
-            Sums::Runs(runs) => (self.terms(), runs.len()),
-        };
-        terms / sums.max(1) as u64
-    }
-
-    pub(super) fn terms(&self) -> u64 {
-        match self {
-            Sums::Places(starts) => u64::from(starts[starts.len() - 1]),
-            Sums::Runs(runs) => runs.iter().map(|[.., len]| u64::from(*len)).sum(),
-        }
-    }
-
-    /// Place, first term and terms of each sum.
-    pub(super) fn each(&self) -> Box<dyn Iterator<Item = [u32; 3]> + '_> {
-        match self {
-            Sums::Places(starts) => {
-                let spans = starts.windows(2).enumerate();
-                Box::new(spans.map(|(place, w)| [place as u32, w[0], w[1] - w[0]]))
-            }
-            Sums::Runs(runs) => Box::new(runs.iter().copied()),
-        }
-    }
-}
-
-/// Lists the terms; where sums may be added in any order, those of unsorted places as they come.
+/// Lists the terms.
 pub(super) fn list<'a, T: Element>(
     bound: &Bound<'a, T>,
     space: &Space<'_, 'a>,
-    relaxed: bool,
 ) -> Result<Terms<'a>> {
     let extents = &bound.extents;
     let count = volume(space.list.iter().map(|&v| extents[v])) as u64;
@@ -105,16 +65,11 @@ pub(super) fn list<'a, T: Element>(
         return Err(beyond("places of a scatter", places, MOST_PLACES));
     }
     let natural = keys.par_windows(2).all(|w| w[0] <= w[1]) && keys.last() != Some(&DROPPED);
-    let (order, sums) = if relaxed && !natural {
-        (None, Sums::Runs(runs(&keys, tails as u32)))
-    } else {
-        let mut starts = starts(&keys, places as usize);
-        let order = (!natural).then(|| sorted(&keys, &starts));
-        for start in &mut starts {
-            *start *= tails as u32;
-        }
-        (order, Sums::Places(starts))
-    };
+    let mut starts = starts(&keys, places as usize);
+    let order = (!natural).then(|| sorted(&keys, &starts));
+    for start in &mut starts {
+        *start *= tails as u32;
+    }
     let walk = |factor: usize| {
         let own = listed_atoms(space, factor);
         let strides = |axis: usize| bound.factors[factor].axes[axis].stride;
@@ -127,7 +82,7 @@ pub(super) fn list<'a, T: Element>(
     let walks = (0..bound.factors.len())
         .map(walk)
         .collect::<Result<Vec<_>>>()?;
-    Ok(Terms { sums, walks })
+    Ok(Terms { starts, walks })
 }
 
 /// What of a factor the list decides.
@@ -177,20 +132,6 @@ fn starts(keys: &[u64], places: usize) -> Vec<u32> {
         starts[place] += starts[place - 1];
     }
     starts
-}
-
-/// Place, first term and terms of every run of one place, `tails` terms behind each key.
-fn runs(keys: &[u64], tails: u32) -> Vec<[u32; 3]> {
-    let mut first = 0;
-    let mut runs = Vec::new();
-    for run in keys.chunk_by(|a, b| a == b) {
-        let terms = run.len() as u32 * tails;
-        if run[0] != DROPPED {
-            runs.push([run[0] as u32, first, terms]);
-        }
-        first += terms;
-    }
-    runs
 }
 
 /// Terms by place, in their order within each.

@@ -129,8 +129,6 @@ fn unit<
     }
     if slot != EINSUM_WHOLE {
         out::leave::<E, VEC>(p, &sum, Kept::new::<VEC, ACROSS>(p, rest, lane).at(slot));
-    } else if p.flags & FLAG_RELAXED != 0 {
-        out::add::<E, VEC>(p, &sum, spot.out);
     } else {
         let column = if ACROSS { 0 } else { column };
         out::finish::<E, VEC>(p, &sum, spot.out, (place, rest, column));

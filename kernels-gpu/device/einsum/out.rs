@@ -1,7 +1,7 @@
 //! Finished sums on their way out: over lanes, as parts of a cut sum and back, epilogue, one rounding.
 
 use super::super::elem::Elem;
-use super::super::ptx::{global, warp};
+use super::super::ptx::warp;
 use super::{Device, Kept, Sum};
 use crate::abi::*;
 
@@ -73,22 +73,6 @@ pub fn join<E: Elem, const VEC: usize>(
         });
         at += step * 4;
     }
-}
-
-/// Adds the sum to the output, which others add to at the same time.
-#[inline(always)]
-pub fn add<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>, out: u64) {
-    let part = scaled(p, sum);
-    unroll!(i < VEC, {
-        let at = out + (i as u32 * E::BYTES) as u64;
-        let words = E::words(part[i]);
-        // Elements of 16 bits would be rounded at every addition: they are never asked for.
-        match E::BYTES {
-            8 => global::add_f64(at, words),
-            4 => global::add_f32(at, f32::from_bits(words[0])),
-            _ => {}
-        }
-    });
 }
 
 /// Bias, activation, gate, `=` or `+=`, one rounding. Where bias and gate lie is asked for only here, once again by place, unit

@@ -200,15 +200,6 @@ pub fn add_f32(addr: u64, x: f32) {
     ptx!("red.relaxed.gpu.global.add.f32 [{addr}], {x};", addr = in(reg64) addr, x = in(reg32) x, options(nostack));
 }
 
-/// Adds to an f64, given as two words, low first. Atomic over the GPU, without order.
-#[inline(always)]
-pub fn add_f64(addr: u64, [low, high]: [u32; 2]) {
-    ptx!(
-        "{{ .reg .f64 x; mov.b64 x, {{{low}, {high}}}; red.relaxed.gpu.global.add.f64 [{addr}], x; }}",
-        addr = in(reg64) addr, low = in(reg32) low, high = in(reg32) high, options(nostack)
-    );
-}
-
 /// Sets bits of a word. Atomic over the GPU, without order.
 #[inline(always)]
 pub fn set_bits(addr: u64, bits: u32) {
