@@ -270,10 +270,10 @@ impl<const N: usize> Run<N> {
             } else if f >= FIXED {
                 unroll!(u < UNROLL, {
                     let ok = table != 0 && at + (u as u32) < self.line.len;
-                    if UNROLL < 4 && u % 2 == 0 {
+                    if UNROLL < 4 && u.is_multiple_of(2) {
                         let [a, b] = global::load_v2(from + u as u64 * 4, ok);
                         (slots[f][u], slots[f][(u + 1) % UNROLL]) = (a, b);
-                    } else if UNROLL >= 4 && u % 4 == 0 {
+                    } else if UNROLL >= 4 && u.is_multiple_of(4) {
                         let four = global::load_v4(from + u as u64 * 4, ok);
                         unroll!(i < 4, { slots[f][(u + i) % UNROLL] = four[i] });
                     }
