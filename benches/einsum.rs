@@ -239,6 +239,7 @@ impl Bench<'_> {
         ];
         let mut scattered = sparse.to_vec();
         scattered.push(("C", (&out).into()));
+        let unsorted = scattered.clone();
         let mut sampled = sparse.to_vec();
         sampled.retain(|(name, _)| *name != "TI");
         let plain = vec![("P", (&p).into()), ("Q", (&q).into())];
@@ -254,6 +255,9 @@ impl Bench<'_> {
         for (name, expression, operands) in cases {
             self.fresh(name, expression, &operands)?;
         }
+        // Places that are not sorted: terms are brought in order when planned.
+        let expression = "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]";
+        self.fresh("mttkrp-unsorted", expression, &unsorted)?;
         Ok(())
     }
 

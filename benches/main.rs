@@ -20,6 +20,7 @@ mod entries;
 mod epilogue;
 mod host_ops;
 mod int8;
+mod join;
 mod layer;
 mod levels;
 mod messages;
@@ -60,7 +61,7 @@ pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
     /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product,
-    /// first_result, convert, read); all by default
+    /// join, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -224,6 +225,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         (determinism::OP, determinism::run),
         (einsum::OP, einsum::run),
         (epilogue::OP, epilogue::run),
+        (join::OP, join::run),
         ("int8", int8::run),
         ("attention_gradient", attention_gradient::run),
         ("conv", conv::run),

@@ -8,7 +8,7 @@ use crate::record::{Recorder, Row};
 use crate::timing::measure;
 use einsparse::formats::{Csr, CsrPattern, Dense, f16, generate};
 use einsparse::ops::{Aggregate, MessagePassing};
-use einsparse::{Context, Scalar, Stream};
+use einsparse::{Context, Scalar, Stream, Tensor};
 use std::time::Instant;
 
 pub const OP: &str = "message";
@@ -120,7 +120,56 @@ impl Bench<'_> {
                 ..row::<T>(OP, name, "", p)
             })?;
         }
+        if aggregate == Aggregate::Max && wrong.is_none() {
+            self.gradient::<T>(name, &layer, p, [&on, &y])?;
+        }
         Ok(wrong)
+    }
+
+    /// The gradient of the largest message, of features alone and of weights too. Its floor: X, Y, winners and gradients of every
+    /// entry through L2.
+    fn gradient<T: Scalar>(
+        &mut self,
+        name: &str,
+        layer: &MessagePassing<T>,
+        p: &CsrPattern,
+        [x, y]: [&Tensor<T>; 2],
+    ) -> Result<()> {
+        let (n, entries) = (x.shape()[1], p.columns().len());
+        let dy = self.context.zeros::<T>(y.shape()).map_err(text)?;
+        let mut dx = self.context.zeros::<T>(x.shape()).map_err(text)?;
+        let mut da = self.context.zeros::<T>(&[entries]).map_err(text)?;
+        // SAFETY: the bench's stream belongs to the primary context, which outlives it.
+        let stream = unsafe { Stream::from_raw(self.gpu.stream.cast()) };
+        for weights in [false, true] {
+            let times = measure(self.gpu, self.arguments.effort(), &mut || {
+                let da = weights.then_some(&mut da);
+                let run = layer.backward_max([x, y, &dy], &mut dx, da, &stream);
+                run.map_err(text)
+            })?;
+            let kind = if weights { "of weights too" } else { "of X" };
+            println!(
+                "message {name} {} n {n} gradient of Max, {kind}: {:.1} us cold, {:.1} warm",
+                T::DTYPE.name(),
+                times.cold * 1e3,
+                times.warm * 1e3,
+            );
+            let walks = if weights { 3 } else { 2 };
+            let gathered = entries * n * (2 * size_of::<T>() + 4 * (walks - 1));
+            self.recorder.add(Row {
+                n,
+                engine: "einsparse".into(),
+                variant: "message".into(),
+                ms: times.cold,
+                ms_warm: Some(times.warm),
+                limit_fraction: Some(gathered as f64 / L2 * 1e3 / times.cold),
+                prepared_bytes: Some(layer.gradient_bytes()),
+                zeros: "strict".into(),
+                note: format!("gradient of max, {kind}"),
+                ..row::<T>(OP, name, "", p)
+            })?;
+        }
+        Ok(())
     }
 }
 

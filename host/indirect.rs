@@ -3,7 +3,8 @@
 //! The notation is that of Insum (arXiv 2510.17505): `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`. Every format of one
 //! sparse operand is a substitution of index expressions; nothing else in the library knows the formats' meaning.
 
-mod listed;
+mod dots;
+mod joined;
 mod rewrite;
 mod rows;
 mod sampled;
@@ -14,7 +15,8 @@ use std::fmt;
 
 use einsparse_formats::{Format, Role};
 
-pub(crate) use listed::write_lists;
+pub use dots::DotsForm;
+pub(crate) use joined::write_joined;
 pub use rewrite::{rewrite, rewrite_dense};
 pub use rows::RowsForm;
 pub use sampled::{SampledFactor, SampledForm, rewrite_sampled};

@@ -1,14 +1,17 @@
 //! From an expression and its operands to a kernel: parse, check, rewrite, choose. A plan is built once
 //! and runs many times, with new values, without allocating.
 
+mod arrays;
 mod bind;
 mod choose;
+mod dots;
 mod einsum;
 mod family;
 mod into;
+mod joined;
 mod kept;
-mod listed;
 mod path;
+mod pattern;
 mod problem;
 mod refuse;
 mod rows;
@@ -28,16 +31,18 @@ use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
 use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
-use family::Compiled;
+use family::{Compiled, write_kernel};
+use joined::{Asked, Joined, sparse_among, sparse_factors};
 use kept::Kept;
-use listed::{Asked, Listed, sparse_among, sparse_factors};
 
 pub use choose::{Candidate, Choice};
+pub(crate) use dots::{dots_row, mark_padding};
+pub use joined::PositionLists;
 pub use kept::KeptForm;
-pub use listed::PositionLists;
 pub use path::{Path, Step};
+pub(crate) use pattern::PlannedPattern;
 pub use problem::Problem;
-pub(crate) use rows::{rows_of, same_pattern};
+pub(crate) use rows::rows_of;
 pub use sampled::SampledPlan;
 
 /// How f32 matrices are multiplied on Tensor Cores.
@@ -105,7 +110,7 @@ enum Exec<T: Scalar, Out: Scalar> {
     Cpu,
     Spmm(Launch, Box<SpmmForm>),
     Kept(Box<Kept<T, Out>>),
-    Listed(Box<Listed<T, Out>>),
+    Joined(Box<Joined<T, Out>>),
     Family(Box<dyn Compiled<T, Out>>),
 }
 
@@ -166,7 +171,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             .collect();
         let extents = einsum.check(&shapes)?;
         if sparse_factors(&einsum, operands).len() > 1 {
-            return Self::listed(context, einsum, shapes, &extents, (operands, options));
+            return Self::joined(context, einsum, shapes, &extents, (operands, options));
         }
         let indirect = match sparse_among(&einsum, operands)? {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
@@ -182,7 +187,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     }
 
     /// Several sparse factors: a plan over position lists.
-    fn listed(
+    fn joined(
         context: &Context,
         einsum: Einsum,
         shapes: BTreeMap<String, Vec<usize>>,
@@ -195,15 +200,15 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             operands,
             options,
         };
-        let listed = Listed::dense(&asked, extents.out())?;
+        let joined = Joined::dense(&asked, extents.out())?;
         Ok(Plan {
             context: context.clone(),
-            indirect: listed.plan().indirect.clone(),
-            choice: listed.plan().choice.clone(),
+            indirect: joined.plan().indirect.clone(),
+            choice: joined.plan().choice.clone(),
             einsum,
             out_shape: extents.out().to_vec(),
             shapes,
-            exec: Exec::Listed(Box::new(listed)),
+            exec: Exec::Joined(Box::new(joined)),
             elements: PhantomData,
         })
     }
@@ -258,7 +263,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Cpu => "cpu",
             Exec::Spmm(launch, _) => launch.row().name,
             Exec::Kept(kept) => kept.plan().variant(),
-            Exec::Listed(listed) => listed.plan().variant(),
+            Exec::Joined(joined) => joined.plan().variant(),
             Exec::Family(made) => made.variant(),
         }
     }
@@ -277,7 +282,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Cpu => 0,
             Exec::Spmm(launch, _) => launch.bytes(),
             Exec::Kept(kept) => kept.bytes(),
-            Exec::Listed(listed) => listed.plan().workspace_bytes(),
+            Exec::Joined(joined) => joined.plan().workspace_bytes(),
             Exec::Family(made) => made.bytes(),
         }
     }
@@ -286,6 +291,9 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums: its runs wait for each other, on
     /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
     /// order of work on different streams is the caller's.
+    ///
+    /// Index arrays written by hand ([`Operand::Index`]) are those of the plan: on a GPU their contents are compared by length and
+    /// up to 64 slots only.
     ///
     /// # Errors
     /// Operands of another shape or pattern than planned, factors of an i32 output whose product is no whole number; output
@@ -307,7 +315,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 unsafe { launch.run(&raw, stream.raw()) }
             }
             Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
-            Exec::Listed(listed) => listed.run(operands, out, stream),
+            Exec::Joined(joined) => joined.run(operands, out, stream),
             Exec::Family(made) => {
                 self.check_places(operands, out, stream)?;
                 made.run(operands, out, stream)
@@ -353,7 +361,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             // SAFETY: the caller's promise; the copy is owned by the plan.
             Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
             Exec::Cpu => Ok(()),
-            Exec::Family(_) | Exec::Listed(_) => Err(Error::NoKernel {
+            Exec::Family(_) | Exec::Joined(_) => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
                     name: self.variant().into(),
@@ -370,18 +378,9 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
             Exec::Cpu => write!(f, "cpu: parallel executor on {}", self.context),
-            Exec::Spmm(launch, _) => {
-                let row = launch.row();
-                write!(
-                    f,
-                    "{}: zeros = {:?}, {}",
-                    row.name,
-                    row.zeros,
-                    launch.describe()
-                )
-            }
+            Exec::Spmm(launch, _) => write_kernel(f, launch.row(), launch.describe()),
             Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
-            Exec::Listed(listed) => listed.fmt(f),
+            Exec::Joined(joined) => joined.fmt(f),
             Exec::Family(made) => made.fmt(f),
         }
     }

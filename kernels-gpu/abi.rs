@@ -13,6 +13,7 @@ mod entries;
 mod join;
 mod levels;
 mod lists;
+mod message;
 mod mttkrp;
 mod narrow;
 mod nm;
@@ -43,6 +44,7 @@ pub use entries::*;
 pub use join::*;
 pub use levels::*;
 pub use lists::*;
+pub use message::*;
 pub use mttkrp::*;
 pub use narrow::*;
 pub use nm::*;
@@ -159,6 +161,8 @@ pub enum Operation {
     TensorProduct,
     /// A product of gathered rows with a stack of matrices, or a step around it.
     Convolution,
+    /// One step of the gradient of a largest message.
+    Message,
     /// Any indirect Einsum.
     Einsum,
 }

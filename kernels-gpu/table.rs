@@ -658,6 +658,20 @@ macro_rules! for_each_kernel {
                 join_starts: Direct, F32, JoinStarts;
                 join_fill: Direct, F32, JoinFill;
             }
+            message "message" MessageParams sm_80 Message {
+                message_first_f32: Direct, F32, FirstLargest;
+                message_first_f64: Direct, F64, FirstLargest;
+                message_first_f16: Direct, F16, FirstLargest;
+                message_first_bf16: Direct, Bf16, FirstLargest;
+                message_pick_f32: Direct, F32, PickLargest;
+                message_pick_f64: Direct, F64, PickLargest;
+                message_pick_f16: Direct, F16, PickLargest;
+                message_pick_bf16: Direct, Bf16, PickLargest;
+                message_weights_f32: Direct, F32, LargestWeights;
+                message_weights_f64: Direct, F64, LargestWeights;
+                message_weights_f16: Direct, F16, LargestWeights;
+                message_weights_bf16: Direct, Bf16, LargestWeights;
+            }
             einsum "einsum" EinsumParams sm_80 Einsum {
                 einsum_f32_x1_wide1: Listed, F32, Wide<1, 0, 4>;
                 einsum_f32_x2_wide2: Listed, F32, Wide<2, 0, 4>;

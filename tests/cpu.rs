@@ -2,7 +2,7 @@
 
 mod contract;
 mod gathers;
-mod lists;
+mod joined;
 mod problem;
 
 use einsparse::einsum::Mode;

@@ -324,7 +324,7 @@ impl<'a, T: Element> Binder<'a, T> {
 }
 
 /// Every slot below `bound` or PAD: after this no index leads out of an operand.
-fn check_slots(name: &str, array: &[u32], bound: usize) -> Result<()> {
+pub(crate) fn check_slots(name: &str, array: &[u32], bound: usize) -> Result<()> {
     let bad = array
         .par_chunks(1 << 14)
         .enumerate()

@@ -12,6 +12,7 @@ mod gathers;
 mod inner;
 mod levels;
 pub(crate) mod listed;
+mod message;
 mod nest;
 mod operands;
 mod order;
@@ -25,9 +26,11 @@ mod spmm;
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
+pub(crate) use bind::check_slots;
 pub(crate) use conv::{HostConv, Rows as ConvRows, weight_gradient};
-pub(crate) use gathers::gathers;
+pub(crate) use gathers::{Matrix, gathers};
 pub use listed::run_listed;
+pub(crate) use message::Largest;
 pub use operands::{Operands, Output};
 
 use crate::einsum::{Activation, Mode};

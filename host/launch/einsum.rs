@@ -11,6 +11,7 @@ use crate::cpu::listed::{Lanes, Listing};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::Result;
+use crate::tensor::VECTOR_ENTRIES;
 
 /// Device addresses of one run.
 #[derive(Clone, Debug)]
@@ -72,7 +73,7 @@ impl EinsumLaunch {
             .iter()
             .map(|table| match table {
                 table if there(table) => Ok(Table::Operand),
-                table => Ok(Table::Own(device.upload(table)?)),
+                table => Ok(Table::Own(device.upload_padded(table, VECTOR_ENTRIES)?)),
             })
             .collect::<Result<Vec<_>>>()?;
         let mut dims = listing.dims.clone();

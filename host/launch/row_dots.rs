@@ -20,6 +20,8 @@ pub(crate) struct RawDots {
     pub factors: [(u64, usize); 3],
     /// One for each slot.
     pub out: u64,
+    /// Factor of all products.
+    pub alpha: f64,
     /// Added to what is there.
     pub accumulate: bool,
 }
@@ -72,6 +74,12 @@ impl DotsLaunch {
         self.places.iter().map(DeviceMemory::bytes).sum()
     }
 
+    /// What `explain` says of the geometry.
+    pub(crate) fn describe(&self) -> String {
+        let (entries, factors) = (self.slots, self.places.len());
+        format!("{entries} entries of {factors} gathered rows of {}", self.n)
+    }
+
     /// Queues the kernel.
     ///
     /// # Safety
@@ -100,7 +108,7 @@ impl DotsLaunch {
                 partial: 0,
                 counters: 0,
                 spans: 0,
-                alpha: 1.0,
+                alpha: raw.alpha,
                 item_count: self.slots,
                 n: self.n,
                 m: 0,

@@ -1,6 +1,8 @@
 //! Message passing on a graph: what every vertex gets from its neighbours (Gilmer et al., arXiv 1704.01212; sum, mean and max of GraphSAGE,
 //! arXiv 1706.02216).
 
+mod largest;
+
 use einsparse_formats::{AnySparse, PAD};
 
 use super::rows::{Gathered, RowsRun, elsewhere, expect};
@@ -11,6 +13,7 @@ use crate::fibres::{RowsOf, coordinates};
 use crate::plan::{Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
+use largest::LargestGradient;
 
 /// How the messages to a vertex become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +29,8 @@ pub enum Aggregate {
 
 /// `Y[m,f] = A[m,k] * X[k,f]` over the edges from k to m of a graph, with sum, mean or maximum over k; A holds the edges' weights, in COO,
 /// CSR, CSC or GroupCOO. A vertex without edges gets zeros, whatever the aggregate. Backward `dX[k,f] = A[m,k] * dY[m,f]` for sum and
-/// mean. Everything is planned once.
+/// mean ([`MessagePassing::backward`]); a maximum passes its gradient on to the message that it is
+/// ([`MessagePassing::backward_max`]). Everything is planned once.
 ///
 /// ```
 /// use einsparse::Context;
@@ -64,7 +68,7 @@ pub struct MessagePassing<T: Scalar> {
 enum Exec<T: Scalar> {
     /// Forward and backward.
     Sum(Box<[Plan<T>; 2]>),
-    Max(Box<RowsRun<T>>),
+    Max(Box<RowsRun<T>>, LargestGradient),
 }
 
 const FORWARD: &str = "Y[m,f] = A[m,k] * X[k,f]";
@@ -103,7 +107,9 @@ impl<T: Scalar> MessagePassing<T> {
                 max: true,
                 n: features,
             };
-            Exec::Max(Box::new(RowsRun::new(context, &graph, &asked, None)?))
+            let run = RowsRun::new(context, &graph, &asked, None)?;
+            let gradient = LargestGradient::new(context, &graph, [targets, sources], features)?;
+            Exec::Max(Box::new(run), gradient)
         } else {
             // Only the shapes are planned with.
             let [x, y] = [
@@ -140,7 +146,7 @@ impl<T: Scalar> MessagePassing<T> {
     pub fn variant(&self) -> &'static str {
         match &self.exec {
             Exec::Sum(plans) => plans[0].variant(),
-            Exec::Max(run) => run.variant(),
+            Exec::Max(run, _) => run.variant(),
         }
     }
 
@@ -153,7 +159,7 @@ impl<T: Scalar> MessagePassing<T> {
             Exec::Sum(plans) => {
                 plans[0].run(&[("A", (&self.graph).into()), ("X", x.into())], y, stream)
             }
-            Exec::Max(run) => {
+            Exec::Max(run, _) => {
                 expect("X", x.shape(), &self.shapes[0])?;
                 run.run(&self.graph, &[x], y, stream)
             }
@@ -171,14 +177,71 @@ impl<T: Scalar> MessagePassing<T> {
                 dx,
                 stream,
             ),
-            Exec::Max(_) => Err(Error::NoKernel {
+            Exec::Max(..) => Err(Error::NoKernel {
                 indirect: BACKWARD.into(),
                 tried: vec![Refusal {
                     name: self.variant().into(),
-                    reason: "the largest message has no gradient here: which it was is not kept"
+                    reason: "the gradient of a maximum reads X and Y as well: `backward_max`"
                         .into(),
                 }],
             }),
+        }
+    }
+
+    /// Queues the gradients of [`Aggregate::Max`], by the features of the sources and, where `da` is given, by the edges' weights:
+    /// `dX[k,f]` is the sum of `A[m,k] * dY[m,f]`, and `dA[m,k]` that of `X[k,f] * dY[m,f]`, over the messages `A[m,k] * X[k,f]` that
+    /// are the largest of their m and f. X and Y are those of the forward run: the message that has won is found again by equality
+    /// with Y, as rounded; of equal ones it is the first in the order of the graph's slots, of NaN likewise. `da` is `[slots]`, one
+    /// for each slot of the graph as it was given, zero where a slot holds no edge. Every element is written; the same bits every
+    /// time.
+    ///
+    /// ```
+    /// # use einsparse::Context;
+    /// # use einsparse::formats::{Csr, CsrPattern, Dense};
+    /// # use einsparse::ops::{Aggregate, MessagePassing};
+    /// let ctx = Context::cpu();
+    /// let pattern = CsrPattern::new(2, 3, vec![0, 2, 3], vec![1, 2, 0])?;
+    /// let graph = Csr::new(pattern, vec![1.0f32, 0.5, 2.0])?;
+    /// let layer = MessagePassing::new(&ctx, graph, 1, Aggregate::Max)?;
+    /// let x = ctx.upload_dense(&Dense::new([3, 1], vec![5.0, -2.0, 8.0])?)?;
+    /// let dy = ctx.upload_dense(&Dense::new([2, 1], vec![10.0, 1.0])?)?;
+    /// let (mut y, mut dx, mut da) = (ctx.zeros(&[2, 1])?, ctx.zeros(&[3, 1])?, ctx.zeros(&[3])?);
+    /// let stream = ctx.stream()?;
+    /// layer.forward(&x, &mut y, &stream)?;
+    /// layer.backward_max([&x, &y, &dy], &mut dx, Some(&mut da), &stream)?;
+    /// stream.synchronize()?;
+    /// assert_eq!(dx.to_dense()?.values(), &[2.0, 0.0, 5.0]);
+    /// assert_eq!(da.to_dense()?.values(), &[0.0, 80.0, 5.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Tensors of other shapes or another context than planned; [`Error::NoKernel`] for sum and mean.
+    pub fn backward_max(
+        &self,
+        [x, y, dy]: [&Tensor<T>; 3],
+        dx: &mut Tensor<T>,
+        da: Option<&mut Tensor<T>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        match &self.exec {
+            Exec::Max(_, gradient) => gradient.run(&self.graph, [x, y, dy], dx, da, stream),
+            Exec::Sum(_) => Err(Error::NoKernel {
+                indirect: BACKWARD.into(),
+                tried: vec![Refusal {
+                    name: self.variant().into(),
+                    reason: "is the gradient of no maximum: `backward`".into(),
+                }],
+            }),
+        }
+    }
+
+    /// Device bytes held for the gradient of a maximum, beside the operands: places of the edges, and the slot that has won for each
+    /// target and feature.
+    pub fn gradient_bytes(&self) -> usize {
+        match &self.exec {
+            Exec::Max(_, gradient) => gradient.bytes(),
+            Exec::Sum(_) => 0,
         }
     }
 }

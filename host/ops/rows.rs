@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use einsparse_formats::AnySparse;
 use einsparse_kernels::abi::{REDUCE_MAX, REDUCE_SUM};
 
 use crate::context::Context;
@@ -13,7 +12,7 @@ use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::{Fibres, RowsOf};
 use crate::launch::{RawRows, RowsExtents, RowsLaunch};
-use crate::plan::{rows_of, same_pattern};
+use crate::plan::{PlannedPattern, rows_of};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
@@ -42,7 +41,7 @@ enum Exec {
 pub(super) struct RowsRun<T: Scalar> {
     exec: Exec,
     fibres: Fibres,
-    pattern: Arc<AnySparse<T>>,
+    pattern: PlannedPattern<T>,
     max: bool,
     n: usize,
 }
@@ -81,7 +80,7 @@ impl<T: Scalar> RowsRun<T> {
         Ok(RowsRun {
             exec,
             fibres,
-            pattern: Arc::clone(pattern),
+            pattern: PlannedPattern::new("T", pattern),
             max: asked.max,
             n: asked.n,
         })
@@ -120,8 +119,7 @@ impl<T: Scalar> RowsRun<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let own = tensor.shared_pattern();
-        if !Arc::ptr_eq(own, &self.pattern) && !same_pattern(own, &self.pattern) {
+        if !self.pattern.is(tensor.shared_pattern()) {
             return Err(elsewhere("T", "has another pattern than was planned"));
         }
         expect("the output", out.shape(), &[self.fibres.count, self.n])?;

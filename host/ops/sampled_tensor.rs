@@ -1,10 +1,8 @@
 //! Products of matrices at the entries of a sparse tensor of any order.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use einsparse_formats::{AnySparse, PAD};
-use einsparse_kernels::abi::REDUCE_COLUMNS;
 use rayon::prelude::*;
 
 use super::rows::{elsewhere, expect};
@@ -13,7 +11,7 @@ use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::coordinates;
 use crate::launch::{DotsLaunch, RawDots};
-use crate::plan::{rows_of, same_pattern};
+use crate::plan::{PlannedPattern, dots_row, mark_padding};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
@@ -40,7 +38,7 @@ use crate::tensor::{SparseTensor, Tensor};
 #[derive(Debug)]
 pub struct SampledTensor<T: Scalar> {
     launch: Option<DotsLaunch>,
-    pattern: Arc<AnySparse<T>>,
+    pattern: PlannedPattern<T>,
     n: usize,
 }
 
@@ -55,11 +53,7 @@ impl<T: Scalar> SampledTensor<T> {
         let launch = match context.device() {
             None => None,
             Some(device) => {
-                let rows = rows_of::<T>(axes.len(), REDUCE_COLUMNS);
-                let fits = rows.filter(|row| n.is_multiple_of(row.vector as usize));
-                // The widest that is not wider than the matrices; vectors before single elements.
-                let waste = |columns: usize| columns.next_multiple_of(8).abs_diff(n.max(1));
-                let best = fits.min_by_key(|row| (row.vector == 1, waste(row.columns as usize)));
+                let best = dots_row::<T>(axes.len(), n, n);
                 let row = best.ok_or_else(|| Error::NoKernel {
                     indirect: format!("{} factors of {}", axes.len(), T::DTYPE.name()),
                     tried: vec![Refusal {
@@ -75,7 +69,7 @@ impl<T: Scalar> SampledTensor<T> {
         };
         Ok(SampledTensor {
             launch,
-            pattern: Arc::clone(host),
+            pattern: PlannedPattern::new("P", host),
             n,
         })
     }
@@ -104,15 +98,11 @@ impl<T: Scalar> SampledTensor<T> {
         stream: &Stream,
     ) -> Result<()> {
         for (name, tensor) in [("S", Some(&*out)), ("P", mask)] {
-            let own = tensor.map(SparseTensor::shared_pattern);
-            let same = |own: &Arc<AnySparse<T>>| {
-                Arc::ptr_eq(own, &self.pattern) || same_pattern(own, &self.pattern)
-            };
-            if own.is_some_and(|own| !same(own)) {
+            if tensor.is_some_and(|own| !self.pattern.is(own.shared_pattern())) {
                 return Err(elsewhere(name, "has another pattern than was planned"));
             }
         }
-        let shape = self.pattern.shape();
+        let shape = self.pattern.planned().shape();
         if factors.len() != shape.len() {
             let reason = format!(
                 "{} factors given, order {} wants one for each axis",
@@ -146,7 +136,7 @@ impl<T: Scalar> SampledTensor<T> {
         out: &mut SparseTensor<T>,
     ) -> Result<()> {
         let wrong = |name: &str| elsewhere(name, "lies in another context than the plan");
-        let axes = places(&self.pattern)?;
+        let axes = places(self.pattern.planned())?;
         let matrices = factors.iter().map(|f| Some((f.host()?, f.leading())));
         let matrices: Vec<_> = matrices
             .collect::<Option<_>>()
@@ -176,23 +166,6 @@ impl<T: Scalar> SampledTensor<T> {
             *to = T::from_f64(sum * mask.map_or(1.0, |mask| mask[slot].to_f64()));
         });
         Ok(())
-    }
-}
-
-/// Makes the first place of a slot say whether it holds an entry: on the axis of its groups padding has a place.
-fn mark_padding(axes: &mut [Cow<'_, [u32]>]) {
-    let Some((first, others)) = axes.split_first_mut() else {
-        return;
-    };
-    if others
-        .iter()
-        .all(|axis| axis.par_iter().all(|&place| place != PAD))
-    {
-        return;
-    }
-    for axis in others.iter() {
-        let places = first.to_mut().par_iter_mut().zip(axis.par_iter());
-        places.for_each(|(first, &place)| *first = if place == PAD { PAD } else { *first });
     }
 }
 
@@ -227,6 +200,7 @@ fn addresses<T: Scalar>(
         mask: mask.map_or(Ok(0), |mask| of("P", mask))?,
         factors: [(0, 0); 3],
         out: of("S", out)?,
+        alpha: 1.0,
         accumulate: false,
     };
     for (to, factor) in raw.factors.iter_mut().zip(factors) {

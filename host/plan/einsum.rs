@@ -1,16 +1,17 @@
 //! The general family as plans see it: whatever no kernel is made for, and what is asked of it by name.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use einsparse_formats::AnySparse;
 use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::Operand;
-use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
+use super::arrays::PlannedArrays;
+use super::bind::{device_tensor, elsewhere, scalar_value};
 use super::choose::Candidate;
-use super::family::{Answer, Compiled, Offer, Question};
+use super::family::{Answer, Compiled, Offer, Question, write_kernel};
+use super::pattern::PlannedPattern;
 use crate::cost::einsum::{Steps, predict};
 use crate::cpu::Operands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, shapes, ways};
@@ -22,8 +23,6 @@ use crate::registry::Scalar;
 use crate::tensor::{Tensor, columns_of};
 
 const NAME: &str = "einsum";
-/// Slots of an index array that a run compares with those planned.
-const SAMPLES: usize = 64;
 
 /// What the family has for an expression.
 pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
@@ -145,66 +144,6 @@ fn steps_of<T: Scalar>(question: &Question<'_, '_, T>, way: &Way) -> Steps {
     }
 }
 
-/// The pattern of the sparse operand.
-#[derive(Debug)]
-struct Pattern<T> {
-    name: String,
-    planned: Arc<AnySparse<T>>,
-    /// Another tensor whose pattern was compared and is the same.
-    known: OnceLock<Arc<AnySparse<T>>>,
-}
-
-impl<T: Scalar> Pattern<T> {
-    fn of(name: &str, planned: &Arc<AnySparse<T>>) -> Self {
-        Pattern {
-            name: name.to_owned(),
-            planned: Arc::clone(planned),
-            known: OnceLock::new(),
-        }
-    }
-
-    fn is(&self, other: &Arc<AnySparse<T>>) -> bool {
-        let known = [Some(&self.planned), self.known.get()];
-        if known
-            .iter()
-            .flatten()
-            .any(|known| Arc::ptr_eq(known, other))
-        {
-            return true;
-        }
-        let same = self.planned.format() == other.format()
-            && self.planned.shape() == other.shape()
-            && self.planned.arrays() == other.arrays();
-        if same {
-            let _ = self.known.set(Arc::clone(other));
-        }
-        same
-    }
-}
-
-/// An index array as planned: its length, and some of its slots.
-#[derive(Debug)]
-struct Sampled {
-    name: String,
-    len: usize,
-    slots: Vec<u32>,
-}
-
-impl Sampled {
-    fn of(name: &str, data: &[u32]) -> Self {
-        Sampled {
-            name: name.to_owned(),
-            len: data.len(),
-            slots: sample(data),
-        }
-    }
-}
-
-fn sample(data: &[u32]) -> Vec<u32> {
-    let step = data.len().div_ceil(SAMPLES).max(1);
-    data.iter().step_by(step).copied().collect()
-}
-
 /// The operands as a listing reads them.
 fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<Operands<'o, T>> {
     let dense = question.operands.iter().filter_map(|(name, operand)| {
@@ -255,8 +194,8 @@ struct General<T: Scalar> {
     bias: Option<String>,
     gate: Option<(String, Vec<usize>)>,
     scalars: Vec<Factor>,
-    pattern: Option<Pattern<T>>,
-    arrays: Vec<Sampled>,
+    pattern: Option<PlannedPattern<T>>,
+    arrays: PlannedArrays,
 }
 
 impl<T: Scalar> General<T> {
@@ -268,18 +207,13 @@ impl<T: Scalar> General<T> {
     ) -> Result<Self> {
         let e = question.indirect;
         let places = places_of(question);
-        let mut arrays = Vec::new();
         let mut pattern = None;
         let mut columns = None;
         for (name, operand) in question.operands {
-            match operand {
-                Operand::Sparse(a) => {
-                    pattern = Some(Pattern::of(name, a.shared_pattern()));
-                    // Those of a batch are of one matrix with all of them.
-                    columns = a.runs().and_then(|_| columns_of(a.pattern()));
-                }
-                Operand::Index(_, data) => arrays.push(Sampled::of(name, data)),
-                _ => {}
+            if let Operand::Sparse(a) = operand {
+                pattern = Some(PlannedPattern::new(name, a.shared_pattern()));
+                // Those of a batch are of one matrix with all of them.
+                columns = a.runs().and_then(|_| columns_of(a.pattern()));
             }
         }
         let bound = bound(question)?;
@@ -302,27 +236,8 @@ impl<T: Scalar> General<T> {
             gate: e.gate.as_ref().map(|g| (g.clone(), places.gate)),
             scalars: e.scalars.clone(),
             pattern,
-            arrays,
+            arrays: PlannedArrays::of(question.operands),
         })
-    }
-
-    /// The index arrays are those of the plan, as far as a few slots tell.
-    fn check_arrays(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
-        for planned in &self.arrays {
-            let same = match find(operands, &planned.name)? {
-                Operand::Index(_, data) => {
-                    data.len() == planned.len && sample(data) == planned.slots
-                }
-                _ => false,
-            };
-            if !same {
-                return Err(Error::Operand {
-                    name: planned.name.clone(),
-                    reason: "is not the index array that was planned".into(),
-                });
-            }
-        }
-        Ok(())
     }
 
     /// Values and columns of the sparse operand.
@@ -330,19 +245,8 @@ impl<T: Scalar> General<T> {
         let Some(pattern) = &self.pattern else {
             return Ok((0, 0));
         };
-        match find(operands, &pattern.name)? {
-            Operand::Sparse(a) => match a.device() {
-                Some(arrays) if pattern.is(a.shared_pattern()) => {
-                    Ok((arrays.values.address(), arrays.columns.address()))
-                }
-                _ => Err(Error::Operand {
-                    name: pattern.name.clone(),
-                    reason: "has not the pattern, the format or the context that was planned"
-                        .into(),
-                }),
-            },
-            other => Err(wrong(&pattern.name, "an uploaded sparse tensor", other)),
-        }
+        let arrays = pattern.arrays(operands)?;
+        Ok((arrays.values.address(), arrays.columns.address()))
     }
 
     /// A dense operand with the planned strides.
@@ -380,7 +284,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check_arrays(operands)?;
+        self.arrays.check(operands)?;
         let (values, columns) = self.sparse(operands)?;
         let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
             Some(name) => Self::dense(operands, name, strides),
@@ -411,13 +315,6 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
 
 impl<T: Scalar> fmt::Display for General<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = self.launch.row();
-        write!(
-            f,
-            "{}: zeros = {:?}, {}",
-            row.name,
-            row.zeros,
-            self.launch.describe()
-        )
+        write_kernel(f, self.launch.row(), self.launch.describe())
     }
 }

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use einsparse_kernels::table::Row;
+
 use super::choose::{Candidate, Choice};
 use super::{Operand, Options};
 use crate::context::Context;
@@ -47,6 +49,15 @@ pub(crate) trait Compiled<T: Scalar, Out: Scalar>:
     ) -> Result<()>;
 }
 
+/// How a plan prints its kernel: name, rule of zeros, geometry.
+pub(super) fn write_kernel(
+    f: &mut fmt::Formatter<'_>,
+    row: &Row,
+    geometry: impl fmt::Display,
+) -> fmt::Result {
+    write!(f, "{}: zeros = {:?}, {geometry}", row.name, row.zeros)
+}
+
 /// Makes what was offered, on a GPU. `Error::NoKernel` passes the turn to the next candidate.
 pub(crate) type Make<'q, T, Out> =
     Box<dyn Fn(&Arc<Device>) -> Result<Box<dyn Compiled<T, Out>>> + 'q>;
@@ -71,7 +82,11 @@ type Family<T, Out> = for<'q, 'a> fn(&'q Question<'q, 'a, T>) -> Result<Answer<'
 /// structure, then what runs any.
 fn families<T: Scalar, Out: Scalar>() -> [Vec<Family<T, Out>>; 2] {
     [
-        vec![super::rows::offers, super::tensor_product::offers],
+        vec![
+            super::rows::offers,
+            super::dots::offers,
+            super::tensor_product::offers,
+        ],
         vec![super::path::offers, super::einsum::offers],
     ]
 }

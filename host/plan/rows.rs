@@ -1,16 +1,17 @@
 //! Plans of family `mttkrp`: rows gathered for every entry of a sparse tensor of any order, multiplied, summed by output row.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use einsparse_formats::{AnySparse, Format};
 use einsparse_kernels::abi::{REDUCE_SUM, Zeros, rows_step};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::Operand;
-use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
+use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
-use super::family::{Answer, Compiled, Offer, Question};
+use super::family::{Answer, Compiled, Offer, Question, write_kernel};
+use super::pattern::PlannedPattern;
 use super::problem::{alignment_of, leading};
 use crate::cost::{RowsWork, predict_rows};
 use crate::device::{Device, Stream};
@@ -168,9 +169,7 @@ fn work<T: Scalar>(
 pub(super) struct RowsPlan<T: Scalar> {
     launch: RowsLaunch,
     form: RowsForm,
-    pattern: Arc<AnySparse<T>>,
-    /// Another tensor's that was compared and is the same.
-    known: OnceLock<Arc<AnySparse<T>>>,
+    pattern: PlannedPattern<T>,
 }
 
 impl<T: Scalar> RowsPlan<T> {
@@ -193,45 +192,15 @@ impl<T: Scalar> RowsPlan<T> {
         };
         Ok(RowsPlan {
             launch: RowsLaunch::new(device, row, &fibres, extents)?,
+            pattern: PlannedPattern::new(&form.sparse, pattern),
             form,
-            pattern: Arc::clone(pattern),
-            known: OnceLock::new(),
         })
     }
-
-    /// Whether a tensor has the pattern that was planned.
-    fn fits(&self, pattern: &Arc<AnySparse<T>>) -> bool {
-        let known = [Some(&self.pattern), self.known.get()];
-        if known
-            .iter()
-            .flatten()
-            .any(|known| Arc::ptr_eq(known, pattern))
-        {
-            return true;
-        }
-        let same = same_pattern(&self.pattern, pattern);
-        if same {
-            let _ = self.known.set(Arc::clone(pattern));
-        }
-        same
-    }
-}
-
-/// Whether two tensors have entries in the same slots.
-pub(crate) fn same_pattern<T: Scalar>(a: &AnySparse<T>, b: &AnySparse<T>) -> bool {
-    a.format() == b.format() && a.shape() == b.shape() && a.arrays() == b.arrays()
 }
 
 impl<T: Scalar> fmt::Display for RowsPlan<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = self.launch.row();
-        write!(
-            f,
-            "{}: zeros = {:?}, {}",
-            row.name,
-            row.zeros,
-            self.launch.describe()
-        )
+        write_kernel(f, self.launch.row(), self.launch.describe())
     }
 }
 
@@ -250,17 +219,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for RowsPlan<T> {
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        let name = &self.form.sparse;
-        let a = match find(operands, name)? {
-            Operand::Sparse(a) => a,
-            other => return Err(wrong(name, "an uploaded sparse tensor", other)),
-        };
-        let Some(arrays) = a.device().filter(|_| self.fits(a.shared_pattern())) else {
-            return Err(Error::Operand {
-                name: name.clone(),
-                reason: "has not the pattern, the format or the context that was planned".into(),
-            });
-        };
+        let arrays = self.pattern.arrays(operands)?;
         let mut factors = [(0, 0); 3];
         for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
             *own = device_tensor(operands, factor)?;

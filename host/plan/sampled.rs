@@ -10,7 +10,7 @@ use std::fmt;
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use super::into::whole_factor;
-use super::listed::{Asked, Listed, run_into};
+use super::joined::{Asked, Joined, run_into};
 use super::{Choice, Options};
 use crate::context::Context;
 use crate::device::Stream;
@@ -58,7 +58,7 @@ enum Exec<T: Scalar, Out: Scalar> {
     Cpu(Product),
     Gpu(Product, Box<SampledLaunch>),
     /// Every other expression: over the places of the output.
-    Listed(Box<Listed<T, Out>>),
+    Joined(Box<Joined<T, Out>>),
 }
 
 /// Shapes of the operands and of the output, which is none of them.
@@ -100,17 +100,17 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         let (indirect, choice, exec) = match Self::product(&asked, out)? {
             Ok(found) => found,
             Err(refused) => {
-                let mut listed =
-                    Listed::sampled(&asked, out.pattern()).map_err(|error| match error {
+                let mut joined =
+                    Joined::sampled(&asked, out.pattern()).map_err(|error| match error {
                         Error::NoKernel { indirect, tried } => Error::NoKernel {
                             indirect,
                             tried: refused.into_iter().chain(tried).collect(),
                         },
                         other => other,
                     })?;
-                let plan = listed.plan_mut();
+                let plan = joined.plan_mut();
                 let parts = (plan.indirect.clone(), std::mem::take(&mut plan.choice));
-                (parts.0, parts.1, Exec::Listed(Box::new(listed)))
+                (parts.0, parts.1, Exec::Joined(Box::new(joined)))
             }
         };
         Ok(SampledPlan {
@@ -144,7 +144,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         match &self.exec {
             Exec::Cpu(_) => "cpu",
             Exec::Gpu(_, launch) => launch.row().name,
-            Exec::Listed(listed) => listed.plan().variant(),
+            Exec::Joined(joined) => joined.plan().variant(),
         }
     }
 
@@ -153,7 +153,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         match &self.exec {
             Exec::Cpu(_) => 0,
             Exec::Gpu(_, launch) => launch.bytes(),
-            Exec::Listed(listed) => listed.plan().workspace_bytes(),
+            Exec::Joined(joined) => joined.plan().workspace_bytes(),
         }
     }
 
@@ -179,9 +179,9 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         whole_factor::<Out>(alpha)?;
         match &self.exec {
             Exec::Cpu(product) => self.run_cpu(product, operands, out, alpha),
-            Exec::Listed(listed) => {
+            Exec::Joined(joined) => {
                 let name = self.einsum.out.tensor.as_str();
-                run_into(listed, operands, (name, out), stream)
+                run_into(joined, operands, (name, out), stream)
             }
             Exec::Gpu(product, launch) => {
                 let device = self.context.expect_device()?;
@@ -221,7 +221,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             // SAFETY: the caller's promise.
             Exec::Gpu(_, launch) => unsafe { launch.run(raw, stream) },
             Exec::Cpu(_) => Ok(()),
-            Exec::Listed(_) => Err(Error::NoKernel {
+            Exec::Joined(_) => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
                     name: self.variant().into(),
@@ -316,7 +316,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for SampledPlan<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
             Exec::Cpu(_) => write!(f, "cpu: {} on {}", self.indirect, self.context),
-            Exec::Listed(listed) => listed.fmt(f),
+            Exec::Joined(joined) => joined.fmt(f),
             Exec::Gpu(_, launch) => write!(f, "{}: {}", launch.row().name, launch.describe()),
         }
     }

@@ -17,7 +17,10 @@ pub enum Operand<'a, T: Scalar> {
     HostSparse(AnySparse<T>),
     /// A dense tensor on the host.
     HostDense(&'a Dense<T>),
-    /// An index array of a hand-written indirect Einsum: extents and indices.
+    /// An index array of a hand-written indirect Einsum: extents and indices. Its contents are part of a plan, which uploads what
+    /// it makes of them: a run on a GPU reads the array it is given no further than to tell it from the planned one by its length and
+    /// up to 64 of its slots, evenly spread (the family of small sparse tensors compares all of it). An array that
+    /// differs elsewhere is not noticed: make a plan for it. A CPU context reads the array of each run.
     Index(&'a [usize], &'a [u32]),
     /// A number.
     Scalar(f64),

@@ -51,7 +51,7 @@ macro_rules! tile {
     };
 }
 
-tile!([const N: usize, const FIXED: usize, const VEC: usize] Wide<N, FIXED, VEC>, if N < 3 { 3 } else { 2 }, 2, N as u32, VEC as u32, FIXED as u32);
+tile!([const N: usize, const FIXED: usize, const VEC: usize] Wide<N, FIXED, VEC>, if N == 2 && FIXED == 1 && VEC == 4 { 4 } else if N < 3 { 3 } else { 2 }, 2, N as u32, VEC as u32, FIXED as u32);
 tile!([const N: usize] Thin<N>, 2, 1, N as u32, 1, 0);
 tile!([const N: usize] Across<N>, 2, 0, N as u32, 1, 0);
 
@@ -202,14 +202,15 @@ pub struct Line<const N: usize> {
 
 /// What step `at` moves a factor by, and whether there is such a term.
 #[inline(always)]
-pub fn stepped(
-    arrays: &impl Arrays,
-    (table, stride): (u64, u64),
-    at: u32,
-    ok: bool,
-) -> (u64, bool) {
+pub fn stepped(arrays: &impl Arrays, walk: (u64, u64), at: u32, ok: bool) -> (u64, bool) {
+    let found = arrays.slot(walk.0 + at as u64 * 4, ok && walk.0 != 0);
+    moved(walk, at, found, ok)
+}
+
+/// The same where the slot of the table has been read: `found`, anything without a table.
+#[inline(always)]
+pub fn moved((table, stride): (u64, u64), at: u32, found: u32, ok: bool) -> (u64, bool) {
     let listed = table != 0;
-    let found = arrays.slot(table + at as u64 * 4, ok && listed);
     let index = if listed { found } else { at };
     // Below 2^32 both: one multiplication.
     let bytes = index as u64 * (stride as u32) as u64;

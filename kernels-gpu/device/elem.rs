@@ -34,6 +34,8 @@ pub trait Elem: ElemInfo {
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// The larger one; NaN where one is NaN.
     fn max(a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    /// Whether they are the same number; NaN is NaN.
+    fn same(a: Self::Acc, b: Self::Acc) -> bool;
     /// Negative values become zero, NaN passes.
     fn relu(a: Self::Acc) -> Self::Acc;
     /// x / 2 (1 + erf(x / sqrt 2)).
@@ -191,6 +193,10 @@ macro_rules! f32_accumulator {
             if a >= b || a.is_nan() { a } else { b }
         }
         #[inline(always)]
+        fn same(a: f32, b: f32) -> bool {
+            a == b || (a.is_nan() && b.is_nan())
+        }
+        #[inline(always)]
         fn relu(a: f32) -> f32 {
             if a < 0.0 { 0.0 } else { a }
         }
@@ -316,6 +322,10 @@ impl Elem for F64 {
     #[inline(always)]
     fn max(a: f64, b: f64) -> f64 {
         if a >= b || a.is_nan() { a } else { b }
+    }
+    #[inline(always)]
+    fn same(a: f64, b: f64) -> bool {
+        a == b || (a.is_nan() && b.is_nan())
     }
     #[inline(always)]
     fn relu(a: f64) -> f64 {

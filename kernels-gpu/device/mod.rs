@@ -71,6 +71,8 @@ mod join;
 mod levels;
 #[cfg(any(family = "lists", not(target_arch = "nvptx64")))]
 mod lists;
+#[cfg(any(family = "message", not(target_arch = "nvptx64")))]
+mod message;
 mod mma;
 #[cfg(any(family = "mttkrp", not(target_arch = "nvptx64")))]
 mod mttkrp;

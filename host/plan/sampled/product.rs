@@ -12,7 +12,7 @@ use crate::plan::Choice;
 use crate::plan::bind::find;
 use crate::plan::choose::known_variant;
 use crate::plan::into::sums_fit;
-use crate::plan::listed::{Asked, sparse_among, sparse_factors};
+use crate::plan::joined::{Asked, sparse_among, sparse_factors};
 use crate::registry::{Scalar, block_of, find as row_of};
 use crate::tensor::SparseTensor;
 use crate::worklist::Runs;

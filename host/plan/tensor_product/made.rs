@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::launch::tensor_product::{CouplingLaunch, RawCouplings};
 use crate::plan::Operand;
 use crate::plan::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
-use crate::plan::family::Compiled;
+use crate::plan::family::{Compiled, write_kernel};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -116,13 +116,6 @@ impl Made {
 
 impl fmt::Display for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = self.launch.row();
-        write!(
-            f,
-            "{}: zeros = {:?}, {}",
-            row.name,
-            row.zeros,
-            self.launch.describe()
-        )
+        write_kernel(f, self.launch.row(), self.launch.describe())
     }
 }

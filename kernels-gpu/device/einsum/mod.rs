@@ -40,14 +40,7 @@ pub trait Body: Tile {
 impl<const N: usize, const FIXED: usize, const VEC: usize> Body for Wide<N, FIXED, VEC> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, _: u64) {
-        // What the registers of three thread blocks (of two from three factors on) hold.
-        if N == 2 && FIXED == 1 && VEC < 8 {
-            unit::<E, N, FIXED, VEC, 6, false>(p);
-        } else if N == 2 && VEC == 8 {
-            unit::<E, N, FIXED, VEC, 3, false>(p);
-        } else if N - FIXED == 1 && N < 4 {
-            unit::<E, N, FIXED, VEC, 8, false>(p);
-        } else if N < 4 {
+        if N < 4 {
             unit::<E, N, FIXED, VEC, 4, false>(p);
         } else {
             unit::<E, N, FIXED, VEC, 2, false>(p);
@@ -107,25 +100,26 @@ fn unit<
             spot.base[f] += column as u64 * p.factors[f.min(EINSUM_FACTORS - 1)].inner;
         });
         spot.out += column as u64 * p.out_inner;
-        spot.bias += column as u64 * p.bias_inner;
-        spot.gate += column as u64 * p.gate_inner;
     }
     let mut sum = Sum::<E, VEC> {
         acc: [E::ZERO; VEC],
         seen: false,
     };
-    let kept = (rest as u64 * if ACROSS { 1 } else { lanes as u64 * VEC as u64 })
-        + if ACROSS {
-            0
-        } else {
-            (lane * VEC as u32) as u64
-        };
-    let width = p.per_item as u64 * if ACROSS { 1 } else { lanes as u64 * VEC as u64 };
+    let kept = Kept::new::<VEC, ACROSS>(p, rest, lane);
     let (first, step) = if ACROSS { (lane, lanes) } else { (0, 1) };
     if p.flags & FLAG_JOIN != 0 {
-        out::join::<E, VEC>(p, &mut sum, (start + first, start + len, step), width, kept);
+        out::join::<E, VEC>(p, &mut sum, (start + first, start + len, step), kept);
+    } else if p.summed == 0 {
+        let line = p.listed(spot.base, start, len);
+        add_line::<E, N, FIXED, VEC, UNROLL, ACROSS, true>(p, &mut sum, line, (first, step));
     } else {
-        add_up::<E, N, FIXED, VEC, UNROLL>(p, &mut sum, spot.base, (start, len), (first, step));
+        add_lines::<E, N, FIXED, VEC, UNROLL, ACROSS>(
+            p,
+            &mut sum,
+            spot.base,
+            (start, len),
+            (first, step),
+        );
     }
     if ACROSS {
         out::over_lanes::<E, VEC>(p, &mut sum);
@@ -133,40 +127,63 @@ fn unit<
             return;
         }
     }
-    if slot == EINSUM_WHOLE {
-        out::finish::<E, VEC>(p, &sum, spot.out, spot.bias, spot.gate);
+    if slot != EINSUM_WHOLE {
+        out::leave::<E, VEC>(p, &sum, Kept::new::<VEC, ACROSS>(p, rest, lane).at(slot));
     } else {
-        out::leave::<E, VEC>(p, &sum, slot as u64 * width + kept);
+        let column = if ACROSS { 0 } else { column };
+        out::finish::<E, VEC>(p, &sum, spot.out, (place, rest, column));
     }
 }
 
-/// All terms of an item: its list as one line, or a line for each of its terms and each step of the summed loops.
+/// Where a unit keeps the parts of a cut sum.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// Elements of a part.
+    width: u64,
+    /// The first of this lane.
+    first: u64,
+}
+
+impl Kept {
+    #[inline(always)]
+    fn new<const VEC: usize, const ACROSS: bool>(p: &EinsumParams, rest: u32, lane: u32) -> Kept {
+        let (lanes, lane) = if ACROSS { (0, 0) } else { (p.lane_bits, lane) };
+        let run = if ACROSS { 1 } else { VEC as u64 } << lanes;
+        Kept {
+            width: p.per_item as u64 * run,
+            first: rest as u64 * run + (lane * VEC as u32) as u64,
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self, slot: u32) -> u64 {
+        slot as u64 * self.width + self.first
+    }
+}
+
+/// A line for each term of an item and each step of the summed loops.
 #[inline(always)]
-fn add_up<E: Elem, const N: usize, const FIXED: usize, const VEC: usize, const UNROLL: usize>(
+fn add_lines<
+    E: Elem,
+    const N: usize,
+    const FIXED: usize,
+    const VEC: usize,
+    const UNROLL: usize,
+    const ACROSS: bool,
+>(
     p: &EinsumParams,
     sum: &mut Sum<E, VEC>,
     base: [u64; N],
     (start, len): (u32, u32),
-    (lane, step): (u32, u32),
+    lanes: (u32, u32),
 ) {
-    let listed = p.summed == 0;
-    let terms = if listed { 1 } else { len };
-    let lines = if listed { 1 } else { p.lines };
     let mut term = 0;
-    while term < terms {
+    while term < len {
         let mut number = 0;
-        while number < lines {
-            let line = if listed {
-                p.listed(base, start, len)
-            } else {
-                p.line_of(&Device, base, start + term, number)
-            };
+        while number < p.lines {
+            let line = p.line_of(&Device, base, start + term, number);
             if line.ok {
-                let mut at = lane;
-                while at < line.len {
-                    burst::<E, N, FIXED, VEC, UNROLL>(p, sum, &line, at, step);
-                    at += step * UNROLL as u32;
-                }
+                add_line::<E, N, FIXED, VEC, 2, ACROSS, false>(p, sum, line, lanes);
             }
             number += 1;
         }
@@ -174,23 +191,127 @@ fn add_up<E: Elem, const N: usize, const FIXED: usize, const VEC: usize, const U
     }
 }
 
-/// `UNROLL` terms, `step` apart: all places, then all loads, then all products, in the order of the terms.
+/// The terms of a line from `lane` on, `step` apart.
+#[inline(always)]
+fn add_line<
+    E: Elem,
+    const N: usize,
+    const FIXED: usize,
+    const VEC: usize,
+    const UNROLL: usize,
+    const ACROSS: bool,
+    const AHEAD: bool,
+>(
+    p: &EinsumParams,
+    sum: &mut Sum<E, VEC>,
+    line: Line<N>,
+    (lane, step): (u32, u32),
+) {
+    let run = Run::new::<UNROLL, ACROSS>(line, step);
+    let mut at = lane;
+    let mut next = run.fetch::<FIXED, UNROLL, ACROSS>(at);
+    while at < run.line.len {
+        let slots = if AHEAD {
+            next
+        } else {
+            run.fetch::<FIXED, UNROLL, ACROSS>(at)
+        };
+        if AHEAD {
+            next = run.fetch::<FIXED, UNROLL, ACROSS>(at + step * UNROLL as u32);
+        }
+        burst::<E, N, FIXED, VEC, UNROLL>(p, sum, &run, at, &slots);
+        at += step * UNROLL as u32;
+    }
+}
+
+/// What tables say of a burst of terms.
+type Slots<const N: usize, const UNROLL: usize> = [[u32; UNROLL]; N];
+
+/// A line as it is loaded.
+struct Run<const N: usize> {
+    /// From the aligned place in front of its first term on, where tables are read by vectors.
+    line: Line<N>,
+    /// Terms in front of the first.
+    lead: u32,
+    /// Terms between those of a lane.
+    step: u32,
+}
+
+impl<const N: usize> Run<N> {
+    #[inline(always)]
+    fn new<const UNROLL: usize, const ACROSS: bool>(mut line: Line<N>, step: u32) -> Self {
+        let lead = if ACROSS {
+            0
+        } else {
+            line.first % vector(UNROLL)
+        };
+        line.first -= lead;
+        line.len += lead;
+        Run { line, lead, step }
+    }
+
+    /// The tables' slots of the burst at `at`, of the factors with the lanes' index; nothing behind the end. They are asked
+    /// for while the burst ahead waits for its factors.
+    #[inline(always)]
+    fn fetch<const FIXED: usize, const UNROLL: usize, const ACROSS: bool>(
+        &self,
+        at: u32,
+    ) -> Slots<N, UNROLL> {
+        let mut slots = [[0; UNROLL]; N];
+        unroll!(f < N, {
+            let table = self.line.tables[f];
+            let from = table + (self.line.first + at) as u64 * 4;
+            if f >= FIXED && ACROSS {
+                unroll!(u < UNROLL, {
+                    let behind = u as u32 * self.step;
+                    let ok = table != 0 && at + behind < self.line.len;
+                    slots[f][u] = global::load_b32(from + behind as u64 * 4, ok);
+                });
+            } else if f >= FIXED {
+                unroll!(u < UNROLL, {
+                    let ok = table != 0 && at + (u as u32) < self.line.len;
+                    if UNROLL < 4 && u.is_multiple_of(2) {
+                        let [a, b] = global::load_v2(from + u as u64 * 4, ok);
+                        (slots[f][u], slots[f][(u + 1) % UNROLL]) = (a, b);
+                    } else if UNROLL >= 4 && u.is_multiple_of(4) {
+                        let four = global::load_v4(from + u as u64 * 4, ok);
+                        unroll!(i < 4, { slots[f][(u + i) % UNROLL] = four[i] });
+                    }
+                });
+            }
+        });
+        slots
+    }
+}
+
+/// Slots of a table that are loaded at once.
+const fn vector(unroll: usize) -> u32 {
+    if unroll < 4 { 2 } else { 4 }
+}
+
+/// `UNROLL` terms: all places, then all loads, then all products, in the order of the terms.
 #[inline(always)]
 fn burst<E: Elem, const N: usize, const FIXED: usize, const VEC: usize, const UNROLL: usize>(
     p: &EinsumParams,
     sum: &mut Sum<E, VEC>,
-    line: &Line<N>,
+    run: &Run<N>,
     at: u32,
-    step: u32,
+    slots: &Slots<N, UNROLL>,
 ) {
+    let line = &run.line;
     let mut from = [[0u64; N]; UNROLL];
     let mut exists = [false; UNROLL];
     unroll!(u < UNROLL, {
-        let own = at + u as u32 * step;
-        let mut ok = own < line.len;
+        let own = at + u as u32 * run.step;
+        let mut ok = own >= run.lead && own < line.len;
         unroll!(f < N, {
             let walk = (line.tables[f], line.strides[f]);
-            let (bytes, there) = stepped(&Device, walk, line.first + own, ok);
+            let place = line.first + own;
+            let (bytes, there) = if f < FIXED {
+                stepped(&Device, walk, place, ok)
+            } else {
+                moved(walk, place, slots[f][u], ok)
+            };
             from[u][f] = line.base[f] + bytes;
             ok = there;
         });

@@ -2,7 +2,7 @@
 
 use super::super::elem::Elem;
 use super::super::ptx::warp;
-use super::Sum;
+use super::{Device, Kept, Sum};
 use crate::abi::*;
 
 /// Adds up what the lanes of a unit have; all lanes of a warp take part.
@@ -55,15 +55,14 @@ pub fn join<E: Elem, const VEC: usize>(
     p: &EinsumParams,
     sum: &mut Sum<E, VEC>,
     (from, end, step): (u32, u32, u32),
-    width: u64,
-    kept: u64,
+    kept: Kept,
 ) {
     let mut at = from;
     while at < end {
         let mut parts = [[E::ZERO; VEC]; 4];
         unroll!(u < 4, {
             let own = at + u as u32 * step;
-            let place = own as u64 * width + kept;
+            let place = kept.at(own);
             unroll!(i < VEC, {
                 let address = p.partial + (place + i as u64) * E::ACC_BYTES as u64;
                 parts[u][i] = E::load_acc(address, own < end);
@@ -76,17 +75,20 @@ pub fn join<E: Elem, const VEC: usize>(
     }
 }
 
-/// Bias, activation, gate, `=` or `+=`, one rounding.
+/// Bias, activation, gate, `=` or `+=`, one rounding. Where bias and gate lie is asked for only here, once again by place, unit
+/// and column: in front of the terms it would take registers from them.
 #[inline(always)]
 pub fn finish<E: Elem, const VEC: usize>(
     p: &EinsumParams,
     sum: &Sum<E, VEC>,
     out: u64,
-    bias: u64,
-    gate: u64,
+    (place, rest, column): (u32, u32, u32),
 ) {
     let mut values = scaled(p, sum);
     if p.flags != 0 {
+        let spot = p.spot::<0>(&Device, place, rest);
+        let bias = spot.bias + column as u64 * p.bias_inner;
+        let gate = spot.gate + column as u64 * p.gate_inner;
         let old = E::load_own::<VEC>(out, p.flags & FLAG_ACCUMULATE != 0);
         let open_always = p.flags & FLAG_GATE == 0;
         unroll!(i < VEC, {

@@ -276,7 +276,7 @@ proptest! {
 
 /// What lists look like, and that a plan says how long they are.
 #[test]
-fn lists_are_printed() {
+fn joined_lists_are_printed() {
     let of = |text: &str| {
         let lists = Lists::new(text, &[7, 6, 5, 4], &[1], 3, true);
         let ctx = Context::cpu();

@@ -41,7 +41,7 @@ impl Names {
 
 /// Writes the rows of `table` into the expression. Its tensors are the output, where that is sparse, and then the factors
 /// of these numbers.
-pub(crate) fn write_lists(
+pub(crate) fn write_joined(
     e: &Einsum,
     table: Table,
     factors: &[usize],

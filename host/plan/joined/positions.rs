@@ -7,7 +7,7 @@ use super::{Asked, met, refuse};
 use crate::context::Context;
 use crate::einsum::Einsum;
 use crate::error::Result;
-use crate::indirect::{IndirectEinsum, write_lists};
+use crate::indirect::{IndirectEinsum, write_joined};
 use crate::plan::Options;
 use crate::registry::Scalar;
 use crate::tensor::Operand;
@@ -66,7 +66,7 @@ impl Context {
         }
         let table = met(&asked, &factors)?;
         let rows = table.rows();
-        let written = write_lists(&einsum, table, &factors, false);
+        let written = write_joined(&einsum, table, &factors, false);
         Ok(PositionLists {
             indirect: written.indirect,
             lists: written.lists,

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Epilogue};
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::{IndirectEinsum, write_lists};
+use crate::indirect::{IndirectEinsum, write_joined};
 use crate::join::{Table, join_all};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
@@ -26,7 +26,7 @@ pub use positions::PositionLists;
 
 /// A plan over position lists.
 #[derive(Debug)]
-pub(super) struct Listed<T: Scalar, Out: Scalar> {
+pub(super) struct Joined<T: Scalar, Out: Scalar> {
     lists: Vec<(String, [usize; 1], Vec<u32>)>,
     values: Vec<Values>,
     plan: Box<Plan<T, Out>>,
@@ -52,7 +52,7 @@ pub(super) struct Asked<'q, 'a, T: Scalar> {
     pub(super) options: &'q Options,
 }
 
-impl<T: Scalar, Out: Scalar> Listed<T, Out> {
+impl<T: Scalar, Out: Scalar> Joined<T, Out> {
     /// Into a dense output of this shape.
     pub(super) fn dense(asked: &Asked<'_, '_, T>, out_shape: &[usize]) -> Result<Self> {
         let (einsum, operands) = (asked.einsum, asked.operands);
@@ -114,7 +114,7 @@ impl<T: Scalar, Out: Scalar> Listed<T, Out> {
         (out, out_shape): (Option<SharedPattern>, &[usize]),
     ) -> Result<Self> {
         let (rows, of) = (table.rows(), table.tensors.join(", "));
-        let written = write_lists(asked.einsum, table, factors, out.is_some());
+        let written = write_joined(asked.einsum, table, factors, out.is_some());
         let lists = written.lists.into_iter();
         let mut values = Vec::new();
         for (operand, name) in written.values {
@@ -144,7 +144,7 @@ impl<T: Scalar, Out: Scalar> Listed<T, Out> {
             &asked.einsum.out.tensor,
             |own| inner.plan(asked, own),
         )?;
-        Ok(Listed {
+        Ok(Joined {
             plan: Box::new(plan),
             lists,
             values,
@@ -248,12 +248,12 @@ impl Inner<'_> {
 
 /// Runs into the values of a sparse output.
 pub(super) fn run_into<T: Scalar, Out: Scalar>(
-    listed: &Listed<T, Out>,
+    joined: &Joined<T, Out>,
     operands: &[(&str, Operand<'_, T>)],
     (name, out): (&str, &mut SparseTensor<Out>),
     stream: &Stream,
 ) -> Result<()> {
-    if !listed.is_output(name, out.pattern()) {
+    if !joined.is_output(name, out.pattern()) {
         return Err(Error::Operand {
             name: name.into(),
             reason: "has not the pattern or the format that was planned".into(),
@@ -261,9 +261,9 @@ pub(super) fn run_into<T: Scalar, Out: Scalar>(
     }
     let mut values = Tensor::of_values(out)?;
     match values.device() {
-        Some(_) => listed.run(operands, &mut values, stream),
+        Some(_) => joined.run(operands, &mut values, stream),
         None => {
-            listed.run(operands, &mut values, stream)?;
+            joined.run(operands, &mut values, stream)?;
             let found = values.host().ok_or_else(|| elsewhere(name))?;
             out.host_values_mut().copy_from_slice(found);
             Ok(())
@@ -271,9 +271,9 @@ pub(super) fn run_into<T: Scalar, Out: Scalar>(
     }
 }
 
-impl<T: Scalar, Out: Scalar> fmt::Display for Listed<T, Out> {
+impl<T: Scalar, Out: Scalar> fmt::Display for Joined<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Listed { rows, of, plan, .. } = self;
+        let Joined { rows, of, plan, .. } = self;
         write!(f, "{plan}, over {rows} rows of positions of {of}")
     }
 }

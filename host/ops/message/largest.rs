@@ -1,0 +1,171 @@
+//! The gradient of the largest message.
+
+use std::sync::Arc;
+
+use super::super::rows::{elsewhere, expect};
+use crate::context::Context;
+use crate::cpu::{Largest, Matrix};
+use crate::device::{Device, Stream};
+use crate::error::Result;
+use crate::fibres::{Fibres, RowsOf};
+use crate::launch::{MessageLaunch, RawMessage};
+use crate::registry::Scalar;
+use crate::tensor::{SparseTensor, Tensor};
+
+/// Made for the pattern of a graph.
+#[derive(Debug)]
+pub(super) struct LargestGradient {
+    exec: Exec,
+    targets: usize,
+    sources: usize,
+    features: usize,
+}
+
+#[derive(Debug)]
+enum Exec {
+    /// The entries by target and by source.
+    Cpu(Box<[Fibres; 2]>),
+    Gpu(Box<MessageLaunch>),
+}
+
+/// Features of the sources, what the forward run made of them, and its gradient.
+pub(super) type Given<'a, T> = [&'a Tensor<T>; 3];
+
+const ELSEWHERE: &str = "lies in another context than the plan";
+
+impl LargestGradient {
+    /// For a graph `[targets, sources]` whose format has coordinates.
+    pub(super) fn new<T: Scalar>(
+        context: &Context,
+        graph: &SparseTensor<T>,
+        [targets, sources]: [usize; 2],
+        features: usize,
+    ) -> Result<Self> {
+        let pattern = graph.shared_pattern();
+        let by = |axis: usize| -> Result<Fibres> {
+            let fibres = Fibres::new(&**pattern, &[axis], &[1 - axis], RowsOf::All)?;
+            fibres.ok_or_else(|| {
+                let reason = format!(
+                    "is {}; coo, group-coo, csr and csc are walked",
+                    pattern.format()
+                );
+                elsewhere("A", &reason)
+            })
+        };
+        let by_source = by(1)?;
+        let exec = match context.device() {
+            None => Exec::Cpu(Box::new([by(0)?, by_source])),
+            Some(device) => {
+                let shape = (targets, features);
+                let launch = MessageLaunch::new(device, T::DTYPE, &by_source, shape)?;
+                Exec::Gpu(Box::new(launch))
+            }
+        };
+        Ok(LargestGradient {
+            exec,
+            targets,
+            sources,
+            features,
+        })
+    }
+
+    /// Device bytes held beside the operands.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.exec {
+            Exec::Cpu(_) => 0,
+            Exec::Gpu(launch) => launch.bytes(),
+        }
+    }
+
+    /// Queues the gradients of the features, and of the values of the graph.
+    pub(super) fn run<T: Scalar>(
+        &self,
+        graph: &SparseTensor<T>,
+        given: Given<'_, T>,
+        dx: &mut Tensor<T>,
+        dvalues: Option<&mut Tensor<T>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let (sources, targets) = ([self.sources, self.features], [self.targets, self.features]);
+        for ((name, tensor), shape) in ["X", "Y", "dY"]
+            .iter()
+            .zip(given)
+            .zip([sources, targets, targets])
+        {
+            expect(name, tensor.shape(), &shape)?;
+        }
+        expect("dX", dx.shape(), &sources)?;
+        if let Some(dvalues) = &dvalues {
+            expect("dA", dvalues.shape(), &[graph.pattern().slots()])?;
+        }
+        match &self.exec {
+            Exec::Cpu(by) => self.run_cpu(by, graph, given, dx, dvalues),
+            Exec::Gpu(launch) => {
+                let device = launch.device();
+                if !stream.belongs_to(device) {
+                    let reason = "belongs to another context than the plan";
+                    return Err(elsewhere("stream", reason));
+                }
+                let on = |name: &str, tensor: &Tensor<T>| address(device, name, tensor);
+                let raw = RawMessage {
+                    values: graph.values_address().unwrap_or(0),
+                    x: on("X", given[0])?,
+                    y: on("Y", given[1])?,
+                    dy: on("dY", given[2])?,
+                    dx: on("dX", dx)?,
+                    dvalues: match &dvalues {
+                        Some(dvalues) => on("dA", dvalues)?.0,
+                        None => 0,
+                    },
+                };
+                // SAFETY: shapes and places were checked, the graph is the one planned; the tensors are borrowed for the call, and
+                // device memory is freed only after the work queued on the context.
+                unsafe { launch.run(&raw, stream.raw()) }
+            }
+        }
+    }
+
+    fn run_cpu<T: Scalar>(
+        &self,
+        by: &[Fibres; 2],
+        graph: &SparseTensor<T>,
+        given: Given<'_, T>,
+        dx: &mut Tensor<T>,
+        dvalues: Option<&mut Tensor<T>>,
+    ) -> Result<()> {
+        let host = graph.host().ok_or_else(|| elsewhere("A", ELSEWHERE))?;
+        let [x, y, dy] = given;
+        let largest = Largest {
+            values: host.values(),
+            x: matrix("X", x)?,
+            y: matrix("Y", y)?,
+            dy: matrix("dY", dy)?,
+            features: self.features,
+        };
+        let leading = dx.leading();
+        let to = dx.host_mut().ok_or_else(|| elsewhere("dX", ELSEWHERE))?;
+        let dvalues = match dvalues {
+            Some(own) => Some(own.host_mut().ok_or_else(|| elsewhere("dA", ELSEWHERE))?),
+            None => None,
+        };
+        largest.gradient((&by[0], &by[1]), (to, leading), dvalues);
+        Ok(())
+    }
+}
+
+fn matrix<'a, T: Scalar>(name: &str, tensor: &'a Tensor<T>) -> Result<Matrix<'a, T>> {
+    let data = tensor.host().ok_or_else(|| elsewhere(name, ELSEWHERE))?;
+    Ok((data, tensor.leading()))
+}
+
+/// Address and leading dimension of a tensor on this GPU.
+fn address<T: Scalar>(
+    device: &Arc<Device>,
+    name: &str,
+    tensor: &Tensor<T>,
+) -> Result<(u64, usize)> {
+    match (tensor.device(), tensor.address()) {
+        (Some(on), Some(address)) if on.is_same(device) => Ok((address, tensor.leading())),
+        _ => Err(elsewhere(name, ELSEWHERE)),
+    }
+}

@@ -1,0 +1,58 @@
+//! Index arrays written by hand, as a plan was made with them.
+
+use super::Operand;
+use super::bind::find;
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+
+/// Slots of an array that a run compares with those planned.
+const SAMPLES: usize = 64;
+
+/// The index arrays among the operands: lengths, and some slots of each.
+#[derive(Debug)]
+pub(super) struct PlannedArrays(Vec<Sampled>);
+
+#[derive(Debug)]
+struct Sampled {
+    name: String,
+    len: usize,
+    slots: Vec<u32>,
+}
+
+fn sample(data: &[u32]) -> Vec<u32> {
+    let step = data.len().div_ceil(SAMPLES).max(1);
+    data.iter().step_by(step).copied().collect()
+}
+
+impl PlannedArrays {
+    pub(super) fn of<T: Scalar>(operands: &[(&str, Operand<'_, T>)]) -> Self {
+        let arrays = operands.iter().filter_map(|(name, operand)| match operand {
+            Operand::Index(_, data) => Some(Sampled {
+                name: name.to_string(),
+                len: data.len(),
+                slots: sample(data),
+            }),
+            _ => None,
+        });
+        PlannedArrays(arrays.collect())
+    }
+
+    /// The arrays are those of the plan, as far as a few slots tell.
+    pub(super) fn check<T: Scalar>(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
+        for planned in &self.0 {
+            let same = match find(operands, &planned.name)? {
+                Operand::Index(_, data) => {
+                    data.len() == planned.len && sample(data) == planned.slots
+                }
+                _ => false,
+            };
+            if !same {
+                return Err(Error::Operand {
+                    name: planned.name.clone(),
+                    reason: "is not the index array that was planned".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! Plans of family `mttkrp` for products at entries: rows gathered through index arrays, multiplied and summed along, one number for
+//! each entry.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_formats::PAD;
+use einsparse_kernels::abi::{REDUCE_COLUMNS, Zeros};
+use einsparse_kernels::table::Row;
+use rayon::prelude::*;
+
+use super::Operand;
+use super::arrays::PlannedArrays;
+use super::bind::{device_tensor, elsewhere, find, scalar_value};
+use super::choose::Candidate;
+use super::family::{Answer, Compiled, Offer, Question, write_kernel};
+use super::problem::{alignment_of, leading};
+use super::rows::rows_of;
+use crate::cost::{RowsWork, predict_rows};
+use crate::cpu::check_slots;
+use crate::device::{Device, Stream};
+use crate::einsum::Mode;
+use crate::error::{Refusal, Result};
+use crate::indirect::DotsForm;
+use crate::launch::{DotsLaunch, RawDots};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+const FAMILY: &str = "mttkrp";
+
+/// The kernel of the table for so many factors of `n` columns whose addresses and rows are aligned to so many elements: vectors before
+/// single elements, of those the widest that is not wider than the matrices.
+pub(crate) fn dots_row<T: Scalar>(
+    factors: usize,
+    n: usize,
+    alignment: usize,
+) -> Option<&'static Row> {
+    let fits = |row: &&Row| alignment.is_multiple_of(row.vector as usize);
+    let waste = |columns: usize| columns.next_multiple_of(8).abs_diff(n.max(1));
+    rows_of::<T>(factors, REDUCE_COLUMNS)
+        .filter(fits)
+        .min_by_key(|row| (row.vector == 1, waste(row.columns as usize)))
+}
+
+/// Makes the first place of an entry say whether there is one at all, which is what the kernels ask for.
+pub(crate) fn mark_padding(axes: &mut [Cow<'_, [u32]>]) {
+    let Some((first, others)) = axes.split_first_mut() else {
+        return;
+    };
+    if others.iter().all(|axis| !is_padded(axis)) {
+        return;
+    }
+    for axis in others.iter() {
+        let places = first.to_mut().par_iter_mut().zip(axis.par_iter());
+        places.for_each(|(first, &place)| *first = if place == PAD { PAD } else { *first });
+    }
+}
+
+fn is_padded(places: &[u32]) -> bool {
+    places.par_iter().any(|&place| place == PAD)
+}
+
+/// The kernels of the family that can run this.
+pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
+    question: &'q Question<'q, '_, T>,
+) -> Result<Answer<'q, T, Out>> {
+    let refused = |reason: &str| {
+        Ok(Answer::Refused(Refusal {
+            name: FAMILY.into(),
+            reason: reason.into(),
+        }))
+    };
+    let Some(form) = question.indirect.as_dots() else {
+        return refused(
+            "multiplies rows of one to three dense matrices [array[p],r] at each p, summed over r, into [p]",
+        );
+    };
+    if T::DTYPE != Out::DTYPE {
+        return refused("its outputs have the type of the operands");
+    }
+    let (mut places, mut extents) = (Vec::new(), Vec::new());
+    for (factor, array) in &form.factors {
+        let &[rows, n] = find(question.operands, factor)?.shape() else {
+            return refused("gathers rows of matrices");
+        };
+        let Operand::Index(_, data) = find(question.operands, array)? else {
+            return refused("gathers through index arrays");
+        };
+        check_slots(array, data, rows)?;
+        places.push(*data);
+        extents.push((rows, n));
+    }
+    if form.mode == Mode::Assign && places.iter().any(|own| is_padded(own)) {
+        return refused("leaves entries that are dropped as they are, and `=` writes all of them");
+    }
+    let n = extents[0].1;
+    let Some(row) = dots_row::<T>(places.len(), n, alignment(question, &form, n)) else {
+        return refused("computes f32, f64, f16 and bf16");
+    };
+    let work = RowsWork {
+        entries: places[0].len() as u64,
+        rows: 0,
+        factor_rows: extents.iter().map(|(rows, _)| *rows as u64).sum(),
+        factors: places.len() as u64,
+        n,
+        accumulate: form.mode == Mode::Accumulate,
+        ordered: false,
+    };
+    let make = move |device: &Arc<Device>| -> Result<Box<dyn Compiled<T, Out>>> {
+        let mut own: Vec<Cow<'_, [u32]>> = places.iter().map(|p| Cow::Borrowed(*p)).collect();
+        mark_padding(&mut own);
+        let own: Vec<&[u32]> = own.iter().map(|places| &**places).collect();
+        Ok(Box::new(Dots {
+            launch: DotsLaunch::new(device, row, &own, n)?,
+            form: form.clone(),
+            arrays: PlannedArrays::of(question.operands),
+        }))
+    };
+    Ok(Answer::Offers(vec![Offer {
+        candidate: Candidate {
+            name: row.name,
+            cost: predict_rows(row, &work, question.machine),
+            zeros: Zeros::Strict,
+            kept: None,
+        },
+        make: Box::new(make),
+    }]))
+}
+
+/// Elements that n, addresses and leading dimensions are multiples of.
+fn alignment<T: Scalar>(question: &Question<'_, '_, T>, form: &DotsForm, n: usize) -> usize {
+    let given = question.options.alignment.unwrap_or(16).max(1);
+    let of = |(name, _): &(String, String)| leading(question.operands, name, n);
+    let mut all = vec![n, given];
+    all.extend(form.factors.iter().map(of));
+    alignment_of(&all)
+}
+
+/// A kernel made for these index arrays.
+#[derive(Debug)]
+struct Dots {
+    launch: DotsLaunch,
+    form: DotsForm,
+    arrays: PlannedArrays,
+}
+
+impl fmt::Display for Dots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_kernel(f, self.launch.row(), self.launch.describe())
+    }
+}
+
+impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Dots {
+    fn variant(&self) -> &'static str {
+        self.launch.row().name
+    }
+
+    fn bytes(&self) -> usize {
+        self.launch.bytes()
+    }
+
+    fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.arrays.check(operands)?;
+        let mut factors = [(0, 0); 3];
+        for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
+            *own = device_tensor(operands, factor)?;
+        }
+        let mask = self.form.mask.as_ref();
+        let mask = mask.map(|name| device_tensor(operands, name)).transpose()?;
+        let mut alpha = 1.0;
+        for factor in &self.form.scalars {
+            alpha *= scalar_value(operands, factor)?;
+        }
+        let raw = RawDots {
+            mask: mask.map_or(0, |(address, _)| address),
+            factors,
+            out: out.address().ok_or_else(|| elsewhere(&self.form.output))?,
+            alpha,
+            accumulate: self.form.mode == Mode::Accumulate,
+        };
+        // SAFETY: shapes and places were checked by the plan, the arrays here; the tensors are borrowed for the call, and device memory
+        // is freed only after the work queued on the context.
+        unsafe { self.launch.run(&raw, stream.raw()) }
+    }
+}

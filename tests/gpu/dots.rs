@@ -1,0 +1,156 @@
+//! Products at entries of any number of matrices, planned: exact on integers, through sparse outputs and through index arrays by hand.
+
+use crate::support::{Rng, gpu};
+use einsparse::formats::{AnySparse, Coo, Dense, Format, PAD, bf16, f16};
+use einsparse::{Context, Error, Operand, Options, Scalar};
+
+/// Entries at random places of these extents, whole numbers as values.
+fn entries<T: Scalar>(shape: &[usize], count: usize) -> AnySparse<T> {
+    let mut rng = Rng(shape.len() as u64);
+    let coord = |&n: &usize| (0..count).map(|_| (rng.word() % n as u64) as u32).collect();
+    let coords: Vec<Vec<u32>> = shape.iter().map(coord).collect();
+    let values = Rng(3).integers::<T>(count);
+    let ones = values
+        .iter()
+        .map(|v| if *v == T::ZERO { T::from_f64(1.0) } else { *v });
+    Coo::from_entries(shape.to_vec(), coords, ones.collect())
+        .unwrap()
+        .into()
+}
+
+/// The kernel and the values of S.
+fn sampled<T: Scalar>(
+    context: &Context,
+    text: &str,
+    p: &AnySparse<T>,
+    dense: &[(&str, Dense<T>)],
+) -> (String, Vec<T>) {
+    let p = context.upload(p.clone()).unwrap();
+    let start = p.to_host().unwrap().map_values(|_| T::from_f64(1.0));
+    let mut s = context.upload(start).unwrap();
+    let on: Vec<_> = dense
+        .iter()
+        .map(|(name, d)| (*name, context.upload_dense(d).unwrap()))
+        .collect();
+    let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("P", (&p).into())];
+    operands.extend(on.iter().map(|(name, d)| (*name, d.into())));
+    let plan = context
+        .plan_sampled(text, &operands, &s)
+        .unwrap_or_else(|error| panic!("{text}: {error}"));
+    let stream = context.stream().unwrap();
+    plan.run(&operands, &mut s, &stream).unwrap();
+    stream.synchronize().unwrap();
+    (
+        plan.variant().to_owned(),
+        s.to_host().unwrap().values().to_vec(),
+    )
+}
+
+fn products<T: Scalar>(gpu: &Context) {
+    let matrix =
+        |m: usize, n: usize| Dense::new([m, n], Rng((m + n) as u64).integers(m * n)).unwrap();
+    let (flat, deep) = (entries::<T>(&[40, 30], 300), entries::<T>(&[9, 12, 7], 200));
+    let csr = flat.convert(Format::Csr).unwrap();
+    for n in [1, 8, 33, 64] {
+        let of_matrix = [
+            ("X", matrix(40, n)),
+            ("Y", matrix(30, n)),
+            ("Z", matrix(30, n)),
+        ];
+        let of_tensor = [
+            ("X", matrix(9, n)),
+            ("Y", matrix(12, n)),
+            ("Z", matrix(7, n)),
+        ];
+        for (text, p, dense) in [
+            (
+                "S[m,n] = P[m,n] * X[m,k] * Y[n,k] * Z[n,k]",
+                &csr,
+                &of_matrix,
+            ),
+            (
+                "S[m,n] += P[m,n] * X[m,k] * Y[n,k] * Z[n,k]",
+                &flat,
+                &of_matrix,
+            ),
+            (
+                "S[i,j,l] = 2 * P[i,j,l] * X[i,r] * Y[j,r] * Z[l,r]",
+                &deep,
+                &of_tensor,
+            ),
+        ] {
+            let (variant, found) = sampled(gpu, text, p, dense);
+            let (_, wanted) = sampled(&Context::cpu(), text, p, dense);
+            assert!(variant.starts_with("mttkrp"), "{text}: {variant}");
+            assert!(
+                found == wanted,
+                "{text}, n {n}, {}: {variant}",
+                T::DTYPE.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn sampled_products_of_three_matrices_have_kernels() {
+    let Some(gpu) = gpu() else { return };
+    products::<f32>(&gpu);
+    products::<f64>(&gpu);
+    products::<f16>(&gpu);
+    products::<bf16>(&gpu);
+}
+
+/// Arrays by hand: dropped entries with `+=`, refused for `=`, and an array that changes.
+#[test]
+fn arrays_by_hand_are_checked() {
+    let Some(gpu) = gpu() else { return };
+    let (i, mut j) = ([0u32, 2, 1, 1, 3], [4u32, 0, PAD, 2, 2]);
+    let x = Dense::new([4, 8], Rng(1).integers::<f32>(32)).unwrap();
+    let y = Dense::new([5, 8], Rng(2).integers::<f32>(40)).unwrap();
+    let run = |context: &Context, text: &str, planned: &[u32], ran_with: &[u32]| {
+        let [x, y] = [&x, &y].map(|d| context.upload_dense(d).unwrap());
+        let mut operands: Vec<(&str, Operand<'_, f32>)> = vec![
+            ("I", Operand::Index(&[5], &i)),
+            ("X", (&x).into()),
+            ("Y", (&y).into()),
+            ("J", Operand::Index(&[5], planned)),
+        ];
+        let plan = context.plan(text, &operands, &Options::default())?;
+        let start = Dense::new([5], vec![1.0f32; 5]).unwrap();
+        let mut out = context.upload_dense(&start).unwrap();
+        let stream = context.stream().unwrap();
+        operands[3].1 = Operand::Index(&[5], ran_with);
+        plan.run(&operands, &mut out, &stream)?;
+        stream.synchronize().unwrap();
+        Ok::<_, Error>((plan.variant().to_owned(), out.to_dense().unwrap()))
+    };
+    for (text, family) in [
+        ("S[p] += X[I[p],r] * Y[J[p],r]", "mttkrp"),
+        ("S[p] = X[I[p],r] * Y[J[p],r]", "einsum"),
+    ] {
+        let (variant, found) = run(&gpu, text, &j, &j).unwrap();
+        assert!(variant.starts_with(family), "{text}: {variant}");
+        assert_eq!(
+            found,
+            run(&Context::cpu(), text, &j, &j).unwrap().1,
+            "{text}"
+        );
+    }
+    let other = [4u32, 0, PAD, 2, 1];
+    let error = run(&gpu, "S[p] += X[I[p],r] * Y[J[p],r]", &j, &other).unwrap_err();
+    assert!(error.to_string().contains("J"), "{error}");
+    j[1] = 5;
+    let error = run(&gpu, "S[p] += X[I[p],r] * Y[J[p],r]", &j, &j).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::InvalidIndex {
+                position: 1,
+                value: 5,
+                bound: 5,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
