@@ -14,46 +14,65 @@ impl Body for TensorConnected {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let (warp, warps) = (gpu::thread() / 32, Self::THREADS / 32);
+        let (number, warps) = (gpu::thread() / 32, Self::THREADS / 32);
         let first = gpu::block_x() * TENSOR_ITEMS;
         let left = p.items - first;
-        let y = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
-        let arena = copy::arena();
-        stage::tile::<E>(
-            arena,
-            y,
-            p.item_strides[1],
-            [p.rows[1], left],
-            [warp, warps],
-        );
+        let from = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
+        let y = copy::arena() + s.own;
+        let row = gpu::block_y() * warps + number;
+        stage::ahead::<E>(p, Self::THREADS);
+        let stride = p.item_strides[1];
+        stage::tile::<E>(y, from, stride, [p.rows[1], left], [number, warps]);
+        let ends = lists::<E>(p, &s, Self::STEP, Self::THREADS);
         gpu::sync_threads();
-        let row = gpu::block_y() * warps + warp;
         // No barrier of the thread block behind this.
         if row < p.rows[4] {
-            let own = arena + s.parts[0] + warp * s.own_bytes;
-            output::<E>(p, own, own + s.parts[3], row);
+            let own = y + s.parts[0] + number * s.own_bytes;
+            output::<E>(p, &s, own, row, ends);
         }
     }
 }
 
+/// This thread block's piece of the lists to shared memory; where the segments of this warp's row begin and end.
+#[inline(always)]
+pub fn lists<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    step: u32,
+    threads: u32,
+) -> [u32; 2] {
+    let rows = rows_of_piece(step, threads);
+    let [words, starts] = piece_words(p.counts, rows);
+    let piece = p.lists + gpu::block_y() as u64 * words as u64 * 4;
+    stage::entries::<E>(p, s, piece, [TENSOR_STRIDE * E::ACC_BYTES, 0], threads);
+    stage::pairs(p, s, piece, 1, threads);
+    stage::segments(p, piece, copy::arena(), 1, threads);
+    let own = piece + (starts + gpu::thread() / 32 % rows) as u64 * 4;
+    [global::load_b32(own, true), global::load_b32(own + 4, true)]
+}
+
 /// One row of the output for the items of a tile.
 #[inline(always)]
-fn output<E: Elem>(p: &TensorProductParams, left: u32, coefficients: u32, row: u32) {
-    let words = p.counts[0] as u64 * 4 + p.counts[1] as u64 * 4 + p.counts[2] as u64 * 2;
-    let starts = p.lists + (words + row as u64) * 4;
-    let mut segment = global::load_b32(starts, true);
-    let end = global::load_b32(starts + 4, true);
+fn output<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    left: u32,
+    row: u32,
+    [mut segment, end]: [u32; 2],
+) {
+    let arena = copy::arena();
+    let coefficients = left + s.parts[3];
     let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
     while segment < end {
-        let [first, count, matrix, _] = global::load_v4(p.lists + segment as u64 * 16, true);
-        pairs::<E>(p, copy::arena(), coefficients, first, count);
+        let [first, count, matrix, _] = copy::load_shared_v4(arena + segment * 16);
+        pairs::<E>(s, arena + s.own, coefficients, first, count);
         // A row without terms has a segment without pairs, and no matrix.
         let mut channel = if count > 0 { 0 } else { p.width };
         while channel < p.width {
             // What came before has been read.
             warp::sync_lanes(u32::MAX);
             let tile = gpu::block_x() * TENSOR_ITEMS;
-            left_side::<E>(p, left, coefficients, [first, count], [tile, channel]);
+            left_side::<E>(p, s, left, coefficients, [first, count], [tile, channel]);
             warp::sync_lanes(u32::MAX);
             let (corner, extents) = ([channel, gpu::block_z() * 32], [p.width, p.out_width]);
             multiply::<E>(p, left, matrix, corner, extents, &mut sums);
@@ -67,22 +86,22 @@ fn output<E: Elem>(p: &TensorProductParams, left: u32, coefficients: u32, row: u
 
 /// Coefficients of pairs, a lane for each item; `y`: the tile of Y.
 #[inline(always)]
-pub fn pairs<E: Elem>(p: &TensorProductParams, y: u32, to: u32, first: u32, count: u32) {
+pub fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
-    let list = p.lists + p.counts[0] as u64 * 16;
-    let entries = list + p.counts[1] as u64 * 16;
-    let alpha = E::scalar(p.alpha);
+    let arena = copy::arena();
     let y = y + lane * E::ACC_BYTES;
     let mut pair = 0;
     while pair < count {
-        let [_, _, start, many] = global::load_v4(list + (first + pair) as u64 * 16, true);
+        warp::stay_rolled();
+        let [_, entries] = copy::load_shared_v2(arena + s.pairs + (first + pair) * 8);
         let mut sum = E::ZERO;
-        let mut at = start;
-        while at < start + many {
-            let [code, place] = global::load_v2(entries + at as u64 * 8, true);
-            let value = E::load::<1>(p.values + place as u64 * E::BYTES as u64, true);
-            let right = E::load_shared(y + (code & 0xffff) * TENSOR_STRIDE * E::ACC_BYTES);
-            sum = E::fma(E::mul(E::get(&value, 0), alpha), right, sum);
+        let mut at = entries & 0xffff;
+        let end = at + (entries >> 16);
+        while at < end {
+            warp::stay_rolled();
+            let code = copy::load_shared_b32(arena + s.codes + at * 4);
+            let value = E::load_shared(arena + s.values + at * E::ACC_BYTES);
+            sum = E::fma(value, E::load_shared(y + code), sum);
             at += 1;
         }
         E::store_shared(to + (pair * 32 + lane) * E::ACC_BYTES, sum);
@@ -94,6 +113,7 @@ pub fn pairs<E: Elem>(p: &TensorProductParams, y: u32, to: u32, first: u32, coun
 #[inline(always)]
 pub fn left_side<E: Elem>(
     p: &TensorProductParams,
+    s: &TensorShared,
     to: u32,
     coefficients: u32,
     [first, count]: [u32; 2],
@@ -101,7 +121,7 @@ pub fn left_side<E: Elem>(
 ) {
     let lane = gpu::thread() % 32;
     let inside = channel + lane < p.width;
-    let list = p.lists + p.counts[0] as u64 * 16;
+    let list = copy::arena() + s.pairs;
     let stride = p.item_strides[0] * E::BYTES as u64;
     let from = p.a + tile as u64 * stride + (channel + lane) as u64 * E::BYTES as u64;
     let mut item = 0;
@@ -109,7 +129,7 @@ pub fn left_side<E: Elem>(
         let mut sums = [E::ZERO; 8];
         let mut pair = 0;
         while pair < count {
-            let a = global::load_b32(list + (first + pair) as u64 * 16, true);
+            let a = copy::load_shared_b32(list + (first + pair) * 8);
             let from = from + a as u64 * p.row_strides[0] * E::BYTES as u64 + item as u64 * stride;
             let mut raw = [[0; 4]; 8];
             unroll!(i < 8, {
