@@ -124,33 +124,38 @@ pub fn left_side<E: Elem>(
     let list = copy::arena() + s.pairs;
     let stride = p.item_strides[0] * E::BYTES as u64;
     let from = p.a + tile as u64 * stride + (channel + lane) as u64 * E::BYTES as u64;
-    let mut item = 0;
-    while item < TENSOR_ITEMS {
-        let mut sums = [E::ZERO; 8];
-        let mut pair = 0;
-        while pair < count {
-            let a = copy::load_shared_b32(list + (first + pair) * 8);
-            let from = from + a as u64 * p.row_strides[0] * E::BYTES as u64 + item as u64 * stride;
-            let mut raw = [[0; 4]; 8];
-            unroll!(i < 8, {
-                let ok = inside && tile + item + (i as u32) < p.items;
-                raw[i] = E::load::<1>(from + i as u64 * stride, ok);
+    let left = p.items - tile;
+    let mut sums = [[E::ZERO; 8]; 4];
+    let mut pair = 0;
+    while pair < count {
+        warp::stay_rolled();
+        let a = copy::load_shared_b32(list + (first + pair) * 8);
+        let mut from = from + a as u64 * p.row_strides[0] * E::BYTES as u64;
+        // All 32 on their way at once: a warp has little else to do while it waits.
+        let mut raw = [[[0; 4]; 8]; 4];
+        unroll!(i < 4, {
+            unroll!(j < 8, {
+                raw[i][j] = E::load::<1>(from, inside && ((i * 8 + j) as u32) < left);
+                from += stride;
             });
-            let at = coefficients + (pair * 32 + item) * E::ACC_BYTES;
-            let low = load_four::<E>(at);
-            let high = load_four::<E>(at + 4 * E::ACC_BYTES);
-            unroll!(i < 4, {
-                sums[i] = E::fma(low[i], E::get(&raw[i], 0), sums[i]);
-                sums[i + 4] = E::fma(high[i], E::get(&raw[i + 4], 0), sums[i + 4]);
-            });
-            pair += 1;
-        }
-        unroll!(i < 8, {
-            let place = (item + i as u32) * TENSOR_LEFT + lane;
-            E::store_shared(to + place * E::ACC_BYTES, sums[i]);
         });
-        item += 8;
+        let at = coefficients + pair * 32 * E::ACC_BYTES;
+        unroll!(i < 4, {
+            let low = load_four::<E>(at + i as u32 * 8 * E::ACC_BYTES);
+            let high = load_four::<E>(at + (i as u32 * 8 + 4) * E::ACC_BYTES);
+            unroll!(j < 4, {
+                sums[i][j] = E::fma(low[j], E::get(&raw[i][j], 0), sums[i][j]);
+                sums[i][j + 4] = E::fma(high[j], E::get(&raw[i][j + 4], 0), sums[i][j + 4]);
+            });
+        });
+        pair += 1;
     }
+    unroll!(i < 4, {
+        unroll!(j < 8, {
+            let place = (i * 8 + j) as u32 * TENSOR_LEFT + lane;
+            E::store_shared(to + place * E::ACC_BYTES, sums[i][j]);
+        });
+    });
 }
 
 /// Adds the left side times 32 rows and columns of a matrix, from a corner on; `extents`: its rows and columns.
@@ -165,38 +170,16 @@ pub fn multiply<E: Elem>(
 ) {
     let lane = gpu::thread() % 32;
     let left = left + lane / 8 * TENSOR_LEFT * E::ACC_BYTES;
-    let transposed = p.flags & FLAG_TRANSPOSED != 0;
     let column = column + lane % 8 * 4;
     let from = p.d + matrix as u64 * p.item_strides[2] * E::BYTES as u64;
+    let ends = [rows.min(channel + 32), columns];
+    let mut next = corner_of::<E>(p, from, [channel, column], ends);
     let mut step = 0;
     while step < 32 && channel + step < rows {
-        let row = channel + step;
-        let mut right = [[E::ZERO; 4]; 4];
-        // Transposed: rows of memory are columns of the product.
-        let (down, along) = if transposed {
-            (column, row)
-        } else {
-            (row, column)
-        };
-        let ends = if transposed {
-            [columns, rows]
-        } else {
-            [rows, columns]
-        };
-        unroll!(i < 4, {
-            let at = down + i as u32;
-            let from = from + (at as u64 * p.row_strides[1] + along as u64) * E::BYTES as u64;
-            let inside = if at < ends[0] {
-                ends[1] - along.min(ends[1])
-            } else {
-                0
-            };
-            right[i] = four::<E>(from, inside, p.flags & FLAG_WIDE != 0);
-        });
-        if transposed {
-            let r = right;
-            unroll!(i < 4, { right[i] = [r[0][i], r[1][i], r[2][i], r[3][i]] });
-        }
+        warp::stay_rolled();
+        let right = next;
+        // The next rows come while these are multiplied.
+        next = corner_of::<E>(p, from, [channel + step + 4, column], ends);
         unroll!(i < 8, {
             let x = load_four::<E>(left + (i as u32 * 4 * TENSOR_LEFT + step) * E::ACC_BYTES);
             unroll!(k < 4, {
@@ -207,6 +190,39 @@ pub fn multiply<E: Elem>(
         });
         step += 4;
     }
+}
+
+/// Four rows and columns of a matrix at `from`, zeros past the ends.
+#[inline(always)]
+fn corner_of<E: Elem>(
+    p: &TensorProductParams,
+    from: u64,
+    [row, column]: [u32; 2],
+    [rows, columns]: [u32; 2],
+) -> [[E::Acc; 4]; 4] {
+    // Transposed: rows of memory are columns of the product.
+    let transposed = p.flags & FLAG_TRANSPOSED != 0;
+    let (down, along, ends) = if transposed {
+        (column, row, [columns, rows])
+    } else {
+        (row, column, [rows, columns])
+    };
+    let mut found = [[E::ZERO; 4]; 4];
+    unroll!(i < 4, {
+        let at = down + i as u32;
+        let from = from + (at as u64 * p.row_strides[1] + along as u64) * E::BYTES as u64;
+        let inside = if at < ends[0] {
+            ends[1] - along.min(ends[1])
+        } else {
+            0
+        };
+        found[i] = four::<E>(from, inside, p.flags & FLAG_WIDE != 0);
+    });
+    if transposed {
+        let r = found;
+        unroll!(i < 4, { found[i] = [r[0][i], r[1][i], r[2][i], r[3][i]] });
+    }
+    found
 }
 
 /// Four neighbours, of which `inside` are there; zeros for the others.

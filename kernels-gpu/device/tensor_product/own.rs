@@ -203,14 +203,15 @@ fn column_of<E: Elem>(
     };
     let first = matrix as u64 * ends[0] as u64 + down as u64;
     let at = place.item * p.item_strides[2] + first * p.row_strides[1] + (along + lane) as u64;
-    let from = p.d + at * E::BYTES as u64;
+    let mut from = p.d + at * E::BYTES as u64;
+    let stride = p.row_strides[1] * E::BYTES as u64;
     let inside = along + lane < ends[1];
     let mut raw = [[[0; 4]; 8]; 4];
     unroll!(i < 4, {
         unroll!(j < 8, {
             let row = i as u32 * 8 + j as u32;
-            let from = from + row as u64 * p.row_strides[1] * E::BYTES as u64;
             raw[i][j] = E::load::<1>(from, inside && down + row < ends[0]);
+            from += stride;
         });
     });
     let mut column = [[E::ZERO; 8]; 4];
