@@ -54,16 +54,30 @@ pub fn entries<E: Elem>(
     }
     while at < p.counts[2] {
         warp::stay_rolled();
-        let [code, place] = global::load_v2(list + at as u64 * 8, true);
-        let value = E::load::<1>(
-            p.values + place as u64 * E::BYTES as u64,
-            place != TENSOR_NONE,
-        );
-        let code = ((code & 0xffff) * low) | (((code >> 16) * high) << 16);
-        copy::store_shared_b32(arena + s.codes + at * 4, code);
-        let value = E::mul(E::get(&value, 0), alpha);
-        E::store_shared(arena + s.values + at * E::ACC_BYTES, value);
-        at += threads;
+        // Four at once, or a long list would be as many waits for memory.
+        let mut codes = [0; 4];
+        let mut places = [TENSOR_NONE; 4];
+        let mut raw = [[0; 4]; 4];
+        unroll!(i < 4, {
+            let own = at + i as u32 * threads;
+            let there = own < p.counts[2];
+            let [code, place] = global::load_v2(list + own as u64 * 8, there);
+            codes[i] = ((code & 0xffff) * low) | (((code >> 16) * high) << 16);
+            places[i] = if there { place } else { TENSOR_NONE };
+        });
+        unroll!(i < 4, {
+            let from = p.values + places[i] as u64 * E::BYTES as u64;
+            raw[i] = E::load::<1>(from, places[i] != TENSOR_NONE);
+        });
+        unroll!(i < 4, {
+            let own = at + i as u32 * threads;
+            if own < p.counts[2] {
+                copy::store_shared_b32(arena + s.codes + own * 4, codes[i]);
+                let value = E::mul(E::get(&raw[i], 0), alpha);
+                E::store_shared(arena + s.values + own * E::ACC_BYTES, value);
+            }
+        });
+        at += 4 * threads;
     }
 }
 
