@@ -28,7 +28,8 @@ type Case = (&'static str, Channels, usize, &'static str);
 const ONE: Channels = Channels::One;
 const EACH: Channels = Channels::Each(32);
 const CONNECTED: Channels = Channels::Connected(32, 32);
-const CASES: [Case; 11] = [
+const EACH_CONNECTED: Channels = Channels::ConnectedEach(32, 32);
+const CASES: [Case; 12] = [
     ("tp-full-l1", ONE, 1, "e3nn compiled 29.2, Insum 9.0"),
     ("tp-full-l2", ONE, 2, "e3nn compiled 59.3, Insum 10.5"),
     ("tp-full-l3", ONE, 3, "e3nn compiled 132, Insum 23.7"),
@@ -40,6 +41,7 @@ const CASES: [Case; 11] = [
     ("tp-fc-l2", CONNECTED, 2, "e3nn compiled 226"),
     ("tp-fc-l3", CONNECTED, 3, "e3nn compiled 743"),
     ("tp-fc-l4", CONNECTED, 4, "e3nn compiled 2079"),
+    ("tp-fc-each-l1", EACH_CONNECTED, 1, "no peer measured"),
 ];
 
 /// Measures every case.
@@ -171,7 +173,9 @@ fn work(couplings: &Couplings, channels: Channels, product: &TensorProduct<f32>)
     let elements = x + y + w + out;
     let rows = couplings.rows() as f64;
     let flops = match channels {
-        Channels::Connected(u, w) => 2.0 * rows * (ITEMS * u * w) as f64,
+        Channels::Connected(u, w) | Channels::ConnectedEach(u, w) => {
+            2.0 * rows * (ITEMS * u * w) as f64
+        }
         _ => 2.0 * rows * ITEMS as f64,
     };
     (4.0 * elements, flops)

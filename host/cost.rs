@@ -20,7 +20,7 @@ use einsparse_kernels::table::Row;
 use crate::registry::has_strips;
 use gather::predict_gather;
 pub use gather::{bundle_weight, bundled_limit};
-pub(crate) use rows::{RowsWork, predict_rows, rows_weight};
+pub(crate) use rows::{RowsWork, predict_rows, rows_streamed, rows_weight};
 pub(crate) use sampled::tile_clocks;
 pub use sampled::{Samples, predict_samples, sample_limit};
 pub(crate) use turned::tile_of;

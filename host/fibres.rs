@@ -177,15 +177,15 @@ impl Fibres {
         self.runs.total as usize
     }
 
-    /// Items of about `weight` entries: whole rows, and equal pieces of rows longer than `limit`, whose sums are carried in slots;
-    /// longest class first. With `clear` also the rows without entries.
+    /// Items of about `weight` entries: whole rows, and equal pieces of rows longer than `limit`, about half as long, whose sums are
+    /// carried in slots; longest class first. With `clear` also the rows without entries.
     pub(crate) fn items(&self, weight: u32, limit: u32, clear: bool) -> FibreList {
         let mut list = FibreList::default();
         let mut open: Option<Item> = None;
         for (rank, &(start, len)) in (0u32..).zip(&self.runs.rows) {
             if len > limit {
                 list.items.extend(open.take());
-                list.cut(rank, start, len, weight);
+                list.cut(rank, start, len, limit / 2);
                 continue;
             }
             let item = open.get_or_insert(Item {
@@ -195,7 +195,8 @@ impl Fibres {
                 slot: BUNDLE,
             });
             item.len += len;
-            if item.len >= weight {
+            // Items end where the next would begin aligned, if rows allow: its loads bring nothing of this one.
+            if item.start % weight + item.len >= weight {
                 list.items.extend(open.take());
             }
         }
@@ -228,8 +229,8 @@ pub(crate) struct FibreList {
 }
 
 impl FibreList {
-    fn cut(&mut self, row: u32, start: u32, len: u32, weight: u32) {
-        let count = len.div_ceil(weight);
+    fn cut(&mut self, row: u32, start: u32, len: u32, piece: u32) {
+        let count = len.div_ceil(piece);
         let piece = len.div_ceil(count).next_multiple_of(4);
         let count = len.div_ceil(piece);
         let first = self.slots.len() as u32;

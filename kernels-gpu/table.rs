@@ -481,6 +481,18 @@ macro_rules! for_each_kernel {
                 tensor_product_weights_f64: Csr, F64, TensorWeights;
                 tensor_product_weights_f16: Csr, F16, TensorWeights;
                 tensor_product_weights_bf16: Csr, Bf16, TensorWeights;
+                tensor_product_own_connected_f32: Csr, F32, TensorOwnConnected;
+                tensor_product_own_connected_f64: Csr, F64, TensorOwnConnected;
+                tensor_product_own_connected_f16: Csr, F16, TensorOwnConnected;
+                tensor_product_own_connected_bf16: Csr, Bf16, TensorOwnConnected;
+                tensor_product_own_traces_f32: Csr, F32, TensorOwnTraces;
+                tensor_product_own_traces_f64: Csr, F64, TensorOwnTraces;
+                tensor_product_own_traces_f16: Csr, F16, TensorOwnTraces;
+                tensor_product_own_traces_bf16: Csr, Bf16, TensorOwnTraces;
+                tensor_product_own_weights_f32: Csr, F32, TensorOwnWeights;
+                tensor_product_own_weights_f64: Csr, F64, TensorOwnWeights;
+                tensor_product_own_weights_f16: Csr, F16, TensorOwnWeights;
+                tensor_product_own_weights_bf16: Csr, Bf16, TensorOwnWeights;
             }
             softmax "softmax" SoftmaxParams sm_80 Softmax {
                 softmax_f32: Csr, F32, SoftmaxRows<4, 8, 4, false>;

@@ -35,8 +35,27 @@ const ISSUE_SHARE: f64 = 0.7;
 /// Launches and passes of values that are brought in order: each value read and written twice, alone a sector.
 const ORDER_US: f64 = 6.0;
 
-/// Entries of an item: a quarter of what a resident segment of lanes does in all, where that is not too few.
-pub(crate) fn rows_weight(row: &Row, entries: u64, n: usize, machine: &Machine) -> u32 {
+/// Entries of an item where the output goes past L2: rows that are written near each other in time are near each other in memory.
+const STREAMED_WEIGHT: u32 = 16;
+/// Of such an item, what goes before its first burst and behind its last, in bursts.
+const STREAMED_ENDS: f64 = 3.0;
+
+/// Whether an output of so many bytes goes past the rows of the factors in L2.
+pub(crate) fn rows_streamed(bytes: u64, machine: &Machine) -> bool {
+    bytes > machine.l2_bytes / 2
+}
+
+/// Entries of an item: a quarter of what a resident segment of lanes does in all, where that is not too few; few where the output is
+/// streamed.
+pub(crate) fn rows_weight(
+    row: &Row,
+    (entries, streamed): (u64, bool),
+    n: usize,
+    machine: &Machine,
+) -> u32 {
+    if streamed {
+        return STREAMED_WEIGHT;
+    }
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
     let held = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);
     let share = entries * tiles / held;
@@ -67,10 +86,12 @@ pub(crate) fn predict_rows(row: &Row, work: &RowsWork, machine: &Machine) -> Cos
     let per_entry = ENTRY_ISSUES + factors * repeat * (VECTOR_ISSUES + 1.5 * vector);
     let compute_us =
         entries * per_entry * tiles * lanes / 32.0 / (machine.issue * ISSUE_SHARE) * 1e6;
-    let weight = f64::from(rows_weight(row, work.entries, work.n, machine));
+    let streamed = rows_streamed((work.rows as f64 * width) as u64, machine);
+    let weight = f64::from(rows_weight(row, (work.entries, streamed), work.n, machine));
     let resident = f64::from(machine.multiprocessors * row.min_blocks * row.items);
     let turns = (entries * tiles / weight / resident).max(1.0);
-    let chain = (weight.min(entries) / f64::from(row.burst)).ceil() * BURST_US;
+    let ends = if streamed { STREAMED_ENDS } else { 0.0 };
+    let chain = ((weight.min(entries) / f64::from(row.burst)).ceil() + ends) * BURST_US;
     let latency_us = turns * (chain + BURST_US);
     let fourth = [hbm_us, gather_us, compute_us, latency_us].map(|t| t.powi(4));
     let ordered_us = match (

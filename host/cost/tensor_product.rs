@@ -7,6 +7,8 @@ use crate::indirect::TensorProductKind;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Couplings {
     pub(crate) kind: TensorProductKind,
+    /// Matrices are of each item.
+    pub(crate) own: bool,
     pub(crate) items: usize,
     /// Channels of A and of the output.
     pub(crate) widths: (usize, usize),
@@ -40,6 +42,10 @@ pub(crate) fn predict_couplings(work: &Couplings, machine: &Machine) -> Cost {
         }
         // 32 channels for each of 32 pairs.
         TensorProductKind::Sums => items * (inside * pairs * 5.0 + entries * ENTRY / 16.0),
+        // A lane is a column, and multiplies 32 of its elements at once.
+        _ if work.own => {
+            items * outside * inside * (segments * 80.0 + pairs * PAIR * 2.0 + entries / 2.0)
+        }
         TensorProductKind::Connected | TensorProductKind::Traces | TensorProductKind::Weights => {
             let product = 32.0 * 32.0 * 1.2;
             tiles * outside * inside * (segments * product + pairs * 32.0 * 2.5)

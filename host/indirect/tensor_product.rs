@@ -15,7 +15,7 @@ pub enum TensorProductKind {
     Channels,
     /// `out[b,s] = v * A[b,s,u] * D[b,s,u] (* F[b,s,u])`
     Sums,
-    /// `out[b,s,w] = v * A[b,s,u] * Y[b,s] * D[s,u,w]`, or D as `[s,w,u]`
+    /// `out[b,s,w] = v * A[b,s,u] * Y[b,s] * D[s,u,w]`, or D as `[s,w,u]`; with a batch D is `[b,s,u,w]`
     Connected,
     /// `out[b,s] = v * A[b,s,u] * F[b,s,w] * D[s,u,w]`, or D as `[s,w,u]`
     Traces,
@@ -34,6 +34,8 @@ pub struct TensorProductForm {
     pub factors: [Option<usize>; 4],
     /// D is the transpose of the matrix that the left side is multiplied by: `[s,w,u]`; of `Traces` `[s,u,w]`.
     pub transposed: bool,
+    /// Matrices, D or the output, are of each item: the batch stands in front.
+    pub own: bool,
     /// Loop indices that number the entries.
     pub loops: Vec<String>,
 }
@@ -45,8 +47,8 @@ enum Shape<'a> {
     Rows(&'a str),
     /// `[b,s,u]`
     Channels(&'a str, &'a str),
-    /// `[s,u,w]`
-    Matrices(&'a str, &'a str),
+    /// `[s,u,w]`, or with a batch `[b,s,u,w]`
+    Matrices(Option<&'a str>, &'a str, &'a str),
 }
 
 impl IndirectEinsum {
@@ -81,7 +83,7 @@ impl IndirectEinsum {
         {
             others.push((at, shape(factor, &loops)?));
         }
-        let (kind, factors, transposed) = kind(&out, &others).ok_or_else(|| {
+        let (kind, factors, transposed, own) = kind(&out, &others).ok_or_else(|| {
             "takes out[b,o] = v * A[b,i] * Y[b,j], and forms of it with channels".to_string()
         })?;
         let loops = loops.into_iter().map(str::to_owned).collect();
@@ -90,6 +92,7 @@ impl IndirectEinsum {
             values,
             factors,
             transposed,
+            own,
             loops,
         })
     }
@@ -124,14 +127,17 @@ fn shape<'a>(access: &'a Access, loops: &BTreeSet<&str>) -> Result<Shape<'a>, St
     match axes[..] {
         [Some(b), None] => Ok(Shape::Rows(b)),
         [Some(b), None, Some(u)] if b != u => Ok(Shape::Channels(b, u)),
-        [None, Some(u), Some(w)] if u != w => Ok(Shape::Matrices(u, w)),
+        [None, Some(u), Some(w)] if u != w => Ok(Shape::Matrices(None, u, w)),
+        [Some(b), None, Some(u), Some(w)] if b != u && b != w && u != w => {
+            Ok(Shape::Matrices(Some(b), u, w))
+        }
         _ => Err(format!(
-            "takes [batch,entry], [batch,entry,channel] and [entry,channel,channel], not `{access}`"
+            "takes [batch,entry], [batch,entry,channel], [entry,channel,channel] and [batch,entry,channel,channel], not `{access}`"
         )),
     }
 }
 
-type Found = (TensorProductKind, [Option<usize>; 4], bool);
+type Found = (TensorProductKind, [Option<usize>; 4], bool, bool);
 
 /// Which kind the shapes are of; of the channels' two operands the second is D.
 fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
@@ -140,13 +146,14 @@ fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
         match shape {
             Shape::Rows(b) => rows.push((*at, *b)),
             Shape::Channels(b, u) => wide.push((*at, *b, *u)),
-            Shape::Matrices(u, w) => matrices.push((*at, *u, *w)),
+            Shape::Matrices(of, u, w) => matrices.push((*at, *of, *u, *w)),
         }
     }
     match (out, &rows[..], &wide[..], &matrices[..]) {
         (Shape::Rows(b), &[(a, p), (y, q)], [], []) if [p, q] == [*b; 2] => Some((
             TensorProductKind::Items,
             [Some(a), Some(y), None, None],
+            false,
             false,
         )),
         (Shape::Channels(b, u), &[(y, p)], [(a, ..), rest @ ..], [])
@@ -156,6 +163,7 @@ fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
             Some((
                 TensorProductKind::Channels,
                 [Some(*a), Some(y), d, None],
+                false,
                 false,
             ))
         }
@@ -167,10 +175,23 @@ fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
                 TensorProductKind::Sums,
                 [Some(*a), None, Some(*d), f],
                 false,
+                false,
             ))
         }
-        (Shape::Channels(b, w), &[(y, p)], &[(a, q, u)], &[(d, first, second)])
-            if [p, q] == [*b; 2] && u != *w =>
+        _ => with_matrices(out, &rows, &wide, &matrices),
+    }
+}
+
+/// The same of shapes among which matrices are.
+fn with_matrices<'a>(
+    out: &Shape<'a>,
+    rows: &[(usize, &'a str)],
+    wide: &[(usize, &'a str, &'a str)],
+    matrices: &[(usize, Option<&'a str>, &'a str, &'a str)],
+) -> Option<Found> {
+    match (out, rows, wide, matrices) {
+        (Shape::Channels(b, w), &[(y, p)], &[(a, q, u)], &[(d, of, first, second)])
+            if [p, q, of.unwrap_or(b)] == [*b; 3] && u != *w =>
         {
             let transposed = (first, second) == (*w, u);
             let fits = transposed || (first, second) == (u, *w);
@@ -178,26 +199,31 @@ fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
                 TensorProductKind::Connected,
                 [Some(a), Some(y), Some(d), None],
                 transposed,
+                of.is_some(),
             );
             fits.then_some(found)
         }
-        (Shape::Rows(b), [], &[(a, p, u), (f, q, w)], &[(d, first, second)])
-            if [p, q] == [*b; 2] && u != w =>
+        (Shape::Rows(b), [], &[(a, p, u), (f, q, w)], &[(d, of, first, second)])
+            if [p, q, of.unwrap_or(b)] == [*b; 3] && u != w =>
         {
             let as_given = (first, second) == (u, w);
             let fits = as_given || (first, second) == (w, u);
             // Of the two D's first channels are A's: then a row of D is a column of what F is multiplied by.
             let factors = [Some(a), None, Some(d), Some(f)];
-            fits.then_some((TensorProductKind::Traces, factors, as_given))
+            let found = (TensorProductKind::Traces, factors, as_given, of.is_some());
+            fits.then_some(found)
         }
-        (Shape::Matrices(u, w), &[(y, b)], &[one, other], []) if [one.1, other.1] == [b; 2] => {
+        (Shape::Matrices(of, u, w), &[(y, b)], &[one, other], [])
+            if [one.1, other.1, of.unwrap_or(b)] == [b; 3] =>
+        {
             let (a, f) = if one.2 == *u {
                 (one, other)
             } else {
                 (other, one)
             };
             let factors = [Some(a.0), Some(y), None, Some(f.0)];
-            ((a.2, f.2) == (*u, *w)).then_some((TensorProductKind::Weights, factors, false))
+            let found = (TensorProductKind::Weights, factors, false, of.is_some());
+            ((a.2, f.2) == (*u, *w)).then_some(found)
         }
         _ => None,
     }

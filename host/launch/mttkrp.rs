@@ -10,15 +10,15 @@ use super::entries::Steps;
 use super::gather::Words;
 use super::turns::Turns;
 use super::{MAX_GRID_X, MAX_GRID_Y, aligned, config, in_vectors, small, within};
-use crate::cost::rows_weight;
+use crate::cost::{rows_streamed, rows_weight};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::fibres::Fibres;
 use crate::tensor::VECTOR_ENTRIES;
 
-/// Entries of an item at the most where the output goes past L2.
-const STREAMED_WEIGHT: u32 = 64;
+/// Entries of a piece of a long row at the least where the output goes past L2.
+const CUT_STREAMED: u32 = 64;
 
 /// Partial sums of cut rows may take this much.
 const PARTIAL_BYTES: usize = 64 << 20;
@@ -79,17 +79,20 @@ impl RowsLaunch {
         let tiles = extents.n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let columns = tiles * row.columns as usize;
-        let weight = rows_weight(row, fibres.runs.total, extents.n, device.machine());
         let flags = flags(device, row, fibres, extents);
-        // Rows that are written near each other in time are near each other in memory.
-        let weight = if flags & FLAG_STREAMED != 0 {
-            weight.min(STREAMED_WEIGHT)
-        } else {
-            weight
-        };
+        let streamed = flags & FLAG_STREAMED != 0;
+        let machine = device.machine();
+        let weight = rows_weight(row, (fibres.runs.total, streamed), extents.n, machine);
         let most = PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1);
-        let limit = fibres.runs.limit_within(2 * weight, most);
-        let list = fibres.items(weight.max(limit / 2), limit, !extents.accumulate);
+        // Short items are for short rows: cutting has a price.
+        let shortest = if streamed {
+            2 * CUT_STREAMED
+        } else {
+            2 * weight
+        };
+        let limit = fibres.runs.limit_within(shortest, most);
+        let weight = if streamed { weight } else { limit / 2 };
+        let list = fibres.items(weight, limit, !extents.accumulate);
         let item_count = within("work items", list.items.len(), MAX_GRID_X)?;
         let upload = |words: &Vec<u32>| device.upload_padded(words, VECTOR_ENTRIES);
         let partial = list.slots.len() * columns * row.dtype.acc_bytes();
@@ -245,7 +248,7 @@ fn flags(device: &Device, row: &Row, fibres: &Fibres, extents: RowsExtents) -> u
         flags |= FLAG_ACCUMULATE;
     }
     let bytes = fibres.count as u64 * (extents.n * row.dtype.bytes()) as u64;
-    if bytes > device.machine().l2_bytes / 2 {
+    if rows_streamed(bytes, device.machine()) {
         flags |= FLAG_STREAMED;
     }
     flags

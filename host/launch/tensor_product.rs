@@ -4,8 +4,9 @@ mod lists;
 
 use einsparse_kernels::abi::{
     FLAG_ACCUMULATE, FLAG_TRANSPOSED, FLAG_WIDE, Operation, STEP_TENSOR_CHANNELS,
-    STEP_TENSOR_CONNECTED, STEP_TENSOR_ITEMS, STEP_TENSOR_SUMS, STEP_TENSOR_TRACES,
-    STEP_TENSOR_WEIGHTS, TENSOR_ITEMS, TENSOR_STRIDE, TensorProductParams,
+    STEP_TENSOR_CONNECTED, STEP_TENSOR_ITEMS, STEP_TENSOR_OWN_CONNECTED, STEP_TENSOR_OWN_TRACES,
+    STEP_TENSOR_OWN_WEIGHTS, STEP_TENSOR_SUMS, STEP_TENSOR_TRACES, STEP_TENSOR_WEIGHTS,
+    TENSOR_ITEMS, TENSOR_STRIDE, TensorProductParams,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -24,6 +25,8 @@ use crate::registry::Dtype;
 pub(crate) struct CouplingShape {
     pub(crate) kind: TensorProductKind,
     pub(crate) transposed: bool,
+    /// Matrices are of each item.
+    pub(crate) own: bool,
     pub(crate) accumulate: bool,
     pub(crate) items: usize,
     /// Channels of A, and those of the output or of F where they differ.
@@ -53,19 +56,23 @@ pub(crate) struct CouplingLaunch {
     counters: Option<DeviceMemory>,
     turns: Turns,
     params: TensorProductParams,
+    totals: [u32; 3],
     grid: [u32; 3],
     shared: u32,
 }
 
-/// The row for a kind and an element type.
-pub(crate) fn row_for(kind: TensorProductKind, dtype: Dtype) -> Option<&'static Row> {
+/// The row for a kind, whether its matrices are of each item, and an element type.
+pub(crate) fn row_for(kind: (TensorProductKind, bool), dtype: Dtype) -> Option<&'static Row> {
     let step = match kind {
-        TensorProductKind::Items => STEP_TENSOR_ITEMS,
-        TensorProductKind::Channels => STEP_TENSOR_CHANNELS,
-        TensorProductKind::Sums => STEP_TENSOR_SUMS,
-        TensorProductKind::Connected => STEP_TENSOR_CONNECTED,
-        TensorProductKind::Traces => STEP_TENSOR_TRACES,
-        TensorProductKind::Weights => STEP_TENSOR_WEIGHTS,
+        (TensorProductKind::Items, _) => STEP_TENSOR_ITEMS,
+        (TensorProductKind::Channels, _) => STEP_TENSOR_CHANNELS,
+        (TensorProductKind::Sums, _) => STEP_TENSOR_SUMS,
+        (TensorProductKind::Connected, false) => STEP_TENSOR_CONNECTED,
+        (TensorProductKind::Connected, true) => STEP_TENSOR_OWN_CONNECTED,
+        (TensorProductKind::Traces, false) => STEP_TENSOR_TRACES,
+        (TensorProductKind::Traces, true) => STEP_TENSOR_OWN_TRACES,
+        (TensorProductKind::Weights, false) => STEP_TENSOR_WEIGHTS,
+        (TensorProductKind::Weights, true) => STEP_TENSOR_OWN_WEIGHTS,
     };
     let fits = |row: &&Row| {
         row.operation == Operation::TensorProduct && row.step == step && row.dtype == dtype
@@ -153,6 +160,15 @@ fn grid(device: &Device, row: &Row, shape: &CouplingShape, shared: u32) -> Resul
     let warps = row.threads as usize / 32;
     let tiles = shape.items.div_ceil(TENSOR_ITEMS as usize);
     let across = |width: usize| width.div_ceil(32);
+    if shape.own {
+        let each = (facts.smem_per_sm / (shared + 1024)).clamp(1, row.min_blocks);
+        let chunks = match shape.kind {
+            TensorProductKind::Traces => 1,
+            _ => across(shape.widths.1),
+        };
+        let tasks = (shape.items * chunks).div_ceil(warps).min(MAX_GRID_X);
+        return Ok([(facts.sms * each).min(tasks as u32), 1, 1]);
+    }
     Ok(match shape.kind {
         TensorProductKind::Items => [within("items", tiles, MAX_GRID_X)?, 1, 1],
         TensorProductKind::Channels | TensorProductKind::Sums => {
@@ -200,7 +216,7 @@ impl CouplingLaunch {
         let params = params_of(shape, lists)?;
         let grid = grid(device, row, shape, shared)?;
         let (sums, counters) = match shape.kind {
-            TensorProductKind::Weights => {
+            TensorProductKind::Weights if !shape.own => {
                 let parts = grid[1] as usize * grid[2] as usize;
                 let bytes = parts * grid[0] as usize * 1024 * row.dtype.acc_bytes();
                 let sums = DeviceMemory::alloc(device.context(), bytes)?;
@@ -216,6 +232,7 @@ impl CouplingLaunch {
             counters,
             turns: Turns::new()?,
             params,
+            totals: lists.totals,
             grid,
             shared,
         })
@@ -237,7 +254,7 @@ impl CouplingLaunch {
 
     /// What `explain` says of the geometry.
     pub(crate) fn describe(&self) -> String {
-        let [segments, pairs, entries] = self.params.counts;
+        let [segments, pairs, entries] = self.totals;
         let [x, y, z] = self.grid;
         format!(
             "{segments} segments, {pairs} pairs, {entries} entries; {x} x {y} x {z} thread blocks of {} threads, {} bytes shared",
@@ -255,19 +272,21 @@ impl CouplingLaunch {
         let address =
             |memory: &Option<DeviceMemory>| memory.as_ref().map_or(0, DeviceMemory::address);
         (p.sums, p.counters) = (address(&self.sums), address(&self.counters));
-        let transposed = p.flags & FLAG_TRANSPOSED != 0;
+        // Whether rows of D are channels of the output, or of F.
+        let traces = [STEP_TENSOR_TRACES, STEP_TENSOR_OWN_TRACES].contains(&self.row.step);
+        let turned = traces != (p.flags & FLAG_TRANSPOSED != 0);
         let (width, out_width) = (u64::from(p.width), u64::from(p.out_width));
         let stride = |of: usize| {
             let (leading, rows) = (raw.operands[of].1 as u64, u64::from(p.rows[of]));
+            let matrix = leading * if turned { out_width } else { width };
             match (self.row.step, of) {
                 (STEP_TENSOR_ITEMS, _) | (_, 1) => leading,
-                (STEP_TENSOR_SUMS | STEP_TENSOR_TRACES, 4) => leading,
-                // Matrices lie one behind the other.
-                (STEP_TENSOR_CONNECTED, 2) if transposed => leading * out_width,
-                (STEP_TENSOR_TRACES, 2) if !transposed => leading * out_width,
-                (STEP_TENSOR_CONNECTED | STEP_TENSOR_TRACES, 2) | (STEP_TENSOR_WEIGHTS, 4) => {
-                    leading * width
-                }
+                (STEP_TENSOR_SUMS | STEP_TENSOR_TRACES | STEP_TENSOR_OWN_TRACES, 4) => leading,
+                // Matrices lie one behind the other, all of them or those of an item.
+                (STEP_TENSOR_CONNECTED | STEP_TENSOR_TRACES, 2) => matrix,
+                (STEP_TENSOR_OWN_CONNECTED | STEP_TENSOR_OWN_TRACES, 2) => matrix * rows,
+                (STEP_TENSOR_WEIGHTS, 4) => leading * width,
+                (STEP_TENSOR_OWN_WEIGHTS, 4) => leading * width * rows,
                 _ => leading * rows,
             }
         };
@@ -281,6 +300,9 @@ impl CouplingLaunch {
         let (operands, fours) = match self.row.step {
             STEP_TENSOR_CONNECTED => ([d, d, out], true),
             STEP_TENSOR_TRACES | STEP_TENSOR_WEIGHTS => ([a, d, f], true),
+            STEP_TENSOR_OWN_CONNECTED | STEP_TENSOR_OWN_TRACES | STEP_TENSOR_OWN_WEIGHTS => {
+                ([a, a, f], false)
+            }
             _ => ([a, d, f], false),
         };
         if operands.into_iter().all(even) && (widths || !fours) {

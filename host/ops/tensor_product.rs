@@ -21,6 +21,8 @@ pub enum Channels {
     /// So many of the first operand to so many of the output, with a matrix of weights for each path, the same for all items
     /// (e3nn's fully connected `uvw`).
     Connected(usize, usize),
+    /// The same with a matrix of weights for each item and path.
+    ConnectedEach(usize, usize),
 }
 
 /// The expressions: the product, and the gradients of X, Y and W, given that of the output as G.
@@ -44,6 +46,12 @@ const CONNECTED: Lines = [
     Some("DY[b,j] = CG[i,j,p] * X[b,i,u] * G[b,K[p],w] * W[L[p],u,w]"),
     Some("DW[L[p],u,w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * G[b,K[p],w]"),
 ];
+const CONNECTED_EACH: Lines = [
+    Some("Out[b,K[p],w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * W[b,L[p],u,w]"),
+    Some("DX[b,i,u] = CG[i,j,p] * G[b,K[p],w] * Y[b,j] * W[b,L[p],u,w]"),
+    Some("DY[b,j] = CG[i,j,p] * X[b,i,u] * G[b,K[p],w] * W[b,L[p],u,w]"),
+    Some("DW[b,L[p],u,w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * G[b,K[p],w]"),
+];
 
 impl Channels {
     /// The expressions of the product and of the gradients of X, Y and W, where there are any.
@@ -52,6 +60,7 @@ impl Channels {
             Channels::One => ONE,
             Channels::Each(_) => EACH,
             Channels::Connected(..) => CONNECTED,
+            Channels::ConnectedEach(..) => CONNECTED_EACH,
         }
     }
 }
@@ -63,7 +72,7 @@ pub struct Factors<'a, T> {
     pub x: &'a Tensor<T>,
     /// The second: `[items, components]`.
     pub y: &'a Tensor<T>,
-    /// Weights: none, `[items, paths, channels]`, or `[paths, channels of X, channels of the output]`.
+    /// Weights: none, `[items, paths, channels]`, `[paths, channels of X, channels of the output]`, or the last with items in front.
     pub w: Option<&'a Tensor<T>>,
 }
 
@@ -76,6 +85,7 @@ pub struct Factors<'a, T> {
 /// | [`Channels::One`] | `[b,i]` | | `[b,k]`, paths one behind the other |
 /// | [`Channels::Each`] | `[b,i,u]` | `[b,path,u]` | `[b,k,u]` |
 /// | [`Channels::Connected`] | `[b,i,u]` | `[path,u,w]` | `[b,c,w]`, paths of one degree added up |
+/// | [`Channels::ConnectedEach`] | `[b,i,u]` | `[b,path,u,w]` | `[b,c,w]`, likewise |
 ///
 /// ```
 /// use einsparse::Context;
@@ -335,5 +345,11 @@ fn shapes(couplings: &Couplings, channels: Channels, items: usize) -> [Vec<usize
             vec![items, k, u],
         ],
         Channels::Connected(u, w) => [vec![items, i, u], y, vec![paths, u, w], vec![items, c, w]],
+        Channels::ConnectedEach(u, w) => [
+            vec![items, i, u],
+            y,
+            vec![items, paths, u, w],
+            vec![items, c, w],
+        ],
     }
 }

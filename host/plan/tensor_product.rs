@@ -7,6 +7,7 @@ mod made;
 use std::sync::Arc;
 
 use einsparse_formats::{AnySparse, Role};
+use einsparse_kernels::abi::rows_of_piece;
 
 use super::Operand;
 use super::bind::find;
@@ -44,11 +45,12 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         Ok(form) => form,
         Err(reason) => return refuse(reason),
     };
-    let row = row_for(form.kind, T::DTYPE).filter(|_| T::DTYPE == Out::DTYPE);
+    let row = row_for((form.kind, form.own), T::DTYPE).filter(|_| T::DTYPE == Out::DTYPE);
     let Some(row) = row else {
         return refuse(format!("has no kernel for {}", T::DTYPE.name()));
     };
-    let found = match Bound::new(question, form)? {
+    let piece = rows_of_piece(row.step, row.threads);
+    let found = match Bound::new(question, form, piece)? {
         Ok(found) => found,
         Err(reason) => return refuse(reason),
     };
@@ -101,6 +103,7 @@ impl Bound {
     fn new<T: Scalar>(
         question: &Question<'_, '_, T>,
         form: TensorProductForm,
+        piece: u32,
     ) -> Result<std::result::Result<Bound, String>> {
         let indirect = question.indirect;
         let (arrays, sparse) = entries::arrays(question)?;
@@ -148,7 +151,7 @@ impl Bound {
         });
         let arrays = by_hand.collect();
         Ok(
-            Bound::sorted(terms, &form, &shapes, slots, indirect.mode).map(
+            Bound::sorted(terms, (&form, piece), &shapes, slots, indirect.mode).map(
                 |(shape, lists, swapped)| {
                     let [a, y, d, f] = named;
                     Bound {
@@ -169,25 +172,26 @@ impl Bound {
     /// The lists, and whether A and D change places: of two operands with channels that one scales segments which makes fewer.
     fn sorted(
         mut terms: Vec<Term>,
-        form: &TensorProductForm,
+        (form, piece): (&TensorProductForm, u32),
         shapes: &[Vec<usize>; 5],
         slots: usize,
         mode: Mode,
     ) -> std::result::Result<(CouplingShape, Lists, bool), String> {
         let rows = |of: usize| match (form.kind, of, &shapes[of][..]) {
             (_, _, []) => 0,
-            (kind, of, shape) if is_matrix(kind, of) => shape[0],
+            (_, of, shape) if is_matrix(form, of) => shape[0],
             (_, _, shape) => shape[1],
         };
         let mut rows = [0, 1, 2, 3, 4].map(rows);
         let widths = match form.kind {
             TensorProductKind::Items => (1, 1),
             TensorProductKind::Sums => (shapes[0][2], 1),
-            TensorProductKind::Traces => (shapes[0][2], shapes[3][2]),
+            TensorProductKind::Traces | TensorProductKind::Weights => (shapes[0][2], shapes[3][2]),
             _ => (shapes[0][2], shapes[4][2]),
         };
         let there = (form.factors[2].is_some(), form.factors[3].is_some());
-        let lists = |terms: &[Term]| Lists::new(form.kind, terms, rows[4], there);
+        let kind = (form.kind, form.own);
+        let lists = |terms: &[Term]| Lists::new(kind, terms, (rows[4], piece), there);
         let mut found = lists(&terms);
         let mut swapped = false;
         if form.kind == TensorProductKind::Channels && there.0 {
@@ -203,6 +207,7 @@ impl Bound {
         let shape = CouplingShape {
             kind: form.kind,
             transposed: form.transposed,
+            own: form.own,
             accumulate: mode == Mode::Accumulate,
             items: match form.kind {
                 TensorProductKind::Weights => shapes[0][0],
@@ -223,25 +228,28 @@ impl Bound {
             ..
         } = self.shape;
         let [ra, ry, rd, rf, ro] = rows;
+        let each = if self.shape.own { items } else { 1 };
         let elements = match self.shape.kind {
-            TensorProductKind::Connected => items * (ra * a + ry + ro * out) + rd * a * out,
-            TensorProductKind::Traces => items * (ra * a + rf * out + ro) + rd * a * out,
-            TensorProductKind::Weights => items * (ra * a + ry + rf * out) + ro * a * out,
+            TensorProductKind::Connected => items * (ra * a + ry + ro * out) + each * rd * a * out,
+            TensorProductKind::Traces => items * (ra * a + rf * out + ro) + each * rd * a * out,
+            TensorProductKind::Weights => items * (ra * a + ry + rf * out) + each * ro * a * out,
             _ => items * ((ra + rd + rf) * a + ry + ro * out),
         };
         Couplings {
             kind: self.shape.kind,
+            own: self.shape.own,
             items,
             widths: self.shape.widths,
-            counts: self.lists.counts,
+            counts: self.lists.totals,
             bytes: elements as f64 * element as f64,
         }
     }
 }
 
 /// Whether A (0), Y, D, F or the output (4) is matrices that no item has for itself.
-fn is_matrix(kind: TensorProductKind, of: usize) -> bool {
-    match kind {
+fn is_matrix(form: &TensorProductForm, of: usize) -> bool {
+    match form.kind {
+        _ if form.own => false,
         TensorProductKind::Connected | TensorProductKind::Traces => of == 2,
         TensorProductKind::Weights => of == 4,
         _ => false,

@@ -1,109 +1,18 @@
 //! The equivariant tensor product and its gradients: against loops over the dense coefficients, finite differences, and
 //! rotations whose matrices are built apart. The CPU runs the same suite.
 
+mod case;
 mod rotations;
 mod structure;
 
-use crate::support::{Rng, gpu, small};
-use einsparse::formats::generate::clebsch_gordan;
+use crate::support::{GUARD, Rng, gpu, small};
+use case::{Case, widths};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};
 use einsparse::{Context, Scalar, Tensor};
 use rotations::{Matrix, rotation, wigner};
 
 const ONE: Channels = Channels::One;
-
-/// Channels of X and of the output.
-fn widths(channels: Channels) -> (usize, usize) {
-    match channels {
-        Channels::One => (1, 1),
-        Channels::Each(u) => (u, u),
-        Channels::Connected(u, w) => (u, w),
-    }
-}
-
-/// X, Y, W and G as f64.
-struct Case {
-    couplings: Couplings,
-    channels: Channels,
-    items: usize,
-    data: [Vec<f64>; 4],
-}
-
-impl Case {
-    fn new<T: Scalar>(couplings: Couplings, channels: Channels, items: usize) -> Case {
-        let rows = match channels {
-            Channels::Connected(..) => couplings.components(2),
-            _ => couplings.rows(),
-        };
-        let paths = couplings.paths().len();
-        let (u, w) = widths(channels);
-        let weights = match channels {
-            Channels::One => 0,
-            Channels::Each(u) => items * paths * u,
-            Channels::Connected(u, w) => paths * u * w,
-        };
-        let lens = [
-            items * couplings.components(0) * u,
-            items * couplings.components(1),
-            weights,
-            items * rows * w,
-        ];
-        let mut rng = Rng(items as u64 + 7);
-        let data = lens.map(|n| rng.units::<T>(n).iter().map(|v| v.to_f64()).collect());
-        Case {
-            couplings,
-            channels,
-            items,
-            data,
-        }
-    }
-
-    /// For every term: places in X, Y, W, Out (W's is none without weights), and the coefficient.
-    fn terms(&self, visit: &mut impl FnMut([usize; 4], f64)) {
-        let (u, w) = widths(self.channels);
-        let [ni, nj, nc] = [0, 1, 2].map(|of| self.couplings.components(of));
-        let (rows, paths) = (self.couplings.rows(), self.couplings.paths());
-        let mut row = 0;
-        for (path, &[l1, l2, l3]) in paths.iter().enumerate() {
-            let c = clebsch_gordan::<f64>(l1, l2, l3).unwrap();
-            let at = |axis: usize, e: usize| c.pattern().coords()[axis][e] as usize;
-            for (e, &value) in c.values().iter().enumerate() {
-                let (i, j) = (l1 * l1 + at(0, e), l2 * l2 + at(1, e));
-                for b in 0..self.items {
-                    for (p, q) in (0..u).flat_map(|p| (0..w).map(move |q| (p, q))) {
-                        let x = (b * ni + i) * u + p;
-                        let k = row + at(2, e);
-                        let (weight, out) = match self.channels {
-                            Channels::Connected(..) => {
-                                let component = l3 * l3 + at(2, e);
-                                ((path * u + p) * w + q, (b * nc + component) * w + q)
-                            }
-                            _ if p != q => continue,
-                            _ => ((b * paths.len() + path) * u + p, (b * rows + k) * u + p),
-                        };
-                        visit([x, b * nj + j, weight, out], value);
-                    }
-                }
-            }
-            row += 2 * l3 + 1;
-        }
-    }
-
-    /// The product (3), or the gradient of X, Y, W (0 to 2): sums, and sums of magnitudes.
-    fn reference(&self, of: usize) -> Vec<(f64, f64)> {
-        let mut sums = vec![(0.0, 0.0); self.data[of].len()];
-        let weighted = !self.data[2].is_empty();
-        self.terms(&mut |at, value| {
-            let others = (0..4).filter(|&f| f != of && (f != 2 || weighted));
-            let term = others.fold(value, |term, f| term * self.data[f][at[f]]);
-            let sum = &mut sums[at[of]];
-            *sum = (sum.0 + term, sum.1 + term.abs());
-        });
-        // The product leaves G out; a gradient what it is of.
-        sums
-    }
-}
 
 fn unit<T: Scalar>() -> f64 {
     match T::DTYPE.bytes() {
@@ -115,13 +24,31 @@ fn unit<T: Scalar>() -> f64 {
 }
 
 fn tensor<T: Scalar>(ctx: &Context, shape: &[usize], data: &[f64]) -> Tensor<T> {
+    spread(ctx, shape, data, (0, 0.0))
+}
+
+/// A tensor whose rows stand so many elements apart, which hold `between`.
+fn spread<T: Scalar>(
+    ctx: &Context,
+    shape: &[usize],
+    data: &[f64],
+    (gap, between): (usize, f64),
+) -> Tensor<T> {
     let values = data.iter().map(|&v| T::from_f64(v)).collect();
-    ctx.upload_dense(&Dense::new(shape, values).unwrap())
+    let dense = Dense::new(shape, values).unwrap();
+    let leading = shape.last().unwrap_or(&1) + gap;
+    ctx.upload_strided(&dense, leading, T::from_f64(between))
         .unwrap()
 }
 
-/// X, Y, W and G in a context; the last two of one element where there are none.
-fn upload<T: Scalar>(ctx: &Context, product: &TensorProduct<T>, case: &Case) -> [Tensor<T>; 4] {
+/// X, Y, W and G in a context, the last two of one element where there are none; NaN between their rows.
+fn upload<T: Scalar>(
+    ctx: &Context,
+    product: &TensorProduct<T>,
+    case: &Case,
+    gap: usize,
+) -> [Tensor<T>; 4] {
+    let tensor = |ctx, shape, data: &[f64]| spread(ctx, shape, data, (gap, f64::NAN));
     let weighted = !case.data[2].is_empty();
     let w: (&[usize], &[f64]) = match weighted {
         true => (product.w_shape(), &case.data[2]),
@@ -135,19 +62,18 @@ fn upload<T: Scalar>(ctx: &Context, product: &TensorProduct<T>, case: &Case) -> 
     ]
 }
 
-/// The product (3) or a gradient (0 to 2), into an output full of NaN.
+/// The product (3) or a gradient (0 to 2), into an output full of NaN, between whose rows nothing may be written.
 fn run<T: Scalar>(
     ctx: &Context,
     product: &TensorProduct<T>,
     tensors: &[Tensor<T>; 4],
     of: usize,
+    gap: usize,
 ) -> Vec<f64> {
     let [x, y, w, g] = tensors;
-    let mut out = tensor(
-        ctx,
-        tensors[of].shape(),
-        &vec![f64::NAN; tensors[of].shape().iter().product()],
-    );
+    let shape = tensors[of].shape();
+    let poison = vec![f64::NAN; shape.iter().product()];
+    let mut out = spread(ctx, shape, &poison, (gap, GUARD));
     let w = (!product.w_shape().is_empty()).then_some(w);
     let factors = Factors { x, y, w };
     let stream = ctx.stream().unwrap();
@@ -159,6 +85,15 @@ fn run<T: Scalar>(
     }
     .unwrap();
     stream.synchronize().unwrap();
+    let width = *shape.last().unwrap_or(&1);
+    let all = out.to_storage().unwrap();
+    let kept = |row: &[T]| {
+        row[width.min(row.len())..]
+            .iter()
+            .all(|&x| x == T::from_f64(GUARD))
+    };
+    let mut rows = all.chunks(width + gap);
+    assert!(rows.all(kept), "{of} of {shape:?}: wrote between rows");
     let values = out.to_dense().unwrap();
     values.values().iter().map(|v| v.to_f64()).collect()
 }
@@ -167,32 +102,39 @@ fn run<T: Scalar>(
 fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, items: usize) {
     let case = Case::new::<T>(couplings.clone(), channels, items);
     let gradients = TensorProduct::<T>::with_gradients(ctx, couplings, channels, items).unwrap();
-    let tensors = upload(ctx, &gradients, &case);
+    for of in (0..4).filter(|&of| !case.data[of].is_empty()) {
+        let wanted = case.reference(of);
+        for gap in [0, 4, 7] {
+            let tensors = upload(ctx, &gradients, &case, gap);
+            let found = run(ctx, &gradients, &tensors, of, gap);
+            let what = || format!("{channels:?}, {items} items, gradient {of}, gap {gap}");
+            compare::<T>(&found, &wanted, what);
+        }
+    }
+}
+
+/// Of what is found and wanted with its sum of magnitudes, the first pair that differs by more than rounding fails.
+fn compare<T: Scalar>(found: &[f64], wanted: &[(f64, f64)], what: impl Fn() -> String) {
     // Below 2^-14 f16 has steps of 2^-24.
     let least = match T::DTYPE.name() {
         "f16" => 2f64.powi(-24),
         _ => f64::MIN_POSITIVE,
     };
-    for of in 0..4 {
-        if case.data[of].is_empty() {
-            continue;
-        }
-        let found = run(ctx, &gradients, &tensors, of);
-        // Coefficients are rounded to the type, as is the result; sums are of f32 at the least.
-        for (at, (found, (wanted, size))) in found.iter().zip(case.reference(of)).enumerate() {
-            let bound = 2.0 * unit::<T>() * (size + wanted.abs()) + 1e-5 * size;
-            let exact = T::DTYPE.bytes() == 8;
-            let bound = if exact { 1e-12 * size } else { bound };
-            assert!(
-                (found - wanted).abs() <= bound + least,
-                "{channels:?}, {items} items, {of}, element {at}: {found}, {wanted} wanted"
-            );
-        }
+    // Coefficients are rounded to the type, as is the result; sums are of f32 at the least.
+    for (at, (found, (wanted, size))) in found.iter().zip(wanted).enumerate() {
+        let bound = 2.0 * unit::<T>() * (size + wanted.abs()) + 1e-5 * size;
+        let exact = T::DTYPE.bytes() == 8;
+        let bound = if exact { 1e-12 * size } else { bound };
+        assert!(
+            (found - wanted).abs() <= bound + least,
+            "{}, element {at}: {found}, {wanted} wanted",
+            what()
+        );
     }
 }
 
 /// Kinds of channels, with ragged widths.
-const KINDS: [Channels; 7] = [
+const KINDS: [Channels; 10] = [
     ONE,
     Channels::Each(32),
     Channels::Each(1),
@@ -200,6 +142,9 @@ const KINDS: [Channels; 7] = [
     Channels::Connected(32, 32),
     Channels::Connected(5, 7),
     Channels::Connected(40, 36),
+    Channels::ConnectedEach(32, 32),
+    Channels::ConnectedEach(5, 7),
+    Channels::ConnectedEach(40, 36),
 ];
 
 fn suite<T: Scalar>(ctx: &Context, items: &[usize]) {
@@ -235,6 +180,7 @@ fn products_and_gradients() {
     let large = Couplings::natural(if small() { 2 } else { 4 }).unwrap();
     check::<f32>(&ctx, &large, Channels::Each(32), 40);
     check::<f32>(&ctx, &large, Channels::Connected(32, 32), 40);
+    check::<f32>(&ctx, &large, Channels::ConnectedEach(32, 32), 9);
 }
 
 /// Degrees up to 6 on the CPU.
@@ -249,18 +195,19 @@ fn all_degrees() {
 fn gradients_are_finite_differences() {
     let ctx = Context::cpu();
     let couplings = Couplings::natural(3).unwrap();
-    for channels in [ONE, Channels::Each(3), Channels::Connected(3, 2)] {
+    let connected = [Channels::Connected(3, 2), Channels::ConnectedEach(2, 3)];
+    for channels in [ONE, Channels::Each(3)].into_iter().chain(connected) {
         let case = Case::new::<f64>(couplings.clone(), channels, 2);
         let product = TensorProduct::<f64>::with_gradients(&ctx, &couplings, channels, 2).unwrap();
-        let before = upload(&ctx, &product, &case);
+        let before = upload(&ctx, &product, &case, 0);
         let value = |t: &[Tensor<f64>; 4]| -> f64 {
-            let out = run(&ctx, &product, t, 3);
+            let out = run(&ctx, &product, t, 3, 0);
             out.iter().zip(&case.data[3]).map(|(o, g)| o * g).sum()
         };
         for of in (0..3).filter(|&of| !case.data[of].is_empty()) {
-            let gradient = run(&ctx, &product, &before, of);
+            let gradient = run(&ctx, &product, &before, of, 0);
             let step = Rng(5).units::<f64>(gradient.len());
-            let mut moved = upload(&ctx, &product, &case);
+            let mut moved = upload(&ctx, &product, &case, 0);
             let there = case.data[of].iter().zip(&step).map(|(v, s)| v + 0.5 * s);
             let there: Vec<f64> = there.collect();
             moved[of] = tensor(&ctx, before[of].shape(), &there);
@@ -301,16 +248,16 @@ fn equivariant<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channe
         (0..).take_while(|l| l * l < components).collect()
     };
     let outputs: Vec<usize> = match channels {
-        Channels::Connected(..) => upto(2),
+        Channels::Connected(..) | Channels::ConnectedEach(..) => upto(2),
         _ => couplings.paths().iter().map(|p| p[2]).collect(),
     };
     let (u, w) = widths(channels);
     let product = TensorProduct::<T>::new(ctx, couplings, channels, 2).unwrap();
     let mut case = Case::new::<T>(couplings.clone(), channels, 2);
-    let before = run(ctx, &product, &upload(ctx, &product, &case), 3);
+    let before = run(ctx, &product, &upload(ctx, &product, &case, 0), 3, 0);
     case.data[0] = turn(&case.data[0], &upto(0), u, &matrices);
     case.data[1] = turn(&case.data[1], &upto(1), 1, &matrices);
-    let after = run(ctx, &product, &upload(ctx, &product, &case), 3);
+    let after = run(ctx, &product, &upload(ctx, &product, &case, 0), 3, 0);
     for (at, (a, b)) in after
         .iter()
         .zip(turn(&before, &outputs, w, &matrices))
@@ -325,7 +272,8 @@ fn equivariant<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channe
 #[test]
 fn products_turn_with_their_operands() {
     let cpu = Context::cpu();
-    for channels in [ONE, Channels::Each(2), Channels::Connected(2, 3)] {
+    let connected = [Channels::Connected(2, 3), Channels::ConnectedEach(2, 3)];
+    for channels in [ONE, Channels::Each(2)].into_iter().chain(connected) {
         equivariant::<f64>(&cpu, &Couplings::natural(4).unwrap(), channels, 1e-9);
     }
     equivariant::<f64>(&cpu, &Couplings::natural(6).unwrap(), ONE, 1e-8);

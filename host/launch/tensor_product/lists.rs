@@ -1,6 +1,6 @@
 //! Terms of a sum over a small sparse tensor, sorted into segments, pairs and entries: see `TensorProductParams`.
 
-use einsparse_kernels::abi::{TENSOR_LAST, TENSOR_NONE, TENSOR_PAIRS};
+use einsparse_kernels::abi::{TENSOR_LAST, TENSOR_NONE, TENSOR_PAIRS, piece_words};
 
 use crate::indirect::TensorProductKind;
 
@@ -19,8 +19,10 @@ pub(crate) struct Term {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
     pub(crate) words: Vec<u32>,
-    /// Segments, pairs and entries.
+    /// Segments, pairs and entries; of pieces the largest.
     pub(crate) counts: [u32; 3],
+    /// Of all pieces together.
+    pub(crate) totals: [u32; 3],
 }
 
 #[derive(Default)]
@@ -34,12 +36,12 @@ struct Builder {
 const LIMIT: usize = 1 << 16;
 
 impl Lists {
-    /// Lists of terms in any order, for `rows` rows of the output; with `has_d`, D scales segments. `None` where numbers do not fit
-    /// the kernel's 16 bits.
+    /// Lists of terms in any order, for `rows` rows of the output, in pieces of `piece` rows where the kernel takes them so; with
+    /// `has_d`, D scales segments. `None` where numbers do not fit the kernel's 16 bits.
     pub(crate) fn new(
-        kind: TensorProductKind,
+        (kind, own): (TensorProductKind, bool),
         terms: &[Term],
-        rows: usize,
+        (rows, piece): (usize, u32),
         (has_d, has_f): (bool, bool),
     ) -> Option<Lists> {
         let mut terms = terms.to_vec();
@@ -52,6 +54,16 @@ impl Lists {
             return None;
         }
         let mut list = Builder::default();
+        match (kind, own) {
+            (TensorProductKind::Connected | TensorProductKind::Weights, false) => {
+                return Some(pieces(&terms, rows as u32, piece));
+            }
+            (TensorProductKind::Connected, true) => {
+                list.by_matrix(&mut terms);
+                return Some(list.done(Vec::new()));
+            }
+            _ => {}
+        }
         if kind == TensorProductKind::Traces {
             list.of_matrices(&mut terms);
             return Some(list.done(vec![0; rows + 1]));
@@ -69,10 +81,8 @@ impl Lists {
                 TensorProductKind::Items => list.of_entries(row, own),
                 TensorProductKind::Sums => list.of_triples(row, own, has_f),
                 TensorProductKind::Channels => list.of_pairs(row, own, (has_d, usize::MAX)),
-                TensorProductKind::Connected | TensorProductKind::Weights => {
-                    list.of_pairs(row, own, (true, TENSOR_PAIRS as usize));
-                }
-                TensorProductKind::Traces => {}
+                TensorProductKind::Weights => list.of_pairs(row, own, (true, usize::MAX)),
+                TensorProductKind::Connected | TensorProductKind::Traces => {}
             }
         }
         starts.push(list.segments.len() as u32);
@@ -80,17 +90,66 @@ impl Lists {
     }
 }
 
+/// Lists of terms in order, in pieces of so many rows, each as long as the longest.
+fn pieces(terms: &[Term], rows: u32, piece: u32) -> Lists {
+    let mut rest = terms;
+    let mut all: Vec<(Builder, Vec<u32>)> = Vec::new();
+    for first in (0..rows).step_by(piece.max(1) as usize) {
+        let mut list = Builder::default();
+        let mut starts = Vec::new();
+        for row in first..(first + piece).min(rows) {
+            starts.push(list.segments.len() as u32);
+            let own;
+            (own, rest) = rest.split_at(rest.partition_point(|t| t.out <= row));
+            list.of_pairs(row, own, (true, TENSOR_PAIRS as usize));
+        }
+        starts.resize(piece as usize + 1, list.segments.len() as u32);
+        all.push((list, starts));
+    }
+    let (mut counts, mut totals) = ([0; 3], [0; 3]);
+    for (list, _) in &all {
+        for ((most, total), own) in counts.iter_mut().zip(&mut totals).zip(list.counts()) {
+            *most = own.max(*most);
+            *total += own;
+        }
+    }
+    let [segments, pairs, entries] = counts.map(|n| n as usize);
+    let [length, _] = piece_words(counts, piece);
+    let mut words = Vec::with_capacity(all.len() * length as usize);
+    for (mut list, starts) in all {
+        let end = words.len() + length as usize;
+        list.segments.resize(segments, [0; 4]);
+        list.pairs.resize(pairs, [0; 4]);
+        list.entries.resize(entries, [0, TENSOR_NONE]);
+        words.extend(list.words(starts));
+        words.resize(end, 0);
+    }
+    Lists {
+        words,
+        counts,
+        totals,
+    }
+}
+
 impl Builder {
+    fn counts(&self) -> [u32; 3] {
+        [self.segments.len(), self.pairs.len(), self.entries.len()].map(|n| n as u32)
+    }
+
+    fn words(self, starts: Vec<u32>) -> impl Iterator<Item = u32> {
+        let lists = self.segments.into_iter().chain(self.pairs).flatten();
+        lists
+            .chain(self.entries.into_iter().flatten())
+            .chain(starts)
+    }
+
     /// All of it, with where the segments of each row begin.
     fn done(self, starts: Vec<u32>) -> Lists {
-        let counts = [self.segments.len(), self.pairs.len(), self.entries.len()];
-        let mut words: Vec<u32> = self.segments.into_iter().flatten().collect();
-        words.extend(self.pairs.into_iter().flatten());
-        words.extend(self.entries.into_iter().flatten());
-        words.extend(starts);
+        let counts = self.counts();
         Lists {
-            words,
-            counts: counts.map(|n| n as u32),
+            words: self.words(starts).collect(),
+            counts,
+            totals: counts,
         }
     }
 
@@ -108,6 +167,26 @@ impl Builder {
             let count = self.pairs.len() as u32 - first;
             self.segments.push([first, count, own[0].d, own[0].f]);
         }
+    }
+
+    /// Segments of a matrix and a row of the output, those of a matrix one behind the other.
+    fn by_matrix(&mut self, terms: &mut [Term]) {
+        terms.sort_unstable_by_key(|t| (t.d, t.out, t.a, t.y, t.place));
+        for own in terms.chunk_by(|s, t| (s.d, s.out) == (t.d, t.out)) {
+            self.segment(own[0].out, own[0].d, own.chunk_by(|s, t| s.a == t.a));
+        }
+    }
+
+    /// A segment of these pairs.
+    fn segment<'a>(&mut self, row: u32, d: u32, pairs: impl Iterator<Item = &'a [Term]>) {
+        let first = self.pairs.len() as u32;
+        for pair in pairs {
+            let start = self.entries.len() as u32;
+            self.pairs.push([pair[0].a, 0, start, pair.len() as u32]);
+            self.entries.extend(pair.iter().map(|t| [t.y, t.place]));
+        }
+        let count = self.pairs.len() as u32 - first;
+        self.segments.push([first, count, d, row]);
     }
 
     /// A segment of a row for kernels that read entries by fours.
@@ -129,14 +208,8 @@ impl Builder {
             let pairs: Vec<&[Term]> = own.chunk_by(|s, t| s.a == t.a).collect();
             for pairs in pairs.chunks(most) {
                 self.even();
-                let first = self.pairs.len() as u32;
-                for pair in pairs {
-                    let start = self.entries.len() as u32;
-                    self.pairs.push([pair[0].a, 0, start, pair.len() as u32]);
-                    self.entries.extend(pair.iter().map(|t| [t.y, t.place]));
-                }
                 let d = if has_d { own[0].d } else { TENSOR_NONE };
-                self.segments.push([first, pairs.len() as u32, d, row]);
+                self.segment(row, d, pairs.iter().copied());
             }
         }
         if terms.is_empty() {
@@ -207,7 +280,13 @@ mod tests {
             term(0, 0, 6, 1, 2),
             term(0, 3, 4, 1, 9),
         ];
-        let lists = Lists::new(TensorProductKind::Channels, &terms, 3, (true, false)).unwrap();
+        let lists = Lists::new(
+            (TensorProductKind::Channels, false),
+            &terms,
+            (3, 1),
+            (true, false),
+        )
+        .unwrap();
         assert_eq!(lists.counts, [4, 5, 5]);
         let segments: Vec<_> = lists.words[..16].chunks(4).collect();
         assert_eq!(segments[0], [0, 2, 0, 0]);
@@ -229,7 +308,13 @@ mod tests {
             term(1, 0, 4, 2, 1),
             term(2, 0, 1, 1, 2),
         ];
-        let lists = Lists::new(TensorProductKind::Items, &terms, 3, (false, false)).unwrap();
+        let lists = Lists::new(
+            (TensorProductKind::Items, false),
+            &terms,
+            (3, 1),
+            (false, false),
+        )
+        .unwrap();
         assert_eq!(lists.counts, [3, 0, 8]);
         let segments: Vec<_> = lists.words[..12].chunks(4).collect();
         assert_eq!(segments[0][..2], [0, 0]);
@@ -240,8 +325,34 @@ mod tests {
     #[test]
     fn long_segments_are_cut() {
         let terms: Vec<Term> = (0..40).map(|a| term(0, 2, a, 0, a)).collect();
-        let lists = Lists::new(TensorProductKind::Connected, &terms, 1, (true, false)).unwrap();
+        let kind = (TensorProductKind::Connected, false);
+        let lists = Lists::new(kind, &terms, (1, 4), (true, false)).unwrap();
         let counts: Vec<u32> = lists.words[..12].chunks(4).map(|s| s[1]).collect();
         assert_eq!(counts, [16, 16, 8]);
+    }
+
+    #[test]
+    fn pieces_are_numbered_for_themselves_and_equally_long() {
+        let terms = [
+            term(0, 0, 4, 1, 0),
+            term(1, 0, 4, 2, 1),
+            term(1, 1, 6, 1, 2),
+            term(2, 3, 5, 1, 9),
+        ];
+        let kind = (TensorProductKind::Connected, false);
+        let lists = Lists::new(kind, &terms, (3, 2), (true, false)).unwrap();
+        // Pairs begin at even places.
+        assert_eq!((lists.counts, lists.totals), ([3, 5, 3], [4, 6, 4]));
+        let [length, starts] = piece_words(lists.counts, 2).map(|n| n as usize);
+        assert_eq!(lists.words.len(), 2 * length);
+        let (first, second) = lists.words.split_at(length);
+        assert_eq!(first[starts..starts + 3], [0, 1, 3]);
+        assert_eq!(first[4..8], [2, 1, 0, 1]);
+        assert_eq!(first[8..12], [4, 1, 1, 1 | TENSOR_LAST]);
+        // The rows end with the second piece's first.
+        assert_eq!(second[starts..starts + 3], [0, 1, 1]);
+        assert_eq!(second[..4], [0, 1, 3, 2 | TENSOR_LAST]);
+        assert_eq!(second[12..16], [5, 0, 0, 1]);
+        assert_eq!(second[32..36], [1, 9, 0, TENSOR_NONE]);
     }
 }

@@ -149,7 +149,7 @@ pub(super) fn term(
     for (of, access) in [a, y, d, f, Some(&indirect.out)].into_iter().enumerate() {
         let Some(access) = access else { continue };
         // Matrices have their place in front, the others behind the batch.
-        let axis = usize::from(!is_matrix(form.kind, of));
+        let axis = usize::from(!is_matrix(form, of));
         let index = &access.indices[axis];
         let Some(value) = entries.at(index, place)? else {
             return Ok(None);

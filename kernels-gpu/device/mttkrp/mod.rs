@@ -6,7 +6,7 @@ mod dots;
 
 use super::elem::{Elem, Raw};
 use super::gpu;
-use super::ptx::{global, grid, warp};
+use super::ptx::{bits, global, grid, warp};
 use super::walk::Walk;
 use crate::abi::*;
 
@@ -121,6 +121,15 @@ impl Run {
         places
     }
 
+    /// Which entries of the burst at `at` are this item's, a bit each.
+    #[inline(always)]
+    fn there<const UNROLL: usize>(&self, at: u32) -> u32 {
+        let below = u32::MAX << (self.lead.saturating_sub(at) & 31);
+        // An item's loop does not go on behind its end.
+        let left = self.end - at;
+        below & ((1 << left.min(UNROLL as u32)) - 1)
+    }
+
     /// Values of the same.
     #[inline(always)]
     fn values<E: Elem, const UNROLL: usize>(&self, p: &MttkrpParams, at: u32) -> [Raw; 4] {
@@ -189,15 +198,22 @@ impl Burst {
         let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
         let policy = global::kept_in_l2(p.product.flags & FLAG_STREAMED != 0);
         let mut raw = [[[[0u32; 4]; REP]; UNROLL]; 3];
+        let mut there = run.there::<UNROLL>(self.at);
+        if REP == 1 && column >= p.product.n {
+            there = 0;
+        }
         unroll!(u < UNROLL, {
-            let exists = self.at + (u as u32) >= run.lead && self.at + (u as u32) < run.end;
+            let exists = there >> u & 1 != 0;
             unroll!(f < 3, {
                 if f < FACTORS {
-                    let place = self.places[f][(u / 4) & 1][u & 3] & (LAST_OF_ROW - 1);
-                    let from = factors[f] + place as u64 * leading[f] as u64;
+                    let mut place = self.places[f][(u / 4) & 1][u & 3];
+                    if f == 0 {
+                        place &= LAST_OF_ROW - 1;
+                    }
+                    let from = bits::at_row(factors[f], place, leading[f]);
                     unroll!(r < REP, {
                         let shift = r as u32 * LANES * VEC as u32;
-                        let ok = exists && column + shift < p.product.n;
+                        let ok = exists && (REP == 1 || column + shift < p.product.n);
                         let from = from + (shift * E::BYTES) as u64;
                         // A policy costs a load a little: worth it where the output would displace the one factor.
                         raw[f][u][r] = if FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
@@ -210,7 +226,7 @@ impl Burst {
             });
         });
         unroll!(u < UNROLL, {
-            let exists = self.at + (u as u32) >= run.lead && self.at + (u as u32) < run.end;
+            let exists = there >> u & 1 != 0;
             let value = if exists { self.value::<E>(u) } else { E::ZERO };
             unroll!(r < REP, {
                 unroll!(i < VEC, {

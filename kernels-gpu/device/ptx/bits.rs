@@ -4,6 +4,19 @@ use super::copy::load_shared_b16;
 use super::matrix::bytes;
 use super::ptx;
 
+/// Address of a row by its number and the bytes from one to the next: one instruction, where the compiler widens what does not change in
+/// a loop and then multiplies 64 bits.
+#[inline(always)]
+pub fn at_row(base: u64, row: u32, bytes: u32) -> u64 {
+    let mut address = 0u64;
+    ptx!(
+        "mad.wide.u32 {address}, {row}, {bytes}, {base};",
+        address = inout(reg64) address, row = in(reg32) row, bytes = in(reg32) bytes, base = in(reg64) base,
+        options(pure, nomem, nostack)
+    );
+    address
+}
+
 /// The sum of `c` and of the products of the bytes of `a` and `b`.
 #[inline(always)]
 pub fn dot(a: u32, b: u32, c: u32) -> u32 {

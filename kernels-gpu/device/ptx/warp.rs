@@ -80,6 +80,12 @@ pub fn again(value: u32) -> u32 {
     out
 }
 
+/// First in a loop: its body stays one copy. What is fetched from memory once, instructions among it, should be short.
+#[inline(always)]
+pub fn stay_rolled() {
+    ptx!(".pragma \"nounroll\";", options(nomem, nostack));
+}
+
 /// The least of the values of all lanes. Every lane of the warp must call it together.
 #[inline(always)]
 pub fn least(value: u32) -> u32 {

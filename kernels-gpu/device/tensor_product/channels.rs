@@ -5,7 +5,7 @@ use super::{Body, stage};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::{copy, global, warp};
+use crate::device::ptx::{copy, warp};
 
 impl Body for TensorChannels {
     #[inline(always)]
@@ -13,9 +13,9 @@ impl Body for TensorChannels {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let arena = copy::arena();
         let row = 32 * E::ACC_BYTES;
-        stage::segments(p, arena, row, Self::THREADS);
-        stage::entries::<E>(p, &s, [E::ACC_BYTES, 0], Self::THREADS);
-        pairs(p, &s, row);
+        stage::segments(p, p.lists, arena, row, Self::THREADS);
+        stage::entries::<E>(p, &s, p.lists, [E::ACC_BYTES, 0], Self::THREADS);
+        stage::pairs(p, &s, p.lists, row, Self::THREADS);
         gpu::sync_threads();
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         let own = arena + s.own + warp * s.own_bytes;
@@ -39,19 +39,6 @@ impl Body for TensorChannels {
             warp::sync_lanes(u32::MAX);
             task += gpu::grid_x() as u64 * warps;
         }
-    }
-}
-
-/// Pairs: the offset of A's row, where entries begin and how many they are.
-#[inline(always)]
-fn pairs(p: &TensorProductParams, s: &TensorShared, row: u32) {
-    let list = p.lists + p.counts[0] as u64 * 16;
-    let mut at = gpu::thread();
-    while at < p.counts[1] {
-        let [a, _, first, count] = global::load_v4(list + at as u64 * 16, true);
-        let to = copy::arena() + s.pairs + at * 8;
-        copy::store_shared_v2(to, [a * row, first | count << 16]);
-        at += TensorChannels::THREADS;
     }
 }
 
@@ -81,7 +68,7 @@ fn load<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64,
 
 /// Each pair's coefficient of this item, beside the offset of its row of A. A lane is a pair.
 #[inline(always)]
-fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
+pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
     let arena = copy::arena();
     let y = own + s.parts[0];
     let mut pair = gpu::thread() % 32;
@@ -154,7 +141,7 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, to: u6
 
 /// A pair: the offset of its row of A, and its coefficient.
 #[inline(always)]
-fn one<E: Elem>(from: u32) -> (u32, E::Acc) {
+pub fn one<E: Elem>(from: u32) -> (u32, E::Acc) {
     if E::ACC_BYTES == 8 {
         let [a, _, low, high] = copy::load_shared_v4(from);
         (a, E::from_words([low, high]))

@@ -14,46 +14,65 @@ impl Body for TensorConnected {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let (warp, warps) = (gpu::thread() / 32, Self::THREADS / 32);
+        let (number, warps) = (gpu::thread() / 32, Self::THREADS / 32);
         let first = gpu::block_x() * TENSOR_ITEMS;
         let left = p.items - first;
-        let y = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
-        let arena = copy::arena();
-        stage::tile::<E>(
-            arena,
-            y,
-            p.item_strides[1],
-            [p.rows[1], left],
-            [warp, warps],
-        );
+        let from = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
+        let y = copy::arena() + s.own;
+        let row = gpu::block_y() * warps + number;
+        stage::ahead::<E>(p, Self::THREADS);
+        let stride = p.item_strides[1];
+        stage::tile::<E>(y, from, stride, [p.rows[1], left], [number, warps]);
+        let ends = lists::<E>(p, &s, Self::STEP, Self::THREADS);
         gpu::sync_threads();
-        let row = gpu::block_y() * warps + warp;
         // No barrier of the thread block behind this.
         if row < p.rows[4] {
-            let own = arena + s.parts[0] + warp * s.own_bytes;
-            output::<E>(p, own, own + s.parts[3], row);
+            let own = y + s.parts[0] + number * s.own_bytes;
+            output::<E>(p, &s, own, row, ends);
         }
     }
 }
 
+/// This thread block's piece of the lists to shared memory; where the segments of this warp's row begin and end.
+#[inline(always)]
+pub fn lists<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    step: u32,
+    threads: u32,
+) -> [u32; 2] {
+    let rows = rows_of_piece(step, threads);
+    let [words, starts] = piece_words(p.counts, rows);
+    let piece = p.lists + gpu::block_y() as u64 * words as u64 * 4;
+    stage::entries::<E>(p, s, piece, [TENSOR_STRIDE * E::ACC_BYTES, 0], threads);
+    stage::pairs(p, s, piece, 1, threads);
+    stage::segments(p, piece, copy::arena(), 1, threads);
+    let own = piece + (starts + gpu::thread() / 32 % rows) as u64 * 4;
+    [global::load_b32(own, true), global::load_b32(own + 4, true)]
+}
+
 /// One row of the output for the items of a tile.
 #[inline(always)]
-fn output<E: Elem>(p: &TensorProductParams, left: u32, coefficients: u32, row: u32) {
-    let words = p.counts[0] as u64 * 4 + p.counts[1] as u64 * 4 + p.counts[2] as u64 * 2;
-    let starts = p.lists + (words + row as u64) * 4;
-    let mut segment = global::load_b32(starts, true);
-    let end = global::load_b32(starts + 4, true);
+fn output<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    left: u32,
+    row: u32,
+    [mut segment, end]: [u32; 2],
+) {
+    let arena = copy::arena();
+    let coefficients = left + s.parts[3];
     let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
     while segment < end {
-        let [first, count, matrix, _] = global::load_v4(p.lists + segment as u64 * 16, true);
-        pairs::<E>(p, copy::arena(), coefficients, first, count);
+        let [first, count, matrix, _] = copy::load_shared_v4(arena + segment * 16);
+        pairs::<E>(s, arena + s.own, coefficients, first, count);
         // A row without terms has a segment without pairs, and no matrix.
         let mut channel = if count > 0 { 0 } else { p.width };
         while channel < p.width {
             // What came before has been read.
             warp::sync_lanes(u32::MAX);
             let tile = gpu::block_x() * TENSOR_ITEMS;
-            left_side::<E>(p, left, coefficients, [first, count], [tile, channel]);
+            left_side::<E>(p, s, left, coefficients, [first, count], [tile, channel]);
             warp::sync_lanes(u32::MAX);
             let (corner, extents) = ([channel, gpu::block_z() * 32], [p.width, p.out_width]);
             multiply::<E>(p, left, matrix, corner, extents, &mut sums);
@@ -67,22 +86,22 @@ fn output<E: Elem>(p: &TensorProductParams, left: u32, coefficients: u32, row: u
 
 /// Coefficients of pairs, a lane for each item; `y`: the tile of Y.
 #[inline(always)]
-pub fn pairs<E: Elem>(p: &TensorProductParams, y: u32, to: u32, first: u32, count: u32) {
+pub fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
-    let list = p.lists + p.counts[0] as u64 * 16;
-    let entries = list + p.counts[1] as u64 * 16;
-    let alpha = E::scalar(p.alpha);
+    let arena = copy::arena();
     let y = y + lane * E::ACC_BYTES;
     let mut pair = 0;
     while pair < count {
-        let [_, _, start, many] = global::load_v4(list + (first + pair) as u64 * 16, true);
+        warp::stay_rolled();
+        let [_, entries] = copy::load_shared_v2(arena + s.pairs + (first + pair) * 8);
         let mut sum = E::ZERO;
-        let mut at = start;
-        while at < start + many {
-            let [code, place] = global::load_v2(entries + at as u64 * 8, true);
-            let value = E::load::<1>(p.values + place as u64 * E::BYTES as u64, true);
-            let right = E::load_shared(y + (code & 0xffff) * TENSOR_STRIDE * E::ACC_BYTES);
-            sum = E::fma(E::mul(E::get(&value, 0), alpha), right, sum);
+        let mut at = entries & 0xffff;
+        let end = at + (entries >> 16);
+        while at < end {
+            warp::stay_rolled();
+            let code = copy::load_shared_b32(arena + s.codes + at * 4);
+            let value = E::load_shared(arena + s.values + at * E::ACC_BYTES);
+            sum = E::fma(value, E::load_shared(y + code), sum);
             at += 1;
         }
         E::store_shared(to + (pair * 32 + lane) * E::ACC_BYTES, sum);
@@ -94,6 +113,7 @@ pub fn pairs<E: Elem>(p: &TensorProductParams, y: u32, to: u32, first: u32, coun
 #[inline(always)]
 pub fn left_side<E: Elem>(
     p: &TensorProductParams,
+    s: &TensorShared,
     to: u32,
     coefficients: u32,
     [first, count]: [u32; 2],
@@ -101,36 +121,41 @@ pub fn left_side<E: Elem>(
 ) {
     let lane = gpu::thread() % 32;
     let inside = channel + lane < p.width;
-    let list = p.lists + p.counts[0] as u64 * 16;
+    let list = copy::arena() + s.pairs;
     let stride = p.item_strides[0] * E::BYTES as u64;
     let from = p.a + tile as u64 * stride + (channel + lane) as u64 * E::BYTES as u64;
-    let mut item = 0;
-    while item < TENSOR_ITEMS {
-        let mut sums = [E::ZERO; 8];
-        let mut pair = 0;
-        while pair < count {
-            let a = global::load_b32(list + (first + pair) as u64 * 16, true);
-            let from = from + a as u64 * p.row_strides[0] * E::BYTES as u64 + item as u64 * stride;
-            let mut raw = [[0; 4]; 8];
-            unroll!(i < 8, {
-                let ok = inside && tile + item + (i as u32) < p.items;
-                raw[i] = E::load::<1>(from + i as u64 * stride, ok);
+    let left = p.items - tile;
+    let mut sums = [[E::ZERO; 8]; 4];
+    let mut pair = 0;
+    while pair < count {
+        warp::stay_rolled();
+        let a = copy::load_shared_b32(list + (first + pair) * 8);
+        let mut from = from + a as u64 * p.row_strides[0] * E::BYTES as u64;
+        // All 32 on their way at once: a warp has little else to do while it waits.
+        let mut raw = [[[0; 4]; 8]; 4];
+        unroll!(i < 4, {
+            unroll!(j < 8, {
+                raw[i][j] = E::load::<1>(from, inside && ((i * 8 + j) as u32) < left);
+                from += stride;
             });
-            let at = coefficients + (pair * 32 + item) * E::ACC_BYTES;
-            let low = load_four::<E>(at);
-            let high = load_four::<E>(at + 4 * E::ACC_BYTES);
-            unroll!(i < 4, {
-                sums[i] = E::fma(low[i], E::get(&raw[i], 0), sums[i]);
-                sums[i + 4] = E::fma(high[i], E::get(&raw[i + 4], 0), sums[i + 4]);
-            });
-            pair += 1;
-        }
-        unroll!(i < 8, {
-            let place = (item + i as u32) * TENSOR_LEFT + lane;
-            E::store_shared(to + place * E::ACC_BYTES, sums[i]);
         });
-        item += 8;
+        let at = coefficients + pair * 32 * E::ACC_BYTES;
+        unroll!(i < 4, {
+            let low = load_four::<E>(at + i as u32 * 8 * E::ACC_BYTES);
+            let high = load_four::<E>(at + (i as u32 * 8 + 4) * E::ACC_BYTES);
+            unroll!(j < 4, {
+                sums[i][j] = E::fma(low[j], E::get(&raw[i][j], 0), sums[i][j]);
+                sums[i][j + 4] = E::fma(high[j], E::get(&raw[i][j + 4], 0), sums[i][j + 4]);
+            });
+        });
+        pair += 1;
     }
+    unroll!(i < 4, {
+        unroll!(j < 8, {
+            let place = (i * 8 + j) as u32 * TENSOR_LEFT + lane;
+            E::store_shared(to + place * E::ACC_BYTES, sums[i][j]);
+        });
+    });
 }
 
 /// Adds the left side times 32 rows and columns of a matrix, from a corner on; `extents`: its rows and columns.
@@ -145,38 +170,16 @@ pub fn multiply<E: Elem>(
 ) {
     let lane = gpu::thread() % 32;
     let left = left + lane / 8 * TENSOR_LEFT * E::ACC_BYTES;
-    let transposed = p.flags & FLAG_TRANSPOSED != 0;
     let column = column + lane % 8 * 4;
     let from = p.d + matrix as u64 * p.item_strides[2] * E::BYTES as u64;
+    let ends = [rows.min(channel + 32), columns];
+    let mut next = corner_of::<E>(p, from, [channel, column], ends);
     let mut step = 0;
     while step < 32 && channel + step < rows {
-        let row = channel + step;
-        let mut right = [[E::ZERO; 4]; 4];
-        // Transposed: rows of memory are columns of the product.
-        let (down, along) = if transposed {
-            (column, row)
-        } else {
-            (row, column)
-        };
-        let ends = if transposed {
-            [columns, rows]
-        } else {
-            [rows, columns]
-        };
-        unroll!(i < 4, {
-            let at = down + i as u32;
-            let from = from + (at as u64 * p.row_strides[1] + along as u64) * E::BYTES as u64;
-            let inside = if at < ends[0] {
-                ends[1] - along.min(ends[1])
-            } else {
-                0
-            };
-            right[i] = four::<E>(from, inside, p.flags & FLAG_WIDE != 0);
-        });
-        if transposed {
-            let r = right;
-            unroll!(i < 4, { right[i] = [r[0][i], r[1][i], r[2][i], r[3][i]] });
-        }
+        warp::stay_rolled();
+        let right = next;
+        // The next rows come while these are multiplied.
+        next = corner_of::<E>(p, from, [channel + step + 4, column], ends);
         unroll!(i < 8, {
             let x = load_four::<E>(left + (i as u32 * 4 * TENSOR_LEFT + step) * E::ACC_BYTES);
             unroll!(k < 4, {
@@ -187,6 +190,39 @@ pub fn multiply<E: Elem>(
         });
         step += 4;
     }
+}
+
+/// Four rows and columns of a matrix at `from`, zeros past the ends.
+#[inline(always)]
+fn corner_of<E: Elem>(
+    p: &TensorProductParams,
+    from: u64,
+    [row, column]: [u32; 2],
+    [rows, columns]: [u32; 2],
+) -> [[E::Acc; 4]; 4] {
+    // Transposed: rows of memory are columns of the product.
+    let transposed = p.flags & FLAG_TRANSPOSED != 0;
+    let (down, along, ends) = if transposed {
+        (column, row, [columns, rows])
+    } else {
+        (row, column, [rows, columns])
+    };
+    let mut found = [[E::ZERO; 4]; 4];
+    unroll!(i < 4, {
+        let at = down + i as u32;
+        let from = from + (at as u64 * p.row_strides[1] + along as u64) * E::BYTES as u64;
+        let inside = if at < ends[0] {
+            ends[1] - along.min(ends[1])
+        } else {
+            0
+        };
+        found[i] = four::<E>(from, inside, p.flags & FLAG_WIDE != 0);
+    });
+    if transposed {
+        let r = found;
+        unroll!(i < 4, { found[i] = [r[0][i], r[1][i], r[2][i], r[3][i]] });
+    }
+    found
 }
 
 /// Four neighbours, of which `inside` are there; zeros for the others.

@@ -4,7 +4,7 @@ use super::{Body, load_four, stage};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
-use crate::device::ptx::copy;
+use crate::device::ptx::{copy, warp};
 
 impl Body for TensorItems {
     #[inline(always)]
@@ -28,8 +28,8 @@ impl Body for TensorItems {
         );
         let y = own + s.parts[0];
         stage::tile::<E>(y, from(p.y, 1), p.item_strides[1], [p.rows[1], left], warps);
-        stage::segments(p, arena, 1, Self::THREADS);
-        stage::entries::<E>(p, &s, [tall, tall], Self::THREADS);
+        stage::segments(p, p.lists, arena, 1, Self::THREADS);
+        stage::entries::<E>(p, &s, p.lists, [tall, tall], Self::THREADS);
         gpu::sync_threads();
         products::<E>(p, &s);
         gpu::sync_threads();
@@ -40,17 +40,19 @@ impl Body for TensorItems {
 /// Rows of the output, every eighth one, to shared memory.
 #[inline(always)]
 fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared) {
-    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    let (number, lane) = (gpu::thread() / 32, gpu::thread() % 32);
     let arena = copy::arena();
     let a = arena + s.own + lane * E::ACC_BYTES;
     let y = a + s.parts[0];
     let out = arena + s.own + s.parts[1] + lane * (p.rows[4] | 1) * E::ACC_BYTES;
-    let mut segment = warp;
+    let mut segment = number;
     while segment < p.counts[0] {
+        warp::stay_rolled();
         let [start, count, _, row] = copy::load_shared_v4(arena + segment * 16);
         let mut sum = E::ZERO;
         let mut done = 0;
         while done < count {
+            warp::stay_rolled();
             let at = start + done;
             let codes = copy::load_shared_v4(arena + s.codes + at * 4);
             let values = load_four::<E>(arena + s.values + at * E::ACC_BYTES);
@@ -77,13 +79,15 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared) {
 /// The tile of the output, item by item.
 #[inline(always)]
 fn store<E: Elem>(p: &TensorProductParams, from: u32, left: u32) {
-    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    let (number, lane) = (gpu::thread() / 32, gpu::thread() % 32);
     let first = gpu::block_x() * TENSOR_ITEMS;
-    let mut item = warp;
+    let mut item = number;
     while item < TENSOR_ITEMS && item < left {
+        warp::stay_rolled();
         let to = p.out + (first + item) as u64 * p.item_strides[4] * E::BYTES as u64;
         let mut row = lane;
         while row < p.rows[4] {
+            warp::stay_rolled();
             let at = item * (p.rows[4] | 1) + row;
             let mut value = E::load_shared(from + at * E::ACC_BYTES);
             let to = to + row as u64 * E::BYTES as u64;

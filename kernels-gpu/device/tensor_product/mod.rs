@@ -4,6 +4,8 @@
 mod channels;
 mod connected;
 mod items;
+mod own;
+mod own_weights;
 mod stage;
 mod sums;
 mod traces;

@@ -12,8 +12,8 @@ impl Body for TensorSums {
     unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let arena = copy::arena();
-        stage::segments(p, arena, 1, Self::THREADS);
-        stage::entries::<E>(p, &s, [E::ACC_BYTES, 0], Self::THREADS);
+        stage::segments(p, p.lists, arena, 1, Self::THREADS);
+        stage::entries::<E>(p, &s, p.lists, [E::ACC_BYTES, 0], Self::THREADS);
         pairs(p, &s, 32 * E::ACC_BYTES);
         gpu::sync_threads();
         let own = arena + s.own + gpu::thread() / 32 * s.own_bytes;

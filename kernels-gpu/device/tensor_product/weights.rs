@@ -2,7 +2,7 @@
 //! of the output, 32 x 32 of its channels and every so many tiles of 32 items; the thread blocks of a row leave their sums, and the last
 //! to arrive adds them in order.
 
-use super::connected::{Sums, four, left_side, pairs};
+use super::connected::{Sums, four, left_side, lists, pairs};
 use super::{Body, load_four, stage};
 use crate::abi::*;
 use crate::device::elem::Elem;
@@ -16,12 +16,14 @@ impl Body for TensorWeights {
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         let warps = Self::THREADS / 32;
         let arena = copy::arena();
-        let own = arena + warp * s.own_bytes;
+        let own = arena + s.own + warp * s.own_bytes;
+        let ends = lists::<E>(p, &s, Self::STEP, Self::THREADS);
+        gpu::sync_threads();
         let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
         let tiles = p.items.div_ceil(TENSOR_ITEMS);
         let mut tile = gpu::block_x() * warps + warp;
         while tile < tiles {
-            items_of::<E>(p, &s, own, tile, &mut sums);
+            items_of::<E>(p, &s, own, tile, ends, &mut sums);
             tile += gpu::grid_x() * warps;
         }
         // The left sides are free now: 32 x 32 sums of each warp.
@@ -33,7 +35,7 @@ impl Body for TensorWeights {
             });
         });
         gpu::sync_threads();
-        leave::<E>(p, &s, arena);
+        leave::<E>(p, &s, arena + s.own);
         finish::<E>(p, arena);
     }
 }
@@ -45,6 +47,7 @@ fn items_of<E: Elem>(
     s: &TensorShared,
     own: u32,
     tile: u32,
+    [mut segment, end]: [u32; 2],
     sums: &mut Sums<E>,
 ) {
     let first = tile * TENSOR_ITEMS;
@@ -56,16 +59,12 @@ fn items_of<E: Elem>(
     let sizes = [p.rows[1], p.items - first];
     stage::tile::<E>(y, from, p.item_strides[1], sizes, [0, 1]);
     warp::sync_lanes(u32::MAX);
-    let words = p.counts[0] as u64 * 4 + p.counts[1] as u64 * 4 + p.counts[2] as u64 * 2;
-    let starts = p.lists + (words + gpu::block_y() as u64) * 4;
-    let mut segment = global::load_b32(starts, true);
-    let end = global::load_b32(starts + 4, true);
     while segment < end {
-        let [begin, count, row, _] = global::load_v4(p.lists + segment as u64 * 16, true);
+        let [begin, count, row, _] = copy::load_shared_v4(copy::arena() + segment * 16);
         if count > 0 {
-            pairs::<E>(p, y, coefficients, begin, count);
+            pairs::<E>(s, y, coefficients, begin, count);
             warp::sync_lanes(u32::MAX);
-            left_side::<E>(p, own, coefficients, [begin, count], [first, channel]);
+            left_side::<E>(p, s, own, coefficients, [begin, count], [first, channel]);
             warp::sync_lanes(u32::MAX);
             let at = first as u64 * p.item_strides[3] + row as u64 * p.row_strides[2];
             let from = p.f + (at + (column + lane % 8 * 4) as u64) * E::BYTES as u64;
@@ -133,11 +132,11 @@ fn slot<E: Elem>(p: &TensorProductParams, block: u32) -> u64 {
 
 /// The warps' sums, added in order, to this thread block's slot.
 #[inline(always)]
-fn leave<E: Elem>(p: &TensorProductParams, s: &TensorShared, arena: u32) {
+fn leave<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
     let to = slot::<E>(p, gpu::block_x());
     let mut at = gpu::thread();
     while at < 1024 {
-        let from = arena + (at / 32 * TENSOR_LEFT + at % 32) * E::ACC_BYTES;
+        let from = own + (at / 32 * TENSOR_LEFT + at % 32) * E::ACC_BYTES;
         let mut sum = E::load_shared(from);
         unroll!(i < 3, {
             sum = E::add(sum, E::load_shared(from + (i as u32 + 1) * s.own_bytes));

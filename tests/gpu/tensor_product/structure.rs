@@ -20,6 +20,15 @@ fn plans_find_the_kernels() {
             Channels::Connected(8, 4),
             ["connected", "connected", "traces", "weights"],
         ),
+        (
+            Channels::ConnectedEach(8, 4),
+            [
+                "own_connected",
+                "own_connected",
+                "own_traces",
+                "own_weights",
+            ],
+        ),
     ];
     for (channels, names) in kinds {
         let product = TensorProduct::<f32>::with_gradients(&ctx, &couplings, channels, 4).unwrap();
