@@ -1,0 +1,8 @@
+//! Sparsity that is known only while running (PIT, arXiv 2301.10936): which axes may be permuted, and the micro-tiles
+//! that follow.
+
+mod axes;
+mod micro;
+
+pub use axes::{AxisUse, OperandAxis, pit_axes};
+pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};

@@ -1,0 +1,3 @@
+//! Sparsity known only while running: axes and micro-tiles, detection.
+
+mod axes;
