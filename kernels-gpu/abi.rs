@@ -8,6 +8,7 @@ mod block;
 mod conv;
 mod convert;
 mod dense;
+mod detect;
 mod einsum;
 mod entries;
 mod join;
@@ -38,6 +39,7 @@ pub use block::*;
 pub use conv::*;
 pub use convert::*;
 pub use dense::*;
+pub use detect::*;
 pub use einsum::*;
 pub use entries::*;
 pub use join::*;
@@ -161,6 +163,8 @@ pub enum Operation {
     Convolution,
     /// Any indirect Einsum.
     Einsum,
+    /// Which micro-tiles of a matrix are not empty.
+    Detection,
 }
 
 /// How a kernel walks the sparse operand.

@@ -1,3 +1,4 @@
 //! Sparsity known only while running: axes and micro-tiles, detection.
 
 mod axes;
+mod detect;

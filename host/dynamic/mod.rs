@@ -2,7 +2,13 @@
 //! that follow.
 
 mod axes;
+mod detect;
+mod index;
 mod micro;
+mod rows;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
+pub use detect::{DetectOptions, Detector};
+pub use index::MicroIndex;
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
+pub use rows::RowDetector;

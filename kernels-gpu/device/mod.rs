@@ -57,6 +57,8 @@ mod conv_steps;
 mod convert;
 #[cfg(any(family = "dense", not(target_arch = "nvptx64")))]
 mod dense;
+#[cfg(any(family = "detect", not(target_arch = "nvptx64")))]
+mod detect;
 #[cfg(any(family = "einsum", not(target_arch = "nvptx64")))]
 mod einsum;
 mod elem;

@@ -152,6 +152,18 @@ pub fn add_shared(to: u32, v: u32) {
     ptx!("red.shared.add.u32 [{to}], {v};", to = in(reg32) to, v = in(reg32) v, options(nostack));
 }
 
+/// Adds to a word of shared memory and returns what it held. Atomic over the thread block.
+#[inline(always)]
+pub fn take_shared(from: u32, v: u32) -> u32 {
+    let mut old = 0u32;
+    ptx!(
+        "atom.shared.add.u32 {old}, [{from}], {v};",
+        old = inout(reg32) old, from = in(reg32) from, v = in(reg32) v,
+        options(nostack)
+    );
+    old
+}
+
 /// Sets bits of a word of shared memory. Atomic over the thread block.
 #[inline(always)]
 pub fn set_bits_shared(to: u32, bits: u32) {
