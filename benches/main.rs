@@ -15,6 +15,7 @@ mod dense;
 mod determinism;
 mod device;
 mod dtype;
+mod dynamic;
 mod einsum;
 mod entries;
 mod epilogue;
@@ -59,7 +60,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, detect, pit_matmul,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -228,6 +229,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("attention_gradient", attention_gradient::run),
         ("conv", conv::run),
         ("layer", layer::run),
+        ("detect", dynamic::detect),
+        ("pit_matmul", dynamic::matmul),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),
         ("narrow", narrow::run),

@@ -17,6 +17,7 @@ mod lists;
 mod mttkrp;
 mod narrow;
 mod nm;
+mod pit;
 mod prune;
 mod relaxed;
 mod sampled;
@@ -48,6 +49,7 @@ pub use lists::*;
 pub use mttkrp::*;
 pub use narrow::*;
 pub use nm::*;
+pub use pit::*;
 pub use prune::*;
 pub use relaxed::*;
 pub use sampled::*;
@@ -165,6 +167,8 @@ pub enum Operation {
     Einsum,
     /// Which micro-tiles of a matrix are not empty.
     Detection,
+    /// A product with an operand whose micro-tiles were found while running.
+    Dynamic,
 }
 
 /// How a kernel walks the sparse operand.

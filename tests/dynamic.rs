@@ -2,3 +2,4 @@
 
 mod axes;
 mod detect;
+mod matmul;

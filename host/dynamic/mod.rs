@@ -4,11 +4,13 @@
 mod axes;
 mod detect;
 mod index;
+mod matmul;
 mod micro;
 mod rows;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub use detect::{DetectOptions, Detector};
 pub use index::MicroIndex;
+pub use matmul::{DynamicMatmul, Gathering, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use rows::RowDetector;

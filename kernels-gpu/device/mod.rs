@@ -78,6 +78,8 @@ mod mma;
 mod mttkrp;
 #[cfg(any(family = "nm", family = "nm_narrow", not(target_arch = "nvptx64")))]
 mod nm;
+#[cfg(any(family = "pit", not(target_arch = "nvptx64")))]
+mod pit;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
@@ -132,6 +134,7 @@ mod walk;
     family = "nm",
     family = "nm_narrow",
     family = "levels",
+    family = "pit",
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;
