@@ -219,7 +219,7 @@ impl<T: Scalar> DynamicMatmul<T> {
                 let factor = a[row * lda + position].to_acc();
                 let line = &b[position * ldb..position * ldb + n];
                 for (sum, &x) in sums.iter_mut().zip(line) {
-                    *sum = *sum + factor * x.to_acc();
+                    *sum += factor * x.to_acc();
                 }
             }
             for (to, sum) in out.iter_mut().zip(sums) {
