@@ -8,7 +8,7 @@ use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
-use einsparse::dynamic::{DetectOptions, Detector, DynamicMatmul, Gathering, MatmulOptions};
+use einsparse::dynamic::{DetectOptions, Detector, DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Scalar, Stream, Tensor};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -145,9 +145,7 @@ fn multiplied<T: Scalar>(
                 empty,
                 entries: full * height,
             };
-            for gathering in [Gathering::Copies, Gathering::Bulk] {
-                case.ours(gpu, effort, recorder, &context, gathering)?;
-            }
+            case.ours(gpu, effort, recorder, &context)?;
             case.dense(gpu, effort, recorder, dtype)?;
         }
     }
@@ -189,11 +187,9 @@ impl<T: Scalar> Case<'_, T> {
         effort: Effort,
         recorder: &mut Recorder,
         context: &Context,
-        gathering: Gathering,
     ) -> Result<()> {
         let options = MatmulOptions {
             height: self.height,
-            gathering,
             ..MatmulOptions::default()
         };
         let mut product = DynamicMatmul::<T>::new(context, [EXTENT; 3], options).map_err(text)?;

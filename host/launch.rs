@@ -75,7 +75,6 @@ pub(crate) use mttkrp::{RawRows, RowsExtents, RowsLaunch};
 pub(crate) use operands::Extents;
 pub use operands::RawSpmm;
 pub(crate) use panel::Matrix;
-pub use pit::Gathering;
 pub(crate) use pit::PitLaunch;
 pub(crate) use planned::Planned;
 pub(crate) use prune::{DenseMatrix, prune, pruner};

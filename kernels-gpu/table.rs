@@ -685,18 +685,12 @@ macro_rules! for_each_kernel {
                 detect_choices: Direct, F32, DetectChoices;
             }
             pit "pit" PitParams sm_90a Dynamic {
-                pit_f16_128x1: Block, F16, PitColumns<128, false>;
-                pit_f16_128x1_bulk: Block, F16, PitColumns<128, true>;
-                pit_f16_64x1: Block, F16, PitColumns<64, false>;
-                pit_f16_64x1_bulk: Block, F16, PitColumns<64, true>;
-                pit_f16_32x1: Block, F16, PitColumns<32, false>;
-                pit_f16_32x1_bulk: Block, F16, PitColumns<32, true>;
-                pit_bf16_128x1: Block, Bf16, PitColumns<128, false>;
-                pit_bf16_128x1_bulk: Block, Bf16, PitColumns<128, true>;
-                pit_bf16_64x1: Block, Bf16, PitColumns<64, false>;
-                pit_bf16_64x1_bulk: Block, Bf16, PitColumns<64, true>;
-                pit_bf16_32x1: Block, Bf16, PitColumns<32, false>;
-                pit_bf16_32x1_bulk: Block, Bf16, PitColumns<32, true>;
+                pit_f16_128x1: Block, F16, PitColumns<128>;
+                pit_f16_64x1: Block, F16, PitColumns<64>;
+                pit_f16_32x1: Block, F16, PitColumns<32>;
+                pit_bf16_128x1: Block, Bf16, PitColumns<128>;
+                pit_bf16_64x1: Block, Bf16, PitColumns<64>;
+                pit_bf16_32x1: Block, Bf16, PitColumns<32>;
             }
             join "join" JoinParams sm_80 Join {
                 join_count: Direct, F32, JoinCount;

@@ -14,8 +14,6 @@ use crate::launch::{DetectLaunch, DeviceLists, Looked, PitLaunch, list_stride};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-pub use crate::launch::Gathering;
-
 /// Micro-tiles of a [`DynamicMatmul`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatmulOptions {
@@ -23,8 +21,6 @@ pub struct MatmulOptions {
     pub height: usize,
     /// Elements of at most this magnitude are empty.
     pub threshold: f64,
-    /// How rows of B come to shared memory.
-    pub gathering: Gathering,
 }
 
 impl Default for MatmulOptions {
@@ -33,7 +29,6 @@ impl Default for MatmulOptions {
         MatmulOptions {
             height: 128,
             threshold: 0.0,
-            gathering: Gathering::default(),
         }
     }
 }
@@ -94,8 +89,8 @@ impl<T: Scalar> DynamicMatmul<T> {
         let (launch, storage) = match context.device() {
             None => (None, Lists::Host(vec![Vec::new(); panels])),
             Some(device) => {
-                let how = (options.height, options.gathering);
-                let product = PitLaunch::new(device, T::DTYPE, how, extents, stride)?;
+                let height = options.height;
+                let product = PitLaunch::new(device, T::DTYPE, height, extents, stride)?;
                 let micro = (options.height, 1);
                 let how = (above::<T>(threshold), true);
                 let detect = DetectLaunch::tiles(device, Looked::Packed, [m, k], micro, how)?;

@@ -11,6 +11,6 @@ mod rows;
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub use detect::{DetectOptions, Detector};
 pub use index::MicroIndex;
-pub use matmul::{DynamicMatmul, Gathering, MatmulOptions};
+pub use matmul::{DynamicMatmul, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use rows::RowDetector;

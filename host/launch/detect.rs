@@ -108,7 +108,7 @@ impl DetectLaunch {
             Looked::Bits => "bits",
         };
         let row = find(looked.step(), looked.bytes(), micro, what)?;
-        let r = region(row.block.0, row.block.1, looked.bits());
+        let r = region(row.block, looked.bits(), row.step);
         let across = columns.div_ceil(r.columns as usize);
         let down = rows.div_ceil(r.rows as usize);
         let (panels, positions, parts) = if micro.0 > 1 {

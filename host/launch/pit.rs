@@ -1,6 +1,6 @@
 //! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
 
-use einsparse_kernels::abi::{FLAG_VECTORS, PitParams, STEP_BULK, STEP_COPIES};
+use einsparse_kernels::abi::{FLAG_VECTORS, PitParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
@@ -9,16 +9,6 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
 use crate::registry::{Dtype, Operation};
-
-/// How rows of B come to shared memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gathering {
-    /// By copies of 16 bytes.
-    #[default]
-    Copies,
-    /// By the copy engine, 128 bytes at a time.
-    Bulk,
-}
 
 /// A kernel chosen for these extents.
 #[derive(Debug)]
@@ -37,19 +27,14 @@ impl PitLaunch {
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
-        (height, gathering): (usize, Gathering),
+        height: usize,
         [m, k, n]: [usize; 3],
         stride: usize,
     ) -> Result<Self> {
-        let step = match gathering {
-            Gathering::Copies => STEP_COPIES,
-            Gathering::Bulk => STEP_BULK,
-        };
         let own = kernels()
             .iter()
             .filter(|row| row.operation == Operation::Dynamic);
-        let fits =
-            |row: &&Row| row.dtype == dtype && row.block == (height as u32, 1) && row.step == step;
+        let fits = |row: &&Row| row.dtype == dtype && row.block == (height as u32, 1);
         let Some(row) = own.clone().find(fits) else {
             return Err(Error::NoKernel {
                 indirect: format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {height} rows at a time"),
@@ -117,7 +102,7 @@ impl PitLaunch {
     }
 
     fn params(&self, lists: &DeviceLists, b: DenseMatrix, c: DenseMatrix) -> Result<PitParams> {
-        let [m, k, n] = self.extents;
+        let [m, _, n] = self.extents;
         let (dtype, height) = (self.row.dtype, self.row.block.0 as usize);
         let element = dtype.bytes();
         aligned(self.row, "B", b.address, b.leading)?;
@@ -136,11 +121,6 @@ impl PitLaunch {
             extents: [height, self.panels * self.stride],
             leading: height,
         };
-        let rows = Flat {
-            address: b.address,
-            extents: [n, k],
-            leading: b.leading,
-        };
         let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
         let wide = height.min(64);
         let map =
@@ -148,7 +128,6 @@ impl PitLaunch {
         let panels = small("panels", self.panels)?;
         Ok(PitParams {
             a_map: map(&values, [wide, 64])?,
-            b_map: map(&rows, [64, 1])?,
             lists: lists.lists.address(),
             counts: lists.counts.address(),
             b: b.address,

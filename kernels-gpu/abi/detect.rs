@@ -8,14 +8,12 @@ use super::{Divisor, Dtype, Tile};
 pub const DETECT_THREADS: u32 = 256;
 /// Vectors of 16 bytes that a thread has in flight.
 pub const DETECT_LOADS: u32 = 8;
-/// Rows of a region where micro-tiles are single rows.
-pub const DETECT_ROWS: u32 = 128;
 /// Lists are filled up to a multiple of this with [`NO_TILE`].
 pub const DETECT_PAD: u32 = 64;
 /// A place of a list behind its last micro-tile.
 pub const NO_TILE: u32 = u32::MAX;
 /// Words of bits and of ranks in shared memory at the most.
-pub const DETECT_WORDS: u32 = 256;
+pub const DETECT_WORDS: u32 = 512;
 /// Panels of a region at the most.
 pub const DETECT_PANELS: u32 = 64;
 /// Choices that a thread block of [`DetectChoices`] takes, and experts at the most.
@@ -37,12 +35,18 @@ pub const STEP_LENGTHS: u32 = 4;
 /// Step of choices.
 pub const STEP_CHOICES: u32 = 5;
 
-/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 32 KB. `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for
+/// Rounds of [`DETECT_LOADS`] vectors that a thread goes through. Every thread block waits for others once: 16 vectors of 16-bit
+/// elements let 4096 x 4096 of them be on the GPU at once. Values that are packed wait in shared memory, which has room for fewer.
+pub const fn detect_rounds(step: u32) -> u32 {
+    if step == STEP_PACK { 1 } else { 2 }
+}
+
+/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (32 KB to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for
 /// elements of 2 bytes and `MW` of 1, [`STEP_PACK`].
 #[derive(Clone, Copy, Debug)]
 pub struct MicroTiles<const MH: u32, const MW: u32, const STEP: u32>;
 
-/// What a region of 32 KB is made of, for elements of so many bits.
+/// What a region is made of, for elements of so many bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Rows.
@@ -63,14 +67,15 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// The region for elements of so many bits.
     pub const fn region(bits: u32) -> Region {
-        region(MH, MW, bits)
+        region((MH, MW), bits, STEP)
     }
 }
 
-/// The region of micro-tiles of `mh` x `mw` elements of so many bits.
-pub const fn region(mh: u32, mw: u32, bits: u32) -> Region {
-    let rows = if mh > 1 { mh } else { DETECT_ROWS };
-    let vectors = DETECT_THREADS * DETECT_LOADS / rows;
+/// The region of micro-tiles of `mh` x `mw` elements of so many bits. Single rows are 16 vectors wide.
+pub const fn region((mh, mw): (u32, u32), bits: u32, step: u32) -> Region {
+    let all = DETECT_THREADS * DETECT_LOADS * detect_rounds(step);
+    let rows = if mh > 1 { mh } else { all / 16 };
+    let vectors = all / rows;
     let columns = vectors * (128 / bits);
     Region {
         rows,
@@ -181,13 +186,13 @@ const _: () = assert!(size_of::<DetectParams>() == 88);
 mod tests {
     use super::*;
 
-    /// A region is 32 KB whatever it is cut into, and its bits fit.
+    /// A region is 64 KB whatever it is cut into, and its bits fit.
     #[test]
-    fn regions_are_32_kb() {
+    fn regions_are_64_kb() {
         for bits in [1, 8, 16, 32] {
             for (mh, mw) in [(128, 1), (64, 1), (32, 1), (16, 16), (1, 32), (1, 64)] {
-                let r = region(mh, mw, bits);
-                assert_eq!(r.rows * r.columns * bits, 8 * 32 * 1024);
+                let r = region((mh, mw), bits, STEP_TILES);
+                assert_eq!(r.rows * r.columns * bits, 8 * 64 * 1024);
                 assert_eq!(r.panels * r.positions * mh * mw, r.rows * r.columns);
                 assert_eq!(r.positions % 32, 0);
                 assert!(r.panels * r.positions / 32 <= DETECT_WORDS);

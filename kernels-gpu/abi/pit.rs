@@ -4,19 +4,19 @@
 
 use super::{Dtype, MapWords, PANEL_BYTES, SLAB, Tile};
 
-/// Threads that gather.
-pub const PIT_COPIERS: u32 = 128;
 /// Columns of C of a thread block.
 pub const PIT_COLUMNS: usize = 256;
 /// Chunks of 64 columns.
 const CHUNKS: usize = PIT_COLUMNS / 64;
 
-/// Tile of `pit`: `MT` rows by 256 columns. `BULK`: the copy engine brings 128 bytes of a row of B at a time; else the threads
-/// that gather do, 16 bytes each.
-#[derive(Clone, Copy, Debug)]
-pub struct PitColumns<const MT: usize, const BULK: bool>;
+/// Threads that gather.
+pub const PIT_COPIERS: u32 = 128;
 
-impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
+/// Tile of `pit`: `MT` rows by 256 columns.
+#[derive(Clone, Copy, Debug)]
+pub struct PitColumns<const MT: usize>;
+
+impl<const MT: usize> PitColumns<MT> {
     /// Bytes of A in a stage: 64 micro-tiles of its rows.
     pub const A_BYTES: usize = MT * 64 * 2;
     /// Offset of B in a stage.
@@ -41,7 +41,7 @@ impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
     };
 }
 
-impl<const MT: usize, const BULK: bool> Tile for PitColumns<MT, BULK> {
+impl<const MT: usize> Tile for PitColumns<MT> {
     const THREADS: u32 = 256 + PIT_COPIERS;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = PIT_COLUMNS as u32;
@@ -49,7 +49,6 @@ impl<const MT: usize, const BULK: bool> Tile for PitColumns<MT, BULK> {
     const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (MT as u32, 1);
-    const STEP: u32 = if BULK { STEP_BULK } else { STEP_COPIES };
     fn shared_bytes(_: Dtype) -> u32 {
         (Self::BARRIERS + Self::STAGES * 16) as u32
     }
@@ -59,13 +58,8 @@ impl<const MT: usize, const BULK: bool> Tile for PitColumns<MT, BULK> {
     }
 }
 
-/// Rows of B come by copies of 16 bytes.
-pub const STEP_COPIES: u32 = 1;
-/// Rows of B come by the copy engine.
-pub const STEP_BULK: u32 = 2;
-
-const _: () = assert!(PitColumns::<128, true>::BARRIERS + 80 <= 227 << 10);
-const _: () = assert!(PitColumns::<64, true>::BARRIERS + 80 <= 227 << 10);
+const _: () = assert!(PitColumns::<128>::BARRIERS + 80 <= 227 << 10);
+const _: () = assert!(PitColumns::<64>::BARRIERS + 80 <= 227 << 10);
 
 /// Parameters of the `pit` kernels.
 #[repr(C)]
@@ -73,8 +67,6 @@ const _: () = assert!(PitColumns::<64, true>::BARRIERS + 80 <= 227 << 10);
 pub struct PitParams {
     /// Packed values of A: a micro-tile a row, `stride` of each panel.
     pub a_map: MapWords,
-    /// B, in tiles of one row.
-    pub b_map: MapWords,
     /// Rows of B of each panel, `stride` words.
     pub lists: u64,
     /// How many each panel has.
@@ -105,4 +97,4 @@ pub struct PitParams {
     pub flags: u32,
 }
 
-const _: () = assert!(size_of::<PitParams>() == 336);
+const _: () = assert!(size_of::<PitParams>() == 208);

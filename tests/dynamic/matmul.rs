@@ -1,7 +1,7 @@
 //! Products with an operand whose micro-tiles are found while running, against a plain product: exact on integers.
 
 use einsparse::driver::Graph;
-use einsparse::dynamic::{DynamicMatmul, Gathering, MatmulOptions};
+use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Error, Scalar};
 
@@ -100,23 +100,20 @@ fn multiplies<T: Scalar>(context: &Context, extents: [usize; 3], options: &Matmu
 
 fn all<T: Scalar>(context: &Context) {
     for height in [128, 64, 32] {
-        for gathering in [Gathering::Copies, Gathering::Bulk] {
-            let options = MatmulOptions {
-                height,
-                gathering,
-                ..MatmulOptions::default()
-            };
-            for extents in [
-                [128, 64, 256],
-                [1, 1, 8],
-                [300, 200, 264],
-                [64, 1000, 8],
-                [513, 320, 520],
-                [0, 64, 64],
-                [64, 0, 64],
-            ] {
-                multiplies::<T>(context, extents, &options);
-            }
+        let options = MatmulOptions {
+            height,
+            ..MatmulOptions::default()
+        };
+        for extents in [
+            [128, 64, 256],
+            [1, 1, 8],
+            [300, 200, 264],
+            [64, 1000, 8],
+            [513, 320, 520],
+            [0, 64, 64],
+            [64, 0, 64],
+        ] {
+            multiplies::<T>(context, extents, &options);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which micro-tiles are not empty, in one pass over the matrix: a thread block loads a region of 32 KB, leaves a bit for each
+//! Which micro-tiles are not empty, in one pass over the matrix: a thread block loads a region, leaves a bit for each
 //! micro-tile in shared memory, and appends those that are set to their lists. Any bit but the sign makes an element count: NaN
 //! does, both zeros do not.
 
@@ -111,12 +111,22 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         words
     }
 
-    /// This thread's vectors of the region.
+    /// This thread's first row of a round, counted from the region's, and the distance to the next.
     #[inline(always)]
-    fn load(p: &DetectParams, r: Region, bits: u32, place: Place) -> Vectors {
-        let (row, vector) = (gpu::thread() / r.vectors, gpu::thread() % r.vectors);
-        let (row, column) = (place.top + row, place.left + vector * (128 / bits));
+    fn row(r: Region, round: u32) -> (u32, u32) {
         let step = DETECT_THREADS / r.vectors;
+        (
+            gpu::thread() / r.vectors + round * DETECT_LOADS * step,
+            step,
+        )
+    }
+
+    /// This thread's vectors of a round.
+    #[inline(always)]
+    fn load(p: &DetectParams, r: Region, bits: u32, place: Place, round: u32) -> Vectors {
+        let (row, step) = Self::row(r, round);
+        let vector = gpu::thread() % r.vectors;
+        let (row, column) = (place.top + row, place.left + vector * (128 / bits));
         let mut raw = [[0; 4]; DETECT_LOADS as usize];
         unroll!(i < 8, {
             raw[i] = Self::vector(p, bits, row + i as u32 * step, column);
@@ -135,19 +145,19 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         })
     }
 
-    /// Sets the bits of this thread's micro-tiles in shared memory.
+    /// Adds a round of columns: the marks of each word of a vector, all rows together.
     #[inline(always)]
-    fn look(r: Region, bits: u32, above: u32, raw: &Vectors, inside: [u32; 4]) {
-        let vector = gpu::thread() % r.vectors;
-        let of_vector = 128 / bits;
-        if !Self::ALONG_COLUMNS {
-            return Self::look_along_rows(r, bits, above, raw, inside);
-        }
-        let mut marks = [0u32; 4];
+    fn add_columns(bits: u32, above: u32, raw: &Vectors, marks: &mut [u32; 4]) {
         unroll!(i < 8, {
             unroll!(w < 4, { marks[w] |= mark(raw[i][w], bits, above) });
         });
-        unroll!(w < 4, { marks[w] &= inside[w] });
+    }
+
+    /// Sets the bits of this thread's columns in shared memory.
+    #[inline(always)]
+    fn set_columns(r: Region, bits: u32, marks: [u32; 4]) {
+        let vector = gpu::thread() % r.vectors;
+        let of_vector = 128 / bits;
         if bits == 1 {
             unroll!(w < 4, {
                 if MW == 1 {
@@ -170,12 +180,18 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// The same of single rows. Neighbouring lanes that share a micro-tile vote, and one of them sets its bits.
+    /// A round of single rows. Neighbouring lanes that share a micro-tile vote; a lane for each of them sets its bits.
     #[inline(always)]
-    fn look_along_rows(r: Region, bits: u32, above: u32, raw: &Vectors, inside: [u32; 4]) {
-        let (row, vector) = (gpu::thread() / r.vectors, gpu::thread() % r.vectors);
-        let step = DETECT_THREADS / r.vectors;
+    fn set_rows(
+        p: &DetectParams,
+        (r, bits): (Region, u32),
+        raw: &Vectors,
+        inside: [u32; 4],
+        round: u32,
+    ) {
+        let (row, step) = Self::row(r, round);
         if bits == 1 {
+            let vector = gpu::thread() % r.vectors;
             unroll!(i < 8, {
                 let position = row + i as u32 * step;
                 unroll!(w < 4, {
@@ -186,7 +202,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             });
             return;
         }
-        // 16 lanes to a row, so a warp has two: bit 16 r + l of a vote is about lane l of row r.
+        // 16 lanes to a row, so a warp has two: bit 16 x + l of a vote is about lane l of row x.
         let lanes = MW * bits / 128;
         let lane = gpu::thread() % 32;
         let first = gpu::thread() / 32 * 2;
@@ -194,14 +210,15 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut found = [0u32; 4];
         unroll!(i < 8, {
             let mut any = 0;
-            unroll!(w < 4, { any |= mark(raw[i][w], bits, above) & inside[w] });
+            unroll!(w < 4, { any |= mark(raw[i][w], bits, p.above) & inside[w] });
             let vote = warp::ballot(any != 0);
             let two = u32::from(vote & own != 0) | u32::from(vote >> 16 & own != 0) << 1;
             found[i / 2] |= two << (16 * (i as u32 % 2) + first);
         });
         if lane < r.panels {
             unroll!(w < 4, {
-                Self::set(lane * r.positions + 32 * w as u32, found[w])
+                let at = round * 16 * DETECT_LOADS + 32 * w as u32;
+                Self::set(lane * r.positions + at, found[w]);
             });
         }
     }
@@ -217,9 +234,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// Clears the bits of the micro-tiles.
     #[inline(always)]
     fn clear() {
-        if gpu::thread() < DETECT_WORDS {
-            copy::store_shared_b32(copy::arena() + gpu::thread() * 4, 0);
-        }
+        unroll!(i < 2, {
+            let word = gpu::thread() + i as u32 * DETECT_THREADS;
+            copy::store_shared_b32(copy::arena() + word * 4, 0);
+        });
         gpu::sync_threads();
     }
 }
@@ -233,10 +251,22 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         grid::let_next_start();
         Self::clear();
         grid::wait_for_previous();
-        let raw = Self::load(p, r, bits, place);
-        Self::look(r, bits, p.above, &raw, Self::inside(p, r, bits, place));
-        if STEP == STEP_PACK {
-            Self::keep(r, &raw);
+        let inside = Self::inside(p, r, bits, place);
+        let mut marks = [0; 4];
+        unroll!(round < detect_rounds(STEP) as usize, most 4, {
+            let raw = Self::load(p, r, bits, place, round as u32);
+            if Self::ALONG_COLUMNS {
+                Self::add_columns(bits, p.above, &raw, &mut marks);
+            } else {
+                Self::set_rows(p, (r, bits), &raw, inside, round as u32);
+            }
+            if STEP == STEP_PACK {
+                Self::keep(r, &raw);
+            }
+        });
+        if Self::ALONG_COLUMNS {
+            unroll!(w < 4, { marks[w] &= inside[w] });
+            Self::set_columns(r, bits, marks);
         }
         gpu::sync_threads();
         Self::find_bases(p, r, place);

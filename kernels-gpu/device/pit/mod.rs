@@ -58,7 +58,7 @@ fn steps(count: u32, from: u32) -> u32 {
     (count - from).min(DEPTH).div_ceil(STEP)
 }
 
-impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
+impl<const MT: usize> PitColumns<MT> {
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         copy::arena() + Self::BARRIERS as u32 + slot * 8
@@ -100,13 +100,13 @@ impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), if BULK { 1 } else { PIT_COPIERS + 1 });
+                // Every thread that gathers, and the copy of A.
+                barrier::init(Self::full(slot), PIT_COPIERS + 1);
                 barrier::init(Self::empty(slot), CONSUMERS);
                 slot += 1;
             }
             barrier::init_fence();
             bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
         }
         gpu::sync_threads();
     }
@@ -114,34 +114,32 @@ impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
     #[inline(always)]
     fn produce(p: &PitParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Self::work(p, index);
             let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
-            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
-            let place = |from: u32| list + (from + thread / 32 * STEP + thread % 16) as u64 * 4;
+            let column = work.column + lane * 8;
+            let lanes = (p.b + column as u64 * 2, u32::from(column < p.n));
+            // A lane holds one of its warp's rows; those of the next stage are fetched ahead. Places behind the last are zeros
+            // in A, and read a row that the panel reads anyway.
+            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
+            let first = global::load_b32_fresh(list, work.count > 0);
             let mut rows = global::load_b32_fresh(place(0), work.count > 0);
             let mut from = 0;
             while from < work.count {
-                let now = rows;
+                let now = if rows == NO_TILE { first } else { rows };
                 let more = from + DEPTH < work.count;
                 rows = global::load_b32_fresh(place(from + DEPTH), more);
                 barrier::wait(Self::empty(ring.0), ring.1);
-                let used = steps(work.count, from);
                 if thread == 0 {
-                    Self::start_a(p, at, work, from, ring.0, used);
+                    Self::start_a(p, at, work, from, ring.0);
                 }
-                if thread / 32 < used {
-                    if BULK {
-                        Self::start_rows(at, work.column, ring.0, now);
-                    } else {
-                        Self::gather(p, work.column, ring.0, now);
-                    }
+                if warp < steps(work.count, from) {
+                    Self::gather(p, lanes, ring.0, now);
                 }
-                if !BULK {
-                    gather::arrive_with_copies(Self::full(ring.0));
-                }
+                gather::arrive_with_copies(Self::full(ring.0));
                 ring = Self::next(ring);
                 from += DEPTH;
             }
@@ -150,16 +148,11 @@ impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
         copy::copy_wait_all();
     }
 
-    /// Starts the copy of a stage's micro-tiles, and says what the stage waits for; one thread.
+    /// Starts the copy of a stage's micro-tiles; one thread.
     #[inline(always)]
-    fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32, used: u32) {
+    fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
         let (to, full) = (Self::stage(slot), Self::full(slot));
-        let rows = if BULK {
-            used * STEP * Self::COLUMNS * 2
-        } else {
-            0
-        };
-        barrier::arrive_expect(full, Self::A_BYTES as u32 + rows);
+        barrier::arrive_expect(full, Self::A_BYTES as u32);
         let y = work.panel * p.stride + from;
         bulk::load(to, at, 0, y, full);
         if MT == 128 {
@@ -167,45 +160,20 @@ impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
         }
     }
 
-    /// Starts the copies of this warp's 16 rows of B, two lanes to a row.
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on.
     #[inline(always)]
-    fn start_rows(at: u64, column: u32, slot: u32, rows: u32) {
+    fn gather(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::thread_again() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
-        let panel = Self::stage(slot) + Self::B_AT as u32;
-        // What is no row lies outside the matrix, and arrives as zeros.
-        let y = rows.min(i32::MAX as u32);
-        unroll!(i < 2, {
-            let chunk = lane / 16 * 2 + i as u32;
-            let row = warp * STEP + lane % 16;
-            let to = panel + chunk * SLAB as u32 + row * PANEL_BYTES as u32;
-            bulk::load(to, at + 128, column + chunk * 64, y, Self::full(slot));
-        });
-    }
-
-    /// Starts this warp's copies of 16 rows of B: a lane brings 16 bytes of each.
-    #[inline(always)]
-    fn gather(p: &PitParams, column: u32, slot: u32, rows: u32) {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let column = column + lane * 8;
-        let inside = p.n.saturating_sub(column).min(8) * 2;
-        let from = p.b + if inside > 0 { column as u64 * 2 } else { 0 };
-        let to = Self::stage(slot) + Self::B_AT as u32 + lane / 8 * SLAB as u32 + warp * 2048;
-        let (first, second) = (lane % 8, warp::again(lane % 8));
-        unroll!(i < 8, {
-            let row = warp::shuffle::<32>(rows, i as u32, u32::MAX);
-            let there = row != NO_TILE;
-            let from = from + if there { row } else { 0 } as u64 * p.ldb_bytes as u64;
-            let to = to + i as u32 * 128 + (first ^ i as u32) * 16;
-            copy::copy_async_16(to, from, if there { inside } else { 0 });
-        });
-        unroll!(i < 8, {
-            let row = warp::shuffle::<32>(rows, 8 + i as u32, u32::MAX);
-            let there = row != NO_TILE;
-            let from = from + if there { row } else { 0 } as u64 * p.ldb_bytes as u64;
-            let to = to + 1024 + i as u32 * 128 + (second ^ i as u32) * 16;
-            copy::copy_async_16(to, from, if there { inside } else { 0 });
+        let to = Self::stage(slot) + Self::B_AT as u32;
+        let to = to + lane / 8 * SLAB as u32 + warp * STEP * PANEL_BYTES as u32;
+        unroll!(eight < 2, {
+            unroll!(i < 8, {
+                let row = warp::shuffle::<32>(rows, (8 * eight + i) as u32, u32::MAX);
+                let from = from + row as u64 * p.ldb_bytes as u64;
+                let to = to + (lane % 8 ^ i as u32) * 16 + (8 * eight + i) as u32 * 128;
+                copy::copy_async_whole(to, from, inside);
+            });
         });
     }
 
@@ -224,10 +192,8 @@ impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
             while from < count {
                 let slot = ring.0;
                 barrier::wait(Self::full(slot), ring.1);
-                if !BULK {
-                    // The gathered rows were written by ordinary copies.
-                    barrier::fence_copies();
-                }
+                // The gathered rows were written by ordinary copies.
+                barrier::fence_copies();
                 acc.fence();
                 Self::multiply::<E, C>(&mut acc, slot, half, steps(count, from));
                 wgmma::commit();
@@ -300,7 +266,7 @@ impl<const MT: usize, const BULK: bool> PitColumns<MT, BULK> {
     }
 }
 
-impl<const MT: usize, const BULK: bool> Body for PitColumns<MT, BULK> {
+impl<const MT: usize> Body for PitColumns<MT> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64) {
         grid::let_next_start();

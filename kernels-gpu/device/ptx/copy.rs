@@ -24,6 +24,17 @@ pub fn copy_async_16(to: u32, from: u64, bytes: u32) {
     );
 }
 
+/// Copies 16 bytes to shared `to` where `yes` is not 0: a size that is not known costs a dozen instructions. Both addresses
+/// 16-byte aligned; `from` global.
+#[inline(always)]
+pub fn copy_async_whole(to: u32, from: u64, yes: u32) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p cp.async.cg.shared.global [{to}], [{from}], 16; }}",
+        to = in(reg32) to, from = in(reg64) from, yes = in(reg32) yes,
+        options(nostack)
+    );
+}
+
 /// Closes a group of copies.
 #[inline(always)]
 pub fn copy_commit() {
