@@ -145,7 +145,9 @@ fn multiplied<T: Scalar>(
                 empty,
                 entries: full * height,
             };
-            case.ours(gpu, effort, recorder, &context)?;
+            for determinism in [Determinism::Strict, Determinism::Relaxed] {
+                case.ours(gpu, effort, recorder, &context, determinism)?;
+            }
             case.dense(gpu, effort, recorder, dtype)?;
         }
     }
@@ -187,9 +189,11 @@ impl<T: Scalar> Case<'_, T> {
         effort: Effort,
         recorder: &mut Recorder,
         context: &Context,
+        determinism: Determinism,
     ) -> Result<()> {
         let options = MatmulOptions {
             height: self.height,
+            determinism,
             ..MatmulOptions::default()
         };
         let mut product = DynamicMatmul::<T>::new(context, [EXTENT; 3], options).map_err(text)?;
@@ -213,8 +217,12 @@ impl<T: Scalar> Case<'_, T> {
             variant: product.variants()[1].into(),
             ms: if error <= 1.0 { row.ms } else { f64::NAN },
             note: format!(
-                "{}detection {:.1} us and product {:.1} us by themselves; err {error:.2} of the bound",
+                "{}{}detection {:.1} us and product {:.1} us by themselves; err {error:.2} of the bound",
                 if error <= 1.0 { "" } else { "WRONG: " },
+                match determinism {
+                    Determinism::Strict => "",
+                    Determinism::Relaxed => "sums in any order; ",
+                },
                 detection.cold * 1e3,
                 alone.cold * 1e3
             ),

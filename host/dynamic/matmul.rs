@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::launch::{DetectLaunch, DeviceLists, Looked, PitLaunch, list_stride};
+use crate::plan::Determinism;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -21,14 +22,18 @@ pub struct MatmulOptions {
     pub height: usize,
     /// Elements of at most this magnitude are empty.
     pub threshold: f64,
+    /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding changes from run to
+    /// run.
+    pub determinism: Determinism,
 }
 
 impl Default for MatmulOptions {
-    /// 128 rows, exact zeros.
+    /// 128 rows, exact zeros, sums in order.
     fn default() -> Self {
         MatmulOptions {
             height: 128,
             threshold: 0.0,
+            determinism: Determinism::Strict,
         }
     }
 }
@@ -39,8 +44,8 @@ impl Default for MatmulOptions {
 /// every element type.
 ///
 /// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a NaN or Inf
-/// in a row of B reaches the `height` rows that have such a micro-tile there (`zeros = Dense`), no others. Sums ascend along k:
-/// the same bits every time.
+/// in a row of B reaches the `height` rows that have such a micro-tile there (`zeros = Dense`), no others. Sums ascend along k
+/// by default: the same bits every time.
 ///
 /// ```
 /// use einsparse::Context;
@@ -92,7 +97,8 @@ impl<T: Scalar> DynamicMatmul<T> {
                 let height = options.height;
                 let product = PitLaunch::new(device, T::DTYPE, height, extents, stride)?;
                 let micro = (options.height, 1);
-                let how = (above::<T>(threshold), true);
+                let ordered = options.determinism == Determinism::Strict;
+                let how = (above::<T>(threshold), ordered);
                 let detect = DetectLaunch::tiles(device, Looked::Packed, [m, k], micro, how)?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, std::sync::Arc::clone(device));

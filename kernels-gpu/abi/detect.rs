@@ -94,9 +94,11 @@ pub const DETECT_BASES: u32 = 2 * DETECT_WORDS * 4;
 /// See [`DETECT_RANKS`].
 pub const DETECT_REGION: u32 = DETECT_BASES + DETECT_PANELS * 8;
 
+const _: () = assert!(6 * (DETECT_REGION + 32 * 1024 + 1024) <= 228 << 10);
+
 impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, STEP> {
     const THREADS: u32 = DETECT_THREADS;
-    const MIN_BLOCKS: u32 = 4;
+    const MIN_BLOCKS: u32 = if STEP == STEP_PACK { 6 } else { 4 };
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = 1;
     const PARTS: u32 = 1;

@@ -3,7 +3,7 @@
 use einsparse::driver::Graph;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Error, Scalar};
+use einsparse::{Context, Determinism, Error, Scalar};
 
 use crate::support::{gpu, gpu_alone};
 
@@ -100,20 +100,23 @@ fn multiplies<T: Scalar>(context: &Context, extents: [usize; 3], options: &Matmu
 
 fn all<T: Scalar>(context: &Context) {
     for height in [128, 64, 32] {
-        let options = MatmulOptions {
-            height,
-            ..MatmulOptions::default()
-        };
-        for extents in [
-            [128, 64, 256],
-            [1, 1, 8],
-            [300, 200, 264],
-            [64, 1000, 8],
-            [513, 320, 520],
-            [0, 64, 64],
-            [64, 0, 64],
-        ] {
-            multiplies::<T>(context, extents, &options);
+        for determinism in [Determinism::Strict, Determinism::Relaxed] {
+            let options = MatmulOptions {
+                height,
+                determinism,
+                ..MatmulOptions::default()
+            };
+            for extents in [
+                [128, 64, 256],
+                [1, 1, 8],
+                [300, 200, 264],
+                [64, 1000, 8],
+                [513, 320, 520],
+                [0, 64, 64],
+                [64, 0, 64],
+            ] {
+                multiplies::<T>(context, extents, &options);
+            }
         }
     }
 }

@@ -254,14 +254,16 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         let inside = Self::inside(p, r, bits, place);
         let mut marks = [0; 4];
         unroll!(round < detect_rounds(STEP) as usize, most 4, {
-            let raw = Self::load(p, r, bits, place, round as u32);
+            let raw = if STEP == STEP_PACK {
+                Self::fetch(p, r, bits, place);
+                Self::fetched(r)
+            } else {
+                Self::load(p, r, bits, place, round as u32)
+            };
             if Self::ALONG_COLUMNS {
                 Self::add_columns(bits, p.above, &raw, &mut marks);
             } else {
                 Self::set_rows(p, (r, bits), &raw, inside, round as u32);
-            }
-            if STEP == STEP_PACK {
-                Self::keep(r, &raw);
             }
         });
         if Self::ALONG_COLUMNS {

@@ -13,14 +13,39 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
     }
 
-    /// Keeps this thread's vectors.
+    /// Brings this thread's vectors to shared memory, past the registers, so that six thread blocks share a multiprocessor:
+    /// those that wait for their places leave others to load.
     #[inline(always)]
-    pub(super) fn keep(r: Region, raw: &Vectors) {
-        let (row, vector) = (gpu::thread() / r.vectors, gpu::thread() % r.vectors);
-        let step = DETECT_THREADS / r.vectors;
+    pub(super) fn fetch(p: &DetectParams, r: Region, bits: u32, place: Place) {
+        let (row, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let column = place.left + vector * (128 / bits);
         unroll!(i < 8, {
-            copy::store_shared_v4(Self::kept(r, row + i as u32 * step, vector), raw[i]);
+            let row = row + i as u32 * step;
+            let to = Self::kept(r, row, vector);
+            let row = place.top + row;
+            if p.flags & DETECT_VECTORS == 0 {
+                copy::store_shared_v4(to, Self::vector(p, bits, row, column));
+            } else {
+                let inside = row < p.rows && column < p.columns;
+                let at = row as u64 * p.row_bytes + column as u64 * 2;
+                let (at, bytes) = if inside { (at, 16) } else { (0, 0) };
+                copy::copy_async_16(to, p.source + at, bytes);
+            }
         });
+        copy::copy_wait_all();
+    }
+
+    /// This thread's vectors, as [`Self::fetch`] has left them.
+    #[inline(always)]
+    pub(super) fn fetched(r: Region) -> Vectors {
+        let (row, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let mut raw = [[0; 4]; DETECT_LOADS as usize];
+        unroll!(i < 8, {
+            raw[i] = copy::load_shared_v4(Self::kept(r, row + i as u32 * step, vector));
+        });
+        raw
     }
 
     /// Writes the micro-tiles' values, 16 bytes of one a thread, and zeros behind the last of a list.
