@@ -35,13 +35,19 @@ pub const STEP_LENGTHS: u32 = 4;
 /// Step of choices.
 pub const STEP_CHOICES: u32 = 5;
 
-/// Rounds of [`DETECT_LOADS`] vectors that a thread goes through. Every thread block waits for others once: 16 vectors of 16-bit
-/// elements let 4096 x 4096 of them be on the GPU at once. Values that are packed wait in shared memory, which has room for fewer.
-pub const fn detect_rounds(step: u32) -> u32 {
-    if step == STEP_PACK { 1 } else { 2 }
+/// Rounds of [`DETECT_LOADS`] vectors that a thread goes through, for micro-tiles of `mh` rows. Every thread block waits for others
+/// once: with so many, 4096 x 4096 elements are on the GPU at once. Values that are packed wait in shared memory, which has room
+/// for fewer.
+pub const fn detect_rounds(mh: u32, bits: u32, step: u32) -> u32 {
+    match step {
+        STEP_PACK => 1,
+        // Rows of 512 vectors would be too long for the threads.
+        _ if bits == 32 && mh != 16 => 4,
+        _ => 2,
+    }
 }
 
-/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (32 KB to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for
+/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (128 KB of 4-byte elements, 32 KB to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for
 /// elements of 2 bytes and `MW` of 1, [`STEP_PACK`].
 #[derive(Clone, Copy, Debug)]
 pub struct MicroTiles<const MH: u32, const MW: u32, const STEP: u32>;
@@ -73,7 +79,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
 /// The region of micro-tiles of `mh` x `mw` elements of so many bits. Single rows are 16 vectors wide.
 pub const fn region((mh, mw): (u32, u32), bits: u32, step: u32) -> Region {
-    let all = DETECT_THREADS * DETECT_LOADS * detect_rounds(step);
+    let all = DETECT_THREADS * DETECT_LOADS * detect_rounds(mh, bits, step);
     let rows = if mh > 1 { mh } else { all / 16 };
     let vectors = all / rows;
     let columns = vectors * (128 / bits);
@@ -188,13 +194,15 @@ const _: () = assert!(size_of::<DetectParams>() == 88);
 mod tests {
     use super::*;
 
-    /// A region is 64 KB whatever it is cut into, and its bits fit.
+    /// A region is as large whatever it is cut into, and its bits fit.
     #[test]
-    fn regions_are_64_kb() {
+    fn regions_are_64_kb_or_twice_that() {
         for bits in [1, 8, 16, 32] {
             for (mh, mw) in [(128, 1), (64, 1), (32, 1), (16, 16), (1, 32), (1, 64)] {
                 let r = region((mh, mw), bits, STEP_TILES);
-                assert_eq!(r.rows * r.columns * bits, 8 * 64 * 1024);
+                let kb = if bits == 32 && mh != 16 { 128 } else { 64 };
+                assert_eq!(r.rows * r.columns * bits, 8 * kb * 1024);
+                assert!(r.vectors <= DETECT_THREADS);
                 assert_eq!(r.panels * r.positions * mh * mw, r.rows * r.columns);
                 assert_eq!(r.positions % 32, 0);
                 assert!(r.panels * r.positions / 32 <= DETECT_WORDS);

@@ -128,7 +128,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn in_any_order(p: &DetectParams, panel: u32, count: u32) -> (u32, u32) {
         let status = p.status + panel as u64 * (p.parts as u64 + 1) * 8;
         let (mut base, mut arrived) = (0, 0);
-        if gpu::thread() % 32 == 0 {
+        if gpu::thread().is_multiple_of(32) {
             let before = global::atomic_add_b64(status, ARRIVAL + count as u64);
             base = before as u32;
             arrived = (before >> 32) as u32 + 1;

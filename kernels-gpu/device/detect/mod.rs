@@ -25,7 +25,7 @@ type Vectors = [[u32; 4]; DETECT_LOADS as usize];
 fn mark(word: u32, bits: u32, above: u32) -> u32 {
     match bits {
         1 => word,
-        8 => ((word & 0x7f7f_7f7f) + 0x7f7f_7f7f | word) & 0x8080_8080,
+        8 => (((word & 0x7f7f_7f7f) + 0x7f7f_7f7f) | word) & 0x8080_8080,
         16 => ((word & 0x7fff_7fff) + above) & 0x8000_8000,
         _ => ((word & 0x7fff_ffff) + above) & 0x8000_0000,
     }
@@ -253,17 +253,20 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         grid::wait_for_previous();
         let inside = Self::inside(p, r, bits, place);
         let mut marks = [0; 4];
-        unroll!(round < detect_rounds(STEP) as usize, most 4, {
-            let raw = if STEP == STEP_PACK {
-                Self::fetch(p, r, bits, place);
-                Self::fetched(r)
-            } else {
-                Self::load(p, r, bits, place, round as u32)
-            };
-            if Self::ALONG_COLUMNS {
-                Self::add_columns(bits, p.above, &raw, &mut marks);
-            } else {
-                Self::set_rows(p, (r, bits), &raw, inside, round as u32);
+        let rounds = detect_rounds(MH, bits, STEP);
+        unroll!(round < 4, {
+            if (round as u32) < rounds {
+                let raw = if STEP == STEP_PACK {
+                    Self::fetch(p, r, bits, place);
+                    Self::fetched(r)
+                } else {
+                    Self::load(p, r, bits, place, round as u32)
+                };
+                if Self::ALONG_COLUMNS {
+                    Self::add_columns(bits, p.above, &raw, &mut marks);
+                } else {
+                    Self::set_rows(p, (r, bits), &raw, inside, round as u32);
+                }
             }
         });
         if Self::ALONG_COLUMNS {

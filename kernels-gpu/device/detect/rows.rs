@@ -9,7 +9,7 @@ use crate::device::ptx::{copy, global, grid, warp};
 #[inline(always)]
 fn sum(value: u32) -> u32 {
     let own = warp::total(value);
-    if gpu::thread() % 32 == 0 {
+    if gpu::thread().is_multiple_of(32) {
         copy::store_shared_b32(copy::arena() + gpu::thread() / 32 * 4, own);
     }
     gpu::sync_threads();

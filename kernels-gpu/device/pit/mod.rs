@@ -122,22 +122,22 @@ impl<const MT: usize> PitColumns<MT> {
             let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 8;
             let lanes = (p.b + column as u64 * 2, u32::from(column < p.n));
-            // A lane holds one of its warp's rows; those of the next stage are fetched ahead. Places behind the last are zeros
-            // in A, and read a row that the panel reads anyway.
+            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
             let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
-            let first = global::load_b32_fresh(list, work.count > 0);
             let mut rows = global::load_b32_fresh(place(0), work.count > 0);
             let mut from = 0;
             while from < work.count {
-                let now = if rows == NO_TILE { first } else { rows };
+                let now = rows;
                 let more = from + DEPTH < work.count;
                 rows = global::load_b32_fresh(place(from + DEPTH), more);
                 barrier::wait(Self::empty(ring.0), ring.1);
                 if thread == 0 {
                     Self::start_a(p, at, work, from, ring.0);
                 }
-                if warp < steps(work.count, from) {
-                    Self::gather(p, lanes, ring.0, now);
+                if from + (warp + 1) * STEP <= work.count {
+                    Self::gather::<true>(p, lanes, ring.0, now);
+                } else if warp < steps(work.count, from) {
+                    Self::gather::<false>(p, lanes, ring.0, now);
                 }
                 gather::arrive_with_copies(Self::full(ring.0));
                 ring = Self::next(ring);
@@ -160,9 +160,10 @@ impl<const MT: usize> PitColumns<MT> {
         }
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on.
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: there are 16; else
+    /// those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
     #[inline(always)]
-    fn gather(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
+    fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::thread_again() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let to = Self::stage(slot) + Self::B_AT as u32;
@@ -170,9 +171,16 @@ impl<const MT: usize> PitColumns<MT> {
         unroll!(eight < 2, {
             unroll!(i < 8, {
                 let row = warp::shuffle::<32>(rows, (8 * eight + i) as u32, u32::MAX);
-                let from = from + row as u64 * p.ldb_bytes as u64;
-                let to = to + (lane % 8 ^ i as u32) * 16 + (8 * eight + i) as u32 * 128;
-                copy::copy_async_whole(to, from, inside);
+                let to = to + ((lane % 8) ^ i as u32) * 16 + (8 * eight + i) as u32 * 128;
+                if WHOLE {
+                    let from = from + row as u64 * p.ldb_bytes as u64;
+                    copy::copy_async_whole(to, from, inside);
+                } else {
+                    let there = inside != 0 && row != NO_TILE;
+                    let from = from + row as u64 * p.ldb_bytes as u64;
+                    let (from, bytes) = if there { (from, 16) } else { (p.b, 0) };
+                    copy::copy_async_16(to, from, bytes);
+                }
             });
         });
     }
@@ -260,7 +268,7 @@ impl<const MT: usize> PitColumns<MT> {
         }
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
-        if gpu::thread_again() % 32 == 0 {
+        if gpu::thread_again().is_multiple_of(32) {
             barrier::arrive(Self::empty(slot));
         }
     }
