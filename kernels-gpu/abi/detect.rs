@@ -104,7 +104,11 @@ const _: () = assert!(6 * (DETECT_REGION + 32 * 1024 + 1024) <= 228 << 10);
 
 impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, STEP> {
     const THREADS: u32 = DETECT_THREADS;
-    const MIN_BLOCKS: u32 = if STEP == STEP_PACK { 6 } else { 4 };
+    const MIN_BLOCKS: u32 = match STEP {
+        STEP_PACK => 6,
+        STEP_BITS => 3,
+        _ => 4,
+    };
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = 1;
     const PARTS: u32 = 1;

@@ -231,6 +231,28 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
+    /// Looks at a round of vectors.
+    #[inline(always)]
+    fn round(
+        p: &DetectParams,
+        (r, bits, inside): (Region, u32, [u32; 4]),
+        place: Place,
+        round: u32,
+        marks: &mut [u32; 4],
+    ) {
+        let raw = if STEP == STEP_PACK {
+            Self::fetch(p, r, bits, place);
+            Self::fetched(r)
+        } else {
+            Self::load(p, r, bits, place, round)
+        };
+        if Self::ALONG_COLUMNS {
+            Self::add_columns(bits, p.above, &raw, marks);
+        } else {
+            Self::set_rows(p, (r, bits), &raw, inside, round);
+        }
+    }
+
     /// Clears the bits of the micro-tiles.
     #[inline(always)]
     fn clear() {
@@ -254,21 +276,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         let inside = Self::inside(p, r, bits, place);
         let mut marks = [0; 4];
         let rounds = detect_rounds(MH, bits, STEP);
-        unroll!(round < 4, {
-            if (round as u32) < rounds {
-                let raw = if STEP == STEP_PACK {
-                    Self::fetch(p, r, bits, place);
-                    Self::fetched(r)
-                } else {
-                    Self::load(p, r, bits, place, round as u32)
-                };
-                if Self::ALONG_COLUMNS {
-                    Self::add_columns(bits, p.above, &raw, &mut marks);
-                } else {
-                    Self::set_rows(p, (r, bits), &raw, inside, round as u32);
-                }
-            }
-        });
+        let whole = (r, bits, inside);
+        // A loop: as straight code all loads would start at once, and registers spill.
+        let mut round = 0;
+        while round < rounds {
+            Self::round(p, whole, place, round, &mut marks);
+            round += 1;
+        }
         if Self::ALONG_COLUMNS {
             unroll!(w < 4, { marks[w] &= inside[w] });
             Self::set_columns(r, bits, marks);
