@@ -15,6 +15,7 @@ mod dense;
 mod determinism;
 mod device;
 mod dtype;
+mod dynamic;
 mod einsum;
 mod entries;
 mod epilogue;
@@ -62,6 +63,8 @@ pub struct Arguments {
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
     /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product,
     /// join, first_result, convert, read); all by default
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, detect, pit_matmul,
+    /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -230,6 +233,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("attention_gradient", attention_gradient::run),
         ("conv", conv::run),
         ("layer", layer::run),
+        ("detect", dynamic::detect),
+        ("pit_matmul", dynamic::matmul),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),
         ("narrow", narrow::run),

@@ -29,6 +29,7 @@ pub mod cost;
 pub mod cpu;
 pub mod device;
 pub mod driver;
+pub mod dynamic;
 pub mod einsum;
 pub mod entries;
 pub mod error;

@@ -8,6 +8,7 @@ mod block;
 mod conv;
 mod convert;
 mod dense;
+mod detect;
 mod einsum;
 mod entries;
 mod join;
@@ -17,6 +18,7 @@ mod message;
 mod mttkrp;
 mod narrow;
 mod nm;
+mod pit;
 mod prune;
 mod relaxed;
 mod sampled;
@@ -39,6 +41,7 @@ pub use block::*;
 pub use conv::*;
 pub use convert::*;
 pub use dense::*;
+pub use detect::*;
 pub use einsum::*;
 pub use entries::*;
 pub use join::*;
@@ -48,6 +51,7 @@ pub use message::*;
 pub use mttkrp::*;
 pub use narrow::*;
 pub use nm::*;
+pub use pit::*;
 pub use prune::*;
 pub use relaxed::*;
 pub use sampled::*;
@@ -165,6 +169,10 @@ pub enum Operation {
     Message,
     /// Any indirect Einsum.
     Einsum,
+    /// Which micro-tiles of a matrix are not empty.
+    Detection,
+    /// A product with an operand whose micro-tiles were found while running.
+    Dynamic,
 }
 
 /// How a kernel walks the sparse operand.

@@ -665,6 +665,45 @@ macro_rules! for_each_kernel {
                 batched_permuted_bf16_n256_l16: Permuted, Bf16, SubWarp<16, 8, 2, 4, 1>;
                 batched_permuted_bf16_any32: Permuted, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }
+            detect "detect" DetectParams sm_80 Detection {
+                detect_16_128x1: Direct, F16, MicroTiles<128, 1, STEP_TILES>;
+                detect_16_64x1: Direct, F16, MicroTiles<64, 1, STEP_TILES>;
+                detect_16_32x1: Direct, F16, MicroTiles<32, 1, STEP_TILES>;
+                detect_16_16x16: Direct, F16, MicroTiles<16, 16, STEP_TILES>;
+                detect_16_1x32: Direct, F16, MicroTiles<1, 32, STEP_TILES>;
+                detect_16_1x64: Direct, F16, MicroTiles<1, 64, STEP_TILES>;
+                detect_32_128x1: Direct, F32, MicroTiles<128, 1, STEP_TILES>;
+                detect_32_64x1: Direct, F32, MicroTiles<64, 1, STEP_TILES>;
+                detect_32_32x1: Direct, F32, MicroTiles<32, 1, STEP_TILES>;
+                detect_32_16x16: Direct, F32, MicroTiles<16, 16, STEP_TILES>;
+                detect_32_1x32: Direct, F32, MicroTiles<1, 32, STEP_TILES>;
+                detect_32_1x64: Direct, F32, MicroTiles<1, 64, STEP_TILES>;
+                detect_8_128x1: Direct, Int8, MicroTiles<128, 1, STEP_TILES>;
+                detect_8_64x1: Direct, Int8, MicroTiles<64, 1, STEP_TILES>;
+                detect_8_32x1: Direct, Int8, MicroTiles<32, 1, STEP_TILES>;
+                detect_8_16x16: Direct, Int8, MicroTiles<16, 16, STEP_TILES>;
+                detect_8_1x32: Direct, Int8, MicroTiles<1, 32, STEP_TILES>;
+                detect_8_1x64: Direct, Int8, MicroTiles<1, 64, STEP_TILES>;
+                detect_1_128x1: Direct, Int8, MicroTiles<128, 1, STEP_BITS>;
+                detect_1_64x1: Direct, Int8, MicroTiles<64, 1, STEP_BITS>;
+                detect_1_32x1: Direct, Int8, MicroTiles<32, 1, STEP_BITS>;
+                detect_1_16x16: Direct, Int8, MicroTiles<16, 16, STEP_BITS>;
+                detect_1_1x32: Direct, Int8, MicroTiles<1, 32, STEP_BITS>;
+                detect_1_1x64: Direct, Int8, MicroTiles<1, 64, STEP_BITS>;
+                detect_pack_128x1: Direct, F16, MicroTiles<128, 1, STEP_PACK>;
+                detect_pack_64x1: Direct, F16, MicroTiles<64, 1, STEP_PACK>;
+                detect_pack_32x1: Direct, F16, MicroTiles<32, 1, STEP_PACK>;
+                detect_lengths: Direct, F32, DetectLengths;
+                detect_choices: Direct, F32, DetectChoices;
+            }
+            pit "pit" PitParams sm_90a Dynamic {
+                pit_f16_128x1: Block, F16, PitColumns<128>;
+                pit_f16_64x1: Block, F16, PitColumns<64>;
+                pit_f16_32x1: Block, F16, PitColumns<32>;
+                pit_bf16_128x1: Block, Bf16, PitColumns<128>;
+                pit_bf16_64x1: Block, Bf16, PitColumns<64>;
+                pit_bf16_32x1: Block, Bf16, PitColumns<32>;
+            }
             join "join" JoinParams sm_80 Join {
                 join_count: Direct, F32, JoinCount;
                 join_starts: Direct, F32, JoinStarts;

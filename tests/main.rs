@@ -6,6 +6,7 @@ mod cpu;
 mod device_code;
 mod docs;
 mod downstream;
+mod dynamic;
 mod gpu;
 mod language;
 mod lines;

@@ -57,6 +57,8 @@ mod conv_steps;
 mod convert;
 #[cfg(any(family = "dense", not(target_arch = "nvptx64")))]
 mod dense;
+#[cfg(any(family = "detect", not(target_arch = "nvptx64")))]
+mod detect;
 #[cfg(any(family = "einsum", not(target_arch = "nvptx64")))]
 mod einsum;
 mod elem;
@@ -78,6 +80,8 @@ mod mma;
 mod mttkrp;
 #[cfg(any(family = "nm", family = "nm_narrow", not(target_arch = "nvptx64")))]
 mod nm;
+#[cfg(any(family = "pit", not(target_arch = "nvptx64")))]
+mod pit;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
@@ -148,6 +152,7 @@ mod walk;
     family = "nm",
     family = "nm_narrow",
     family = "levels",
+    family = "pit",
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;

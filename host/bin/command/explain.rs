@@ -1,6 +1,7 @@
 //! `einsparse explain`: how an Einsum becomes a kernel, and why other kernels were not taken.
 
 use einsparse::cost::Machine;
+use einsparse::dynamic::{dense_tiles, matmul_extents, micro_tiles, pit_axes};
 use einsparse::einsum::Einsum;
 use einsparse::formats::Format;
 use einsparse::formats::advice::{Rates, advise};
@@ -46,6 +47,7 @@ impl Explain {
         match bind::plan(&context, &self.problem.expression, &bound, &options) {
             Ok((plan, _)) => {
                 print_chain(&plan, &typed, &selected, &context);
+                print_axes(plan.einsum());
                 print_advice(&typed, &options)?;
                 print_offers(&selected);
                 let operands = bound.operands();
@@ -221,6 +223,42 @@ fn every_format(expression: &str) -> Result<()> {
             }
         }
     }
+    print_axes(&einsum);
     say!("Give operands (NAME=SOURCE, see --help) for a plan");
     Ok(())
+}
+
+/// Which indices sparsity found while running may be gathered along, and the micro-tiles of the largest tile of f16.
+fn print_axes(einsum: &Einsum) {
+    let axes = pit_axes(einsum);
+    let listed = |operand: &str| {
+        let own = axes.iter().filter(|axis| axis.operand == operand);
+        let said: Vec<String> = own
+            .map(|axis| match axis.usage.is_pit() {
+                true => format!("{} {}", axis.index, axis.usage),
+                false => format!("({} {})", axis.index, axis.usage),
+            })
+            .collect();
+        said.join(", ")
+    };
+    let mut seen: Vec<&str> = Vec::new();
+    for axis in &axes {
+        if !seen.contains(&axis.operand.as_str()) {
+            seen.push(&axis.operand);
+        }
+    }
+    let said: Vec<String> = seen
+        .iter()
+        .map(|name| format!("{name}: {}", listed(name)))
+        .collect();
+    say!("PIT      {}", said.join("; "));
+    let tiles = dense_tiles(Dtype::F16);
+    let Some(tile) = tiles.iter().max_by_key(|t| t.m * t.n * t.k) else {
+        return;
+    };
+    if let Some(extents) = matmul_extents(einsum, tile) {
+        let micro = micro_tiles(einsum, &extents, Dtype::F16.bytes());
+        let micro: Vec<String> = micro.iter().map(ToString::to_string).collect();
+        say!("   micro-tiles of {tile} in f16: {}", micro.join(", "));
+    }
 }

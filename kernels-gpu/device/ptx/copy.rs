@@ -24,6 +24,17 @@ pub fn copy_async_16(to: u32, from: u64, bytes: u32) {
     );
 }
 
+/// Copies 16 bytes to shared `to` where `yes` is not 0: a size that is not known costs a dozen instructions. Both addresses
+/// 16-byte aligned; `from` global.
+#[inline(always)]
+pub fn copy_async_whole(to: u32, from: u64, yes: u32) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p cp.async.cg.shared.global [{to}], [{from}], 16; }}",
+        to = in(reg32) to, from = in(reg64) from, yes = in(reg32) yes,
+        options(nostack)
+    );
+}
+
 /// Closes a group of copies.
 #[inline(always)]
 pub fn copy_commit() {
@@ -150,6 +161,18 @@ pub fn load_shared_v4(from: u32) -> [u32; 4] {
 #[inline(always)]
 pub fn add_shared(to: u32, v: u32) {
     ptx!("red.shared.add.u32 [{to}], {v};", to = in(reg32) to, v = in(reg32) v, options(nostack));
+}
+
+/// Adds to a word of shared memory and returns what it held. Atomic over the thread block.
+#[inline(always)]
+pub fn take_shared(from: u32, v: u32) -> u32 {
+    let mut old = 0u32;
+    ptx!(
+        "atom.shared.add.u32 {old}, [{from}], {v};",
+        old = inout(reg32) old, from = in(reg32) from, v = in(reg32) v,
+        options(nostack)
+    );
+    old
 }
 
 /// Sets bits of a word of shared memory. Atomic over the thread block.

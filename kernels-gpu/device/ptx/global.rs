@@ -194,6 +194,18 @@ pub fn atomic_add(addr: u64, v: u32) -> u32 {
     old
 }
 
+/// Adds to a counter of 8 bytes and returns what it held. Atomic over the GPU, without order.
+#[inline(always)]
+pub fn atomic_add_b64(addr: u64, v: u64) -> u64 {
+    let mut old = 0u64;
+    ptx!(
+        "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};",
+        old = inout(reg64) old, addr = in(reg64) addr, v = in(reg64) v,
+        options(nostack)
+    );
+    old
+}
+
 /// Adds to an f32. Atomic over the GPU, without order.
 #[inline(always)]
 pub fn add_f32(addr: u64, x: f32) {

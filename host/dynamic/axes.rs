@@ -1,0 +1,136 @@
+//! PIT axes of an Einsum: indices whose order does not change the result (PIT, arXiv 2301.10936, section 3.1).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::einsum::{Access, Einsum, IndexExpr};
+
+/// What an index is to the expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AxisUse {
+    /// It stands in the output: reordering it reorders the output, which a scatter on the way out undoes.
+    Spatial,
+    /// It is summed, and sums commute; rounding depends on the order.
+    Reduction,
+    /// It stands within an index expression, so where an operand is read is computed from it: no PIT axis.
+    Arithmetic {
+        /// The first access it stands in.
+        within: String,
+    },
+}
+
+impl AxisUse {
+    /// Whether the index may be permuted.
+    pub fn is_pit(&self) -> bool {
+        !matches!(self, AxisUse::Arithmetic { .. })
+    }
+}
+
+impl fmt::Display for AxisUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AxisUse::Spatial => f.write_str("spatial"),
+            AxisUse::Reduction => f.write_str("summed"),
+            AxisUse::Arithmetic { within } => write!(f, "in index arithmetic of {within}"),
+        }
+    }
+}
+
+/// One axis of one operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperandAxis {
+    /// Name of the operand; the output's included.
+    pub operand: String,
+    /// Which of its axes, from 0 on.
+    pub axis: usize,
+    /// The index that stands there.
+    pub index: String,
+    /// What the index is to the expression.
+    pub usage: AxisUse,
+}
+
+impl fmt::Display for OperandAxis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.usage.is_pit() {
+            "PIT axis"
+        } else {
+            "fixed"
+        };
+        write!(
+            f,
+            "{}.{}: {verdict}, {}",
+            self.operand, self.index, self.usage
+        )
+    }
+}
+
+/// Every axis of every operand at which an index stands: factors in the order of the text, bias and gate, then the output. An
+/// axis at which an index array is read is none of them. Source: PIT, section 3.1: all spatial axes and all axes of
+/// commutative and associative reductions, except those used in index arithmetic.
+///
+/// ```
+/// use einsparse::{dynamic::pit_axes, einsum::Einsum};
+/// let e = Einsum::parse("C[m,n] = A[m,k] * B[k,n]")?;
+/// assert!(pit_axes(&e).iter().all(|axis| axis.usage.is_pit()));
+/// assert_eq!(pit_axes(&e)[1].to_string(), "A.k: PIT axis, summed");
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+pub fn pit_axes(einsum: &Einsum) -> Vec<OperandAxis> {
+    let uses = uses(einsum);
+    let mut axes = Vec::new();
+    for access in operands(einsum) {
+        for (axis, index) in access.indices.iter().enumerate() {
+            if let IndexExpr::Name(name) = index {
+                axes.push(OperandAxis {
+                    operand: access.tensor.clone(),
+                    axis,
+                    index: name.clone(),
+                    usage: uses[name.as_str()].clone(),
+                });
+            }
+        }
+    }
+    axes
+}
+
+/// Factors, bias, gate, output.
+pub(super) fn operands(einsum: &Einsum) -> impl Iterator<Item = &Access> {
+    let epilogue = &einsum.epilogue;
+    let behind = epilogue.bias.iter().chain(&epilogue.gate);
+    einsum
+        .factors
+        .iter()
+        .chain(behind)
+        .chain(std::iter::once(&einsum.out))
+}
+
+/// What each index is.
+pub(super) fn uses(einsum: &Einsum) -> BTreeMap<&str, AxisUse> {
+    let mut uses = BTreeMap::new();
+    let mut kept = Vec::new();
+    einsum.out.for_each_name(&mut |name| kept.push(name));
+    for access in operands(einsum) {
+        access.for_each_name(&mut |name| {
+            let usage = if kept.contains(&name) {
+                AxisUse::Spatial
+            } else {
+                AxisUse::Reduction
+            };
+            uses.entry(name).or_insert(usage);
+        });
+    }
+    for access in operands(einsum) {
+        access.for_each_access(&mut |inner| {
+            if std::ptr::eq(inner, access) {
+                return;
+            }
+            inner.for_each_name(&mut |name| {
+                if uses.get(name).is_some_and(AxisUse::is_pit) {
+                    let within = inner.to_string();
+                    uses.insert(name, AxisUse::Arithmetic { within });
+                }
+            });
+        });
+    }
+    uses
+}

@@ -1,0 +1,293 @@
+//! Detection: a matrix, or a mask of one, to the micro-tiles that are not empty.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::index::{Lists, MicroIndex};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::{DenseMatrix, DetectLaunch, Looked, list_stride};
+use crate::plan::Determinism;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::Tensor;
+
+/// What counts, and in which order micro-tiles are listed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DetectOptions {
+    /// Elements of at most this magnitude are empty; NaN never is. 0: exact zeros of both signs.
+    pub threshold: f64,
+    /// [`Determinism::Strict`]: lists ascend. [`Determinism::Relaxed`]: in the order in which thread blocks come, which changes
+    /// from run to run.
+    pub determinism: Determinism,
+    /// The matrix is a bit mask of so many columns: bit `j % 32` of word `j / 32` of a row (of `i32`).
+    pub bits: Option<usize>,
+}
+
+/// Finds the micro-tiles of a matrix that are not empty, in one pass and without the host (PIT, arXiv 2301.10936, section
+/// 3.3). Micro-tiles of several rows, `h x w`, are listed along the columns, a list for each `h` rows: the k axis of a left
+/// operand. Those of one row, `1 x w`, are listed along the rows, a list for each `w` columns: its m axis.
+///
+/// Elements: f32, f16 and bf16; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as words of a bit mask. On a GPU
+/// micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::Detector;
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// let a = ctx.upload_dense(&Dense::from_fn(vec![64, 3], |i| if i == [40, 1] { 2.0f32 } else { 0.0 })?)?;
+/// let detector = Detector::<f32>::new(&ctx, [64, 3], (32, 1), Default::default())?;
+/// let mut index = detector.index()?;
+/// detector.run(&a, &mut index, &ctx.stream()?)?;
+/// assert_eq!(index.to_lists()?, [vec![], vec![1]]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Detector<T> {
+    context: Context,
+    shape: [usize; 2],
+    micro: (usize, usize),
+    options: DetectOptions,
+    launch: Option<DetectLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> Detector<T> {
+    /// A detector for matrices of this shape.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for an empty micro-tile, a threshold that is negative or no number, a bit mask of another element type
+    /// or of a width that is not the shape's; [`Error::NoKernel`] for element types and, on a GPU, micro-tiles without kernel;
+    /// [`Error::Overflow`] for extents past 2^31.
+    pub fn new(
+        context: &Context,
+        shape: [usize; 2],
+        micro: (usize, usize),
+        options: DetectOptions,
+    ) -> Result<Self> {
+        let looked = looked::<T>(shape, micro, &options)?;
+        let ordered = options.determinism == Determinism::Strict;
+        let columns = options.bits.unwrap_or(shape[1]);
+        let launch = match context.device() {
+            None => None,
+            Some(device) => {
+                let above = above::<T>(options.threshold);
+                let extents = [shape[0], columns];
+                let how = (above, ordered);
+                Some(DetectLaunch::tiles(device, looked, extents, micro, how)?)
+            }
+        };
+        Ok(Detector {
+            context: context.clone(),
+            shape,
+            micro,
+            options,
+            launch,
+            element: PhantomData,
+        })
+    }
+
+    /// The kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", DetectLaunch::name)
+    }
+
+    /// Lists, and positions of a list at the most.
+    fn extents(&self) -> (usize, usize) {
+        let (h, w) = self.micro;
+        let columns = self.options.bits.unwrap_or(self.shape[1]);
+        match h > 1 {
+            true => (self.shape[0].div_ceil(h), columns.div_ceil(w)),
+            false => (columns.div_ceil(w), self.shape[0]),
+        }
+    }
+
+    /// Room for what runs find. Runs over the same index must follow one another.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Overflow`].
+    pub fn index(&self) -> Result<MicroIndex> {
+        let (panels, positions) = self.extents();
+        let storage = match (&self.launch, self.context.device()) {
+            (Some(launch), Some(device)) => {
+                Lists::Device(launch.lists(device)?, Arc::clone(device))
+            }
+            _ => Lists::Host(vec![Vec::new(); panels]),
+        };
+        Ok(MicroIndex {
+            panels,
+            stride: list_stride(positions),
+            storage,
+        })
+    }
+
+    /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the matrix is not of the planned shape, or the index of another detector; [`Error::Operand`] if one
+    /// lies in another context.
+    pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
+        check_shape("matrix", &self.shape, matrix.shape())?;
+        let (panels, positions) = self.extents();
+        let own = [panels, list_stride(positions)];
+        check_shape("index", &own, &[index.panels, index.stride])?;
+        match (&self.launch, &mut index.storage) {
+            (None, Lists::Host(lists)) => {
+                let values = matrix.host().ok_or_else(|| elsewhere("matrix"))?;
+                self.on_host(values, matrix.leading(), lists);
+                Ok(())
+            }
+            (Some(launch), Lists::Device(lists, device)) => {
+                let source = operand(&self.context, matrix, stream)?;
+                if !self.context.holds(Some(device)) {
+                    return Err(elsewhere("index"));
+                }
+                // SAFETY: the tensor has the planned shape and type, the lists those of this launch; both are the caller's to
+                // keep until the stream is done, as with every run.
+                unsafe { launch.run(source, lists, stream.raw()) }
+            }
+            _ => Err(elsewhere("index")),
+        }
+    }
+
+    /// The same on the CPU, a panel at a time.
+    fn on_host(&self, values: &[T], leading: usize, lists: &mut [Vec<u32>]) {
+        let (h, w) = self.micro;
+        let (_, positions) = self.extents();
+        let columns = self.options.bits.unwrap_or(self.shape[1]);
+        let counts = |row: usize, column: usize| match self.options.bits {
+            None => self.counts(values[row * leading + column]),
+            Some(_) => {
+                let word = values[row * leading + column / 32].to_f64() as i64;
+                word >> (column % 32) & 1 != 0
+            }
+        };
+        let found = |top: usize, left: usize| {
+            (top..(top + h).min(self.shape[0]))
+                .any(|row| (left..(left + w).min(columns)).any(|column| counts(row, column)))
+        };
+        lists.par_iter_mut().enumerate().for_each(|(panel, list)| {
+            let full = |position: &u32| {
+                let position = *position as usize;
+                match h > 1 {
+                    true => found(panel * h, position * w),
+                    false => found(position, panel * w),
+                }
+            };
+            list.clear();
+            list.extend((0..positions as u32).filter(full));
+        });
+    }
+
+    /// Whether an element counts: NaN does.
+    fn counts(&self, value: T) -> bool {
+        let magnitude = value.to_f64().abs();
+        magnitude.is_nan() || magnitude > self.options.threshold
+    }
+}
+
+/// What is looked at, after a look at the options.
+fn looked<T: Scalar>(
+    shape: [usize; 2],
+    micro: (usize, usize),
+    options: &DetectOptions,
+) -> Result<Looked> {
+    let refused = |name: &str, reason: String| {
+        Err(Error::Operand {
+            name: name.into(),
+            reason,
+        })
+    };
+    if micro.0 == 0 || micro.1 == 0 {
+        return refused("micro-tile", format!("is {} x {}", micro.0, micro.1));
+    }
+    let threshold = options.threshold;
+    if threshold.is_nan() || threshold < 0.0 {
+        return refused("threshold", format!("is {threshold}, not a magnitude"));
+    }
+    let exact = matches!(T::DTYPE, Dtype::Int8 | Dtype::Int32);
+    if exact && threshold != 0.0 {
+        return refused("threshold", format!("is {threshold}; a mask has none"));
+    }
+    match (T::DTYPE, options.bits) {
+        (Dtype::Int32, Some(columns)) if columns.div_ceil(32) == shape[1] => Ok(Looked::Bits),
+        (Dtype::Int32, Some(columns)) => refused(
+            "bits",
+            format!(
+                "{columns} columns are {} words, the rows have {}",
+                columns.div_ceil(32),
+                shape[1]
+            ),
+        ),
+        (_, Some(_)) => refused("bits", format!("are words of int32, not {}", T::NAME)),
+        (dtype @ (Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Int8), None) => {
+            Ok(Looked::Elements(dtype))
+        }
+        (dtype, None) => Err(Error::NoKernel {
+            indirect: format!("micro-tiles of {}", dtype.name()),
+            tried: Vec::new(),
+        }),
+    }
+}
+
+/// What an element's magnitude, as an integer, is increased by so that its top bit says that it is above the threshold.
+pub(super) fn above<T: Scalar>(threshold: f64) -> u32 {
+    // The largest element that is not above.
+    let nearest = T::from_f64(threshold);
+    let over = nearest.to_f64() > threshold;
+    let bytes = bytemuck::bytes_of(&nearest);
+    let bits = bytes
+        .iter()
+        .rev()
+        .fold(0u32, |bits, &byte| bits << 8 | u32::from(byte));
+    let limit = bits.saturating_sub(u32::from(over));
+    match bytes.len() {
+        2 => (0x7fff - limit.min(0x7fff)) * 0x0001_0001,
+        4 => 0x7fff_ffff - limit.min(0x7fff_ffff),
+        _ => 0,
+    }
+}
+
+/// A matrix on the planned GPU, for a stream of it.
+pub(super) fn operand<T: Scalar>(
+    context: &Context,
+    matrix: &Tensor<T>,
+    stream: &Stream,
+) -> Result<DenseMatrix> {
+    let (Some(address), Some(device)) = (matrix.address(), context.device()) else {
+        return Err(elsewhere("matrix"));
+    };
+    if !context.holds(matrix.device()) {
+        return Err(elsewhere("matrix"));
+    }
+    if !stream.belongs_to(device) {
+        return Err(elsewhere("stream"));
+    }
+    Ok(DenseMatrix {
+        address,
+        rows: matrix.shape().first().copied().unwrap_or(1),
+        columns: matrix.shape().last().copied().unwrap_or(1),
+        leading: matrix.leading(),
+    })
+}
+
+pub(super) fn elsewhere(name: &str) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason: "lies in another context".into(),
+    }
+}
+
+pub(super) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
+    if planned == found {
+        return Ok(());
+    }
+    Err(Error::Shape {
+        index: name.into(),
+        left: format!("planned for {planned:?}"),
+        right: format!("given {found:?}"),
+    })
+}

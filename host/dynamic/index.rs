@@ -1,0 +1,89 @@
+//! The micro-tile index: for each panel a list of the micro-tiles that are not empty.
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::launch::DeviceLists;
+
+/// What a detector writes, where it writes it: for each panel a list of positions along the PIT axis, and how many they are.
+/// Made once for a shape; no run allocates, and no run tells the host how many micro-tiles there are.
+#[derive(Debug)]
+pub struct MicroIndex {
+    pub(super) panels: usize,
+    pub(super) stride: usize,
+    pub(super) storage: Lists,
+}
+
+#[derive(Debug)]
+pub(super) enum Lists {
+    Host(Vec<Vec<u32>>),
+    Device(DeviceLists, Arc<Device>),
+}
+
+impl MicroIndex {
+    /// Lists.
+    pub fn panels(&self) -> usize {
+        self.panels
+    }
+
+    /// Places of a list on a GPU, a multiple of 64: the last multiple that a list reaches into is filled up with `u32::MAX`.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Device addresses of the lists (`panels * stride` words) and of their lengths (`panels` words); `None` on a CPU.
+    pub fn addresses(&self) -> Option<[u64; 2]> {
+        match &self.storage {
+            Lists::Host(_) => None,
+            Lists::Device(lists, _) => Some([lists.lists.address(), lists.counts.address()]),
+        }
+    }
+
+    /// How many micro-tiles each panel has. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the copy fails.
+    pub fn counts(&self) -> Result<Vec<u32>> {
+        match &self.storage {
+            Lists::Host(lists) => Ok(lists.iter().map(|list| list.len() as u32).collect()),
+            Lists::Device(lists, device) => {
+                let mut counts = vec![0; self.panels];
+                device.read(&lists.counts, &mut counts)?;
+                Ok(counts)
+            }
+        }
+    }
+
+    /// The lists. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the copy fails; [`Error::Operand`] if a list is not filled up as it should be.
+    pub fn to_lists(&self) -> Result<Vec<Vec<u32>>> {
+        let (lists, device) = match &self.storage {
+            Lists::Host(lists) => return Ok(lists.clone()),
+            Lists::Device(lists, device) => (lists, device),
+        };
+        let counts = self.counts()?;
+        let mut words = vec![0; self.panels * self.stride];
+        device.read(&lists.lists, &mut words)?;
+        let mut all = Vec::with_capacity(self.panels);
+        for (panel, &count) in counts.iter().enumerate() {
+            let count = count as usize;
+            let filled = crate::launch::list_stride(count);
+            let list = words.get(panel * self.stride..panel * self.stride + filled);
+            match list {
+                Some(list) if list[count..].iter().all(|&x| x == u32::MAX) => {
+                    all.push(list[..count].to_vec());
+                }
+                _ => {
+                    return Err(Error::Operand {
+                        name: "index".into(),
+                        reason: format!("list {panel} of {count} micro-tiles is not filled up"),
+                    });
+                }
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,240 @@
+//! A product with an operand that is sparse for one step: its columns of micro-tiles are found, packed and multiplied.
+
+use std::marker::PhantomData;
+
+use rayon::prelude::*;
+
+use super::Detector;
+use super::detect::{DetectOptions, above, check_shape, elsewhere, operand};
+use super::index::{Lists, MicroIndex};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::{DetectLaunch, DeviceLists, Looked, PitLaunch, list_stride};
+use crate::plan::Determinism;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Micro-tiles of a [`DynamicMatmul`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatmulOptions {
+    /// Rows of a micro-tile: 128, 64 or 32. Many share a gathered row of B, few have fewer elements beside those that count.
+    pub height: usize,
+    /// Elements of at most this magnitude are empty.
+    pub threshold: f64,
+    /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding changes from run to
+    /// run.
+    pub determinism: Determinism,
+}
+
+impl Default for MatmulOptions {
+    /// 128 rows, exact zeros, sums in order.
+    fn default() -> Self {
+        MatmulOptions {
+            height: 128,
+            threshold: 0.0,
+            determinism: Determinism::Strict,
+        }
+    }
+}
+
+/// `C[m,n] = A[m,k] * B[k,n]` with an A that is dense in memory and has empty micro-tiles of `height x 1`, other ones at each run
+/// (PIT, arXiv 2301.10936): one kernel finds those that are not and packs their values, a second gathers the rows of B that
+/// they meet. The host learns nothing of it; both can be captured in a CUDA graph. For f16 and bf16 on Hopper; the CPU takes
+/// every element type.
+///
+/// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a NaN or Inf
+/// in a row of B reaches the `height` rows that have such a micro-tile there (`zeros = Dense`), no others. Sums ascend along k
+/// by default: the same bits every time.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::DynamicMatmul;
+/// use einsparse::formats::{Dense, f16};
+/// let ctx = Context::cpu();
+/// let a = Dense::from_fn(vec![2, 3], |i| f16::from_f32(if i[1] == 1 { 2.0 } else { 0.0 }))?;
+/// let b = Dense::from_fn(vec![3, 8], |i| f16::from_f32((i[0] + i[1]) as f32))?;
+/// let (a, b) = (ctx.upload_dense(&a)?, ctx.upload_dense(&b)?);
+/// let mut product = DynamicMatmul::<f16>::new(&ctx, [2, 3, 8], Default::default())?;
+/// let mut c = ctx.zeros::<f16>(&[2, 8])?;
+/// product.run(&a, &b, &mut c, &ctx.stream()?)?;
+/// assert_eq!(c.to_dense()?.get(&[1, 4]), Some(f16::from_f32(10.0)));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DynamicMatmul<T> {
+    context: Context,
+    extents: [usize; 3],
+    options: MatmulOptions,
+    index: MicroIndex,
+    launch: Option<(DetectLaunch, PitLaunch)>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> DynamicMatmul<T> {
+    /// A product of these extents, `[m, k, n]`, with room for an A that is full.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a height of 0 or a threshold that is no magnitude; on a GPU [`Error::NoKernel`] for element types
+    /// and heights without kernel; [`Error::Overflow`], [`Error::OutOfMemory`].
+    pub fn new(context: &Context, extents: [usize; 3], options: MatmulOptions) -> Result<Self> {
+        let [m, k, _] = extents;
+        let threshold = options.threshold;
+        if options.height == 0 || threshold.is_nan() || threshold < 0.0 {
+            return Err(Error::Operand {
+                name: "A".into(),
+                reason: format!(
+                    "micro-tiles of {} rows above {threshold} are none",
+                    options.height
+                ),
+            });
+        }
+        let panels = m.div_ceil(options.height);
+        let stride = list_stride(k);
+        let (launch, storage) = match context.device() {
+            None => (None, Lists::Host(vec![Vec::new(); panels])),
+            Some(device) => {
+                let height = options.height;
+                let product = PitLaunch::new(device, T::DTYPE, height, extents, stride)?;
+                let micro = (options.height, 1);
+                let ordered = options.determinism == Determinism::Strict;
+                let how = (above::<T>(threshold), ordered);
+                let detect = DetectLaunch::tiles(device, Looked::Packed, [m, k], micro, how)?;
+                let lists = detect.lists(device)?;
+                let storage = Lists::Device(lists, std::sync::Arc::clone(device));
+                (Some((detect, product)), storage)
+            }
+        };
+        Ok(DynamicMatmul {
+            context: context.clone(),
+            extents,
+            options,
+            index: MicroIndex {
+                panels,
+                stride,
+                storage,
+            },
+            launch,
+            element: PhantomData,
+        })
+    }
+
+    /// The kernels, `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 2] {
+        self.launch
+            .as_ref()
+            .map_or(["cpu"; 2], |(detect, product)| {
+                [detect.name(), product.name()]
+            })
+    }
+
+    /// What the last run found.
+    pub fn index(&self) -> &MicroIndex {
+        &self.index
+    }
+
+    /// Queues detection and product. Nothing is allocated or waited for. Runs of one product must follow one another: they share
+    /// the index.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or B is
+    /// not aligned to 16 bytes.
+    pub fn run(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.detect(a, stream)?;
+        self.multiply(a, b, c, stream)
+    }
+
+    /// The first half of [`run`](Self::run): the micro-tiles of A.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn detect(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let [m, k, _] = self.extents;
+        check_shape("A", &[m, k], a.shape())?;
+        let Some((launch, _)) = &self.launch else {
+            let options = DetectOptions {
+                threshold: self.options.threshold,
+                ..DetectOptions::default()
+            };
+            let micro = (self.options.height, 1);
+            let detector = Detector::<T>::new(&self.context, [m, k], micro, options)?;
+            return detector.run(a, &mut self.index, stream);
+        };
+        let source = operand(&self.context, a, stream)?;
+        let lists = lists(&self.index)?;
+        // SAFETY: A has the planned shape and type, the lists are this product's; A is the caller's to keep until the stream is
+        // done, as with every run.
+        unsafe { launch.run(source, lists, stream.raw()) }
+    }
+
+    /// The second half: the product, of the micro-tiles that [`detect`](Self::detect) found in this A.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn multiply(
+        &self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [m, k, n] = self.extents;
+        check_shape("A", &[m, k], a.shape())?;
+        check_shape("B", &[k, n], b.shape())?;
+        check_shape("C", &[m, n], c.shape())?;
+        let Some((_, launch)) = &self.launch else {
+            return self.on_host(a, b, c);
+        };
+        let b = operand(&self.context, b, stream)?;
+        let c = operand(&self.context, c, stream)?;
+        // SAFETY: operands of the planned shapes and type, lists that `detect` fills ahead on the stream; all are the caller's to
+        // keep until the stream is done, as with every run.
+        unsafe { launch.run(lists(&self.index)?, b, c, stream.raw()) }
+    }
+
+    /// The same on the CPU, a row at a time.
+    fn on_host(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
+        use einsparse_formats::{Accumulator, Element};
+        let [_, _, n] = self.extents;
+        let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
+        let Lists::Host(lists) = &self.index.storage else {
+            return Err(elsewhere("index"));
+        };
+        let a = a.host().ok_or_else(|| elsewhere("A"))?;
+        let b = b.host().ok_or_else(|| elsewhere("B"))?;
+        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
+        if n == 0 {
+            return Ok(());
+        }
+        let rows = c.par_chunks_mut(ldc).enumerate();
+        rows.take(self.extents[0]).for_each(|(row, out)| {
+            let mut sums = vec![<T as Element>::Acc::ZERO; n];
+            for &position in &lists[row / self.options.height] {
+                let position = position as usize;
+                let factor = a[row * lda + position].to_acc();
+                let line = &b[position * ldb..position * ldb + n];
+                for (sum, &x) in sums.iter_mut().zip(line) {
+                    *sum += factor * x.to_acc();
+                }
+            }
+            for (to, sum) in out.iter_mut().zip(sums) {
+                *to = T::from_acc(sum);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Lists on a device.
+fn lists(index: &MicroIndex) -> Result<&DeviceLists> {
+    match &index.storage {
+        Lists::Device(lists, _) => Ok(lists),
+        Lists::Host(_) => Err(elsewhere("index")),
+    }
+}

@@ -1,0 +1,16 @@
+//! Sparsity that is known only while running (PIT, arXiv 2301.10936): which axes may be permuted, the micro-tiles that follow,
+//! their detection on the device, and products of them.
+
+mod axes;
+mod detect;
+mod index;
+mod matmul;
+mod micro;
+mod rows;
+
+pub use axes::{AxisUse, OperandAxis, pit_axes};
+pub use detect::{DetectOptions, Detector};
+pub use index::MicroIndex;
+pub use matmul::{DynamicMatmul, MatmulOptions};
+pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
+pub use rows::RowDetector;

@@ -1,0 +1,255 @@
+//! Detection on a GPU: micro-tiles that are not empty, rows of sequences, choices of experts.
+
+use einsparse_kernels::abi::{
+    DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, Divisor, STEP_BITS, STEP_CHOICES,
+    STEP_LENGTHS, STEP_PACK, STEP_TILES, region,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::{DenseMatrix, MAX_GRID_X, config, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::error::{Error, Refusal, Result};
+use crate::registry::{Dtype, Operation};
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// Elements of this type.
+    Elements(Dtype),
+    /// The same, and values of the micro-tiles are wanted.
+    Packed,
+    /// Bits, 32 to a word.
+    Bits,
+}
+
+impl Looked {
+    fn step(self) -> u32 {
+        match self {
+            Looked::Elements(_) => STEP_TILES,
+            Looked::Packed => STEP_PACK,
+            Looked::Bits => STEP_BITS,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Looked::Elements(dtype) => dtype.bytes(),
+            Looked::Packed => 2,
+            Looked::Bits => 1,
+        }
+    }
+
+    /// Bits of an element.
+    fn bits(self) -> u32 {
+        match self {
+            Looked::Bits => 1,
+            other => 8 * other.bytes() as u32,
+        }
+    }
+}
+
+/// Lists on a device.
+#[derive(Debug)]
+pub(crate) struct DeviceLists {
+    pub lists: DeviceMemory,
+    pub counts: DeviceMemory,
+    /// Zero between launches.
+    pub status: DeviceMemory,
+    pub packed: Option<DeviceMemory>,
+}
+
+/// A kernel chosen for a shape.
+#[derive(Debug)]
+pub(crate) struct DetectLaunch {
+    row: &'static Row,
+    function: Function,
+    params: DetectParams,
+    blocks: u32,
+    /// Bytes of what every thread block leaves for the others.
+    status_bytes: usize,
+}
+
+/// The row of a step, or why there is none.
+fn find(step: u32, bytes: usize, micro: (usize, usize), what: &str) -> Result<&'static Row> {
+    let block = (micro.0 as u32, micro.1 as u32);
+    let own = kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Detection && row.step == step);
+    let fits = |row: &&Row| row.block == block && row.dtype.bytes() == bytes;
+    own.clone().find(fits).ok_or_else(|| Error::NoKernel {
+        indirect: format!("micro-tiles of {} x {} of {what}", micro.0, micro.1),
+        tried: own
+            .map(|row| Refusal {
+                name: row.name.into(),
+                reason: format!(
+                    "is for {} x {} elements of {} bytes",
+                    row.block.0,
+                    row.block.1,
+                    row.dtype.bytes()
+                ),
+            })
+            .collect(),
+    })
+}
+
+impl DetectLaunch {
+    /// Detection of `micro` tiles in a matrix of these extents. `above`: what makes the top bit of an element that counts.
+    pub(crate) fn tiles(
+        device: &Device,
+        looked: Looked,
+        [rows, columns]: [usize; 2],
+        micro: (usize, usize),
+        (above, ordered): (u32, bool),
+    ) -> Result<Self> {
+        let what = match looked {
+            Looked::Elements(dtype) => dtype.name(),
+            Looked::Packed => "packed 16-bit elements",
+            Looked::Bits => "bits",
+        };
+        let row = find(looked.step(), looked.bytes(), micro, what)?;
+        let r = region(row.block, looked.bits(), row.step);
+        let across = columns.div_ceil(r.columns as usize);
+        let down = rows.div_ceil(r.rows as usize);
+        let (panels, positions, parts) = if micro.0 > 1 {
+            (down, columns.div_ceil(micro.1), across)
+        } else {
+            (columns.div_ceil(micro.1), rows, down)
+        };
+        let params = DetectParams {
+            across: Divisor::new(small("regions of a row", across)?),
+            rows: within("rows", rows, i32::MAX as usize)?,
+            columns: within("columns", columns, i32::MAX as usize)?,
+            panels: small("panels", panels)?,
+            stride: small("places of a list", stride(positions))?,
+            parts: small("regions of a panel", parts)?,
+            above,
+            flags: if ordered { DETECT_ORDERED } else { 0 },
+            ..DetectParams::default()
+        };
+        let blocks = within("regions", across.saturating_mul(down), MAX_GRID_X)?;
+        Self::made(device, row, params, blocks, panels * (parts + 1) * 8)
+    }
+
+    /// Rows of `count` sequences, `distance` from one to the next.
+    pub(crate) fn lengths(device: &Device, count: usize, distance: usize) -> Result<Self> {
+        let row = find(STEP_LENGTHS, 4, (1, 1), "lengths")?;
+        let params = DetectParams {
+            rows: within("sequences", count, MAX_GRID_X)?,
+            columns: small("rows of a sequence", distance)?,
+            panels: 1,
+            stride: small("rows", stride(count.saturating_mul(distance)))?,
+            ..DetectParams::default()
+        };
+        Self::made(device, row, params, params.rows, 0)
+    }
+
+    /// `count` choices among `experts`.
+    pub(crate) fn choices(device: &Device, count: usize, experts: usize) -> Result<Self> {
+        let row = find(STEP_CHOICES, 4, (1, 1), "choices")?;
+        let blocks = within(
+            "thread blocks",
+            count.div_ceil(row.items as usize),
+            MAX_GRID_X,
+        )?;
+        let params = DetectParams {
+            rows: small("choices", count)?,
+            panels: within("experts", experts, row.items as usize)?,
+            stride: small("choices of an expert", stride(count))?,
+            parts: blocks,
+            ..DetectParams::default()
+        };
+        Self::made(device, row, params, blocks, experts * 8)
+    }
+
+    fn made(
+        device: &Device,
+        row: &'static Row,
+        params: DetectParams,
+        blocks: u32,
+        status_bytes: usize,
+    ) -> Result<Self> {
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        Ok(DetectLaunch {
+            row,
+            function,
+            params,
+            blocks,
+            status_bytes,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// Room for the lists, and for the values where they are wanted.
+    pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
+        let (panels, stride) = (self.params.panels as usize, self.params.stride as usize);
+        let words = panels.saturating_mul(stride);
+        within("places of all lists", words, isize::MAX as usize / 512)?;
+        let tile = self.row.block.0 as usize * 2;
+        let packed = match self.row.step {
+            STEP_PACK => Some(device.zeros((words * tile).max(16))?),
+            _ => None,
+        };
+        Ok(DeviceLists {
+            lists: device.zeros((words * 4).max(16))?,
+            counts: device.zeros((panels * 4).max(16))?,
+            status: device.zeros(self.status_bytes.max(16))?,
+            packed,
+        })
+    }
+
+    /// Queues the kernel.
+    ///
+    /// # Safety
+    /// `source` holds what was planned for, and it and the lists are there until the work is done. Runs over the same lists
+    /// follow one another.
+    pub(crate) unsafe fn run(
+        &self,
+        source: DenseMatrix,
+        lists: &DeviceLists,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let bytes = self.row_bytes(source.leading);
+        let whole = bytes.is_multiple_of(16) && source.address.is_multiple_of(16);
+        let params = DetectParams {
+            source: source.address,
+            row_bytes: bytes as u64,
+            lists: lists.lists.address(),
+            counts: lists.counts.address(),
+            status: lists.status.address(),
+            packed: lists.packed.as_ref().map_or(0, DeviceMemory::address),
+            flags: self.params.flags | if whole { DETECT_VECTORS } else { 0 },
+            ..self.params
+        };
+        self.function.context().set_current()?;
+        let config = LaunchConfig {
+            // The kernel waits for the one ahead before it reads.
+            overlap_previous: true,
+            ..config(self.row, [self.blocks, 1, 1])
+        };
+        // SAFETY: the params are those of the family; the lists have the room that the extents ask for, the rest is the
+        // caller's promise.
+        unsafe { self.function.launch(&config, stream, &params) }
+    }
+
+    /// Bytes from one row to the next; rows of bits are words.
+    fn row_bytes(&self, leading: usize) -> usize {
+        match self.row.step {
+            STEP_BITS => leading * 4,
+            _ => leading * self.row.dtype.bytes(),
+        }
+    }
+}
+
+/// Places of a list of at most `positions`.
+pub(crate) fn stride(positions: usize) -> usize {
+    positions.next_multiple_of(DETECT_PAD as usize)
+}

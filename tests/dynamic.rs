@@ -1,0 +1,5 @@
+//! Sparsity known only while running: axes and micro-tiles, detection.
+
+mod axes;
+mod detect;
+mod matmul;
