@@ -9,7 +9,7 @@ use einsparse_kernels::table::{Row, kernels};
 use super::maps::{Heads, heads_map};
 use super::{MAX_GRID_Y, config, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Result};
 use crate::kernel_map::{KernelMap, MapArrays, ROWS};
 use crate::registry::Dtype;
@@ -70,10 +70,13 @@ impl Kernel {
             return Ok(());
         }
         self.function.context().set_current()?;
+        let config = LaunchConfig {
+            cluster: (self.row.parts > 1).then_some([self.row.parts, 1, 1]),
+            ..config(self.row, grid)
+        };
         // SAFETY: the caller's promise.
         unsafe {
-            self.function
-                .launch(&config(self.row, grid), stream, params)
+            self.function.launch(&config, stream, params)
         }
     }
 }
@@ -188,7 +191,9 @@ impl ConvProduct {
         }
         let base = self.params(kernel, map, arrays, &raw)?;
         let across = n.div_ceil(kernel.row.columns as usize) as u32;
-        let grid = [(map.stride() / ROWS) as u32, across, 1];
+        let tiles = map.stride() / kernel.row.items as usize;
+        let tiles = tiles.next_multiple_of(kernel.row.parts as usize);
+        let grid = [tiles as u32, across, 1];
         if kernel.row.family == "conv" {
             // SAFETY: the params are those of the family; the addresses are the caller's promise.
             return unsafe { kernel.queue(grid, stream, &base) };
@@ -199,8 +204,7 @@ impl ConvProduct {
             weights: raw.weights,
             weights_bytes: small("bytes of a row of weights", raw.ld_weights * bytes)?,
             channels: small("channels", self.channels[0])?,
-            parts: 1,
-            volume: small("offsets", self.volume)?,
+            parts: 0,
         };
         // SAFETY: as above.
         unsafe { kernel.queue(grid, stream, &params) }
@@ -280,18 +284,12 @@ impl ConvProduct {
             input: raw.input,
             out: raw.out,
             bias: raw.bias,
-            neighbours: arrays.neighbours.address(),
-            order: arrays.order.address(),
-            masks: arrays.masks.address(),
-            schedule: arrays.schedule.address(),
-            stride: small("positions", map.stride())?,
-            words: small("words of a mask", map.words())?,
             depth_bytes: small("bytes of the channels", c * bytes)?,
             n: small("columns of the output", n)?,
             in_bytes: row_bytes("input", raw.ld_input, bytes)?,
             out_bytes: row_bytes("output", raw.ld_out, bytes)?,
             flags,
-            alpha: 1.0,
+            ..walked(map, arrays)?
         })
     }
 
@@ -305,13 +303,37 @@ impl ConvProduct {
             extents: [columns, rows, self.volume],
             strides: [raw.ld_weights, raw.ld_weights * rows],
         };
+        // What one thread block of a cluster fetches.
+        let team = row.parts as usize;
         let tile = if turned {
-            [depth, row.columns as usize]
+            [depth, row.columns as usize / team]
         } else {
-            [64, depth]
+            [64, depth / team]
         };
         heads_map(row.dtype, &matrices, tile, &self.empty)
     }
+}
+
+/// Parameters of a map; operands are nowhere.
+pub(super) fn walked(map: &KernelMap, arrays: &MapArrays<DeviceMemory>) -> Result<ConvParams> {
+    Ok(ConvParams {
+        w_map: [0; 16],
+        input: 0,
+        out: 0,
+        bias: 0,
+        neighbours: arrays.neighbours.address(),
+        order: arrays.order.address(),
+        masks: arrays.masks.address(),
+        schedule: arrays.schedule.address(),
+        stride: small("positions", map.stride())?,
+        words: small("words of a mask", map.words())?,
+        depth_bytes: 0,
+        n: 0,
+        in_bytes: 0,
+        out_bytes: 0,
+        flags: 0,
+        alpha: 1.0,
+    })
 }
 
 /// Bytes of a row of an operand.

@@ -292,7 +292,8 @@ impl<T: Scalar> SparseConv3d<T> {
                 let kernels = match self.weights.get() {
                     Some(made) => made,
                     None => {
-                        let made = WeightGradient::new(device, T::DTYPE, map, [c, m])?;
+                        let dtype = multiplied(T::DTYPE, self.options.precision);
+                        let made = WeightGradient::new(device, dtype, (map, arrays), [c, m])?;
                         self.weights.get_or_init(|| made)
                     }
                 };
@@ -300,6 +301,14 @@ impl<T: Scalar> SparseConv3d<T> {
                 unsafe { kernels.run(map, arrays, &raw, stream.raw()) }
             }
         }
+    }
+}
+
+/// What the elements are multiplied as.
+fn multiplied(dtype: Dtype, precision: Precision) -> Dtype {
+    match (dtype, precision) {
+        (Dtype::F32, Precision::Tf32) => Dtype::Tf32,
+        _ => dtype,
     }
 }
 
@@ -313,8 +322,7 @@ fn choose(
     variant: Option<&str>,
 ) -> Result<[Option<&'static Row>; 2]> {
     let strict = options.zeros == ZerosRule::Strict;
-    let tf32 = dtype == Dtype::F32 && options.precision == Precision::Tf32;
-    let own = if tf32 { Dtype::Tf32 } else { dtype };
+    let own = multiplied(dtype, options.precision);
     let mut tried = Vec::new();
     let mut rows: Vec<&'static Row> = Vec::new();
     for row in conv_rows(own) {
@@ -331,11 +339,12 @@ fn choose(
             reason: reason.into(),
         });
     }
+    let want = std::env::var("EINSPARSE_CONV").unwrap_or_default();
     rows.sort_by_key(|row| {
         let tiles = columns.div_ceil(row.columns as usize);
         let area = tiles * row.columns as usize;
         let turns = (row.order & B_COLUMNS != 0) != turned;
-        (row.vector == 1, area, tiles, turns)
+        (row.vector == 1, !row.name.contains(&want), area, tiles, turns)
     });
     let Some(&first) = rows.first() else {
         return Err(Error::NoKernel {

@@ -223,7 +223,7 @@ fn suite<T: Scalar>(ctx: &Context, options: &ConvOptions) {
     let counts: &[usize] = if small() {
         &[130]
     } else {
-        &[0, 1, 63, 129, 900]
+        &[0, 1, 63, 129, 300, 900]
     };
     for &count in counts {
         let voxels = cloud(count, 12, 3 + count as u64);
