@@ -3,6 +3,7 @@
 
 mod bind;
 mod choose;
+mod convolution;
 mod einsum;
 mod family;
 mod into;
@@ -33,6 +34,7 @@ use kept::Kept;
 use listed::{Asked, Listed, sparse_among, sparse_factors};
 
 pub use choose::{Candidate, Choice};
+pub(crate) use convolution::multiplied_as;
 pub use kept::KeptForm;
 pub use listed::PositionLists;
 pub use path::{Path, Step};

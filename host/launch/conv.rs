@@ -2,7 +2,7 @@
 
 use einsparse_kernels::abi::{
     B_COLUMNS, CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
-    FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
+    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -11,7 +11,7 @@ use super::{MAX_GRID_Y, config, refused, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Result};
-use crate::kernel_map::{KernelMap, MapArrays, ROWS};
+use crate::kernel_map::{KernelMap, MapArrays};
 use crate::registry::Dtype;
 
 /// Operands in device memory; leading dimensions in elements.
@@ -25,6 +25,17 @@ pub(crate) struct RawConv {
     pub bias: u64,
     pub out: u64,
     pub ld_out: usize,
+    /// Scalar factor of the product.
+    pub alpha: f32,
+}
+
+/// What becomes of the sums.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConvFinish {
+    /// Clamped at zero from below, behind the bias.
+    pub relu: bool,
+    /// Added to what the output holds.
+    pub accumulate: bool,
 }
 
 /// A row of the table, loaded.
@@ -90,6 +101,11 @@ pub(crate) fn conv_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     })
 }
 
+/// Whether matrices that lie `turned`, as `[t, m, c]`, or not, have to be turned over for a kernel.
+pub(crate) fn turns(row: &Row, turned: bool) -> bool {
+    (row.order & B_COLUMNS != 0) != turned
+}
+
 /// Whether a row of these families computes the gradient of weights.
 pub(super) fn is_gradient(row: &Row) -> bool {
     row.step == CONV_GRADIENT
@@ -106,7 +122,7 @@ pub(crate) struct ConvProduct {
     channels: [usize; 2],
     volume: usize,
     turned: bool,
-    relu: bool,
+    finish: ConvFinish,
     empty: DeviceMemory,
 }
 
@@ -115,7 +131,7 @@ impl ConvProduct {
         device: &Device,
         rows: [Option<&'static Row>; 2],
         channels: [usize; 2],
-        (volume, turned, relu): (usize, bool, bool),
+        (volume, turned, finish): (usize, bool, ConvFinish),
     ) -> Result<Self> {
         let [Some(first), any] = rows else {
             return Err(refused("conv", "no kernel".into()));
@@ -130,7 +146,7 @@ impl ConvProduct {
         let may_turn = [Some(first), any]
             .iter()
             .flatten()
-            .any(|row| (row.order & B_COLUMNS != 0) != turned);
+            .any(|row| turns(row, turned));
         let turn = if may_turn {
             let [c, m] = channels.map(|e| e.next_multiple_of(16 / bytes));
             let elements = volume
@@ -154,7 +170,7 @@ impl ConvProduct {
             channels,
             volume,
             turned,
-            relu,
+            finish,
             empty: device.zeros(16)?,
         })
     }
@@ -183,9 +199,8 @@ impl ConvProduct {
             return Ok(());
         }
         let kernel = self.kernel(raw)?;
-        let turned = kernel.row.order & B_COLUMNS != 0;
         let mut raw = *raw;
-        if turned != self.turned {
+        if turns(kernel.row, self.turned) {
             // SAFETY: the caller's promise.
             unsafe { self.turn(&mut raw, stream)? };
         }
@@ -213,9 +228,8 @@ impl ConvProduct {
     /// The first kernel that reads these operands.
     fn kernel(&self, raw: &RawConv) -> Result<&Kernel> {
         let reads = |kernel: &&Kernel| {
-            let turned = kernel.row.order & B_COLUMNS != 0;
             kernel.reads(raw.input, raw.ld_input)
-                && (turned != self.turned || kernel.reads(raw.weights, raw.ld_weights))
+                && (turns(kernel.row, self.turned) || kernel.reads(raw.weights, raw.ld_weights))
         };
         let all = [Some(&self.first), self.any.as_ref()];
         all.into_iter().flatten().find(reads).ok_or_else(|| {
@@ -266,10 +280,13 @@ impl ConvProduct {
     ) -> Result<ConvParams> {
         let [c, n] = self.channels;
         let bytes = kernel.row.dtype.bytes();
-        let mut flags = if self.relu { FLAG_RELU } else { 0 };
-        if raw.bias != 0 {
-            flags |= FLAG_BIAS_COLUMNS;
-        }
+        let wanted = [
+            (FLAG_RELU, self.finish.relu),
+            (FLAG_ACCUMULATE, self.finish.accumulate),
+            (FLAG_BIAS_COLUMNS, raw.bias != 0),
+        ];
+        let set = wanted.iter().filter(|(_, wanted)| *wanted);
+        let mut flags = set.fold(0, |all, (flag, _)| all | flag);
         // The bias is read by as wide accesses.
         let whole = [raw.ld_out, n].iter().all(|x| x.is_multiple_of(16 / bytes));
         if whole && raw.out.is_multiple_of(16) && raw.bias.is_multiple_of(16) {
@@ -289,6 +306,7 @@ impl ConvProduct {
             in_bytes: row_bytes("input", raw.ld_input, bytes)?,
             out_bytes: row_bytes("output", raw.ld_out, bytes)?,
             flags,
+            alpha: raw.alpha,
             ..walked(map, arrays)?
         })
     }

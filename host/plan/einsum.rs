@@ -184,19 +184,34 @@ impl<T: Scalar> Pattern<T> {
 
 /// An index array as planned: its length, and some of its slots.
 #[derive(Debug)]
-struct Sampled {
+pub(super) struct Sampled {
     name: String,
     len: usize,
     slots: Vec<u32>,
 }
 
 impl Sampled {
-    fn of(name: &str, data: &[u32]) -> Self {
+    pub(super) fn of(name: &str, data: &[u32]) -> Self {
         Sampled {
             name: name.to_owned(),
             len: data.len(),
             slots: sample(data),
         }
+    }
+
+    /// Is the index array of a run this one, as far as a few slots tell?
+    pub(super) fn check<T: Scalar>(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
+        let same = match find(operands, &self.name)? {
+            Operand::Index(_, data) => data.len() == self.len && sample(data) == self.slots,
+            _ => false,
+        };
+        if same {
+            return Ok(());
+        }
+        Err(Error::Operand {
+            name: self.name.clone(),
+            reason: "is not the index array that was planned".into(),
+        })
     }
 }
 
@@ -306,25 +321,6 @@ impl<T: Scalar> General<T> {
         })
     }
 
-    /// The index arrays are those of the plan, as far as a few slots tell.
-    fn check_arrays(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
-        for planned in &self.arrays {
-            let same = match find(operands, &planned.name)? {
-                Operand::Index(_, data) => {
-                    data.len() == planned.len && sample(data) == planned.slots
-                }
-                _ => false,
-            };
-            if !same {
-                return Err(Error::Operand {
-                    name: planned.name.clone(),
-                    reason: "is not the index array that was planned".into(),
-                });
-            }
-        }
-        Ok(())
-    }
-
     /// Values and columns of the sparse operand.
     fn sparse(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<(u64, u64)> {
         let Some(pattern) = &self.pattern else {
@@ -380,7 +376,9 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check_arrays(operands)?;
+        for planned in &self.arrays {
+            planned.check(operands)?;
+        }
         let (values, columns) = self.sparse(operands)?;
         let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
             Some(name) => Self::dense(operands, name, strides),

@@ -71,7 +71,11 @@ type Family<T, Out> = for<'q, 'a> fn(&'q Question<'q, 'a, T>) -> Result<Answer<'
 /// structure, then what runs any.
 fn families<T: Scalar, Out: Scalar>() -> [Vec<Family<T, Out>>; 2] {
     [
-        vec![super::rows::offers, super::tensor_product::offers],
+        vec![
+            super::rows::offers,
+            super::tensor_product::offers,
+            super::convolution::offers,
+        ],
         vec![super::path::offers, super::einsum::offers],
     ]
 }

@@ -2,6 +2,8 @@
 //! strides, channels that fill no tile, strided operands, bias and ReLU, both gradients. Integers, so that equality is
 //! asked for. The CPU runs the same suite.
 
+mod lists;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
