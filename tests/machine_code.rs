@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{may_spill, skipped};
+use crate::support::skipped;
 use einsparse::module::MODULES;
 use einsparse::registry::{Dtype, Row, kernels};
 use einsparse_compile::{Nvdisasm, target_dir};
@@ -75,7 +75,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         },
         _ => hopper + ampere + sparse == 0,
     };
-    (!right || local > 0 && !may_spill(row.name)).then(|| {
+    (!right || local > 0).then(|| {
         format!(
             "{} of family {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to local memory",
             row.name

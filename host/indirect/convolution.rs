@@ -68,7 +68,8 @@ impl IndirectEinsum {
         let [n] = columns[..] else {
             return Err(shape.into());
         };
-        let values = |access: &Access| matches!(access.indices.as_slice(), [Index::Name(own)] if own == p);
+        let values =
+            |access: &Access| matches!(access.indices.as_slice(), [Index::Name(own)] if own == p);
         if let Some(access) = self.factors.iter().find(|access| values(access)) {
             return Err(format!(
                 "multiplies rows as they are: `{access}` would have to scale each"

@@ -192,7 +192,11 @@ pub(super) fn arrange(raw: &[u32], outputs: usize, ranks: &[u32]) -> MapArrays<V
 /// Tiles, those with the most offsets first; two that share 256 positions count as one, a single one comes last.
 fn schedule(masks: &[u32], words: usize, tiles: usize) -> Vec<u32> {
     let offsets = |tile: u32| -> u32 {
-        let quarter = |q: usize| masks.get((tile as usize / 2 * 4 + q) * words..)?.get(..words);
+        let quarter = |q: usize| {
+            masks
+                .get((tile as usize / 2 * 4 + q) * words..)?
+                .get(..words)
+        };
         let [Some(a), Some(b), Some(c), Some(d)] = [0, 1, 2, 3].map(quarter) else {
             return 0;
         };

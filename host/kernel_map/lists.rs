@@ -87,9 +87,7 @@ impl MapLists<'_> {
 
 impl KernelMap {
     /// The map of lists on the CPU, or why they have none.
-    pub(crate) fn of_lists(
-        lists: &MapLists<'_>,
-    ) -> Result<std::result::Result<KernelMap, String>> {
+    pub(crate) fn of_lists(lists: &MapLists<'_>) -> Result<std::result::Result<KernelMap, String>> {
         let [outputs, inputs, _] = lists.extents;
         let raw = match lists.neighbours()? {
             Ok(raw) => raw,
@@ -127,7 +125,10 @@ impl KernelMap {
         let halves = host.masks.par_iter().map(|mask| mask.count_ones() as usize);
         let stages = host.masks.chunks(words.max(1) * (ROWS / HALF)).map(|tile| {
             let (a, b) = tile.split_at(words);
-            a.iter().zip(b).map(|(a, b)| (a | b).count_ones() as usize).sum::<usize>()
+            a.iter()
+                .zip(b)
+                .map(|(a, b)| (a | b).count_ones() as usize)
+                .sum::<usize>()
         });
         Ok(MapCounts {
             pairs: host.neighbours.par_iter().filter(|&&n| n != ABSENT).count(),

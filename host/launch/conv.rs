@@ -86,16 +86,16 @@ impl Kernel {
             ..config(self.row, grid)
         };
         // SAFETY: the caller's promise.
-        unsafe {
-            self.function.launch(&config, stream, params)
-        }
+        unsafe { self.function.launch(&config, stream, params) }
     }
 }
 
-/// The rows that multiply elements of this type, those of gradients of weights apart.
-pub(crate) fn conv_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+/// The rows that multiply elements of this type, those of gradients of weights apart; of those whose thread blocks share what they
+/// fetch only the one that is asked for.
+pub(crate) fn conv_rows(dtype: Dtype, variant: Option<&str>) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(move |row| {
-        row.operation == Operation::Convolution
+        (row.parts == 1 || variant == Some(row.name))
+            && row.operation == Operation::Convolution
             && (row.family == "conv" || row.family == "conv_simt" && !is_gradient(row))
             && row.dtype == dtype
     })

@@ -125,7 +125,9 @@ fn tiles(row: &Row, [c, m]: [usize; 2]) -> usize {
 fn choose(dtype: Dtype, channels: [usize; 2]) -> Vec<&'static Row> {
     let own = |row: &&Row| {
         let stored = row.dtype == Dtype::F32 && dtype == Dtype::Tf32 && row.vector == 1;
-        row.operation == Operation::Convolution && is_gradient(row) && (row.dtype == dtype || stored)
+        row.operation == Operation::Convolution
+            && is_gradient(row)
+            && (row.dtype == dtype || stored)
     };
     let mut rows: Vec<&'static Row> = kernels().iter().filter(own).collect();
     // The least that is multiplied for nothing, then the fewest tiles; what reads anything last.

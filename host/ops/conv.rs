@@ -223,7 +223,14 @@ impl<T: Scalar> SparseConv3d<T> {
             ("weights", weights, Part::Weights),
             ("out", &*out, Part::Input),
         ])?;
-        self.product(1, self.map.transposed()?, [gradient, weights], None, out, stream)
+        self.product(
+            1,
+            self.map.transposed()?,
+            [gradient, weights],
+            None,
+            out,
+            stream,
+        )
     }
 
     /// One of the two products: 0 the forward pass, 1 the gradient of the input.
@@ -337,7 +344,7 @@ fn choose(
     let own = multiplied_as(dtype, options.precision);
     let mut tried = Vec::new();
     let mut rows: Vec<&'static Row> = Vec::new();
-    for row in conv_rows(own) {
+    for row in conv_rows(own, variant) {
         let reason = if variant.is_some_and(|name| name != row.name) {
             "another is asked for"
         } else if strict {
@@ -351,12 +358,11 @@ fn choose(
             reason: reason.into(),
         });
     }
-    let want = std::env::var("EINSPARSE_CONV").unwrap_or_default();
     rows.sort_by_key(|row| {
         let tiles = columns.div_ceil(row.columns as usize);
         let area = tiles * row.columns as usize;
         let turns = turns(row, turned);
-        (row.vector == 1, !row.name.contains(&want), area, tiles, turns)
+        (row.vector == 1, area, tiles, turns)
     });
     let Some(&first) = rows.first() else {
         return Err(Error::NoKernel {
@@ -368,7 +374,7 @@ fn choose(
         });
     };
     // Full f32 serves TF32 where rows are not aligned.
-    let any = conv_rows(dtype).find(|row| row.vector == 1);
+    let any = conv_rows(dtype, None).find(|row| row.vector == 1);
     let any = any.filter(|_| first.vector > 1 && variant.is_none());
     Ok([Some(first), any])
 }

@@ -60,9 +60,10 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         Err(reason) => return refuse(reason),
     };
     let dtype = multiplied_as(T::DTYPE, question.options.precision);
-    let any = conv_rows(T::DTYPE).find(|row| row.vector == 1);
+    let variant = question.options.variant.as_deref();
+    let any = conv_rows(T::DTYPE, None).find(|row| row.vector == 1);
     let mut offers = Vec::new();
-    for row in conv_rows(dtype).chain(any.filter(|row| row.dtype != dtype)) {
+    for row in conv_rows(dtype, variant).chain(any.filter(|row| row.dtype != dtype)) {
         if !found.aligned.is_multiple_of(row.vector as usize) {
             continue;
         }
@@ -107,7 +108,8 @@ impl Found {
         form: ConvolutionForm,
     ) -> Result<std::result::Result<Found, String>> {
         let operands = question.operands;
-        let shape = |name: &str| Ok::<_, crate::error::Error>(find(operands, name)?.shape().to_vec());
+        let shape =
+            |name: &str| Ok::<_, crate::error::Error>(find(operands, name)?.shape().to_vec());
         let (input, weights) = (shape(&form.input)?, shape(&form.weights)?);
         let out = question.extents.out();
         let (&[inputs, c], &[volume, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
@@ -149,9 +151,13 @@ impl Found {
         let bytes = (elements.iter().sum::<usize>() + outputs * n) * element;
         let sampled = names.iter().zip(lists);
         Ok(Ok(Found {
-            lists: sampled.map(|(name, list)| Sampled::of(name, list)).collect(),
+            lists: sampled
+                .map(|(name, list)| Sampled::of(name, list))
+                .collect(),
             channels: [c, n],
-            aligned: lines.iter().fold(16, |all, line| all.min(1 << line.trailing_zeros().min(4))),
+            aligned: lines
+                .iter()
+                .fold(16, |all, line| all.min(1 << line.trailing_zeros().min(4))),
             work: Gathers {
                 pairs: counts.pairs,
                 multiplied: counts.multiplied,
@@ -182,7 +188,11 @@ struct Made {
 }
 
 impl Made {
-    fn new(device: &Arc<Device>, rows: [Option<&'static Row>; 2], found: Arc<Found>) -> Result<Made> {
+    fn new(
+        device: &Arc<Device>,
+        rows: [Option<&'static Row>; 2],
+        found: Arc<Found>,
+    ) -> Result<Made> {
         let finish = ConvFinish {
             relu: false,
             accumulate: found.form.mode == Mode::Accumulate,

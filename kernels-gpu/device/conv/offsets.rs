@@ -53,7 +53,11 @@ impl<const TEAM: usize> Offsets<TEAM> {
             self.halves = [word(at, self.there[0]), word(at + line, self.there[0])];
             self.left = self.halves[0] | self.halves[1];
             if TEAM == 2 {
-                let beside = if tile % 2 == 0 { at + 2 * line } else { at - 2 * line };
+                let beside = if tile % 2 == 0 {
+                    at + 2 * line
+                } else {
+                    at - 2 * line
+                };
                 self.left |= word(beside, self.there[1]) | word(beside + line, self.there[1]);
             }
             self.taken += 1;

@@ -1,6 +1,5 @@
 //! Rows brought to shared memory as f32, for kernels that gather with all threads.
 
-use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::ptx::copy;
 

@@ -40,10 +40,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         let block = gpu::block_y();
         // Never by zero, which only the host knows: device code may not panic.
         let row = block.checked_div(across).unwrap_or(0);
-        (
-            row * Self::ITEMS,
-            (block - row * across) * Self::COLUMNS,
-        )
+        (row * Self::ITEMS, (block - row * across) * Self::COLUMNS)
     }
 
     /// Where the rows of a stage lie.
@@ -99,7 +96,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
             let there = input != CONV_ABSENT;
             let [input, output] = [input, output].map(|row| if there { row } else { 0 });
             // Rows that an atom reads together lie in different banks.
-            let place = r * SIDE as u32 * 4 + (chunk ^ (r & 3) * 2) * 16;
+            let place = r * SIDE as u32 * 4 + (chunk ^ ((r & 3) * 2)) * 16;
             let to = copy::arena() + slot * Self::STAGE as u32 + place;
             let line = Line {
                 at: p.base.input + input as u64 * p.base.in_bytes as u64,
@@ -148,12 +145,16 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         let thread = gpu::thread_again();
         let (warp, lane) = (thread / 32, thread % 32);
         let tile = (SIDE * SIDE * 4) as u32;
-        let own = copy::arena() + warp % Self::DEEP * tile + warp / Self::DEEP * 32 * SIDE as u32 * 4;
+        let own =
+            copy::arena() + warp % Self::DEEP * tile + warp / Self::DEEP * 32 * SIDE as u32 * 4;
         gpu::sync_threads();
         unroll!(j < 8, {
             unroll!(i < 8, {
                 let (row, across) = E::place(lane, j, i);
-                copy::store_shared_b32(own + (row * SIDE as u32 + across) * 4, sums[j][i].to_bits());
+                copy::store_shared_b32(
+                    own + (row * SIDE as u32 + across) * 4,
+                    sums[j][i].to_bits(),
+                );
             });
         });
         gpu::sync_threads();

@@ -94,7 +94,11 @@ impl<T: Scalar> Case<T> {
 fn agree<T: Scalar>(ctx: &Context, precision: Precision) {
     let lines = [
         (LINE, false, (1.0, 1.0)),
-        ("Out[Q[s],m] = 2 * In[I[s],k] * W[T[s],k,m]", false, (0.0, 2.0)),
+        (
+            "Out[Q[s],m] = 2 * In[I[s],k] * W[T[s],k,m]",
+            false,
+            (0.0, 2.0),
+        ),
         ("Out[Q[p],n] += W[T[p],n,c] * In[I[p],c]", true, (1.0, 1.0)),
     ];
     for (line, turned, factors) in lines {
@@ -109,7 +113,10 @@ fn agree<T: Scalar>(ctx: &Context, precision: Precision) {
         assert!(chosen.starts_with("conv_"), "{}", plan.choice());
         for (at, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
             let wanted = T::from_f64(*wanted);
-            assert!(*found == wanted, "{line}, {plan}: {at} is {found}, not {wanted}");
+            assert!(
+                *found == wanted,
+                "{line}, {plan}: {at} is {found}, not {wanted}"
+            );
         }
     }
 }
