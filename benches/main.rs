@@ -61,9 +61,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product,
-    /// join, first_result, convert, read); all by default
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, detect, pit_matmul,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,

@@ -2,6 +2,7 @@
 //! arithmetic. The numbers that tune live here and nowhere else.
 
 mod bitmap;
+pub(crate) mod conv;
 mod dense;
 pub(crate) mod einsum;
 mod gather;

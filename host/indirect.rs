@@ -3,6 +3,7 @@
 //! The notation is that of Insum (arXiv 2510.17505): `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`. Every format of one
 //! sparse operand is a substitution of index expressions; nothing else in the library knows the formats' meaning.
 
+mod convolution;
 mod dots;
 mod joined;
 mod rewrite;
@@ -15,6 +16,7 @@ use std::fmt;
 
 use einsparse_formats::{Format, Role};
 
+pub use convolution::ConvolutionForm;
 pub use dots::DotsForm;
 pub(crate) use joined::write_joined;
 pub use rewrite::{rewrite, rewrite_dense};

@@ -3,6 +3,7 @@
 
 mod build;
 mod geometry;
+mod lists;
 mod on_device;
 
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 
 pub use geometry::ConvGeometry;
+pub(crate) use lists::MapLists;
 pub use on_device::KernelMapBuilder;
 
 /// Rows of a tile and of a mask, and what stands for no neighbour.

@@ -62,7 +62,7 @@ use vectors::VectorProduct;
 
 pub(crate) use attention::{AttentionExtents, AttentionLaunch};
 pub use attention::{RawAttention, RawHeads};
-pub(crate) use conv::{ConvProduct, RawConv, conv_rows};
+pub(crate) use conv::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
 pub(crate) use conv_grad::{RawWeights, WeightGradient};
 pub(crate) use conv_map::{MapSteps, strided};
 pub use convert::RawBlocks;

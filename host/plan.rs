@@ -4,6 +4,7 @@
 mod arrays;
 mod bind;
 mod choose;
+mod convolution;
 mod dots;
 mod einsum;
 mod family;
@@ -36,6 +37,7 @@ use joined::{Asked, Joined, sparse_among, sparse_factors};
 use kept::Kept;
 
 pub use choose::{Candidate, Choice};
+pub(crate) use convolution::multiplied_as;
 pub(crate) use dots::{dots_row, mark_padding};
 pub use joined::PositionLists;
 pub use kept::KeptForm;

@@ -552,6 +552,16 @@ macro_rules! for_each_kernel {
                 conv_bf16_turned_n128: Direct, Bf16, Gathered<2, B_COLUMNS>;
                 conv_tf32_turned_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4>;
                 conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
+                conv_f16_n64_team: Direct, F16, Gathered<1, PLAIN, 2, 2>;
+                conv_f16_n128_team: Direct, F16, Gathered<2, PLAIN, 2, 2>;
+                conv_f16_turned_n64_team: Direct, F16, Gathered<1, B_COLUMNS, 2, 2>;
+                conv_f16_turned_n128_team: Direct, F16, Gathered<2, B_COLUMNS, 2, 2>;
+                conv_bf16_n64_team: Direct, Bf16, Gathered<1, PLAIN, 2, 2>;
+                conv_bf16_n128_team: Direct, Bf16, Gathered<2, PLAIN, 2, 2>;
+                conv_bf16_turned_n64_team: Direct, Bf16, Gathered<1, B_COLUMNS, 2, 2>;
+                conv_bf16_turned_n128_team: Direct, Bf16, Gathered<2, B_COLUMNS, 2, 2>;
+                conv_tf32_turned_n64_team: Direct, Tf32, Gathered<1, B_COLUMNS, 4, 2>;
+                conv_tf32_turned_n128_team: Direct, Tf32, Gathered<2, B_COLUMNS, 4, 2>;
             }
             conv_grad "conv_grad" ConvWordsParams sm_90a Convolution {
                 conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;
@@ -563,15 +573,22 @@ macro_rules! for_each_kernel {
                 conv_grad_bf16_128x64: Direct, Bf16, GatheredPairs<2, 1>;
                 conv_grad_bf16_128x128: Direct, Bf16, GatheredPairs<2, 2>;
             }
+            conv_pairs "conv_pairs" ConvWordsParams sm_80 Convolution {
+                conv_pairs_f32_64x64: Direct, F32, Paired<64, true>;
+                conv_pairs_f32_128x128: Direct, F32, Paired<128, true>;
+                conv_pairs_tf32_64x64: Direct, Tf32, Paired<64, true>;
+                conv_pairs_tf32_128x128: Direct, Tf32, Paired<128, true>;
+                conv_pairs_f32_any: Direct, F32, Paired<128, false>;
+                conv_pairs_f16_any: Direct, F16, Paired<128, false>;
+                conv_pairs_bf16_any: Direct, Bf16, Paired<128, false>;
+            }
             conv_simt "conv_simt" ConvWordsParams sm_80 Convolution {
-                conv_simt_f32_n128: Direct, F32, GatheredWords<true>;
-                conv_simt_f32_any: Direct, F32, GatheredWords<false>;
-                conv_simt_f16_any: Direct, F16, GatheredWords<false>;
-                conv_simt_bf16_any: Direct, Bf16, GatheredWords<false>;
-                conv_simt_f32_grad: Direct, F32, PairedWords<true>;
-                conv_simt_f32_grad_any: Direct, F32, PairedWords<false>;
-                conv_simt_f16_grad_any: Direct, F16, PairedWords<false>;
-                conv_simt_bf16_grad_any: Direct, Bf16, PairedWords<false>;
+                conv_simt_f32_64x128: Direct, F32, GatheredWords<2, 2, true>;
+                conv_simt_f32_128x64: Direct, F32, GatheredWords<4, 1, true>;
+                conv_simt_f32_128x128: Direct, F32, GatheredWords<4, 2, true>;
+                conv_simt_f32_any: Direct, F32, GatheredWords<4, 2, false>;
+                conv_simt_f16_any: Direct, F16, GatheredWords<4, 2, false>;
+                conv_simt_bf16_any: Direct, Bf16, GatheredWords<4, 2, false>;
             }
             conv_steps "conv_steps" ConvStepParams sm_80 Convolution {
                 conv_turn_16: Direct, F16, ConvStep<CONV_TURN>;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{SPILLED, may_spill, skipped};
+use crate::support::skipped;
 use einsparse::module::{EmbeddedModule, MODULES};
 use einsparse::registry::{FAMILIES, Row, kernels};
 use einsparse_compile::resources::{self, Report};
@@ -153,8 +153,7 @@ fn resource_faults(report: &Report, family: &str, arch: &str) -> Vec<String> {
             ));
         }
         let spilled = used.stack.max(used.spill_stores).max(used.spill_loads);
-        let allowed = if may_spill(row.name) { SPILLED } else { 0 };
-        if spilled > allowed {
+        if spilled > 0 {
             faults.push(format!("{}: local memory: {used:?}", row.name));
         }
         if used.smem + row.shared_bytes > shared_limit(arch) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{may_spill, skipped};
+use crate::support::skipped;
 use einsparse::module::MODULES;
 use einsparse::registry::{Dtype, Row, kernels};
 use einsparse_compile::{Nvdisasm, target_dir};
@@ -63,6 +63,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
         "block" | "vectors" | "vectors_narrow" => hopper + sparse == 0 && ampere > 0,
+        "conv_pairs" if row.dtype == Dtype::Tf32 => hopper + sparse == 0 && ampere > 0,
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
         "wgmma" | "dense" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap" | "attention"
         | "conv" | "conv_grad" => hopper >= 4 && ampere + sparse == 0,
@@ -74,7 +75,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         },
         _ => hopper + ampere + sparse == 0,
     };
-    (!right || local > 0 && !may_spill(row.name)).then(|| {
+    (!right || local > 0).then(|| {
         format!(
             "{} of family {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to local memory",
             row.name

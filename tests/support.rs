@@ -19,15 +19,6 @@ pub const WIDEST: usize = 264;
 /// What stands between the rows of strided outputs, and in guard bands.
 pub const GUARD: f64 = 77.0;
 
-/// Whether a kernel may keep some registers of a thread in local memory: one alone, around its loop over products and not in it
-/// (benches/NOTES.md, "Sparse convolution").
-pub fn may_spill(name: &str) -> bool {
-    name == "conv_simt_f32_n128"
-}
-
-/// Bytes of local memory that it may take.
-pub const SPILLED: u32 = 24;
-
 fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|v| v == "1")
 }

@@ -189,11 +189,19 @@ pub(super) fn arrange(raw: &[u32], outputs: usize, ranks: &[u32]) -> MapArrays<V
     }
 }
 
-/// Tiles, those with the most offsets first.
+/// Tiles, those with the most offsets first; two that share 256 positions count as one, a single one comes last.
 fn schedule(masks: &[u32], words: usize, tiles: usize) -> Vec<u32> {
     let offsets = |tile: u32| -> u32 {
-        let [a, b] = [0, 1].map(|half| &masks[(2 * tile as usize + half) * words..][..words]);
-        a.iter().zip(b).map(|(a, b)| (a | b).count_ones()).sum()
+        let quarter = |q: usize| {
+            masks
+                .get((tile as usize / 2 * 4 + q) * words..)?
+                .get(..words)
+        };
+        let [Some(a), Some(b), Some(c), Some(d)] = [0, 1, 2, 3].map(quarter) else {
+            return 0;
+        };
+        let all = (0..words).map(|w| a[w] | b[w] | c[w] | d[w]);
+        all.map(u32::count_ones).sum()
     };
     let mut all: Vec<u32> = (0..tiles as u32).collect();
     all.sort_by_key(|&tile| (std::cmp::Reverse(offsets(tile)), tile));

@@ -2,16 +2,16 @@
 
 use einsparse_kernels::abi::{
     B_COLUMNS, CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
-    FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
+    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, Operation,
 };
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Heads, heads_map};
 use super::{MAX_GRID_Y, config, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Result};
-use crate::kernel_map::{KernelMap, MapArrays, ROWS};
+use crate::kernel_map::{KernelMap, MapArrays};
 use crate::registry::Dtype;
 
 /// Operands in device memory; leading dimensions in elements.
@@ -25,6 +25,17 @@ pub(crate) struct RawConv {
     pub bias: u64,
     pub out: u64,
     pub ld_out: usize,
+    /// Scalar factor of the product.
+    pub alpha: f32,
+}
+
+/// What becomes of the sums.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConvFinish {
+    /// Clamped at zero from below, behind the bias.
+    pub relu: bool,
+    /// Added to what the output holds.
+    pub accumulate: bool,
 }
 
 /// A row of the table, loaded.
@@ -70,21 +81,29 @@ impl Kernel {
             return Ok(());
         }
         self.function.context().set_current()?;
+        let config = LaunchConfig {
+            cluster: (self.row.parts > 1).then_some([self.row.parts, 1, 1]),
+            ..config(self.row, grid)
+        };
         // SAFETY: the caller's promise.
-        unsafe {
-            self.function
-                .launch(&config(self.row, grid), stream, params)
-        }
+        unsafe { self.function.launch(&config, stream, params) }
     }
 }
 
-/// The rows that multiply elements of this type, those of gradients of weights apart.
-pub(crate) fn conv_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+/// The rows that multiply elements of this type, those of gradients of weights apart; of those whose thread blocks share what they
+/// fetch only the one that is asked for.
+pub(crate) fn conv_rows(dtype: Dtype, variant: Option<&str>) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(move |row| {
-        row.operation == Operation::Convolution
+        (row.parts == 1 || variant == Some(row.name))
+            && row.operation == Operation::Convolution
             && (row.family == "conv" || row.family == "conv_simt" && !is_gradient(row))
             && row.dtype == dtype
     })
+}
+
+/// Whether matrices that lie `turned`, as `[t, m, c]`, or not, have to be turned over for a kernel.
+pub(crate) fn turns(row: &Row, turned: bool) -> bool {
+    (row.order & B_COLUMNS != 0) != turned
 }
 
 /// Whether a row of these families computes the gradient of weights.
@@ -103,7 +122,7 @@ pub(crate) struct ConvProduct {
     channels: [usize; 2],
     volume: usize,
     turned: bool,
-    relu: bool,
+    finish: ConvFinish,
     empty: DeviceMemory,
 }
 
@@ -112,7 +131,7 @@ impl ConvProduct {
         device: &Device,
         rows: [Option<&'static Row>; 2],
         channels: [usize; 2],
-        (volume, turned, relu): (usize, bool, bool),
+        (volume, turned, finish): (usize, bool, ConvFinish),
     ) -> Result<Self> {
         let [Some(first), any] = rows else {
             return Err(refused("conv", "no kernel".into()));
@@ -127,7 +146,7 @@ impl ConvProduct {
         let may_turn = [Some(first), any]
             .iter()
             .flatten()
-            .any(|row| (row.order & B_COLUMNS != 0) != turned);
+            .any(|row| turns(row, turned));
         let turn = if may_turn {
             let [c, m] = channels.map(|e| e.next_multiple_of(16 / bytes));
             let elements = volume
@@ -151,7 +170,7 @@ impl ConvProduct {
             channels,
             volume,
             turned,
-            relu,
+            finish,
             empty: device.zeros(16)?,
         })
     }
@@ -180,15 +199,16 @@ impl ConvProduct {
             return Ok(());
         }
         let kernel = self.kernel(raw)?;
-        let turned = kernel.row.order & B_COLUMNS != 0;
         let mut raw = *raw;
-        if turned != self.turned {
+        if turns(kernel.row, self.turned) {
             // SAFETY: the caller's promise.
             unsafe { self.turn(&mut raw, stream)? };
         }
         let base = self.params(kernel, map, arrays, &raw)?;
         let across = n.div_ceil(kernel.row.columns as usize) as u32;
-        let grid = [(map.stride() / ROWS) as u32, across, 1];
+        let tiles = map.stride() / kernel.row.items as usize;
+        let tiles = tiles.next_multiple_of(kernel.row.parts as usize);
+        let grid = [tiles as u32, across, 1];
         if kernel.row.family == "conv" {
             // SAFETY: the params are those of the family; the addresses are the caller's promise.
             return unsafe { kernel.queue(grid, stream, &base) };
@@ -199,8 +219,7 @@ impl ConvProduct {
             weights: raw.weights,
             weights_bytes: small("bytes of a row of weights", raw.ld_weights * bytes)?,
             channels: small("channels", self.channels[0])?,
-            parts: 1,
-            volume: small("offsets", self.volume)?,
+            parts: 0,
         };
         // SAFETY: as above.
         unsafe { kernel.queue(grid, stream, &params) }
@@ -209,9 +228,8 @@ impl ConvProduct {
     /// The first kernel that reads these operands.
     fn kernel(&self, raw: &RawConv) -> Result<&Kernel> {
         let reads = |kernel: &&Kernel| {
-            let turned = kernel.row.order & B_COLUMNS != 0;
             kernel.reads(raw.input, raw.ld_input)
-                && (turned != self.turned || kernel.reads(raw.weights, raw.ld_weights))
+                && (turns(kernel.row, self.turned) || kernel.reads(raw.weights, raw.ld_weights))
         };
         let all = [Some(&self.first), self.any.as_ref()];
         all.into_iter().flatten().find(reads).ok_or_else(|| {
@@ -262,10 +280,13 @@ impl ConvProduct {
     ) -> Result<ConvParams> {
         let [c, n] = self.channels;
         let bytes = kernel.row.dtype.bytes();
-        let mut flags = if self.relu { FLAG_RELU } else { 0 };
-        if raw.bias != 0 {
-            flags |= FLAG_BIAS_COLUMNS;
-        }
+        let wanted = [
+            (FLAG_RELU, self.finish.relu),
+            (FLAG_ACCUMULATE, self.finish.accumulate),
+            (FLAG_BIAS_COLUMNS, raw.bias != 0),
+        ];
+        let set = wanted.iter().filter(|(_, wanted)| *wanted);
+        let mut flags = set.fold(0, |all, (flag, _)| all | flag);
         // The bias is read by as wide accesses.
         let whole = [raw.ld_out, n].iter().all(|x| x.is_multiple_of(16 / bytes));
         if whole && raw.out.is_multiple_of(16) && raw.bias.is_multiple_of(16) {
@@ -280,18 +301,13 @@ impl ConvProduct {
             input: raw.input,
             out: raw.out,
             bias: raw.bias,
-            neighbours: arrays.neighbours.address(),
-            order: arrays.order.address(),
-            masks: arrays.masks.address(),
-            schedule: arrays.schedule.address(),
-            stride: small("positions", map.stride())?,
-            words: small("words of a mask", map.words())?,
             depth_bytes: small("bytes of the channels", c * bytes)?,
             n: small("columns of the output", n)?,
             in_bytes: row_bytes("input", raw.ld_input, bytes)?,
             out_bytes: row_bytes("output", raw.ld_out, bytes)?,
             flags,
-            alpha: 1.0,
+            alpha: raw.alpha,
+            ..walked(map, arrays)?
         })
     }
 
@@ -305,13 +321,37 @@ impl ConvProduct {
             extents: [columns, rows, self.volume],
             strides: [raw.ld_weights, raw.ld_weights * rows],
         };
+        // What one thread block of a cluster fetches.
+        let team = row.parts as usize;
         let tile = if turned {
-            [depth, row.columns as usize]
+            [depth, row.columns as usize / team]
         } else {
-            [64, depth]
+            [64, depth / team]
         };
         heads_map(row.dtype, &matrices, tile, &self.empty)
     }
+}
+
+/// Parameters of a map; operands are nowhere.
+pub(super) fn walked(map: &KernelMap, arrays: &MapArrays<DeviceMemory>) -> Result<ConvParams> {
+    Ok(ConvParams {
+        w_map: [0; 16],
+        input: 0,
+        out: 0,
+        bias: 0,
+        neighbours: arrays.neighbours.address(),
+        order: arrays.order.address(),
+        masks: arrays.masks.address(),
+        schedule: arrays.schedule.address(),
+        stride: small("positions", map.stride())?,
+        words: small("words of a mask", map.words())?,
+        depth_bytes: 0,
+        n: 0,
+        in_bytes: 0,
+        out_bytes: 0,
+        flags: 0,
+        alpha: 1.0,
+    })
 }
 
 /// Bytes of a row of an operand.

@@ -1,11 +1,12 @@
-//! The gradient of a convolution's weights: partial sums over parts of each offset's pairs, then their sum in order.
+//! The gradient of a convolution's weights: partial sums over parts of each offset's pairs, then their sum in order. The parts
+//! are dealt when the gradient is first asked for, each about as long as the others.
 
 use einsparse_kernels::abi::{
-    CONV_HALF, CONV_STEP_THREADS, CONV_SUM, ConvParams, ConvStepParams, ConvWordsParams, Operation,
+    CONV_STEP_THREADS, CONV_SUM, ConvParams, ConvPart, ConvStepParams, ConvWordsParams, Operation,
 };
 use einsparse_kernels::table::{Row, kernels};
 
-use super::conv::{Kernel, is_gradient, row_bytes};
+use super::conv::{Kernel, is_gradient, row_bytes, walked};
 use super::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, RawStream};
@@ -24,8 +25,8 @@ pub(crate) struct RawWeights {
     pub ld_out: usize,
 }
 
-/// Thread blocks that fill the GPU with some to spare: fixed, so that results do not depend on it.
-const BLOCKS: usize = 432;
+/// Thread blocks that fill the GPU, two for each multiprocessor: fixed, so that results do not depend on it.
+const BLOCKS: usize = 264;
 
 /// Kernels, and room for the partial sums.
 #[derive(Debug)]
@@ -34,9 +35,85 @@ pub(crate) struct WeightGradient {
     any: Option<Kernel>,
     sum: Kernel,
     channels: [usize; 2],
-    /// Parts of an offset's pairs.
-    parts: usize,
+    deal: Deal,
     partial: DeviceMemory,
+}
+
+/// Who sums up what, on the device.
+#[derive(Debug)]
+struct Deal {
+    /// A [`ConvPart`] for each thread block, those of an offset together.
+    parts: DeviceMemory,
+    blocks: usize,
+    /// 64 positions, by their number, of all parts.
+    halves: DeviceMemory,
+    /// The first part of each offset, and the end of the last.
+    firsts: DeviceMemory,
+}
+
+impl Deal {
+    /// Deals the positions that offsets have neighbours at to `blocks` thread blocks, or one for each offset if these are more.
+    fn new(
+        device: &Device,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        blocks: usize,
+    ) -> Result<Deal> {
+        let mut masks = vec![0u32; arrays.masks.bytes() / 4];
+        device.read(&arrays.masks, &mut masks)?;
+        let (parts, halves, firsts) = deal(&masks, map.volume(), blocks);
+        Ok(Deal {
+            blocks: within("parts", parts.len(), MAX_GRID_X)? as usize,
+            parts: device.upload(&parts)?,
+            halves: device.upload(&halves)?,
+            firsts: device.upload(&firsts)?,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.bytes() + self.halves.bytes() + self.firsts.bytes()
+    }
+}
+
+/// Parts as words, the list of 64 positions, and the first part of each offset: as long parts as `blocks` of them need.
+fn deal(masks: &[u32], volume: usize, blocks: usize) -> (Vec<[u32; 4]>, Vec<u32>, Vec<u32>) {
+    let words = volume.div_ceil(32);
+    let lists: Vec<Vec<u32>> = (0..volume)
+        .map(|t| {
+            let own = |(half, mask): (usize, &[u32])| {
+                (mask[t / 32] >> (t % 32) & 1 != 0).then_some(half as u32)
+            };
+            masks.chunks(words).enumerate().filter_map(own).collect()
+        })
+        .collect();
+    let all: usize = lists.iter().map(Vec::len).sum();
+    let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
+    let fits = |length: usize| {
+        let parts: usize = lists.iter().map(|list| list.len().div_ceil(length)).sum();
+        parts <= blocks
+    };
+    // The shortest length that fits; one part for each offset always may.
+    let mut length = all.div_ceil(blocks.max(1)).max(1);
+    while length < longest && !fits(length) {
+        length += 1;
+    }
+    let (mut parts, mut firsts, mut first) = (Vec::new(), vec![0], 0u32);
+    for (t, list) in lists.iter().enumerate() {
+        let count = list.len().div_ceil(length).max(1);
+        for part in 0..list.len().div_ceil(length) {
+            let [from, to] = [part, part + 1].map(|p| p * list.len() / count);
+            let part = ConvPart {
+                offset: t as u32,
+                first: first + from as u32,
+                count: (to - from) as u32,
+                pad: 0,
+            };
+            parts.push(part.words());
+        }
+        first += list.len() as u32;
+        firsts.push(parts.len() as u32);
+    }
+    (parts, lists.concat(), firsts)
 }
 
 /// Tiles of a kernel in a matrix of the gradient.
@@ -44,10 +121,13 @@ fn tiles(row: &Row, [c, m]: [usize; 2]) -> usize {
     c.div_ceil(row.items as usize) * m.div_ceil(row.columns as usize)
 }
 
-/// Kernels for this element type, the one that fits these channels best first.
+/// Kernels for this element type, the one that fits these channels best first. Full f32 serves TF32 where rows are not aligned.
 fn choose(dtype: Dtype, channels: [usize; 2]) -> Vec<&'static Row> {
     let own = |row: &&Row| {
-        row.operation == Operation::Convolution && is_gradient(row) && row.dtype == dtype
+        let stored = row.dtype == Dtype::F32 && dtype == Dtype::Tf32 && row.vector == 1;
+        row.operation == Operation::Convolution
+            && is_gradient(row)
+            && (row.dtype == dtype || stored)
     };
     let mut rows: Vec<&'static Row> = kernels().iter().filter(own).collect();
     // The least that is multiplied for nothing, then the fewest tiles; what reads anything last.
@@ -63,7 +143,7 @@ impl WeightGradient {
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
-        map: &KernelMap,
+        (map, arrays): (&KernelMap, &MapArrays<DeviceMemory>),
         channels: [usize; 2],
     ) -> Result<Self> {
         let rows = choose(dtype, channels);
@@ -76,26 +156,28 @@ impl WeightGradient {
         };
         let first = *rows.first().ok_or_else(missing)?;
         let any = rows.iter().find(|row| row.vector == 1 && first.vector > 1);
-        let blocks = map.volume() * tiles(first, channels).max(1);
-        let halves = (map.stride() / CONV_HALF).max(1);
-        let parts = BLOCKS.div_ceil(blocks.max(1)).min(halves);
-        within("parts", map.volume() * parts, MAX_GRID_X)?;
-        within("tiles", tiles(first, channels), MAX_GRID_Y)?;
-        let elements = map.volume() as u128 * channels[0] as u128 * channels[1] as u128;
+        let tiles = within("tiles", tiles(first, channels).max(1), MAX_GRID_Y)? as usize;
+        let deal = Deal::new(device, map, arrays, BLOCKS.div_ceil(tiles))?;
+        let matrix = channels[0] as u128 * channels[1] as u128;
+        let elements = matrix * map.volume() as u128;
         small("weights", elements.min(usize::MAX as u128) as usize)?;
-        let bytes = elements as usize * parts * first.parts as usize * 4;
+        let bytes = matrix as usize * deal.blocks * 4;
+        let stored = match dtype {
+            Dtype::Tf32 => Dtype::F32,
+            other => other,
+        };
         Ok(WeightGradient {
             first: Kernel::new(device, first)?,
             any: any.map(|row| Kernel::new(device, row)).transpose()?,
-            sum: Kernel::step(device, CONV_SUM, |own| own == dtype)?,
+            sum: Kernel::step(device, CONV_SUM, |own| own == stored)?,
             channels,
-            parts,
+            deal,
             partial: DeviceMemory::alloc(device.context(), bytes)?,
         })
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.partial.bytes()
+        self.partial.bytes() + self.deal.bytes()
     }
 
     /// Queues the gradient.
@@ -120,7 +202,7 @@ impl WeightGradient {
         let params = self.params(kernel, map, arrays, raw)?;
         let [c, m] = self.channels;
         let grid = [
-            (map.volume() * self.parts) as u32,
+            self.deal.blocks as u32,
             tiles(kernel.row, self.channels) as u32,
             1,
         ];
@@ -128,9 +210,9 @@ impl WeightGradient {
             source: self.partial.address(),
             out: raw.out,
             rows: small("weights", map.volume() * c * m)?,
-            strides: [0, small("columns", m)?, 0],
+            table: self.deal.firsts.address(),
+            strides: [small("weights", c * m)?, small("columns", m)?, 0],
             leading: small("elements of a row", raw.ld_out)?,
-            parts: small("parts", self.parts * kernel.row.parts as usize)?,
             ..ConvStepParams::default()
         };
         let blocks = sum.rows.div_ceil(CONV_STEP_THREADS);
@@ -152,28 +234,18 @@ impl WeightGradient {
         let bytes = kernel.row.dtype.bytes();
         Ok(ConvWordsParams {
             base: ConvParams {
-                w_map: [0; 16],
                 input: raw.input,
                 out: self.partial.address(),
-                bias: 0,
-                neighbours: arrays.neighbours.address(),
-                order: arrays.order.address(),
-                masks: arrays.masks.address(),
-                schedule: arrays.schedule.address(),
-                stride: small("positions", map.stride())?,
-                words: small("words of a mask", map.words())?,
+                schedule: self.deal.halves.address(),
                 depth_bytes: small("bytes of the channels", c * bytes)?,
                 n: small("columns", m)?,
                 in_bytes: row_bytes("input", raw.ld_input, bytes)?,
-                out_bytes: 0,
-                flags: 0,
-                alpha: 1.0,
+                ..walked(map, arrays)?
             },
             weights: raw.gradient,
             weights_bytes: row_bytes("gradient", raw.ld_gradient, bytes)?,
             channels: small("channels", c)?,
-            parts: small("parts", self.parts)?,
-            volume: small("offsets", map.volume())?,
+            parts: self.deal.parts.address(),
         })
     }
 }

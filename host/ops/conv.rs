@@ -2,15 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use einsparse_kernels::abi::B_COLUMNS;
-
-use crate::context::Context;
 use crate::cpu::{ConvRows, HostConv, weight_gradient};
 use crate::device::{Device, Stream};
 use crate::error::{Error, Refusal, Result};
 use crate::kernel_map::{Arrays, KernelMap};
-use crate::launch::{ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows};
-use crate::plan::{Precision, ZerosRule};
+use crate::launch::{
+    ConvFinish, ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows, turns,
+};
+use crate::plan::{Precision, ZerosRule, multiplied_as};
 use crate::registry::{Dtype, Row, Scalar};
 use crate::tensor::Tensor;
 
@@ -59,27 +58,13 @@ pub struct SparseConv3d<T> {
     element: std::marker::PhantomData<fn() -> T>,
 }
 
-/// Refuses an operand that is not what the convolution was made for.
-fn check<T: Scalar>(
-    context: &Context,
-    name: &str,
-    tensor: &Tensor<T>,
-    shape: &[usize],
-) -> Result<()> {
-    if tensor.shape() != shape {
-        return Err(Error::Shape {
-            index: name.into(),
-            left: format!("the convolution takes {shape:?}"),
-            right: format!("{name} is {:?}", tensor.shape()),
-        });
-    }
-    if !context.holds(tensor.device()) {
-        return Err(Error::Operand {
-            name: name.into(),
-            reason: "lies in another context than the kernel map".into(),
-        });
-    }
-    Ok(())
+/// What an operand is; a gradient has the shape of what it is of.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Input,
+    Weights,
+    Bias,
+    Output,
 }
 
 fn belongs(stream: &Stream, device: &Device) -> Result<()> {
@@ -116,7 +101,11 @@ impl<T: Scalar> SparseConv3d<T> {
                 let make = |turned: bool, channels: [usize; 2], relu: bool| {
                     let variant = options.variant.as_deref().filter(|_| !turned);
                     let rows = choose(T::DTYPE, options, channels, turned, variant)?;
-                    ConvProduct::new(device, rows, channels, (map.volume(), turned, relu))
+                    let finish = ConvFinish {
+                        relu,
+                        accumulate: false,
+                    };
+                    ConvProduct::new(device, rows, channels, (map.volume(), turned, finish))
                 };
                 Some([
                     make(false, [c, m], options.relu)?,
@@ -178,15 +167,44 @@ impl<T: Scalar> SparseConv3d<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let [c, m] = self.channels;
-        let map = &*self.map;
-        check(map.context(), "input", input, &[map.inputs(), c])?;
-        check(map.context(), "weights", weights, &[map.volume(), c, m])?;
-        if let Some(bias) = bias {
-            check(map.context(), "bias", bias, &[m])?;
+        let bias_part = bias.map(|bias| ("bias", bias, Part::Bias));
+        let parts = [
+            ("input", input, Part::Input),
+            ("weights", weights, Part::Weights),
+            ("out", &*out, Part::Output),
+        ];
+        self.check(parts.into_iter().chain(bias_part))?;
+        self.product(0, &self.map, [input, weights], bias, out, stream)
+    }
+
+    /// Refuses operands that are not what the convolution was made for.
+    fn check<'t>(
+        &self,
+        operands: impl IntoIterator<Item = (&'t str, &'t Tensor<T>, Part)>,
+    ) -> Result<()> {
+        let ([c, m], map) = (self.channels, &*self.map);
+        for (name, tensor, part) in operands {
+            let shape = match part {
+                Part::Input => vec![map.inputs(), c],
+                Part::Weights => vec![map.volume(), c, m],
+                Part::Bias => vec![m],
+                Part::Output => vec![map.outputs(), m],
+            };
+            if tensor.shape() != shape {
+                return Err(Error::Shape {
+                    index: name.into(),
+                    left: format!("the convolution takes {shape:?}"),
+                    right: format!("{name} is {:?}", tensor.shape()),
+                });
+            }
+            if !map.context().holds(tensor.device()) {
+                return Err(Error::Operand {
+                    name: name.into(),
+                    reason: "lies in another context than the kernel map".into(),
+                });
+            }
         }
-        check(map.context(), "out", out, &[map.outputs(), m])?;
-        self.product(0, map, [input, weights], bias, out, stream)
+        Ok(())
     }
 
     /// Queues `dIn[i,c] = Map[o,i,t] * dOut[o,m] * W[t,c,m]`. The transposed map is made at the first call.
@@ -200,12 +218,19 @@ impl<T: Scalar> SparseConv3d<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let [c, m] = self.channels;
-        let map = &*self.map;
-        check(map.context(), "gradient", gradient, &[map.outputs(), m])?;
-        check(map.context(), "weights", weights, &[map.volume(), c, m])?;
-        check(map.context(), "out", out, &[map.inputs(), c])?;
-        self.product(1, map.transposed()?, [gradient, weights], None, out, stream)
+        self.check([
+            ("gradient", gradient, Part::Output),
+            ("weights", weights, Part::Weights),
+            ("out", &*out, Part::Input),
+        ])?;
+        self.product(
+            1,
+            self.map.transposed()?,
+            [gradient, weights],
+            None,
+            out,
+            stream,
+        )
     }
 
     /// One of the two products: 0 the forward pass, 1 the gradient of the input.
@@ -231,6 +256,7 @@ impl<T: Scalar> SparseConv3d<T> {
                     bias: bias.and_then(Tensor::address).unwrap_or(0),
                     out: out.address().unwrap_or(0),
                     ld_out: leading,
+                    alpha: 1.0,
                 };
                 // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
                 unsafe { products[which].run(map, arrays, &raw, stream.raw()) }
@@ -266,11 +292,12 @@ impl<T: Scalar> SparseConv3d<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let [c, m] = self.channels;
-        let map = &*self.map;
-        check(map.context(), "input", input, &[map.inputs(), c])?;
-        check(map.context(), "gradient", gradient, &[map.outputs(), m])?;
-        check(map.context(), "out", out, &[map.volume(), c, m])?;
+        self.check([
+            ("input", input, Part::Input),
+            ("gradient", gradient, Part::Output),
+            ("out", &*out, Part::Weights),
+        ])?;
+        let ([c, m], map) = (self.channels, &*self.map);
         match map.arrays() {
             Arrays::Host(arrays) => {
                 let leading = out.leading();
@@ -292,7 +319,8 @@ impl<T: Scalar> SparseConv3d<T> {
                 let kernels = match self.weights.get() {
                     Some(made) => made,
                     None => {
-                        let made = WeightGradient::new(device, T::DTYPE, map, [c, m])?;
+                        let dtype = multiplied_as(T::DTYPE, self.options.precision);
+                        let made = WeightGradient::new(device, dtype, (map, arrays), [c, m])?;
                         self.weights.get_or_init(|| made)
                     }
                 };
@@ -313,11 +341,10 @@ fn choose(
     variant: Option<&str>,
 ) -> Result<[Option<&'static Row>; 2]> {
     let strict = options.zeros == ZerosRule::Strict;
-    let tf32 = dtype == Dtype::F32 && options.precision == Precision::Tf32;
-    let own = if tf32 { Dtype::Tf32 } else { dtype };
+    let own = multiplied_as(dtype, options.precision);
     let mut tried = Vec::new();
     let mut rows: Vec<&'static Row> = Vec::new();
-    for row in conv_rows(own) {
+    for row in conv_rows(own, variant) {
         let reason = if variant.is_some_and(|name| name != row.name) {
             "another is asked for"
         } else if strict {
@@ -334,7 +361,7 @@ fn choose(
     rows.sort_by_key(|row| {
         let tiles = columns.div_ceil(row.columns as usize);
         let area = tiles * row.columns as usize;
-        let turns = (row.order & B_COLUMNS != 0) != turned;
+        let turns = turns(row, turned);
         (row.vector == 1, area, tiles, turns)
     });
     let Some(&first) = rows.first() else {
@@ -347,7 +374,7 @@ fn choose(
         });
     };
     // Full f32 serves TF32 where rows are not aligned.
-    let any = conv_rows(dtype).find(|row| row.vector == 1);
+    let any = conv_rows(dtype, None).find(|row| row.vector == 1);
     let any = any.filter(|_| first.vector > 1 && variant.is_none());
     Ok([Some(first), any])
 }

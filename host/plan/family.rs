@@ -86,6 +86,7 @@ fn families<T: Scalar, Out: Scalar>() -> [Vec<Family<T, Out>>; 2] {
             super::rows::offers,
             super::dots::offers,
             super::tensor_product::offers,
+            super::convolution::offers,
         ],
         vec![super::path::offers, super::einsum::offers],
     ]

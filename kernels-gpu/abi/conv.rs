@@ -2,7 +2,7 @@
 //! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and multiplies
 //! them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
 
-use super::{B_COLUMNS, Dtype, MapWords, SLAB, STEP_NONE, Tile};
+use super::{B_COLUMNS, Dtype, MapWords, SLAB, Tile};
 
 /// Rows of the output of a thread block.
 pub const CONV_ROWS: usize = 128;
@@ -14,11 +14,18 @@ pub const CONV_COPIERS: u32 = 64;
 pub const CONV_ABSENT: u32 = u32::MAX;
 
 /// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns of elements of `BYTES` bytes; [`B_COLUMNS`]: the matrices lie as
-/// `[t, m, c]`.
+/// `[t, m, c]`. A cluster of `TEAM` thread blocks has neighbouring tiles and fetches the matrices of both once.
 #[derive(Clone, Copy, Debug)]
-pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2>;
+pub struct Gathered<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize = 2,
+    const TEAM: usize = 1,
+>;
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize>
+    Gathered<CHUNKS, ORDER, BYTES, TEAM>
+{
     /// Channels of a stage, 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
     /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such warps each.
@@ -47,14 +54,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     pub const BARRIERS: usize = Self::OUT + if BYTES == 2 { 2 * SLAB } else { 0 };
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
-    for Gathered<CHUNKS, ORDER, BYTES>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize> Tile
+    for Gathered<CHUNKS, ORDER, BYTES, TEAM>
 {
     const THREADS: u32 = 256 + Self::COPIERS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = CONV_ROWS as u32;
-    const PARTS: u32 = 1;
+    /// Thread blocks of a cluster.
+    const PARTS: u32 = TEAM as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (CONV_ROWS as u32, Self::DEPTH as u32);
     const ORDER: u32 = ORDER;
@@ -87,7 +95,8 @@ pub struct ConvParams {
     pub order: u64,
     /// For each 64 positions the offsets that any of them has a neighbour at, `words` words.
     pub masks: u64,
-    /// Tiles of 128 positions in the order they are taken in.
+    /// Tiles of 128 positions in the order they are taken in: two that share 256 positions one behind the other, a single one
+    /// last.
     pub schedule: u64,
     /// Positions, a multiple of 128.
     pub stride: u32,
@@ -109,33 +118,11 @@ pub struct ConvParams {
 
 const _: () = assert!(size_of::<ConvParams>() == 216);
 
-/// Where the search for a voxel in a hash table begins: each coordinate times an odd number, mixed (the finaliser of
-/// MurmurHash3).
-#[inline(always)]
-pub const fn voxel_hash(voxel: [u32; 4]) -> u32 {
-    let mut h = voxel[0].wrapping_mul(0x9e37_79b1)
-        ^ voxel[1].wrapping_mul(0x85eb_ca77)
-        ^ voxel[2].wrapping_mul(0xc2b2_ae3d)
-        ^ voxel[3].wrapping_mul(0x27d4_eb2f);
-    h ^= h >> 16;
-    h = h.wrapping_mul(0x85eb_ca6b);
-    h ^= h >> 13;
-    h = h.wrapping_mul(0xc2b2_ae35);
-    h ^ h >> 16
-}
-
-/// How many words of a reflected Gray code come before this one.
-#[inline(always)]
-pub const fn gray_rank(code: u32) -> u32 {
-    let mut rank = code ^ code >> 1;
-    rank ^= rank >> 2;
-    rank ^= rank >> 4;
-    rank ^= rank >> 8;
-    rank ^ rank >> 16
-}
+/// Step of the gradient of the weights, of families `conv_grad` and `conv_pairs`.
+pub const CONV_GRADIENT: u32 = 12;
 
 /// Tile of `conv_grad`, the gradient of the weights: `GROUPS` x 64 channels of the input by `CHUNKS` x 64 of the output, over
-/// the pairs of one offset. With one group the two warpgroups take stages in turn and leave a sum each.
+/// the pairs of one offset. With one group the two warpgroups take stages in turn and add their sums up at the end.
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize>;
 
@@ -148,17 +135,24 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         3 => 4,
         _ => 3,
     };
+    /// Threads that gather: as many as there are registers for.
+    pub const COPIERS: u32 = if GROUPS + CHUNKS == 2 {
+        128
+    } else {
+        CONV_COPIERS
+    };
+    /// Rows of a stage that each of them gathers 16 bytes of.
+    pub const SHARE: usize = CONV_HALF * 8 / Self::COPIERS as usize;
     /// Offset of the barriers: full and empty of each stage.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CHUNKS> {
-    const THREADS: u32 = 256 + CONV_COPIERS;
+    const THREADS: u32 = 256 + Self::COPIERS;
     const MIN_BLOCKS: u32 = 2;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = 64 * GROUPS as u32;
-    /// Sums that a thread block leaves.
-    const PARTS: u32 = if GROUPS == 1 { 2 } else { 1 };
+    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, CONV_HALF as u32);
     const STEP: u32 = CONV_GRADIENT;
@@ -170,155 +164,148 @@ impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CH
     }
 }
 
-/// Tile of `conv_simt`: 128 rows by 128 columns on CUDA cores, of rows that allow copies of 16 bytes (`VECTORS`) or of any.
+/// Tile of `conv_pairs`, the gradient of the weights in f32 or TF32: `SIDE` channels of the input by as many of the output,
+/// 32 pairs a stage, of rows that allow copies of 16 bytes (`VECTORS`) or of any. A warp has 32 x 64 sums; with a side of 64
+/// four warps share them, each with its pairs of a stage.
 #[derive(Clone, Copy, Debug)]
-pub struct GatheredWords<const VECTORS: bool>;
+pub struct Paired<const SIDE: usize, const VECTORS: bool>;
 
-/// The gradient of the weights likewise: 128 channels of the input by 128 of the output.
-#[derive(Clone, Copy, Debug)]
-pub struct PairedWords<const VECTORS: bool>;
+/// Pairs of a stage of `conv_pairs`.
+pub const PAIRS_STAGE: usize = 32;
 
-/// Bytes of a stage of `conv_simt`: 128 rows of 32 channels, 32 rows of 128 columns.
-pub const WORDS_STAGE: usize = 2 * 128 * 32 * 4;
-/// Stages in flight.
-pub const WORDS_STAGES: usize = 3;
-
-macro_rules! words {
-    ($($tile:ident $step:expr;)*) => {$(
-        impl<const VECTORS: bool> Tile for $tile<VECTORS> {
-            const THREADS: u32 = 256;
-            const MIN_BLOCKS: u32 = 2;
-            const COLUMNS: u32 = 128;
-            const ITEMS: u32 = CONV_ROWS as u32;
-            const PARTS: u32 = 1;
-            const BURST: u32 = WORDS_STAGES as u32;
-            const BLOCK: (u32, u32) = (CONV_ROWS as u32, 32);
-            const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                (WORDS_STAGES * WORDS_STAGE) as u32
-            }
-            fn vector(dtype: Dtype) -> u32 {
-                if VECTORS { 16 / dtype.bytes() as u32 } else { 1 }
-            }
-        }
-    )*};
+impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
+    /// Bytes of the input's or of the gradient's rows of a stage.
+    pub const ROWS: usize = PAIRS_STAGE * SIDE * 4;
+    /// Bytes of a stage: rows of the input, then of the gradient.
+    pub const STAGE: usize = 2 * Self::ROWS;
+    /// Stages in flight: two thread blocks share a multiprocessor.
+    pub const STAGES: usize = if SIDE == 64 { 6 } else { 3 };
+    /// Warps across the columns.
+    pub const ACROSS: u32 = SIDE as u32 / 64;
+    /// Warps that share their sums.
+    pub const DEEP: u32 = 8 / (Self::ACROSS * SIDE as u32 / 32);
+    /// Offset of the rows of two stages: input, then output.
+    pub const INDEX: usize = Self::STAGES * Self::STAGE;
 }
 
-words! {
-    GatheredWords STEP_NONE;
-    PairedWords CONV_GRADIENT;
-}
-
-/// Weights `[t, r, c]` to `[t, c, r]`.
-pub const CONV_TURN: u32 = 1;
-/// Sums of parts of the weights' gradient, in order.
-pub const CONV_SUM: u32 = 2;
-/// Voxels into a hash table; of those at one place the first.
-pub const CONV_INSERT: u32 = 3;
-/// Neighbours of each output voxel, and its key.
-pub const CONV_NEIGHBOURS: u32 = 4;
-/// Neighbours and masks in order.
-pub const CONV_ARRANGE: u32 = 5;
-/// Keys of tiles: those with the most offsets first.
-pub const CONV_SCHEDULE: u32 = 6;
-/// Voxels of the output, not yet each once.
-pub const CONV_STRIDE: u32 = 7;
-/// 0 for the first voxel of a place, 1 for the others, and how many places there are.
-pub const CONV_FIRST: u32 = 8;
-/// Voxels through an order.
-pub const CONV_TAKE: u32 = 9;
-/// Neighbours of each input voxel.
-pub const CONV_TRANSPOSE: u32 = 10;
-/// Keys of neighbours.
-pub const CONV_KEYS: u32 = 11;
-
-/// The gradient of the weights, of families `conv_grad` and `conv_simt`.
-pub const CONV_GRADIENT: u32 = 12;
-
-/// Threads of a thread block of `conv_steps`.
-pub const CONV_STEP_THREADS: u32 = 256;
-
-/// One step, `CONV_*`.
-#[derive(Clone, Copy, Debug)]
-pub struct ConvStep<const STEP: u32>;
-
-impl<const STEP: u32> Tile for ConvStep<STEP> {
-    const THREADS: u32 = CONV_STEP_THREADS;
-    const MIN_BLOCKS: u32 = 4;
-    const COLUMNS: u32 = 1;
-    const ITEMS: u32 = CONV_STEP_THREADS;
+impl<const SIDE: usize, const VECTORS: bool> Tile for Paired<SIDE, VECTORS> {
+    const THREADS: u32 = 256;
+    const MIN_BLOCKS: u32 = 2;
+    const COLUMNS: u32 = SIDE as u32;
+    const ITEMS: u32 = SIDE as u32;
     const PARTS: u32 = 1;
-    const BURST: u32 = 1;
-    const BLOCK: (u32, u32) = (1, 1);
-    const STEP: u32 = STEP;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (SIDE as u32, PAIRS_STAGE as u32);
+    const STEP: u32 = CONV_GRADIENT;
     fn shared_bytes(_: Dtype) -> u32 {
-        if STEP == CONV_TURN { 32 * 33 * 4 } else { 0 }
+        (Self::INDEX + 2 * 2 * PAIRS_STAGE * 4) as u32
     }
-    fn vector(_: Dtype) -> u32 {
-        1
+    fn vector(dtype: Dtype) -> u32 {
+        if VECTORS {
+            16 / dtype.bytes() as u32
+        } else {
+            1
+        }
     }
 }
 
-/// Parameters of the `conv_steps` kernels: what a step reads and writes under one name stands at its constant.
+/// Tile of `conv_simt`: `DOWN` x 32 rows by `ACROSS` x 64 columns on CUDA cores, of rows that allow copies of 16 bytes
+/// (`VECTORS`) or of any.
+#[derive(Clone, Copy, Debug)]
+pub struct GatheredWords<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>;
+
+impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
+    GatheredWords<DOWN, ACROSS, VECTORS>
+{
+    /// Rows.
+    pub const ROWS: usize = 32 * DOWN;
+    /// Bytes of a stage's rows of 32 channels.
+    pub const GATHERED: usize = Self::ROWS * 32 * 4;
+    /// Bytes of a stage: rows, then 32 channels of the matrix.
+    pub const STAGE: usize = Self::GATHERED + 32 * Self::COLUMNS as usize * 4;
+    /// Stages in flight.
+    pub const STAGES: usize = if DOWN * ACROSS == 8 { 3 } else { 2 };
+    /// Offset of the input rows of two offsets.
+    pub const INDEX: usize = Self::STAGES * Self::STAGE;
+    /// Offset of what each thread knows of the next offset: [`CONV_WORDS_NOTES`] bytes.
+    pub const NOTES: usize = Self::INDEX + 2 * Self::ROWS * 4;
+}
+
+/// Bytes of shared memory for what a thread of `conv_simt` has no registers for.
+pub const CONV_WORDS_NOTES: usize = 20;
+
+impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool> Tile
+    for GatheredWords<DOWN, ACROSS, VECTORS>
+{
+    const THREADS: u32 = 32 * (DOWN * ACROSS) as u32;
+    /// 512 threads have 128 registers each.
+    const MIN_BLOCKS: u32 = 512 / Self::THREADS;
+    const COLUMNS: u32 = 64 * ACROSS as u32;
+    const ITEMS: u32 = Self::ROWS as u32;
+    const PARTS: u32 = 1;
+    const BURST: u32 = Self::STAGES as u32;
+    const BLOCK: (u32, u32) = (Self::ROWS as u32, 32);
+    fn shared_bytes(_: Dtype) -> u32 {
+        (Self::NOTES + Self::THREADS as usize * CONV_WORDS_NOTES) as u32
+    }
+    fn vector(dtype: Dtype) -> u32 {
+        if VECTORS {
+            16 / dtype.bytes() as u32
+        } else {
+            1
+        }
+    }
+}
+
+/// What a thread block of a gradient of the weights sums up: some of the 64 positions that an offset has neighbours at.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ConvStepParams {
-    /// Voxels of the input, or weights, or partial sums.
-    pub source: u64,
-    /// Voxels of the output, or turned weights, or the gradient.
-    pub out: u64,
-    /// Hash table of positions, a power of two.
-    pub table: u64,
-    /// Offsets of the kernel, three words each, then the bit of each in the key.
-    pub offsets: u64,
-    /// Neighbours by offset and row, `rows` words a line.
-    pub raw: u64,
-    /// Keys of rows or tiles.
-    pub keys: u64,
-    /// Order of rows.
-    pub order: u64,
-    /// Neighbours by offset and position, `stride` words a line.
-    pub neighbours: u64,
-    /// Masks of 64 positions.
-    pub masks: u64,
-    /// How many places there are.
-    pub count: u64,
-    /// Rows that a step takes.
-    pub rows: u32,
-    /// Offsets.
-    pub volume: u32,
-    /// Slots of the table, less one.
-    pub last: u32,
-    /// Positions of the map, a multiple of 128.
-    pub stride: u32,
-    /// Words of a mask.
-    pub words: u32,
-    /// Strides along x, y, z; of weights: rows, columns, elements from one row to the next.
-    pub strides: [u32; 3],
-    /// Elements from one row of what is written to the next; parts of a sum.
-    pub leading: u32,
-    /// Parts of a sum.
-    pub parts: u32,
+pub struct ConvPart {
+    /// The offset.
+    pub offset: u32,
+    /// The first in the list of positions.
+    pub first: u32,
+    /// How many times 64 positions.
+    pub count: u32,
+    /// Nothing: 16 bytes are one load.
+    pub pad: u32,
 }
 
-const _: () = assert!(size_of::<ConvStepParams>() == 120);
+const _: () = assert!(size_of::<ConvPart>() == 16);
 
-/// Parameters of the kernels `conv_simt` and `conv_grad`.
+impl ConvPart {
+    /// As it lies in device memory.
+    pub const fn words(self) -> [u32; 4] {
+        [self.offset, self.first, self.count, self.pad]
+    }
+
+    /// Of its words.
+    #[inline(always)]
+    pub const fn of([offset, first, count, pad]: [u32; 4]) -> ConvPart {
+        ConvPart {
+            offset,
+            first,
+            count,
+            pad,
+        }
+    }
+}
+
+/// Parameters of the kernels `conv_simt`, `conv_grad` and `conv_pairs`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ConvWordsParams {
-    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient.
+    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient, whose
+    /// `schedule` lists 64 positions, by their number, of one [`ConvPart`] behind the other.
     pub base: ConvParams,
     /// Weights `[t, c, m]`, or the gradient of the output.
     pub weights: u64,
-    /// Bytes from one row of them to the next.
+    /// A [`ConvPart`] for each thread block of a gradient.
+    pub parts: u64,
+    /// Bytes from one row of the weights to the next.
     pub weights_bytes: u32,
     /// Channels of the input.
     pub channels: u32,
-    /// Parts that the pairs of an offset are cut in.
-    pub parts: u32,
-    /// Offsets.
-    pub volume: u32,
 }
 
 const _: () = assert!(size_of::<ConvWordsParams>() == 240);

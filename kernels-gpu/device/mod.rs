@@ -37,12 +37,15 @@ mod block;
 #[cfg(any(
     family = "conv",
     family = "conv_grad",
+    family = "conv_pairs",
     family = "conv_simt",
     not(target_arch = "nvptx64")
 ))]
 mod conv;
 #[cfg(any(family = "conv_grad", not(target_arch = "nvptx64")))]
 mod conv_grad;
+#[cfg(any(family = "conv_pairs", not(target_arch = "nvptx64")))]
+mod conv_pairs;
 #[cfg(any(family = "conv_simt", not(target_arch = "nvptx64")))]
 mod conv_simt;
 #[cfg(any(family = "conv_steps", not(target_arch = "nvptx64")))]
@@ -143,6 +146,7 @@ mod walk;
     family = "attention",
     family = "conv",
     family = "conv_grad",
+    family = "conv_pairs",
     family = "conv_simt",
     family = "dense",
     family = "wgmma",

@@ -2,6 +2,8 @@
 //! strides, channels that fill no tile, strided operands, bias and ReLU, both gradients. Integers, so that equality is
 //! asked for. The CPU runs the same suite.
 
+mod lists;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -223,7 +225,7 @@ fn suite<T: Scalar>(ctx: &Context, options: &ConvOptions) {
     let counts: &[usize] = if small() {
         &[130]
     } else {
-        &[0, 1, 63, 129, 900]
+        &[0, 1, 63, 129, 300, 900]
     };
     for &count in counts {
         let voxels = cloud(count, 12, 3 + count as u64);

@@ -4,11 +4,13 @@
 
 pub mod offsets;
 mod out;
+pub mod parts;
+pub mod words;
 
 use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, copy, gather, global, matrix, warp};
+use super::ptx::{barrier, bulk, cluster, copy, gather, global, matrix, warp};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -84,7 +86,9 @@ impl ConvElem for Tf32 {
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize>
+    Gathered<CHUNKS, ORDER, BYTES, TEAM>
+{
     /// Barrier that says: the stage has arrived.
     #[inline(always)]
     fn full(slot: u32) -> u32 {
@@ -103,10 +107,18 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         copy::arena() + slot * Self::STAGE as u32
     }
 
-    /// The tile of this thread block.
+    /// The tile of this thread block; of an odd number the one behind the last for the last of a cluster.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
-        global::load_b32(p.schedule + gpu::block_x() as u64 * 4, true)
+        let block = gpu::block_x();
+        let there = TEAM == 1 || Self::exists(p, block);
+        let tile = global::load_b32(p.schedule + block as u64 * 4, there);
+        if there { tile } else { block }
+    }
+
+    #[inline(always)]
+    fn exists(p: &ConvParams, tile: u32) -> bool {
+        tile < p.stride / CONV_ROWS as u32
     }
 
     #[inline(always)]
@@ -116,13 +128,18 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
             while slot < Self::STAGES as u32 {
                 // Every thread that gathers, and the copy of the matrix.
                 barrier::init(Self::full(slot), Self::COPIERS + 1);
-                barrier::init(Self::empty(slot), CONSUMERS);
+                barrier::init(Self::empty(slot), CONSUMERS * TEAM as u32);
                 slot += 1;
             }
             barrier::init_fence();
             bulk::prefetch_map(at);
         }
-        gpu::sync_threads();
+        if TEAM == 1 {
+            gpu::sync_threads();
+        } else {
+            cluster::arrive();
+            cluster::wait();
+        }
     }
 
     /// The next stage of the ring and its parity.
@@ -148,18 +165,19 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         let (group, chunk) = (thread / 8, thread % 8);
         let half = thread / (Self::COPIERS / 2);
         let first = tile * CONV_ROWS as u32 + group * Self::SHARE as u32;
-        let mut offsets = Offsets::of(p, tile);
+        let mut offsets = Offsets::<TEAM>::of(p, tile);
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = (0, 1);
-        let mut later = offsets.next::<false>();
+        let mut later = offsets.next::<false>(tile);
         while later.0 != NONE {
             let (offset, halves) = later;
             let at_row = Self::row(p, first, offset);
-            let wide = Self::SHARE == 16;
-            let rows = [(0, true), (16, true), (32, wide), (48, wide)]
+            let own = halves >> half & 1 != 0;
+            let wide = own && Self::SHARE == 16;
+            let rows = [(0, own), (16, own), (32, wide), (48, wide)]
                 .map(|(bytes, own)| global::load_v4(at_row + bytes, own));
-            later = offsets.next::<false>();
-            if later.0 != NONE {
+            later = offsets.next::<false>(tile);
+            if later.1 >> half & 1 != 0 {
                 // Held in registers until then they would be too many.
                 gather::prefetch(Self::row(p, first, later.0));
             }
@@ -170,7 +188,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
                 if thread == 0 {
                     Self::start_matrix(at, offset, k / BYTES as u32, ring.0);
                 }
-                if halves >> half & 1 != 0 {
+                if own {
                     let to = Self::stage(ring.0) + group * Self::SHARE as u32 * 128;
                     Self::gather(p, to, k + chunk * 16, chunk, rows);
                 }
@@ -209,12 +227,23 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         let (full, panel) = (Self::full(slot), Self::stage(slot) + 2 * SLAB as u32);
         let column = gpu::block_y() * Self::COLUMNS;
         barrier::arrive_expect(full, Self::PANEL as u32);
+        let load = |to: u32, place: [u32; 3]| {
+            if TEAM == 1 {
+                bulk::load_3d(to, at, place, full);
+            } else {
+                bulk::load_3d_to_both(to, at, place, full);
+            }
+        };
+        // Each thread block of a cluster fetches its part for both.
+        let rank = if TEAM == 1 { 0 } else { gpu::block_x() % 2 };
         if ORDER & B_COLUMNS != 0 {
-            bulk::load_3d(panel, at, [channel, column, offset], full);
+            let first = rank * Self::COLUMNS / TEAM as u32;
+            load(panel + first * 128, [channel, column + first, offset]);
         } else {
+            let first = rank * (Self::DEPTH / TEAM) as u32;
             unroll!(c < CHUNKS, most 4, {
-                let place = [column + c as u32 * 64, channel, offset];
-                bulk::load_3d(panel + (c * SLAB) as u32, at, place, full);
+                let place = [column + c as u32 * 64, channel + first, offset];
+                load(panel + (c * SLAB) as u32 + first * 128, place);
             });
         }
     }
@@ -223,12 +252,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     fn consume<E: ConvElem>(p: &ConvParams) {
         let half = gpu::thread() / 128;
         let tile = Self::tile(p);
-        let mut offsets = Offsets::of(p, tile);
+        let mut offsets = Offsets::<TEAM>::of(p, tile);
         let mut acc = Acc::<CHUNKS>::zero();
         let mut ring = (0, 0);
         let mut held = NONE;
         let mut any = 0;
-        let (mut offset, mut halves) = offsets.next::<true>();
+        let (mut offset, mut halves) = offsets.next::<true>(tile);
         while offset != NONE {
             let own = halves >> half & 1;
             any |= own;
@@ -263,10 +292,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
                 ring = Self::next(ring);
                 k += 128;
             }
-            (offset, halves) = offsets.next::<true>();
+            (offset, halves) = offsets.next::<true>(tile);
         }
         acc.wait::<0>();
-        Self::leave::<E>(p, tile, half, any, &mut acc);
+        if TEAM == 1 || Self::exists(p, tile) {
+            Self::leave::<E>(p, tile, half, any, &mut acc);
+        }
     }
 
     /// Lets the stage be overwritten, as far as this warp goes.
@@ -277,14 +308,20 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         }
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
-        if gpu::thread_again() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
+        let lane = gpu::thread_again() % 32;
+        if TEAM == 1 {
+            if lane == 0 {
+                barrier::arrive(Self::empty(slot));
+            }
+        } else if lane < TEAM as u32 {
+            // What one fetches is written in both.
+            barrier::arrive_far(cluster::place(Self::empty(slot), lane));
         }
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Body
-    for Gathered<CHUNKS, ORDER, BYTES>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize> Body
+    for Gathered<CHUNKS, ORDER, BYTES, TEAM>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ConvElem>(p: &ConvParams, at: u64) {
@@ -293,6 +330,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Body
             Self::produce(p, at);
         } else {
             Self::consume::<E>(p);
+        }
+        if TEAM > 1 {
+            // Nobody goes while the other still arrives at barriers here.
+            cluster::arrive_relaxed();
+            cluster::wait();
         }
     }
 }

@@ -1,104 +1,70 @@
-//! The offsets that a tile has neighbours at, and the tiles that have some at an offset, one after the other.
+//! The offsets that a tile, or both of a cluster, have neighbours at, one after the other.
 
-use crate::abi::{CONV_ABSENT, CONV_HALF, ConvParams, ConvWordsParams};
-use crate::device::gpu;
+use crate::abi::{CONV_ABSENT, CONV_HALF, ConvParams};
 use crate::device::ptx::{global, warp};
 
-/// A walk over the bits of a tile's two masks.
-pub struct Offsets {
-    /// Next words of the masks.
+/// A walk over the bits of the masks of a tile, and of the one beside it where a cluster walks both (`TEAM` 2).
+pub struct Offsets<const TEAM: usize> {
+    /// Next words of this tile's masks.
     at: u64,
     words: u32,
     /// Words taken.
     taken: u32,
-    /// Bits left of the words taken last, those of either half.
-    bits: [u32; 2],
+    /// Bits left of the words taken last, and all of them for either half of this tile.
+    left: u32,
+    halves: [u32; 2],
+    /// Which of the masks from here on there are.
+    there: [bool; 2],
 }
 
-impl Offsets {
+impl<const TEAM: usize> Offsets<TEAM> {
     #[inline(always)]
-    pub fn of(p: &ConvParams, tile: u32) -> Offsets {
+    pub fn of(p: &ConvParams, tile: u32) -> Self {
+        let tiles = p.stride / (2 * CONV_HALF as u32);
         Offsets {
             at: p.masks + tile as u64 * 2 * p.words as u64 * 4,
             words: p.words,
             taken: 0,
-            bits: [0, 0],
+            left: 0,
+            halves: [0, 0],
+            // Of two tiles the second may be missing.
+            there: [TEAM == 1 || tile < tiles, tile % 2 == 1 || tile + 1 < tiles],
         }
     }
 
-    /// The next offset, [`CONV_ABSENT`] behind the last, and which halves have neighbours there. `UNIFORM`: ptxas is told
-    /// that all lanes see the same.
+    /// The next offset, [`CONV_ABSENT`] behind the last, and which halves of this tile have neighbours there. `UNIFORM`:
+    /// ptxas is told that all lanes see the same.
     #[inline(always)]
-    pub fn next<const UNIFORM: bool>(&mut self) -> (u32, u32) {
-        while self.bits[0] | self.bits[1] == 0 {
+    pub fn next<const UNIFORM: bool>(&mut self, tile: u32) -> (u32, u32) {
+        while self.left == 0 {
             if self.taken == self.words {
                 return (CONV_ABSENT, 0);
             }
-            let word = |half: u32| {
-                let at = self.at + (half * self.words) as u64 * 4;
-                let bits = global::load_b32(at, true);
+            let line = self.words as u64 * 4;
+            let word = |at: u64, there: bool| {
+                let bits = global::load_b32(at, there);
                 if UNIFORM {
                     warp::shuffle::<32>(bits, 0, u32::MAX)
                 } else {
                     bits
                 }
             };
-            self.bits = [word(0), word(1)];
-            self.at += 4;
+            let at = self.at + self.taken as u64 * 4;
+            self.halves = [word(at, self.there[0]), word(at + line, self.there[0])];
+            self.left = self.halves[0] | self.halves[1];
+            if TEAM == 2 {
+                let beside = if tile % 2 == 0 {
+                    at + 2 * line
+                } else {
+                    at - 2 * line
+                };
+                self.left |= word(beside, self.there[1]) | word(beside + line, self.there[1]);
+            }
             self.taken += 1;
         }
-        let bit = (self.bits[0] | self.bits[1]).trailing_zeros();
-        let halves = (self.bits[0] >> bit & 1) | (self.bits[1] >> bit & 1) << 1;
-        self.bits = self.bits.map(|b| b & !(1 << bit));
+        let bit = self.left.trailing_zeros();
+        self.left &= self.left - 1;
+        let halves = (self.halves[0] >> bit & 1) | (self.halves[1] >> bit & 1) << 1;
         ((self.taken - 1) * 32 + bit, halves)
-    }
-}
-
-/// The 64 positions of an offset that a part has, one after the other: 32 masks at a time, one a lane.
-pub struct Halves {
-    masks: u64,
-    words: u32,
-    halves: u32,
-    parts: u32,
-    bit: u32,
-    /// First of the 32 looked at last, and those of them that are there.
-    first: u32,
-    there: u32,
-    next: u32,
-}
-
-impl Halves {
-    #[inline(always)]
-    pub fn of(p: &ConvWordsParams, offset: u32, part: u32) -> Halves {
-        Halves {
-            masks: p.base.masks + (offset / 32) as u64 * 4,
-            words: p.base.words,
-            halves: p.base.stride / CONV_HALF as u32,
-            parts: p.parts,
-            bit: offset % 32,
-            first: part,
-            there: 0,
-            next: part,
-        }
-    }
-
-    /// The next, or [`CONV_ABSENT`]. All lanes of a warp together.
-    #[inline(always)]
-    pub fn next(&mut self) -> u32 {
-        while self.there == 0 {
-            if self.next >= self.halves {
-                return CONV_ABSENT;
-            }
-            let lane = gpu::thread_again() % 32;
-            let own = self.next + lane * self.parts;
-            let at = self.masks + own as u64 * self.words as u64 * 4;
-            let mask = global::load_b32(at, own < self.halves);
-            self.there = warp::ballot(mask >> self.bit & 1 != 0);
-            self.first = self.next;
-            self.next += 32 * self.parts;
-        }
-        let lane = self.there.trailing_zeros();
-        self.there &= self.there - 1;
-        self.first + lane * self.parts
     }
 }

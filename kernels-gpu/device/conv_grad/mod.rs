@@ -1,8 +1,8 @@
 //! The gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an offset. A
-//! thread block takes every so-manyth 64 positions of an offset, gathers both rows of each pair, and leaves a partial sum; no
+//! thread block takes some of the 64 positions of an offset, gathers both rows of each pair, and leaves a partial sum; no
 //! atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is multiplied.
 
-use super::conv::offsets::Halves;
+use super::conv::parts::Places;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, copy, gather, global, warp};
@@ -47,15 +47,6 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         }
     }
 
-    /// Offset and part of this thread block.
-    #[inline(always)]
-    fn place(p: &ConvWordsParams) -> (u32, u32) {
-        let block = gpu::block_x();
-        // Never by zero, which only the host knows: device code may not panic.
-        let offset = block.checked_div(p.parts).unwrap_or(0);
-        (offset, block - offset * p.parts)
-    }
-
     /// First channel of the input and of the output.
     #[inline(always)]
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
@@ -68,13 +59,14 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         )
     }
 
-    /// Input and output row of every eighth of 64 positions, from `row` on.
+    /// Input and output row of this thread's positions among 64, from `row` on.
     #[inline(always)]
     fn rows(p: &ConvWordsParams, line: u64, half: u32, row: u32) -> [[u32; 2]; 8] {
         let there = half != CONV_ABSENT;
         let mut rows = [[0; 2]; 8];
-        unroll!(j < 8, {
-            let position = (half as u64 * CONV_HALF as u64 + (j as u32 * 8 + row) as u64) * 4;
+        unroll!(j < Self::SHARE, {
+            let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
+            let position = (half as u64 * CONV_HALF as u64 + r as u64) * 4;
             rows[j] = [line, p.base.order].map(|at| global::load_b32(at + position, there));
         });
         rows
@@ -83,24 +75,23 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     #[inline(always)]
     fn produce(p: &ConvWordsParams) {
         let thread = gpu::thread() - CONSUMERS * 32;
-        let (offset, part) = Self::place(p);
+        let mut places = Places::of(p);
         let (channel, column) = Self::corner(p);
-        // Eight rows at a time; this thread's 16 bytes of each.
+        // Some rows at a time; this thread's 16 bytes of each.
         let (row, chunk) = (thread / 8, thread % 8);
-        let line = p.base.neighbours + offset as u64 * p.base.stride as u64 * 4;
-        let mut halves = Halves::of(p, offset, part);
+        let line = p.base.neighbours + places.part.offset as u64 * p.base.stride as u64 * 4;
         let mut ring = (0, 1);
-        let mut half = halves.next();
+        let mut half = places.next();
         let mut ahead = Self::rows(p, line, half, row);
         while half != CONV_ABSENT {
             let rows = ahead;
-            half = halves.next();
+            half = places.next();
             // Under way while this stage is waited for and gathered.
             ahead = Self::rows(p, line, half, row);
             barrier::wait(Self::empty(ring.0), ring.1);
             let stage = Self::stage(ring.0);
-            unroll!(j < 8, {
-                let r = j as u32 * 8 + row;
+            unroll!(j < Self::SHARE, {
+                let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
                 let [input, output] = rows[j];
                 let there = input != CONV_ABSENT;
                 let [input, output] = [input, output].map(|row| if there { row } else { 0 });
@@ -134,17 +125,15 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &ConvWordsParams) {
         let group = gpu::thread() / 128;
-        let (offset, part) = Self::place(p);
-        let mut halves = Halves::of(p, offset, part);
+        let count = Places::of(p).part.count;
         let mut acc = Acc::<CHUNKS>::zero();
         let mut ring = (0, 0);
         let mut held = NONE;
-        let mut turn = 0;
-        let mut half = halves.next();
-        while half != CONV_ABSENT {
+        let mut done = 0;
+        while done < count {
             let slot = ring.0;
             barrier::wait(Self::full(slot), ring.1);
-            if GROUPS > 1 || turn == group {
+            if GROUPS > 1 || done % 2 == group {
                 barrier::fence_copies();
                 let slab = Self::stage(slot) + if GROUPS > 1 { group * SLAB as u32 } else { 0 };
                 let panel = Self::stage(slot) + (GROUPS * SLAB) as u32;
@@ -165,18 +154,39 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
                 Self::free(slot);
                 held = NONE;
             }
-            turn ^= 1;
+            done += 1;
             ring = Self::next(ring);
-            half = warp::shuffle::<32>(halves.next(), 0, u32::MAX);
         }
         acc.wait::<0>();
-        Self::leave(
-            p,
-            offset,
-            part * Self::PARTS + if GROUPS > 1 { 0 } else { group },
-            group,
-            &acc,
-        );
+        let beside = copy::arena() + gpu::thread_again() % 128 * 8;
+        if GROUPS == 1 {
+            Self::lend(group, beside, &acc);
+        }
+        if GROUPS > 1 || group == 0 {
+            Self::leave(p, group, beside, &acc);
+        }
+    }
+
+    /// The second warpgroup's sums to where the first finds them, in stages that nobody reads any more.
+    #[inline(always)]
+    fn lend(group: u32, to: u32, acc: &Acc<CHUNKS>) {
+        barrier::sync_named(1, CONSUMERS * 32);
+        if group == 1 {
+            unroll!(c < CHUNKS, most 4, {
+                unroll!(j < 8, {
+                    unroll!(r < 2, {
+                        let two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i].to_bits());
+                        copy::store_shared_v2(to + Self::lent(c, j, r), two);
+                    });
+                });
+            });
+        }
+        barrier::sync_named(1, CONSUMERS * 32);
+    }
+
+    /// Where two sums of all threads lie.
+    const fn lent(c: usize, j: usize, r: usize) -> u32 {
+        (((c * 8 + j) * 2 + r) * 128 * 8) as u32
     }
 
     #[inline(always)]
@@ -190,28 +200,36 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         }
     }
 
-    /// Leaves the sums as `[part, t, c, m]`.
+    /// Leaves the sums as `[part, c, m]`.
     #[inline(always)]
-    fn leave(p: &ConvWordsParams, offset: u32, part: u32, group: u32, acc: &Acc<CHUNKS>) {
+    fn leave(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
         let lane = gpu::thread_again() % 32;
         let (channel, column) = Self::corner(p);
-        let group = if GROUPS > 1 { group } else { 0 };
         let top = channel + group * 64 + gpu::thread_again() / 32 % 4 * 16 + lane / 4;
         let left = column + lane % 4 * 2;
         let n = p.base.n;
         unroll!(r < 2, {
             let row = top + r as u32 * 8;
-            let matrix = part as u64 * p.volume as u64 + offset as u64;
-            let line = (matrix * p.channels as u64 + row as u64) * n as u64;
+            let line = (gpu::block_x() as u64 * p.channels as u64 + row as u64) * n as u64;
             if row < p.channels {
                 unroll!(c < CHUNKS, most 4, {
                     unroll!(j < 8, {
-                        unroll!(i < 2, {
-                            let column = left + (c * 64 + j * 8 + i) as u32;
-                            let at = p.base.out + (line + column as u64) * 4;
-                            let x = acc.0[c][4 * j + 2 * r + i];
-                            global::store_b32_if(at, x.to_bits(), column < n);
-                        });
+                        let column = left + (c * 64 + j * 8) as u32;
+                        let at = p.base.out + (line + column as u64) * 4;
+                        let mut two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i]);
+                        if GROUPS == 1 {
+                            let lent = copy::load_shared_v2(beside + Self::lent(c, j, r));
+                            two = [0, 1].map(|i| two[i] + f32::from_bits(lent[i]));
+                        }
+                        let two = two.map(f32::to_bits);
+                        if n % 2 == 0 {
+                            if column < n {
+                                global::store_v2(at, two);
+                            }
+                        } else {
+                            global::store_b32_if(at, two[0], column < n);
+                            global::store_b32_if(at + 4, two[1], column + 1 < n);
+                        }
                     });
                 });
             }
@@ -225,7 +243,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> Body for GatheredPairs<GROUPS, CH
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), CONV_COPIERS);
+                barrier::init(Self::full(slot), Self::COPIERS);
                 barrier::init(Self::empty(slot), CONSUMERS);
                 slot += 1;
             }

@@ -1,10 +1,7 @@
-//! Convolutions on CUDA cores: f32 as it is, and rows of any alignment. A thread block owns 128 rows by 128 columns, 8 x 8 a
-//! thread; all threads gather ahead into three stages and multiply. A warp whose 32 rows have no neighbour at an offset does
-//! not multiply.
+//! Convolutions on CUDA cores: f32 as it is, and rows of any alignment. 8 x 8 sums a thread; all threads gather ahead and
+//! multiply. A warp whose 32 rows have no neighbour at an offset does not multiply.
 
-mod pairs;
-
-use super::conv::offsets::Offsets;
+use super::conv::words::{Line, bring, four};
 use super::elem::Elem;
 use super::epilogue::{Output, finish};
 use super::gpu;
@@ -19,46 +16,7 @@ pub trait Body: Tile {
 }
 
 /// Sums of a thread: eight rows by eight columns.
-pub type Sums = [[f32; 8]; 8];
-
-/// Bytes of the first half of a stage.
-const HALF_STAGE: u32 = WORDS_STAGE as u32 / 2;
-
-/// A row in memory.
-#[derive(Clone, Copy)]
-pub struct Line {
-    /// First byte.
-    pub at: u64,
-    /// Elements; those behind read as zeros.
-    pub width: u32,
-    pub there: bool,
-}
-
-/// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under way
-/// (`VECTORS`), or at once.
-#[inline(always)]
-pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool>(to: u32, line: Line, first: u32) {
-    let width = if line.there { line.width } else { 0 };
-    if VECTORS {
-        let bytes = (width.saturating_sub(first) * 4).min(16);
-        let from = if bytes > 0 { first } else { 0 };
-        copy::copy_async_16(to, line.at + from as u64 * 4, bytes);
-        return;
-    }
-    let mut four = [0u32; 4];
-    unroll!(i < 4, {
-        let element = first + i as u32;
-        let raw = E::load_fresh(line.at + element as u64 * E::BYTES as u64, element < width);
-        four[i] = E::get(&raw, 0).to_bits();
-    });
-    copy::store_shared_v4(to, four);
-}
-
-/// Four f32 of shared memory.
-#[inline(always)]
-pub fn four(from: u32) -> [f32; 4] {
-    copy::load_shared_v4(from).map(f32::from_bits)
-}
+type Sums = [[f32; 8]; 8];
 
 /// Stages under way: which of them this warp multiplies, oldest first.
 struct Flight {
@@ -66,77 +24,133 @@ struct Flight {
     own: u32,
 }
 
-/// What is gathered next: an offset, this thread's rows of it, and the channel.
+/// What is gathered next: an offset and a channel. What is known of the offset behind it lies in shared memory: the sums leave
+/// no registers for it.
 struct Ahead {
-    offsets: Offsets,
     offset: u32,
-    rows: [u32; 4],
-    own: bool,
     channel: u32,
+    own: bool,
+    /// Which of two lists in shared memory has the rows of `offset`.
+    list: u32,
+    /// This thread's row of the offset behind it: under way for long.
+    row: u32,
 }
 
-impl Ahead {
+impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
+    GatheredWords<DOWN, ACROSS, VECTORS>
+{
     #[inline(always)]
-    fn of(p: &ConvWordsParams, tile: u32) -> Ahead {
+    fn ahead(p: &ConvWordsParams) -> Ahead {
+        let shares = (CONV_ROWS / Self::ROWS) as u32;
+        let block = gpu::block_x();
+        let tile = global::load_b32(p.base.schedule + (block / shares) as u64 * 4, true);
+        let first = (tile * shares + block % shares) * Self::ROWS as u32;
+        copy::store_shared_b32(Self::notes() + Self::THREADS * 16, first);
         let mut ahead = Ahead {
-            offsets: Offsets::of(&p.base, tile),
             offset: 0,
-            rows: [0; 4],
-            own: false,
             channel: 0,
+            own: false,
+            list: 0,
+            row: CONV_ABSENT,
         };
-        ahead.step(p, tile);
+        Self::look(p, &mut ahead, 0, 0);
+        Self::step(p, &mut ahead);
         ahead
     }
 
-    /// Takes the next offset.
+    /// Where this thread's notes lie; its tile's first position behind those of all.
     #[inline(always)]
-    fn step(&mut self, p: &ConvWordsParams, tile: u32) {
-        self.offset = self.offsets.next::<true>().0;
-        self.channel = 0;
-        let there = self.offset != CONV_ABSENT;
-        let first = self.offset as u64 * p.base.stride as u64 + (tile * CONV_ROWS as u32) as u64;
-        let at = p.base.neighbours + first * 4;
-        let thread = gpu::thread_again();
-        unroll!(i < 4, {
-            self.rows[i] = global::load_b32(at + (thread / 8 + i as u32 * 32) as u64 * 4, there);
-        });
-        let row = thread / 64 * 32 + thread % 32;
-        let own = global::load_b32(at + row as u64 * 4, there);
-        self.own = warp::ballot(there && own != CONV_ABSENT) != 0;
+    fn notes() -> u32 {
+        copy::arena() + Self::NOTES as u32 + gpu::thread_again() * 16
     }
-}
 
-impl<const VECTORS: bool> GatheredWords<VECTORS> {
+    /// First position of the tile.
+    #[inline(always)]
+    fn first() -> u32 {
+        copy::load_shared_b32(Self::notes() + Self::THREADS * 16)
+    }
+
+    /// Finds the next offset, after so many words of the masks and with these bits left, and loads this thread's row of it.
+    #[inline(always)]
+    fn look(p: &ConvWordsParams, ahead: &mut Ahead, mut taken: u32, mut left: u32) {
+        let first = Self::first();
+        while left == 0 && taken < p.base.words {
+            let halves = (first / CONV_HALF as u32) as u64 * p.base.words as u64;
+            let at = p.base.masks + (halves + taken as u64) * 4;
+            left = global::load_b32(at, true);
+            if Self::ROWS > CONV_HALF {
+                left |= global::load_b32(at + p.base.words as u64 * 4, true);
+            }
+            taken += 1;
+        }
+        let mut offset = CONV_ABSENT;
+        if left != 0 {
+            offset = (taken - 1) * 32 + left.trailing_zeros();
+            left &= left - 1;
+            let place = offset as u64 * p.base.stride as u64 + first as u64;
+            let at = p.base.neighbours + (place + Self::row() as u64) * 4;
+            ahead.row = global::load_b32(at, true);
+        }
+        copy::store_shared_v4(Self::notes(), [taken, left, offset, 0]);
+    }
+
+    /// The row of the tile that this thread looks up: one of those that its warp multiplies.
+    #[inline(always)]
+    fn row() -> u32 {
+        let thread = gpu::thread_again();
+        thread / 32 / ACROSS as u32 * 32 + thread % 32
+    }
+
+    /// Where rows of an offset stand.
+    #[inline(always)]
+    fn index(list: u32) -> u32 {
+        copy::arena() + (Self::INDEX as u32) + list * (Self::ROWS * 4) as u32
+    }
+
+    /// Goes on to the next offset, whose rows all will see behind the next barrier.
+    #[inline(always)]
+    fn step(p: &ConvWordsParams, ahead: &mut Ahead) {
+        let [taken, left, offset, _] = copy::load_shared_v4(Self::notes());
+        // Tells ptxas that all lanes see the same.
+        ahead.offset = warp::shuffle::<32>(offset, 0, u32::MAX);
+        ahead.channel = 0;
+        ahead.list ^= 1;
+        if ahead.offset == CONV_ABSENT {
+            return;
+        }
+        copy::store_shared_b32(Self::index(ahead.list) + Self::row() * 4, ahead.row);
+        ahead.own = warp::ballot(ahead.row != CONV_ABSENT) != 0;
+        Self::look(p, ahead, taken, left);
+    }
+
     /// Starts the next stage, if there is one.
     #[inline(always)]
     fn start<E: Elem<Acc = f32>>(
         p: &ConvWordsParams,
-        tile: u32,
         ahead: &mut Ahead,
         flight: &mut Flight,
         slot: u32,
     ) {
         if ahead.offset != CONV_ABSENT {
             let thread = gpu::thread_again();
-            let stage = copy::arena() + slot * WORDS_STAGE as u32;
-            let (row, chunk) = (thread / 8, thread % 8);
-            unroll!(i < 4, {
-                let r = row + i as u32 * 32;
-                let there = ahead.rows[i] != CONV_ABSENT;
-                let from = if there { ahead.rows[i] } else { 0 };
+            let stage = copy::arena() + slot * Self::STAGE as u32;
+            let index = Self::index(ahead.list);
+            unroll!(i < 8 / ACROSS, {
+                let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
+                let row = copy::load_shared_b32(index + r * 4);
+                let there = row != CONV_ABSENT;
                 let line = Line {
-                    at: p.base.input + from as u64 * p.base.in_bytes as u64,
+                    at: p.base.input + if there { row } else { 0 } as u64 * p.base.in_bytes as u64,
                     width: p.channels,
                     there,
                 };
                 let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
                 bring::<E, VECTORS>(to, line, ahead.channel + chunk * 4);
             });
-            let left = gpu::block_y() * Self::COLUMNS;
+            let chunks = Self::COLUMNS / 4;
             let matrix = ahead.offset as u64 * p.channels as u64;
-            unroll!(i < 4, {
-                let deep = thread / 32 + i as u32 * 8;
+            unroll!(i < 16 / DOWN, {
+                let (deep, chunk) = (thread / chunks + (i * 2 * DOWN) as u32, thread % chunks);
                 let channel = ahead.channel + deep;
                 let there = channel < p.channels;
                 let from = if there { channel } else { 0 };
@@ -145,14 +159,14 @@ impl<const VECTORS: bool> GatheredWords<VECTORS> {
                     width: p.base.n,
                     there,
                 };
-                let to = stage + HALF_STAGE + deep * 512 + thread % 32 * 16;
-                bring::<E, VECTORS>(to, line, left + thread % 32 * 4);
+                let to = stage + Self::GATHERED as u32 + deep * Self::COLUMNS * 4 + chunk * 16;
+                bring::<E, VECTORS>(to, line, gpu::block_y() * Self::COLUMNS + chunk * 4);
             });
             flight.own |= (ahead.own as u32) << flight.count;
             flight.count += 1;
             ahead.channel += 32;
             if ahead.channel >= p.channels {
-                ahead.step(p, tile);
+                Self::step(p, ahead);
             }
         }
         copy::copy_commit();
@@ -163,10 +177,11 @@ impl<const VECTORS: bool> GatheredWords<VECTORS> {
     fn multiply(sums: &mut Sums, slot: u32) {
         let thread = gpu::thread_again();
         let (warp, lane) = (thread / 32, thread % 32);
-        let stage = copy::arena() + slot * WORDS_STAGE as u32;
+        let (down, across) = (warp / ACROSS as u32, warp % ACROSS as u32);
+        let stage = copy::arena() + slot * Self::STAGE as u32;
         let (g, c) = (lane / 8, lane % 8);
-        let rows = stage + (warp / 2 * 32 + g) * 128;
-        let columns = stage + HALF_STAGE + (warp % 2 * 64 + c * 4) * 4;
+        let rows = stage + (down * 32 + g) * 128;
+        let columns = stage + Self::GATHERED as u32 + (across * 64 + c * 4) * 4;
         let mut q = 0;
         while q < 8 {
             // Two channels at a time: four would be more registers than there are.
@@ -178,7 +193,7 @@ impl<const VECTORS: bool> GatheredWords<VECTORS> {
                     a[j] = copy::load_shared_v2(at).map(f32::from_bits);
                 });
                 unroll!(k < 2, {
-                    let at = columns + (q * 4 + (h * 2 + k) as u32) * 512;
+                    let at = columns + (q * 4 + (h * 2 + k) as u32) * Self::COLUMNS * 4;
                     let (low, high) = (four(at), four(at + 128));
                     unroll!(j < 8, {
                         unroll!(i < 4, {
@@ -194,11 +209,11 @@ impl<const VECTORS: bool> GatheredWords<VECTORS> {
 
     /// Finished sums to their rows.
     #[inline(always)]
-    fn leave<E: Elem<Acc = f32>>(p: &ConvWordsParams, tile: u32, any: bool, sums: &Sums) {
+    fn leave<E: Elem<Acc = f32>>(p: &ConvWordsParams, any: bool, sums: &Sums) {
         let thread = gpu::thread_again();
         let (warp, lane) = (thread / 32, thread % 32);
-        let top = tile * CONV_ROWS as u32 + warp / 2 * 32 + lane / 8;
-        let left = gpu::block_y() * Self::COLUMNS + warp % 2 * 64 + lane % 8 * 4;
+        let top = Self::first() + warp / ACROSS as u32 * 32 + lane / 8;
+        let left = gpu::block_y() * Self::COLUMNS + warp % ACROSS as u32 * 64 + lane % 8 * 4;
         let o = Output {
             c: p.base.out,
             bias: p.base.bias,
@@ -230,32 +245,42 @@ impl<const VECTORS: bool> GatheredWords<VECTORS> {
     }
 }
 
-impl<const VECTORS: bool> Body for GatheredWords<VECTORS> {
+impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool> Body
+    for GatheredWords<DOWN, ACROSS, VECTORS>
+{
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &ConvWordsParams, _: u64) {
-        let tile = global::load_b32(p.base.schedule + gpu::block_x() as u64 * 4, true);
-        let mut ahead = Ahead::of(p, tile);
+        let mut ahead = Self::ahead(p);
         let mut flight = Flight { count: 0, own: 0 };
         let mut sums: Sums = [[0.0; 8]; 8];
         let mut any = false;
-        Self::start::<E>(p, tile, &mut ahead, &mut flight, 0);
-        Self::start::<E>(p, tile, &mut ahead, &mut flight, 1);
-        let mut slot = 0;
+        let last = Self::STAGES as u32 - 1;
+        let mut started = 0;
+        while started < last {
+            gpu::sync_threads();
+            Self::start::<E>(p, &mut ahead, &mut flight, started);
+            started += 1;
+        }
+        let (mut slot, mut free) = (0, last);
         while flight.count > 0 {
-            copy::copy_wait::<1>();
+            if Self::STAGES == 3 {
+                copy::copy_wait::<1>();
+            } else {
+                copy::copy_wait::<0>();
+            }
             // What this stage brought is there for all, and nobody reads the stage that is overwritten next.
             gpu::sync_threads();
             let own = flight.own & 1 != 0;
             flight.own >>= 1;
             flight.count -= 1;
-            let free = if slot == 0 { 2 } else { slot - 1 };
-            Self::start::<E>(p, tile, &mut ahead, &mut flight, free);
+            Self::start::<E>(p, &mut ahead, &mut flight, free);
             if own {
                 any = true;
                 Self::multiply(&mut sums, slot);
             }
-            slot = if slot == 2 { 0 } else { slot + 1 };
+            free = slot;
+            slot = if slot == last { 0 } else { slot + 1 };
         }
-        Self::leave::<E>(p, tile, any, &sums);
+        Self::leave::<E>(p, any, &sums);
     }
 }

@@ -131,19 +131,21 @@ pub fn arrange(p: &ConvStepParams) {
     }
 }
 
-/// Keys of tiles: how many offsets the fullest could have beyond this one.
+/// Keys of tiles: how many offsets the fullest could have beyond those of this one and the one that it shares 256 positions
+/// with; a single one comes last.
 #[inline(always)]
 pub fn schedule(p: &ConvStepParams) {
     let tile = item();
     if tile >= p.rows {
         return;
     }
-    let at = p.masks + tile as u64 * 2 * p.words as u64 * 4;
+    let both = (tile ^ 1) < p.rows;
+    let at = p.masks + (tile / 2) as u64 * 4 * p.words as u64 * 4;
     let mut count = 0;
     let mut word = 0;
     while word < p.words {
-        let half = |h: u32| global::load_b32(at + (h * p.words + word) as u64 * 4, true);
-        count += (half(0) | half(1)).count_ones();
+        let half = |h: u32| global::load_b32(at + (h * p.words + word) as u64 * 4, both);
+        count += (half(0) | half(1) | half(2) | half(3)).count_ones();
         word += 1;
     }
     global::store_b32(p.keys + tile as u64 * 4, p.volume - count);

@@ -38,21 +38,35 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
     });
 }
 
-/// The parts of each element of the gradient, in order. `rows` elements; `strides[1]` of them are a row.
+/// Parts that are loaded before the first is added.
+const AHEAD: usize = 8;
+
+/// The parts of each element of the gradient, in order. `rows` elements; `strides` of them are a matrix and a row; `table`
+/// says which parts are an offset's.
 #[inline(always)]
 pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
     let element = item();
     if element >= p.rows {
         return;
     }
+    let [matrix, width, _] = p.strides;
+    let offset = element.checked_div(matrix).unwrap_or(0);
+    let within = element - offset * matrix;
+    let place = |i: u32| global::load_b32(p.table + (offset + i) as u64 * 4, true);
+    let (mut part, end) = (place(0), place(1));
     let mut sum = 0f32;
-    let mut part = 0;
-    while part < p.parts {
-        let at = p.source + (part as u64 * p.rows as u64 + element as u64) * 4;
-        sum += f32::from_bits(global::load_b32(at, true));
-        part += 1;
+    while part < end {
+        let mut ahead = [0u32; AHEAD];
+        unroll!(i < AHEAD, {
+            let own = part + i as u32;
+            let at = p.source + (own as u64 * matrix as u64 + within as u64) * 4;
+            ahead[i] = global::load_b32(at, own < end);
+        });
+        unroll!(i < AHEAD, {
+            sum += f32::from_bits(ahead[i]);
+        });
+        part += AHEAD as u32;
     }
-    let width = p.strides[1];
     let row = element.checked_div(width).unwrap_or(0);
     let place = row as u64 * p.leading as u64 + (element - row * width) as u64;
     let at = p.out + place * E::BYTES as u64;

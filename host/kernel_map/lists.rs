@@ -1,0 +1,139 @@
+//! Kernel maps of lists: which input row meets which output row at which offset, pair by pair.
+
+use einsparse_formats::PAD;
+use rayon::prelude::*;
+
+use super::{ABSENT, Arrays, HALF, KernelMap, MapArrays, ROWS};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Offsets that have a bit in the key by which rows are ordered.
+const RANKED: usize = 32;
+/// Words of a map that are few, whatever the lists.
+const FEW: usize = 1 << 22;
+
+/// Lists of output rows, input rows and offsets, by their names, and what they count.
+pub(crate) struct MapLists<'a> {
+    pub(crate) names: [&'a str; 3],
+    pub(crate) lists: [&'a [u32]; 3],
+    pub(crate) extents: [usize; 3],
+}
+
+/// What a map asks of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapCounts {
+    pub(crate) pairs: usize,
+    /// Rows of the output in halves of tiles with a pair at an offset.
+    pub(crate) multiplied: usize,
+    /// Tiles and offsets with a pair.
+    pub(crate) stages: usize,
+}
+
+impl MapLists<'_> {
+    /// For each output row and offset the input row, or [`ABSENT`]; or why there is no such map.
+    fn neighbours(&self) -> Result<std::result::Result<Vec<u32>, String>> {
+        let [outputs, _, volume] = self.extents;
+        let pairs = self.lists[0].len();
+        let words = outputs.saturating_mul(volume);
+        if words > FEW.max(pairs.saturating_mul(RANKED)) {
+            return Ok(Err(format!(
+                "keeps a word for each of {outputs} rows and {volume} matrices, too many for {pairs} terms"
+            )));
+        }
+        let mut raw = vec![ABSENT; words];
+        for p in 0..pairs {
+            let [o, i, t] = self.lists.map(|list| list[p]);
+            if [o, i, t].contains(&PAD) {
+                continue;
+            }
+            for ((name, value), extent) in self.names.iter().zip([o, i, t]).zip(self.extents) {
+                if value as usize >= extent {
+                    return Err(Error::Operand {
+                        name: (*name).into(),
+                        reason: format!("holds {value} at {p}, past the extent of {extent}"),
+                    });
+                }
+            }
+            let slot = &mut raw[o as usize * volume + t as usize];
+            if *slot != ABSENT {
+                let [rows, _, matrices] = self.names;
+                return Ok(Err(format!(
+                    "takes one term for each row and matrix: at {p} `{rows}` and `{matrices}` hold {o} and {t} once more"
+                )));
+            }
+            *slot = i;
+        }
+        Ok(Ok(raw))
+    }
+
+    /// Bits of offsets in the key: the rarer, the higher, for fewer tiles then have it.
+    fn ranks(&self) -> Vec<u32> {
+        let mut counts = vec![0usize; self.extents[2]];
+        for &t in self.lists[2] {
+            if let Some(count) = counts.get_mut(t as usize) {
+                *count += 1;
+            }
+        }
+        let mut often: Vec<usize> = (0..counts.len()).collect();
+        often.sort_by_key(|&t| (std::cmp::Reverse(counts[t]), t));
+        let mut ranks = vec![u32::MAX; counts.len()];
+        for (rank, &t) in often.iter().enumerate().take(RANKED) {
+            ranks[t] = rank as u32;
+        }
+        ranks
+    }
+}
+
+impl KernelMap {
+    /// The map of lists on the CPU, or why they have none.
+    pub(crate) fn of_lists(lists: &MapLists<'_>) -> Result<std::result::Result<KernelMap, String>> {
+        let [outputs, inputs, _] = lists.extents;
+        let raw = match lists.neighbours()? {
+            Ok(raw) => raw,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let ranks = lists.ranks();
+        Self::from_raw(&Context::cpu(), inputs, outputs, Vec::new(), &raw, ranks).map(Ok)
+    }
+
+    /// The same map on a GPU.
+    pub(crate) fn on(&self, device: &std::sync::Arc<Device>) -> Result<KernelMap> {
+        let host = self.to_host()?;
+        let arrays = MapArrays {
+            neighbours: device.upload(&host.neighbours)?,
+            order: device.upload(&host.order)?,
+            masks: device.upload(&host.masks)?,
+            schedule: device.upload(&host.schedule)?,
+        };
+        Ok(KernelMap {
+            context: Context::of(device),
+            inputs: self.inputs,
+            outputs: self.outputs,
+            volume: self.volume,
+            ranks: self.ranks.clone(),
+            arrays: Arrays::Device(arrays, std::sync::Arc::clone(device)),
+            voxels: Vec::new(),
+            turned: std::sync::OnceLock::new(),
+        })
+    }
+
+    /// What a map on the CPU asks of a kernel.
+    pub(crate) fn counts(&self) -> Result<MapCounts> {
+        let host = self.to_host()?;
+        let words = self.words();
+        let halves = host.masks.par_iter().map(|mask| mask.count_ones() as usize);
+        let stages = host.masks.chunks(words.max(1) * (ROWS / HALF)).map(|tile| {
+            let (a, b) = tile.split_at(words);
+            a.iter()
+                .zip(b)
+                .map(|(a, b)| (a | b).count_ones() as usize)
+                .sum::<usize>()
+        });
+        Ok(MapCounts {
+            pairs: host.neighbours.par_iter().filter(|&&n| n != ABSENT).count(),
+            multiplied: halves.sum::<usize>() * HALF,
+            stages: stages.sum(),
+        })
+    }
+}

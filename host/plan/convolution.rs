@@ -1,0 +1,260 @@
+//! Convolutions written by hand over lists, `Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]`, on the kernels of `ops::SparseConv3d`.
+//! The map is made of the lists when planned.
+
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_kernels::table::Row;
+
+use super::arrays::PlannedArrays;
+use super::bind::{device_tensor, elsewhere, find, scalar_value};
+use super::choose::Candidate;
+use super::family::{Answer, Compiled, Offer, Question};
+use super::problem::leading;
+use super::{Operand, Precision, ZerosRule};
+use crate::cost::conv::{Gathers, predict_convolution};
+use crate::device::{Device, Stream};
+use crate::einsum::Mode;
+use crate::error::{Refusal, Result};
+use crate::indirect::ConvolutionForm;
+use crate::kernel_map::{Arrays, KernelMap, MapLists};
+use crate::launch::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::Tensor;
+
+const NAME: &str = "conv";
+/// Rows multiplied for each pair at the most, where they are many: beyond that what runs any expression does less.
+const WASTE: usize = 8;
+const MANY: usize = 1 << 18;
+
+/// What the elements are multiplied as.
+pub(crate) fn multiplied_as(dtype: Dtype, precision: Precision) -> Dtype {
+    match (dtype, precision) {
+        (Dtype::F32, Precision::Tf32) => Dtype::Tf32,
+        _ => dtype,
+    }
+}
+
+/// The kernels of the family that can run this.
+pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
+    question: &'q Question<'q, '_, T>,
+) -> Result<Answer<'q, T, Out>> {
+    let refuse = |reason: String| {
+        Ok(Answer::Refused(Refusal {
+            name: NAME.into(),
+            reason,
+        }))
+    };
+    let form = match question.indirect.convolution() {
+        Ok(form) => form,
+        Err(reason) => return refuse(reason),
+    };
+    if T::DTYPE != Out::DTYPE {
+        return refuse("its outputs have the type of the operands".into());
+    }
+    if question.options.zeros == ZerosRule::Strict {
+        return refuse("multiplies zeros for rows that have no term at a matrix".into());
+    }
+    let found = match Found::new(question, form)? {
+        Ok(found) => Arc::new(found),
+        Err(reason) => return refuse(reason),
+    };
+    let dtype = multiplied_as(T::DTYPE, question.options.precision);
+    let variant = question.options.variant.as_deref();
+    let any = conv_rows(T::DTYPE, None).find(|row| row.vector == 1);
+    let mut offers = Vec::new();
+    for row in conv_rows(dtype, variant).chain(any.filter(|row| row.dtype != dtype)) {
+        if !found.aligned.is_multiple_of(row.vector as usize) {
+            continue;
+        }
+        let candidate = Candidate {
+            name: row.name,
+            cost: predict_convolution(row, &found.work(row), question.machine),
+            zeros: row.zeros,
+            kept: None,
+        };
+        let found = Arc::clone(&found);
+        let make = move |device: &Arc<Device>| {
+            let made = Made::new(device, [Some(row), any], Arc::clone(&found))?;
+            Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+        };
+        offers.push(Offer {
+            candidate,
+            make: Box::new(make),
+        });
+    }
+    if offers.is_empty() {
+        return refuse(format!("has no kernel for {}", T::DTYPE.name()));
+    }
+    Ok(Answer::Offers(offers))
+}
+
+/// An expression bound to its lists.
+#[derive(Debug)]
+struct Found {
+    form: ConvolutionForm,
+    /// On the CPU.
+    map: KernelMap,
+    lists: PlannedArrays,
+    channels: [usize; 2],
+    /// Elements that rows of input and weights are multiples of.
+    aligned: usize,
+    work: Gathers,
+}
+
+impl Found {
+    fn new<T: Scalar>(
+        question: &Question<'_, '_, T>,
+        form: ConvolutionForm,
+    ) -> Result<std::result::Result<Found, String>> {
+        let operands = question.operands;
+        let shape =
+            |name: &str| Ok::<_, crate::error::Error>(find(operands, name)?.shape().to_vec());
+        let (input, weights) = (shape(&form.input)?, shape(&form.weights)?);
+        let out = question.extents.out();
+        let (&[inputs, c], &[volume, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
+            return Ok(Err("takes matrices of rows and a stack of matrices".into()));
+        };
+        let mut lists: [&[u32]; 3] = [&[]; 3];
+        for (to, name) in lists.iter_mut().zip(&form.lists) {
+            match find(operands, name)? {
+                Operand::Index(_, data) => *to = *data,
+                _ => return Ok(Err(format!("wants `{name}` as a list of numbers"))),
+            }
+        }
+        if [volume, c, n].contains(&0) {
+            return Ok(Err("has no kernel for operands without elements".into()));
+        }
+        let names = [0, 1, 2].map(|i| form.lists[i].as_str());
+        let described = MapLists {
+            names,
+            lists,
+            extents: [outputs, inputs, volume],
+        };
+        let map = match KernelMap::of_lists(&described)? {
+            Ok(map) => map,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let counts = map.counts()?;
+        if counts.multiplied > MANY.max(counts.pairs * WASTE) {
+            return Ok(Err(format!(
+                "multiplies 64 rows at a time, here {} rows for {} terms",
+                counts.multiplied, counts.pairs
+            )));
+        }
+        let lines = [
+            leading(operands, &form.input, c),
+            leading(operands, &form.weights, weights[2]),
+        ];
+        let elements = [&input, &weights].map(|s| s.iter().product::<usize>());
+        let element = T::DTYPE.bytes();
+        let bytes = (elements.iter().sum::<usize>() + outputs * n) * element;
+        Ok(Ok(Found {
+            lists: PlannedArrays::of(operands),
+            channels: [c, n],
+            aligned: lines
+                .iter()
+                .fold(16, |all, line| all.min(1 << line.trailing_zeros().min(4))),
+            work: Gathers {
+                pairs: counts.pairs,
+                multiplied: counts.multiplied,
+                stages: counts.stages,
+                channels: [c, n],
+                bytes: (bytes + outputs * volume * 4) as f64,
+                turns: false,
+            },
+            map,
+            form,
+        }))
+    }
+
+    fn work(&self, row: &Row) -> Gathers {
+        Gathers {
+            turns: turns(row, self.form.turned),
+            ..self.work
+        }
+    }
+}
+
+/// A kernel and the map on its GPU.
+#[derive(Debug)]
+struct Made {
+    found: Arc<Found>,
+    product: ConvProduct,
+    map: KernelMap,
+}
+
+impl Made {
+    fn new(
+        device: &Arc<Device>,
+        rows: [Option<&'static Row>; 2],
+        found: Arc<Found>,
+    ) -> Result<Made> {
+        let finish = ConvFinish {
+            relu: false,
+            accumulate: found.form.mode == Mode::Accumulate,
+        };
+        let shape = (found.map.volume(), found.form.turned, finish);
+        Ok(Made {
+            product: ConvProduct::new(device, rows, found.channels, shape)?,
+            map: found.map.on(device)?,
+            found,
+        })
+    }
+}
+
+impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+    fn variant(&self) -> &'static str {
+        self.product.row().name
+    }
+
+    fn bytes(&self) -> usize {
+        self.product.bytes() + self.map.bytes()
+    }
+
+    fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let form = &self.found.form;
+        self.found.lists.check(operands)?;
+        let Arrays::Device(arrays, _) = self.map.arrays() else {
+            return Err(elsewhere(&form.output));
+        };
+        let (input, ld_input) = device_tensor(operands, &form.input)?;
+        let (weights, ld_weights) = device_tensor(operands, &form.weights)?;
+        let mut alpha = 1.0;
+        for factor in &form.scalars {
+            alpha *= scalar_value(operands, factor)?;
+        }
+        let raw = RawConv {
+            input,
+            ld_input,
+            weights,
+            ld_weights,
+            bias: 0,
+            out: out.address().ok_or_else(|| elsewhere(&form.output))?,
+            ld_out: out.leading(),
+            alpha: alpha as f32,
+        };
+        // SAFETY: shapes and places were checked by the plan, the lists above; the tensors are borrowed for the call, and device
+        // memory is freed only after the work queued on the context.
+        unsafe { self.product.run(&self.map, arrays, &raw, stream.raw()) }
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = self.product.row();
+        let Gathers {
+            pairs, multiplied, ..
+        } = self.found.work;
+        write!(
+            f,
+            "{}: zeros = {:?}, {} rows multiplied for {} terms, {} threads, {} bytes of shared memory",
+            row.name, row.zeros, multiplied, pairs, row.threads, row.shared_bytes
+        )
+    }
+}

@@ -1,0 +1,40 @@
+//! Rows brought to shared memory as f32, for kernels that gather with all threads.
+
+use crate::device::elem::Elem;
+use crate::device::ptx::copy;
+
+/// A row in memory.
+#[derive(Clone, Copy)]
+pub struct Line {
+    /// First byte.
+    pub at: u64,
+    /// Elements; those behind read as zeros.
+    pub width: u32,
+    pub there: bool,
+}
+
+/// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under way
+/// (`VECTORS`), or at once.
+#[inline(always)]
+pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool>(to: u32, line: Line, first: u32) {
+    let width = if line.there { line.width } else { 0 };
+    if VECTORS {
+        let bytes = (width.saturating_sub(first) * 4).min(16);
+        let from = if bytes > 0 { first } else { 0 };
+        copy::copy_async_16(to, line.at + from as u64 * 4, bytes);
+        return;
+    }
+    let mut four = [0u32; 4];
+    unroll!(i < 4, {
+        let element = first + i as u32;
+        let raw = E::load_fresh(line.at + element as u64 * E::BYTES as u64, element < width);
+        four[i] = E::get(&raw, 0).to_bits();
+    });
+    copy::store_shared_v4(to, four);
+}
+
+/// Four f32 of shared memory.
+#[inline(always)]
+pub fn four(from: u32) -> [f32; 4] {
+    copy::load_shared_v4(from).map(f32::from_bits)
+}

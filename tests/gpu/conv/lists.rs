@@ -1,0 +1,210 @@
+//! Convolutions written by hand over lists: found by structure, computed by the kernels of convolutions, or passed on with a
+//! reason.
+
+use super::{Pairs, cloud, operand, pairs};
+use crate::support::{Rng, gpu};
+use einsparse::formats::{Dense, PAD, bf16, f16};
+use einsparse::{Context, Error, Options, Plan, Precision, Scalar, Tensor, ZerosRule};
+
+const LINE: &str = "Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]";
+
+/// Lists of output rows, input rows and offsets: pairs in any order, some that drop out.
+fn lists(pairs: &Pairs, rng: &mut Rng) -> [Vec<u32>; 3] {
+    let mut terms: Vec<[u32; 3]> = pairs
+        .iter()
+        .map(|&(t, i, o)| [o as u32, i as u32, t as u32])
+        .collect();
+    terms.extend([[PAD, 0, 0], [0, PAD, 0], [0, 0, PAD]]);
+    for last in (1..terms.len()).rev() {
+        terms.swap(last, rng.word() as usize % (last + 1));
+    }
+    [0, 1, 2].map(|axis| terms.iter().map(|term| term[axis]).collect())
+}
+
+/// What a line is computed from.
+struct Case<T> {
+    lists: [Vec<u32>; 3],
+    input: (Vec<f64>, Tensor<T>),
+    weights: (Vec<f64>, Tensor<T>),
+    out: (Vec<f64>, Tensor<T>),
+}
+
+const CHANNELS: [usize; 2] = [24, 40];
+
+impl<T: Scalar> Case<T> {
+    fn new(ctx: &Context, count: usize, turned: bool) -> (Case<T>, Pairs) {
+        let voxels = cloud(count, 12, 5);
+        let (out, pairs) = pairs(&voxels, [3; 3], [1; 3]);
+        let mut rng = Rng(9);
+        let [c, n] = CHANNELS;
+        let stack = if turned { [27, n, c] } else { [27, c, n] };
+        let case = Case {
+            lists: lists(&pairs, &mut rng),
+            input: operand(ctx, &[voxels.len(), c], 0, &mut rng),
+            weights: operand(ctx, &stack, 0, &mut rng),
+            out: operand(ctx, &[out.len(), n], 0, &mut rng),
+        };
+        (case, pairs)
+    }
+
+    /// Plans a line and runs it; the plan, and the output.
+    fn run(
+        &mut self,
+        ctx: &Context,
+        line: &str,
+        options: &Options,
+    ) -> Result<(Plan<T>, Vec<T>), Error> {
+        let len = [self.lists[0].len()];
+        let list = |i: usize| (&len[..], &self.lists[i][..]);
+        let operands = [
+            ("Q", list(0).into()),
+            ("I", list(1).into()),
+            ("T", list(2).into()),
+            ("In", (&self.input.1).into()),
+            ("W", (&self.weights.1).into()),
+        ];
+        let mut planned = operands.to_vec();
+        planned.push(("Out", (&self.out.1).into()));
+        let plan = ctx.plan(line, &planned, options)?;
+        drop(planned);
+        let stream = ctx.stream()?;
+        plan.run(&operands, &mut self.out.1, &stream)?;
+        stream.synchronize()?;
+        let out = self.out.1.to_dense()?.values().to_vec();
+        Ok((plan, out))
+    }
+
+    /// By the definition.
+    fn wanted(&self, pairs: &Pairs, turned: bool, (old, factor): (f64, f64)) -> Vec<f64> {
+        let [c, n] = CHANNELS;
+        let mut sums: Vec<f64> = self.out.0.iter().map(|x| x * old).collect();
+        for &(t, i, o) in pairs {
+            for k in 0..c {
+                for j in 0..n {
+                    let at = if turned { j * c + k } else { k * n + j };
+                    let product = self.input.0[i * c + k] * self.weights.0[t * c * n + at];
+                    sums[o * n + j] += factor * product;
+                }
+            }
+        }
+        sums
+    }
+}
+
+fn agree<T: Scalar>(ctx: &Context, precision: Precision) {
+    let lines = [
+        (LINE, false, (1.0, 1.0)),
+        (
+            "Out[Q[s],m] = 2 * In[I[s],k] * W[T[s],k,m]",
+            false,
+            (0.0, 2.0),
+        ),
+        ("Out[Q[p],n] += W[T[p],n,c] * In[I[p],c]", true, (1.0, 1.0)),
+    ];
+    for (line, turned, factors) in lines {
+        let (mut case, pairs) = Case::<T>::new(ctx, 200, turned);
+        let wanted = case.wanted(&pairs, turned, factors);
+        let options = Options {
+            precision,
+            ..Options::default()
+        };
+        let (plan, found) = case.run(ctx, line, &options).unwrap();
+        let chosen = plan.choice().candidates[0].name;
+        assert!(chosen.starts_with("conv_"), "{}", plan.choice());
+        for (at, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            let wanted = T::from_f64(*wanted);
+            assert!(
+                *found == wanted,
+                "{line}, {plan}: {at} is {found}, not {wanted}"
+            );
+        }
+    }
+}
+
+#[test]
+fn lines_over_lists_are_convolutions() {
+    agree::<f32>(&Context::cpu(), Precision::Full);
+    let Some(gpu) = gpu() else { return };
+    agree::<f16>(&gpu, Precision::Full);
+    agree::<bf16>(&gpu, Precision::Full);
+    agree::<f32>(&gpu, Precision::Full);
+    agree::<f32>(&gpu, Precision::Tf32);
+}
+
+/// A matrix of NaN and one of Inf reach the rows that have a term there, and no others, where that is asked for.
+#[test]
+fn rows_without_a_term_see_nothing_of_its_matrix() {
+    let check = |ctx: &Context| {
+        let (mut case, pairs) = Case::<f32>::new(ctx, 200, false);
+        let [c, n] = CHANNELS;
+        let planted = [(5, f32::NAN), (20, f32::INFINITY)];
+        let values = case.weights.0.iter().enumerate().map(|(at, &x)| {
+            let own = planted.iter().find(|(t, _)| *t == at / (c * n));
+            own.map_or(x as f32, |(_, x)| *x)
+        });
+        let dense = Dense::new([27, c, n], values.collect()).unwrap();
+        case.weights.1 = ctx.upload_dense(&dense).unwrap();
+        let ones = Dense::from_fn(case.input.1.shape().to_vec(), |_| 1.0f32).unwrap();
+        case.input.1 = ctx.upload_dense(&ones).unwrap();
+        let options = Options {
+            zeros: ZerosRule::Strict,
+            ..Options::default()
+        };
+        let (plan, found) = case.run(ctx, LINE, &options).unwrap();
+        let choice = plan.choice().to_string();
+        assert!(choice.contains("multiplies zeros"), "{choice}");
+        for (row, values) in found.chunks(n).enumerate() {
+            let has = |t: usize| pairs.iter().any(|&(own, _, o)| (own, o) == (t, row));
+            let (nan, inf) = (has(planted[0].0), has(planted[1].0));
+            for x in values {
+                assert_eq!(x.is_nan(), nan, "row {row}: {x}");
+                assert!(nan || x.is_infinite() == inf, "row {row}: {x}");
+            }
+        }
+    };
+    check(&Context::cpu());
+    if let Some(gpu) = gpu() {
+        check(&gpu);
+    }
+}
+
+/// What the kernels do not compute goes on to those that run any expression, with the reason; places past an operand are
+/// named.
+#[test]
+fn other_lines_go_on() {
+    let ctx = Context::cpu();
+    let reason = |line: &str, extra: Option<&Tensor<f32>>, case: &Case<f32>| {
+        let len = [case.lists[0].len()];
+        let list = |i: usize| (&len[..], &case.lists[i][..]);
+        let mut operands = vec![
+            ("Q", list(0).into()),
+            ("I", list(1).into()),
+            ("T", list(2).into()),
+            ("In", (&case.input.1).into()),
+            ("W", (&case.weights.1).into()),
+            ("Out", (&case.out.1).into()),
+        ];
+        operands.extend(extra.map(|v| ("V", v.into())));
+        let plan = ctx.plan(line, &operands, &Options::default());
+        plan.map(|plan| plan.choice().to_string())
+    };
+    let (mut case, _) = Case::<f32>::new(&ctx, 60, false);
+    let values = ctx.zeros::<f32>(&[case.lists[0].len()]).unwrap();
+    let scaled = LINE.replace("In[", "V[p] * In[");
+    let said = reason(&scaled, Some(&values), &case).unwrap();
+    assert!(said.contains("`V[p]` would have to scale each"), "{said}");
+    for list in &mut case.lists {
+        list.push(list.iter().copied().find(|&x| x != PAD).unwrap());
+    }
+    for (to, x) in case.lists.iter_mut().zip([0, 1, 26]) {
+        to.extend([x, x]);
+    }
+    let said = reason(LINE, None, &case).unwrap();
+    assert!(said.contains("one term for each row and matrix"), "{said}");
+    case.lists[1][7] = 1 << 20;
+    case.lists[0][7] = 0;
+    case.lists[2][7] = 0;
+    let said = reason(LINE, None, &case).unwrap_err().to_string();
+    assert!(said.contains("`I`") || said.contains("I:"), "{said}");
+    assert!(said.contains("1048576 at 7"), "{said}");
+}
