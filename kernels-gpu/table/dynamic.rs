@@ -1,0 +1,50 @@
+//! Sparsity that is known only while running: detection of micro-tiles, and products with what was found.
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! table_dynamic {
+    ($m:ident $($before:tt)*) => {
+        $crate::table_formats! { $m
+            $($before)*
+            detect "detect" DetectParams sm_80 Detection {
+                detect_16_128x1: Direct, F16, MicroTiles<128, 1, STEP_TILES>;
+                detect_16_64x1: Direct, F16, MicroTiles<64, 1, STEP_TILES>;
+                detect_16_32x1: Direct, F16, MicroTiles<32, 1, STEP_TILES>;
+                detect_16_16x16: Direct, F16, MicroTiles<16, 16, STEP_TILES>;
+                detect_16_1x32: Direct, F16, MicroTiles<1, 32, STEP_TILES>;
+                detect_16_1x64: Direct, F16, MicroTiles<1, 64, STEP_TILES>;
+                detect_32_128x1: Direct, F32, MicroTiles<128, 1, STEP_TILES>;
+                detect_32_64x1: Direct, F32, MicroTiles<64, 1, STEP_TILES>;
+                detect_32_32x1: Direct, F32, MicroTiles<32, 1, STEP_TILES>;
+                detect_32_16x16: Direct, F32, MicroTiles<16, 16, STEP_TILES>;
+                detect_32_1x32: Direct, F32, MicroTiles<1, 32, STEP_TILES>;
+                detect_32_1x64: Direct, F32, MicroTiles<1, 64, STEP_TILES>;
+                detect_8_128x1: Direct, Int8, MicroTiles<128, 1, STEP_TILES>;
+                detect_8_64x1: Direct, Int8, MicroTiles<64, 1, STEP_TILES>;
+                detect_8_32x1: Direct, Int8, MicroTiles<32, 1, STEP_TILES>;
+                detect_8_16x16: Direct, Int8, MicroTiles<16, 16, STEP_TILES>;
+                detect_8_1x32: Direct, Int8, MicroTiles<1, 32, STEP_TILES>;
+                detect_8_1x64: Direct, Int8, MicroTiles<1, 64, STEP_TILES>;
+                detect_1_128x1: Direct, Int8, MicroTiles<128, 1, STEP_BITS>;
+                detect_1_64x1: Direct, Int8, MicroTiles<64, 1, STEP_BITS>;
+                detect_1_32x1: Direct, Int8, MicroTiles<32, 1, STEP_BITS>;
+                detect_1_16x16: Direct, Int8, MicroTiles<16, 16, STEP_BITS>;
+                detect_1_1x32: Direct, Int8, MicroTiles<1, 32, STEP_BITS>;
+                detect_1_1x64: Direct, Int8, MicroTiles<1, 64, STEP_BITS>;
+                detect_pack_128x1: Direct, F16, MicroTiles<128, 1, STEP_PACK>;
+                detect_pack_64x1: Direct, F16, MicroTiles<64, 1, STEP_PACK>;
+                detect_pack_32x1: Direct, F16, MicroTiles<32, 1, STEP_PACK>;
+                detect_lengths: Direct, F32, DetectLengths;
+                detect_choices: Direct, F32, DetectChoices;
+            }
+            pit "pit" PitParams sm_90a Dynamic {
+                pit_f16_128x1: Block, F16, PitColumns<128>;
+                pit_f16_64x1: Block, F16, PitColumns<64>;
+                pit_f16_32x1: Block, F16, PitColumns<32>;
+                pit_bf16_128x1: Block, Bf16, PitColumns<128>;
+                pit_bf16_64x1: Block, Bf16, PitColumns<64>;
+                pit_bf16_32x1: Block, Bf16, PitColumns<32>;
+            }
+        }
+    };
+}
