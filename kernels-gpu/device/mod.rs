@@ -118,21 +118,6 @@ mod softmax;
 mod spmm;
 #[cfg(any(family = "staged", not(target_arch = "nvptx64")))]
 mod staged;
-#[cfg(any(
-    family = "attention",
-    family = "conv",
-    family = "conv_grad",
-    family = "conv_simt",
-    family = "dense",
-    family = "wgmma",
-    family = "narrow",
-    family = "sampled",
-    family = "sddmm_tiles",
-    family = "nm",
-    family = "nm_narrow",
-    family = "levels",
-    not(target_arch = "nvptx64")
-))]
 mod stages;
 #[cfg(any(family = "tensor_product", not(target_arch = "nvptx64")))]
 mod tensor_product;
