@@ -232,7 +232,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
 }
 
 /// Bytes of shared memory for what a thread of `conv_simt` has no registers for.
-pub const CONV_WORDS_NOTES: usize = 20;
+pub const CONV_WORDS_NOTES: usize = 32;
 
 impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool> Tile
     for GatheredWords<DOWN, ACROSS, VECTORS>
