@@ -96,7 +96,13 @@ fn cargo() -> Option<PathBuf> {
 #[test]
 fn a_crate_outside_the_workspace_builds_and_runs() {
     let Some(cargo) = cargo() else { return };
-    let output = clean(cargo)
+    let mut build = clean(cargo);
+    // What `cargo xtask setup` put into this build folder, where the active toolchain has no library sources.
+    let installed = Path::new(ROOT).join("target/toolchain/rust/rustc");
+    if env::var_os("EINSPARSE_TOOLCHAIN").is_none() && installed.is_file() {
+        build.env("EINSPARSE_TOOLCHAIN", installed);
+    }
+    let output = build
         .current_dir(copy())
         .args(["build", "--target-dir"])
         .arg(target_dir())
