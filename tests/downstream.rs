@@ -98,8 +98,8 @@ fn a_crate_outside_the_workspace_builds_and_runs() {
     let Some(cargo) = cargo() else { return };
     let mut build = clean(cargo);
     // What `cargo xtask setup` put into this build folder, where the active toolchain has no library sources.
-    let installed = Path::new(ROOT).join("target/toolchain/rust/rustc");
-    if env::var_os("EINSPARSE_TOOLCHAIN").is_none() && installed.is_file() {
+    let installed = Path::new(ROOT).join("target/toolchain/rust");
+    if env::var_os("EINSPARSE_TOOLCHAIN").is_none() && installed.join("rustc").is_file() {
         build.env("EINSPARSE_TOOLCHAIN", installed);
     }
     let output = build
