@@ -103,13 +103,13 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
                 width: p.channels,
                 there,
             };
-            bring::<E, VECTORS>(to, line, channel + chunk * 4);
+            bring::<E, VECTORS, false>(to, line, channel + chunk * 4);
             let line = Line {
                 at: p.weights + output as u64 * p.weights_bytes as u64,
                 width: p.base.n,
                 there,
             };
-            bring::<E, VECTORS>(to + Self::ROWS as u32, line, column + chunk * 4);
+            bring::<E, VECTORS, false>(to + Self::ROWS as u32, line, column + chunk * 4);
         });
     }
 
