@@ -35,6 +35,9 @@ pub mod entries;
 pub mod error;
 mod fibres;
 pub mod indirect;
+#[cfg(all(debug_assertions, not(test)))]
+#[doc(hidden)]
+pub mod instances;
 mod join;
 mod kernel_map;
 mod launch;

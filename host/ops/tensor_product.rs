@@ -178,7 +178,8 @@ impl<T: Scalar> TensorProduct<T> {
     /// The product.
     ///
     /// # Errors
-    /// Tensors of other shapes or another context than planned, or that are missing.
+    /// Tensors of other shapes or another context than planned, or that are missing. Rows may lie apart, but not where the general
+    /// family runs (`plans` tells; on an H200 all degrees up to 6 and beyond), which takes tensors without gaps.
     pub fn forward(
         &self,
         factors: Factors<'_, T>,

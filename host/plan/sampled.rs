@@ -99,19 +99,27 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         };
         let (indirect, choice, exec) = match Self::product(&asked, out)? {
             Ok(found) => found,
-            Err(refused) => {
-                let mut joined =
-                    Joined::sampled(&asked, out.pattern()).map_err(|error| match error {
-                        Error::NoKernel { indirect, tried } => Error::NoKernel {
-                            indirect,
-                            tried: refused.into_iter().chain(tried).collect(),
-                        },
-                        other => other,
-                    })?;
-                let plan = joined.plan_mut();
-                let parts = (plan.indirect.clone(), std::mem::take(&mut plan.choice));
-                (parts.0, parts.1, Exec::Joined(Box::new(joined)))
-            }
+            Err(mut refused) => match Joined::sampled(&asked, out.pattern()) {
+                Ok(mut joined) => {
+                    let plan = joined.plan_mut();
+                    let mut choice = std::mem::take(&mut plan.choice);
+                    refused.append(&mut choice.refused);
+                    choice.refused = refused;
+                    (
+                        plan.indirect.clone(),
+                        choice,
+                        Exec::Joined(Box::new(joined)),
+                    )
+                }
+                Err(Error::NoKernel { indirect, tried }) => {
+                    refused.extend(tried);
+                    return Err(Error::NoKernel {
+                        indirect,
+                        tried: refused,
+                    });
+                }
+                Err(other) => return Err(other),
+            },
         };
         Ok(SampledPlan {
             context: context.clone(),

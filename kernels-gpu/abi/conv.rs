@@ -10,6 +10,10 @@ pub const CONV_ROWS: usize = 128;
 pub const CONV_HALF: usize = 64;
 /// Threads that gather, at the least: two warps.
 pub const CONV_COPIERS: u32 = 64;
+/// Offsets whose rows are looked up ahead of the one that is gathered, more than there are stages; and room for them, a power of two.
+pub const CONV_AHEAD: u32 = 6;
+/// See [`CONV_AHEAD`].
+pub const CONV_ENTRIES: u32 = 8;
 /// A neighbour that is not there; an output row behind the last.
 pub const CONV_ABSENT: u32 = u32::MAX;
 
@@ -50,8 +54,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
     };
     /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup; results of 4 bytes need none.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
+    /// Offset of the rows of the next offsets: where results go once no offset is left.
+    pub const INDEX: usize = Self::OUT;
     /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + if BYTES == 2 { 2 * SLAB } else { 0 };
+    pub const BARRIERS: usize = if BYTES == 2 {
+        Self::OUT + 2 * SLAB
+    } else {
+        Self::INDEX + CONV_ENTRIES as usize * CONV_ROWS * 4
+    };
 }
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize> Tile
@@ -76,6 +86,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
 }
 
 const _: () = assert!(Gathered::<2, B_COLUMNS, 2>::BARRIERS + 48 <= 115_712);
+const _: () = assert!(Gathered::<1, B_COLUMNS, 4>::BARRIERS + 64 <= 115_712);
+const _: () = assert!(CONV_ENTRIES > CONV_AHEAD + 1);
 
 /// Parameters of the `conv` kernels.
 #[repr(C)]

@@ -25,8 +25,14 @@ pub trait Body: Tile {
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
-/// No stage is waiting to be freed.
+/// No stage is waiting to be freed; no offset is left.
 const NONE: u32 = u32::MAX;
+
+/// The offsets whose rows are looked up, and how many have been.
+struct Ahead<const TEAM: usize> {
+    offsets: Offsets<TEAM>,
+    entry: u32,
+}
 
 /// An element with a product of a stage, 64 rows by 128 bytes at `slab` with the matrix at `panel`.
 pub trait ConvElem: Elem<Acc = f32> {
@@ -152,35 +158,36 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
         }
     }
 
-    /// Where the neighbours of this thread's positions at an offset stand.
-    #[inline(always)]
-    fn row(p: &ConvParams, first: u32, offset: u32) -> u64 {
-        p.neighbours + (offset as u64 * p.stride as u64 + first as u64) * 4
-    }
-
     #[inline(always)]
     fn produce(p: &ConvParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let tile = Self::tile(p);
         let (group, chunk) = (thread / 8, thread % 8);
         let half = thread / (Self::COPIERS / 2);
-        let first = tile * CONV_ROWS as u32 + group * Self::SHARE as u32;
         let mut offsets = Offsets::<TEAM>::of(p, tile);
+        let mut ahead = Ahead::<TEAM> {
+            offsets: Offsets::of(p, tile),
+            entry: 0,
+        };
+        while ahead.entry < CONV_AHEAD {
+            warp::stay_rolled();
+            Self::look_up(p, &mut ahead, tile, half);
+        }
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = (0, 1);
-        let mut later = offsets.next::<false>(tile);
-        while later.0 != NONE {
-            let (offset, halves) = later;
-            let at_row = Self::row(p, first, offset);
-            let own = halves >> half & 1 != 0;
-            let wide = own && Self::SHARE == 16;
-            let rows = [(0, own), (16, own), (32, wide), (48, wide)]
-                .map(|(bytes, own)| global::load_v4(at_row + bytes, own));
-            later = offsets.next::<false>(tile);
-            if later.1 >> half & 1 != 0 {
-                // Held in registers until then they would be too many.
-                gather::prefetch(Self::row(p, first, later.0));
+        let mut entry = 0;
+        loop {
+            let (offset, halves) = offsets.next::<false>(tile);
+            if offset == NONE {
+                break;
             }
+            Self::look_up(p, &mut ahead, tile, half);
+            // Copies of stages end by the way, older ones than may still be under way.
+            copy::copy_wait::<CONV_AHEAD>();
+            warp::sync_lanes(u32::MAX);
+            let own = halves >> half & 1 != 0;
+            let rows = Self::index(entry) + group * Self::SHARE as u32 * 4;
+            entry += 1;
             let mut k = 0;
             while k < p.depth_bytes {
                 barrier::wait(Self::empty(ring.0), ring.1);
@@ -200,19 +207,52 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
         copy::copy_wait_all();
     }
 
-    /// Starts the copies of 16 bytes from byte `column` on of [`Self::SHARE`] rows; zeros where there is none.
+    /// Where the rows of an offset, counted from the first, stand.
     #[inline(always)]
-    fn gather(p: &ConvParams, to: u32, column: u32, chunk: u32, rows: [[u32; 4]; 4]) {
+    fn index(entry: u32) -> u32 {
+        copy::arena() + Self::INDEX as u32 + entry % CONV_ENTRIES * (CONV_ROWS * 4) as u32
+    }
+
+    /// Starts the copy of the rows that this warp gathers at the next offset, if there is one: a group of copies for each.
+    #[inline(always)]
+    fn look_up(p: &ConvParams, ahead: &mut Ahead<TEAM>, tile: u32, half: u32) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let (offset, halves) = ahead.offsets.next::<false>(tile);
+        let row = warp * (4 * Self::SHARE as u32) + lane * 4;
+        let place = offset as u64 * p.stride as u64 + (tile * CONV_ROWS as u32 + row) as u64;
+        let yes = halves >> half & 1 != 0 && lane < Self::SHARE as u32;
+        let to = Self::index(ahead.entry) + row * 4;
+        copy::copy_async_whole(to, p.neighbours + place * 4, yes as u32);
+        copy::copy_commit();
+        ahead.entry += 1;
+    }
+
+    /// Starts the copies of 16 bytes from byte `column` on of [`Self::SHARE`] rows, whose numbers lie at `rows`; zeros where there is
+    /// none.
+    #[inline(always)]
+    fn gather(p: &ConvParams, to: u32, column: u32, chunk: u32, rows: u32) {
         let bytes = p.depth_bytes.saturating_sub(column).min(16);
-        // What lies behind the last channel is not read: its address may be past the end.
-        let column = if bytes > 0 { column } else { 0 };
-        let input = p.input + column as u64;
+        // A size that is not known costs a dozen instructions a copy.
+        if bytes == 16 {
+            Self::copy_rows(p, (p.input + column as u64, 16), to, chunk, rows);
+        } else {
+            // What lies behind the last channel is not read: its address may be past the end.
+            let column = if bytes > 0 { column } else { 0 };
+            Self::copy_rows(p, (p.input + column as u64, bytes), to, chunk, rows);
+        }
+    }
+
+    /// Starts the copies of so many bytes of each row from an address in the first row on.
+    #[inline(always)]
+    fn copy_rows(p: &ConvParams, (input, bytes): (u64, u32), to: u32, chunk: u32, rows: u32) {
         // Here and now: eight places kept through the loop would be too many.
         let chunk = warp::again(chunk);
         unroll!(i < Self::SHARE / 4, most 4, {
+            let four = copy::load_shared_v4(rows + i as u32 * 16);
             unroll!(j < 4, {
-                let there = rows[i][j] != CONV_ABSENT;
-                let row = if there { rows[i][j] } else { 0 };
+                let there = four[j] != CONV_ABSENT;
+                let row = if there { four[j] } else { 0 };
                 let from = input + row as u64 * p.in_bytes as u64;
                 let r = (i * 4 + j) as u32;
                 let to = to + r * 128 + (chunk ^ (r & 7)) * 16;

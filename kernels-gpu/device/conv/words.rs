@@ -14,9 +14,18 @@ pub struct Line {
 }
 
 /// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under way
-/// (`VECTORS`), or at once.
+/// (`VECTORS`), or at once. `WHOLE`: a row that is there has them all; a size that is not known costs a dozen instructions.
 #[inline(always)]
-pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool>(to: u32, line: Line, first: u32) {
+pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
+    to: u32,
+    line: Line,
+    first: u32,
+) {
+    if VECTORS && WHOLE {
+        let bytes = if line.there { 16 } else { 0 };
+        copy::copy_async_16(to, line.at + first as u64 * 4, bytes);
+        return;
+    }
     let width = if line.there { line.width } else { 0 };
     if VECTORS {
         let bytes = (width.saturating_sub(first) * 4).min(16);

@@ -80,6 +80,11 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         // Some rows at a time; this thread's 16 bytes of each.
         let (row, chunk) = (thread / 8, thread % 8);
         let line = p.base.neighbours + places.part.offset as u64 * p.base.stride as u64 * 4;
+        let firsts = [channel * 2 + chunk * 16, column * 2 + chunk * 16];
+        // Larger tiles have no registers for the addresses of both forms.
+        let whole = GROUPS + CHUNKS == 2
+            && firsts[0] + 16 <= p.base.depth_bytes
+            && firsts[1] + 16 <= p.base.n * 2;
         let mut ring = (0, 1);
         let mut half = places.next();
         let mut ahead = Self::rows(p, line, half, row);
@@ -89,36 +94,63 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
             // Under way while this stage is waited for and gathered.
             ahead = Self::rows(p, line, half, row);
             barrier::wait(Self::empty(ring.0), ring.1);
-            let stage = Self::stage(ring.0);
-            unroll!(j < Self::SHARE, {
-                let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
-                let [input, output] = rows[j];
-                let there = input != CONV_ABSENT;
-                let [input, output] = [input, output].map(|row| if there { row } else { 0 });
-                let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
-                let from = p.base.input + input as u64 * p.base.in_bytes as u64;
-                let of = (from, p.base.depth_bytes);
-                Self::copy::<GROUPS>(to, of, there, channel * 2 + chunk * 16);
-                let from = p.weights + output as u64 * p.weights_bytes as u64;
-                let of = (from, p.base.n * 2);
-                let to = to + (GROUPS * SLAB) as u32;
-                Self::copy::<CHUNKS>(to, of, there, column * 2 + chunk * 16);
-            });
+            if whole {
+                Self::gather::<true>(p, Self::stage(ring.0), firsts, &rows);
+            } else {
+                Self::gather::<false>(p, Self::stage(ring.0), firsts, &rows);
+            }
             gather::arrive_with_copies(Self::full(ring.0));
             ring = Self::next(ring);
         }
         copy::copy_wait_all();
     }
 
+    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every slab; a size that is
+    /// not known costs a dozen instructions a copy.
+    #[inline(always)]
+    fn gather<const WHOLE: bool>(
+        p: &ConvWordsParams,
+        stage: u32,
+        firsts: [u32; 2],
+        rows: &[[u32; 2]; 8],
+    ) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let (row, chunk) = (thread / 8, thread % 8);
+        unroll!(j < Self::SHARE, {
+            let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
+            let [input, output] = rows[j];
+            let there = input != CONV_ABSENT;
+            let [input, output] = [input, output].map(|row| if there { row } else { 0 });
+            let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
+            let from = p.base.input + input as u64 * p.base.in_bytes as u64;
+            let of = (from, p.base.depth_bytes);
+            Self::copy::<GROUPS, WHOLE>(to, of, there, firsts[0]);
+            let from = p.weights + output as u64 * p.weights_bytes as u64;
+            let of = (from, p.base.n * 2);
+            let to = to + (GROUPS * SLAB) as u32;
+            Self::copy::<CHUNKS, WHOLE>(to, of, there, firsts[1]);
+        });
+    }
+
     /// Starts the copies of 16 bytes of each of `COUNT` slabs from byte `first` of a row on; zeros where it ends.
     #[inline(always)]
-    fn copy<const COUNT: usize>(to: u32, (row, bytes): (u64, u32), there: bool, first: u32) {
+    fn copy<const COUNT: usize, const WHOLE: bool>(
+        to: u32,
+        (row, bytes): (u64, u32),
+        there: bool,
+        first: u32,
+    ) {
         unroll!(c < COUNT, most 4, {
             let first = first + c as u32 * 128;
-            let inside = bytes.saturating_sub(first).min(16);
-            let inside = if there { inside } else { 0 };
+            let to = to + (c * SLAB) as u32;
             let from = row + first as u64;
-            copy::copy_async_16(to + (c * SLAB) as u32, if inside > 0 { from } else { row }, inside);
+            if WHOLE {
+                copy::copy_async_16(to, from, if there { 16 } else { 0 });
+            } else {
+                let inside = bytes.saturating_sub(first).min(16);
+                let inside = if there { inside } else { 0 };
+                copy::copy_async_16(to, if inside > 0 { from } else { row }, inside);
+            }
         });
     }
 

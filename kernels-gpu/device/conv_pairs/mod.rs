@@ -84,6 +84,18 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Starts the copies of a stage.
     #[inline(always)]
     fn start<E: Elem<Acc = f32>>(p: &ConvWordsParams, stage: u32, slot: u32) {
+        let (channel, column) = Self::corner(p);
+        let side = SIDE as u32;
+        if VECTORS && channel + side <= p.channels && column + side <= p.base.n {
+            Self::rows::<E, true>(p, stage, slot);
+        } else {
+            Self::rows::<E, false>(p, stage, slot);
+        }
+    }
+
+    /// Starts the copies of the rows of a stage; `WHOLE`: all channels of the tile are there.
+    #[inline(always)]
+    fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, stage: u32, slot: u32) {
         let thread = gpu::thread_again();
         let (channel, column) = Self::corner(p);
         let chunks = SIDE as u32 / 4;
@@ -103,13 +115,13 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
                 width: p.channels,
                 there,
             };
-            bring::<E, VECTORS>(to, line, channel + chunk * 4);
+            bring::<E, VECTORS, WHOLE>(to, line, channel + chunk * 4);
             let line = Line {
                 at: p.weights + output as u64 * p.weights_bytes as u64,
                 width: p.base.n,
                 there,
             };
-            bring::<E, VECTORS>(to + Self::ROWS as u32, line, column + chunk * 4);
+            bring::<E, VECTORS, WHOLE>(to + Self::ROWS as u32, line, column + chunk * 4);
         });
     }
 

@@ -132,36 +132,18 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         slot: u32,
     ) {
         if ahead.offset != CONV_ABSENT {
-            let thread = gpu::thread_again();
             let stage = copy::arena() + slot * Self::STAGE as u32;
-            let index = Self::index(ahead.list);
-            unroll!(i < 8 / ACROSS, {
-                let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
-                let row = copy::load_shared_b32(index + r * 4);
-                let there = row != CONV_ABSENT;
-                let line = Line {
-                    at: p.base.input + if there { row } else { 0 } as u64 * p.base.in_bytes as u64,
-                    width: p.channels,
-                    there,
-                };
-                let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
-                bring::<E, VECTORS>(to, line, ahead.channel + chunk * 4);
-            });
-            let chunks = Self::COLUMNS / 4;
-            let matrix = ahead.offset as u64 * p.channels as u64;
-            unroll!(i < 16 / DOWN, {
-                let (deep, chunk) = (thread / chunks + (i * 2 * DOWN) as u32, thread % chunks);
-                let channel = ahead.channel + deep;
-                let there = channel < p.channels;
-                let from = if there { channel } else { 0 };
-                let line = Line {
-                    at: p.weights + (matrix + from as u64) * p.weights_bytes as u64,
-                    width: p.base.n,
-                    there,
-                };
-                let to = stage + Self::GATHERED as u32 + deep * Self::COLUMNS * 4 + chunk * 16;
-                bring::<E, VECTORS>(to, line, gpu::block_y() * Self::COLUMNS + chunk * 4);
-            });
+            if VECTORS && ahead.channel + 32 <= p.channels {
+                Self::rows::<E, true>(p, ahead, stage);
+            } else {
+                Self::rows::<E, false>(p, ahead, stage);
+            }
+            let end = (gpu::block_y() + 1) * Self::COLUMNS;
+            if VECTORS && ahead.channel + 32 <= p.channels && end <= p.base.n {
+                Self::matrix::<E, true>(p, ahead, stage);
+            } else {
+                Self::matrix::<E, false>(p, ahead, stage);
+            }
             flight.own |= (ahead.own as u32) << flight.count;
             flight.count += 1;
             ahead.channel += 32;
@@ -170,6 +152,50 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
             }
         }
         copy::copy_commit();
+    }
+
+    /// Starts the copies of rows of the input; `WHOLE`: all channels of the stage are there.
+    #[inline(always)]
+    fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, ahead: &Ahead, stage: u32) {
+        let thread = gpu::thread_again();
+        let index = Self::index(ahead.list);
+        unroll!(i < 8 / ACROSS, {
+            let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
+            let row = copy::load_shared_b32(index + r * 4);
+            let there = row != CONV_ABSENT;
+            let line = Line {
+                at: p.base.input + if there { row } else { 0 } as u64 * p.base.in_bytes as u64,
+                width: p.channels,
+                there,
+            };
+            let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
+            bring::<E, VECTORS, WHOLE>(to, line, ahead.channel + chunk * 4);
+        });
+    }
+
+    /// Starts the copies of 32 channels of the offset's matrix; `WHOLE`: all of it is there.
+    #[inline(always)]
+    fn matrix<E: Elem<Acc = f32>, const WHOLE: bool>(
+        p: &ConvWordsParams,
+        ahead: &Ahead,
+        stage: u32,
+    ) {
+        let thread = gpu::thread_again();
+        let chunks = Self::COLUMNS / 4;
+        let matrix = ahead.offset as u64 * p.channels as u64;
+        unroll!(i < 16 / DOWN, {
+            let (deep, chunk) = (thread / chunks + (i * 2 * DOWN) as u32, thread % chunks);
+            let channel = ahead.channel + deep;
+            let there = WHOLE || channel < p.channels;
+            let from = if there { channel } else { 0 };
+            let line = Line {
+                at: p.weights + (matrix + from as u64) * p.weights_bytes as u64,
+                width: p.base.n,
+                there,
+            };
+            let to = stage + Self::GATHERED as u32 + deep * Self::COLUMNS * 4 + chunk * 16;
+            bring::<E, VECTORS, WHOLE>(to, line, gpu::block_y() * Self::COLUMNS + chunk * 4);
+        });
     }
 
     /// A stage's products of this thread.

@@ -19,9 +19,3 @@ pub fn compare_swap(addr: u64, expected: u32, new: u32) -> u32 {
     );
     old
 }
-
-/// Brings the line of global `from` to L1.
-#[inline(always)]
-pub fn prefetch(from: u64) {
-    ptx!("prefetch.global.L1 [{from}];", from = in(reg64) from, options(nostack));
-}
