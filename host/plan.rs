@@ -6,6 +6,7 @@ mod bind;
 mod choose;
 mod convolution;
 mod dots;
+mod dynamic;
 mod einsum;
 mod family;
 mod into;
@@ -172,6 +173,11 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
+        let known = dynamic::as_dense(operands);
+        let (operands, dynamic) = match &known {
+            Some((dense, shares)) => (&dense[..], &shares[..]),
+            None => (operands, &[][..]),
+        };
         if sparse_factors(&einsum, operands).len() > 1 {
             return Self::joined(context, einsum, shapes, &extents, (operands, options));
         }
@@ -183,7 +189,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             context,
             (einsum, indirect, shapes),
             extents,
-            operands,
+            (operands, dynamic),
             options,
         )
     }
@@ -220,7 +226,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         context: &Context,
         (einsum, indirect, shapes): (Einsum, IndirectEinsum, BTreeMap<String, Vec<usize>>),
         extents: Extents,
-        operands: &[(&str, Operand<'_, T>)],
+        operands: (&[(&str, Operand<'_, T>)], &[(&str, f64)]),
         options: &Options,
     ) -> Result<Self> {
         let out_shape = extents.out().to_vec();
@@ -307,6 +313,9 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check_shapes(operands, out)?;
+        if let Some((dense, _)) = dynamic::as_dense(operands) {
+            return self.run(&dense, out, stream);
+        }
         match &self.exec {
             Exec::Cpu => self.run_cpu(operands, out),
             Exec::Spmm(launch, form) => {

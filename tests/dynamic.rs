@@ -3,3 +3,4 @@
 mod axes;
 mod detect;
 mod matmul;
+mod operand;

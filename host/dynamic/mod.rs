@@ -6,11 +6,14 @@ mod detect;
 mod index;
 mod matmul;
 mod micro;
+mod operand;
 mod rows;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
+pub(crate) use detect::above;
 pub use detect::{DetectOptions, Detector};
 pub use index::MicroIndex;
 pub use matmul::{DynamicMatmul, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
+pub use operand::{Dynamic, dynamic};
 pub use rows::RowDetector;

@@ -59,6 +59,14 @@ pub(crate) struct DeviceLists {
     pub packed: Option<DeviceMemory>,
 }
 
+impl DeviceLists {
+    /// Device bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let packed = self.packed.as_ref().map_or(0, DeviceMemory::bytes);
+        self.lists.bytes() + self.counts.bytes() + self.status.bytes() + packed
+    }
+}
+
 /// A kernel chosen for a shape.
 #[derive(Debug)]
 pub(crate) struct DetectLaunch {

@@ -43,6 +43,7 @@ pub fn einsum<T: Scalar>(
                 (Operand::Sparse(s), None) => Operand::Sparse(s),
                 (Operand::Dense(d), None) => Operand::Dense(d),
                 (Operand::Index(shape, data), None) => Operand::Index(shape, data),
+                (Operand::Dynamic(d), None) => Operand::Dynamic(*d),
                 (Operand::Scalar(x), None) => Operand::Scalar(*x),
                 // Host tensors were all copied above.
                 (Operand::HostSparse(s), None) => Operand::HostSparse(s.clone()),

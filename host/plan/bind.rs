@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Plan;
 use crate::cpu;
 use crate::device::{Device, Stream};
+use crate::dynamic::Dynamic;
 use crate::einsum::Scalar as Factor;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
@@ -190,7 +191,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                     bound.sparse(&self.indirect, a)?;
                 }
                 Operand::Dense(_) if *name == self.einsum.out.tensor => {}
-                Operand::Dense(d) => {
+                Operand::Dense(d) | Operand::Dynamic(Dynamic { tensor: d, .. }) => {
                     let values = d.host().ok_or_else(|| elsewhere(name))?;
                     bound.strided(name, d.shape(), &d.strides(), values)?;
                 }

@@ -124,7 +124,7 @@ pub(super) struct Picked<T: Scalar, Out: Scalar> {
 pub(super) fn choose<T: Scalar, Out: Scalar>(
     context: &Context,
     (einsum, indirect): (&Einsum, &IndirectEinsum),
-    operands: &[(&str, Operand<'_, T>)],
+    (operands, dynamic): (&[(&str, Operand<'_, T>)], &[(&str, f64)]),
     extents: &einsum::Extents,
     asked: (&Options, Dtype),
 ) -> Result<Picked<T, Out>> {
@@ -148,12 +148,16 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         einsum,
         indirect,
         operands,
+        dynamic,
         extents,
         options,
         machine: &machine,
     };
     // Products have their own kernels; where none of them may run, other families are asked.
     let mut offers = Offers::new(&question);
+    if !dynamic.is_empty() {
+        offers.beside(super::dynamic::offers, &mut choice)?;
+    }
     offers.widen(&mut choice)?;
     let Some(device) = context.device() else {
         // The choice is still worked out, so that `explain` can show it without a GPU.

@@ -159,7 +159,8 @@ fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<Operands<'o
             Operand::Index(shape, data) => drop(bound.index(name, shape, data)?),
             Operand::Sparse(a) => drop(bound.sparse(question.indirect, a.pattern())?),
             Operand::Scalar(x) => drop(bound.scalar(name, *x)),
-            Operand::HostSparse(_) | Operand::HostDense(_) => {
+            // Plans hand dynamic tensors on as the dense ones that they are.
+            Operand::HostSparse(_) | Operand::HostDense(_) | Operand::Dynamic(_) => {
                 return Err(Error::Operand {
                     name: name.to_string(),
                     reason: "upload it to the context before planning".into(),

@@ -23,6 +23,8 @@ pub(crate) struct Question<'q, 'a, T: Scalar> {
     pub(crate) einsum: &'q Einsum,
     pub(crate) indirect: &'q IndirectEinsum,
     pub(crate) operands: &'q [(&'q str, Operand<'a, T>)],
+    /// Which of them are dynamic, with the share of micro-tiles that is expected to hold something.
+    pub(crate) dynamic: &'q [(&'q str, f64)],
     /// Extents of the indices of `einsum`, and the shape of the output.
     pub(crate) extents: &'q Extents,
     pub(crate) options: &'q Options,
@@ -108,6 +110,30 @@ impl<'q, 'a, T: Scalar, Out: Scalar> Offers<'q, 'a, T, Out> {
         }
     }
 
+    /// Asks one family whose kernels stand beside those that there are.
+    pub(super) fn beside(&mut self, family: Family<T, Out>, choice: &mut Choice) -> Result<()> {
+        match family(self.question)? {
+            Answer::Offers(own) => {
+                let named = own.iter().map(|offer| offer.candidate.clone());
+                choice
+                    .candidates
+                    .extend(named.filter(|c| self.wanted(c.name)));
+                choice
+                    .candidates
+                    .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+                self.made.extend(own);
+            }
+            Answer::Refused(why) => choice.refused.push(why),
+        }
+        Ok(())
+    }
+
+    /// Whether the plan leaves the kernel of this name.
+    fn wanted(&self, name: &str) -> bool {
+        let asked = self.question.options.variant.as_deref();
+        asked.is_none_or(|asked| asked == name)
+    }
+
     /// Asks on until there is a candidate, or nobody is left.
     pub(super) fn widen(&mut self, choice: &mut Choice) -> Result<()> {
         while choice.candidates.is_empty() {
@@ -121,10 +147,8 @@ impl<'q, 'a, T: Scalar, Out: Scalar> Offers<'q, 'a, T, Out> {
                     Answer::Refused(why) => choice.refused.push(why),
                 }
             }
-            let asked = self.question.options.variant.as_deref();
-            let wanted = |name: &str| asked.is_none_or(|asked| asked == name);
             let own = self.made[first..].iter().map(|offer| &offer.candidate);
-            let mut named: Vec<Candidate> = own.filter(|c| wanted(c.name)).cloned().collect();
+            let mut named: Vec<Candidate> = own.filter(|c| self.wanted(c.name)).cloned().collect();
             named.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
             choice.candidates = named;
         }

@@ -6,6 +6,7 @@ use super::bind::{elsewhere, scalar_value};
 use super::{Options, Plan};
 use crate::context::Context;
 use crate::cpu;
+use crate::dynamic::Dynamic;
 use crate::error::{Error, Result};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{Operand, Tensor};
@@ -113,7 +114,9 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                     sparse.push(a.map_values(T::to_f64));
                     continue;
                 }
-                Operand::Dense(d) => (d.strides(), d.host().ok_or_else(|| elsewhere(name))?),
+                Operand::Dense(d) | Operand::Dynamic(Dynamic { tensor: d, .. }) => {
+                    (d.strides(), d.host().ok_or_else(|| elsewhere(name))?)
+                }
                 Operand::HostDense(d) => (d.strides(), d.values()),
                 Operand::Index(..) | Operand::Scalar(_) => continue,
             };

@@ -242,7 +242,13 @@ impl Inner<'_> {
         }
         let extents = bare.check(&known)?;
         let parts = (self.einsum.clone(), self.indirect, shapes);
-        Plan::chosen(asked.context, parts, extents, operands, asked.options)
+        Plan::chosen(
+            asked.context,
+            parts,
+            extents,
+            (operands, &[]),
+            asked.options,
+        )
     }
 }
 

@@ -3,6 +3,7 @@
 use einsparse_formats::{AnySparse, Dense};
 
 use super::{SparseTensor, Tensor};
+use crate::dynamic::Dynamic;
 use crate::registry::Scalar;
 
 /// What a name of an expression is bound to. Made by `From` from host tensors (copied to the context),
@@ -22,6 +23,8 @@ pub enum Operand<'a, T: Scalar> {
     /// up to 64 of its slots, evenly spread (the family of small sparse tensors compares all of it). An array that
     /// differs elsewhere is not noticed: make a plan for it. A CPU context reads the array of each run.
     Index(&'a [usize], &'a [u32]),
+    /// A dense tensor in the context, most of whose micro-tiles are empty, others at each run ([`dynamic`](crate::dynamic::dynamic)).
+    Dynamic(Dynamic<'a, T>),
     /// A number.
     Scalar(f64),
 }
@@ -34,6 +37,7 @@ impl<T: Scalar> Operand<'_, T> {
             Operand::HostSparse(s) => s.shape(),
             Operand::Dense(d) => d.shape(),
             Operand::HostDense(d) => d.shape(),
+            Operand::Dynamic(d) => d.tensor.shape(),
             Operand::Index(shape, _) => shape,
             Operand::Scalar(_) => &[],
         }
@@ -46,6 +50,7 @@ impl<T: Scalar> Operand<'_, T> {
             Operand::HostSparse(s) => format!("{} tensor of shape {:?}", s.format(), s.shape()),
             Operand::Dense(d) => format!("dense tensor of shape {:?}", d.shape()),
             Operand::HostDense(d) => format!("dense tensor of shape {:?}", d.shape()),
+            Operand::Dynamic(d) => format!("dynamic tensor of shape {:?}", d.tensor.shape()),
             Operand::Index(shape, _) => format!("index array of shape {shape:?}"),
             Operand::Scalar(x) => format!("number {x}"),
         }
@@ -61,6 +66,12 @@ impl<'a, T: Scalar> From<&'a SparseTensor<T>> for Operand<'a, T> {
 impl<'a, T: Scalar> From<&'a Tensor<T>> for Operand<'a, T> {
     fn from(d: &'a Tensor<T>) -> Self {
         Operand::Dense(d)
+    }
+}
+
+impl<'a, T: Scalar> From<Dynamic<'a, T>> for Operand<'a, T> {
+    fn from(d: Dynamic<'a, T>) -> Self {
+        Operand::Dynamic(d)
     }
 }
 

@@ -25,7 +25,12 @@ impl Words {
 }
 
 /// An A whose micro-tiles are full with this probability in a thousand; 0 and 1000 are exact, 1 at the most one.
-fn dynamic<T: Scalar>([m, k]: [usize; 2], height: usize, per_mille: u64, seed: u64) -> Dense<T> {
+pub(super) fn dynamic<T: Scalar>(
+    [m, k]: [usize; 2],
+    height: usize,
+    per_mille: u64,
+    seed: u64,
+) -> Dense<T> {
     let mut words = Words(seed);
     let mut values = vec![T::ZERO; m * k];
     for top in (0..m).step_by(height) {
@@ -44,13 +49,13 @@ fn dynamic<T: Scalar>([m, k]: [usize; 2], height: usize, per_mille: u64, seed: u
     Dense::new(vec![m, k], values).unwrap()
 }
 
-fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
+pub(super) fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
     let mut words = Words(seed);
     let values = (0..shape[0] * shape[1]).map(|_| T::from_f64(words.small()));
     Dense::new(shape.to_vec(), values.collect()).unwrap()
 }
 
-fn product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
+pub(super) fn product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
     let ([m, k], n) = ([a.shape()[0], a.shape()[1]], b.shape()[1]);
     let mut c = vec![0.0; m * n];
     for i in 0..m {

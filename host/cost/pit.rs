@@ -1,0 +1,40 @@
+//! Predictions for products with micro-tiles found while running (benches/NOTES.md, "Sparsity found while running").
+
+use einsparse_kernels::table::Row;
+
+use super::{Cost, Machine};
+
+/// Launches, the reading of counts, and the first gathers of both kernels, us.
+const START_US: f64 = 17.0;
+
+/// Share of micro-tiles that hold something above which a dense product is faster (benches/record/h200/2026-11-22-dynamic.csv); what dense kernels are
+/// predicted to cost is a fifth too much at 4096.
+pub(crate) const WORTH: f64 = 0.8;
+
+/// Share of the Tensor Cores' rate that tiles of so many rows reach when every micro-tile is there: the fewer rows share a gathered row of B, the
+/// less.
+fn rate(height: u32) -> f64 {
+    match height {
+        128 => 0.90,
+        64 => 0.61,
+        _ => 0.32,
+    }
+}
+
+/// Detection of `[m, k]` and the product of that share of its micro-tiles with `[k, n]`.
+pub(crate) fn predict(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) -> Cost {
+    let [m, k, n] = [m, k, n].map(|x| x as f64);
+    let bytes = row.dtype.bytes() as f64;
+    let hbm_us = (m * k + m * k * share + k * n + m * n) * bytes / machine.hbm * 1e6;
+    let detect_us = m * k * bytes / machine.hbm * 1e6;
+    let tops = (machine.wgmma * rate(row.block.0)).max(1.0);
+    let compute_us = 2.0 * m * k * n * share / tops * 1e6;
+    let gather_us = m / f64::from(row.block.0) * k * share * n * bytes / machine.l2 * 1e6;
+    Cost {
+        us: START_US + detect_us + compute_us.max(hbm_us - detect_us),
+        hbm_us,
+        gather_us,
+        compute_us,
+        latency_us: START_US,
+    }
+}

@@ -1,0 +1,211 @@
+//! Plans with an operand whose micro-tiles are found while running: families `detect` and `pit`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_kernels::abi::Operation;
+use einsparse_kernels::table::{Row, kernels};
+
+use super::Operand;
+use super::bind::{device_tensor, find, wrong};
+use super::choose::Candidate;
+use super::family::{Answer, Compiled, Offer, Question, write_kernel};
+use crate::cost::pit::{WORTH, predict};
+use crate::device::{Device, Stream};
+use crate::einsum::{Activation, Mode};
+use crate::error::{Refusal, Result};
+use crate::indirect::{Orientation, SpmmForm};
+use crate::launch::{
+    DenseMatrix, DetectLaunch, DeviceLists, Looked, PitLaunch, Turns, list_stride,
+};
+use crate::plan::Determinism;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Operands of a plan that are dynamic, with the share of their micro-tiles that is expected to hold something.
+pub(crate) type Shares<'a> = Vec<(&'a str, f64)>;
+
+/// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are none.
+pub(super) fn as_dense<'o, 'a, T: Scalar>(
+    operands: &[(&'o str, Operand<'a, T>)],
+) -> Option<(Vec<(&'o str, Operand<'a, T>)>, Shares<'o>)> {
+    let shares: Shares<'o> = operands
+        .iter()
+        .filter_map(|(name, operand)| match operand {
+            Operand::Dynamic(d) => Some((*name, d.share)),
+            _ => None,
+        })
+        .collect();
+    if shares.is_empty() {
+        return None;
+    }
+    let dense = operands.iter().map(|(name, operand)| match operand {
+        Operand::Dynamic(d) => (*name, Operand::Dense(d.tensor)),
+        other => (*name, other.clone()),
+    });
+    Some((dense.collect(), shares))
+}
+
+/// The kernels for an expression with a dynamic operand.
+pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
+    question: &'q Question<'q, '_, T>,
+) -> Result<Answer<'q, T, Out>> {
+    let refused = |reason: &str| {
+        Ok(Answer::Refused(Refusal {
+            name: "pit".into(),
+            reason: reason.into(),
+        }))
+    };
+    let form = question.indirect.as_gemm().filter(plain);
+    let Some(form) = form.filter(|_| T::DTYPE == Out::DTYPE) else {
+        return refused(
+            "computes C[m,n] = A[m,k] * B[k,n] without factors and epilogue in the type of the operands",
+        );
+    };
+    let Some((_, share)) = question
+        .dynamic
+        .iter()
+        .find(|(name, _)| *name == form.sparse)
+    else {
+        return refused("skips micro-tiles of the first matrix, and that is not dynamic");
+    };
+    if *share > WORTH {
+        return refused("gains nothing where more than four of five micro-tiles hold something");
+    }
+    let &[m, k] = find(question.operands, &form.sparse)?.shape() else {
+        return refused("multiplies matrices");
+    };
+    let &[_, n] = find(question.operands, &form.dense)?.shape() else {
+        return refused("multiplies matrices");
+    };
+    let leading = match find(question.operands, &form.dense)? {
+        Operand::Dense(b) => b.leading(),
+        other => return Err(wrong(&form.dense, "an uploaded dense tensor", other)),
+    };
+    let vector = 16 / T::DTYPE.bytes();
+    if !n.is_multiple_of(vector) || !leading.is_multiple_of(vector) {
+        return refused("gathers rows of B by 16 bytes, which it is not a multiple of");
+    }
+    if question.machine.wgmma == 0.0 {
+        return refused("is made of wgmma, which compute capability 9.0 has");
+    }
+    let ordered = question.options.determinism == Determinism::Strict;
+    let rows = kernels()
+        .iter()
+        .filter(|row| row.operation == Operation::Dynamic && row.dtype == T::DTYPE);
+    let offers = rows.map(|row| {
+        let form = form.clone();
+        Offer {
+            candidate: Candidate {
+                name: row.name,
+                cost: predict(row, [m, k, n], *share, question.machine),
+                zeros: row.zeros,
+                kept: None,
+            },
+            make: Box::new(move |device: &Arc<Device>| {
+                let made = Made::new::<T>(device, row, [m, k, n], (&form, ordered))?;
+                Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+            }),
+        }
+    });
+    let offers: Vec<_> = offers.collect();
+    if offers.is_empty() {
+        return refused("computes f16 and bf16");
+    }
+    Ok(Answer::Offers(offers))
+}
+
+/// No factor, no epilogue, everything as it is written in memory.
+fn plain(form: &SpmmForm) -> bool {
+    form.mode == Mode::Assign
+        && form.bias.is_none()
+        && form.gate.is_none()
+        && form.activation == Activation::Identity
+        && form.scalars.is_empty()
+        && form.order == Orientation::default()
+}
+
+/// Detection and product, with the lists between them.
+#[derive(Debug)]
+struct Made {
+    row: &'static Row,
+    detect: DetectLaunch,
+    product: PitLaunch,
+    lists: DeviceLists,
+    /// Runs share the lists.
+    turns: Turns,
+    extents: [usize; 3],
+    names: [String; 2],
+}
+
+impl Made {
+    fn new<T: Scalar>(
+        device: &Arc<Device>,
+        row: &'static Row,
+        extents: [usize; 3],
+        (form, ordered): (&SpmmForm, bool),
+    ) -> Result<Self> {
+        let [m, k, _] = extents;
+        let height = row.block.0 as usize;
+        // Of what is above zero, as 16 bits.
+        let how = (crate::dynamic::above::<T>(0.0), ordered);
+        let detect = DetectLaunch::tiles(device, Looked::Packed, [m, k], (height, 1), how)?;
+        Ok(Made {
+            row,
+            product: PitLaunch::new(device, T::DTYPE, height, extents, list_stride(k))?,
+            lists: detect.lists(device)?,
+            detect,
+            turns: Turns::new()?,
+            extents,
+            names: [form.sparse.clone(), form.dense.clone()],
+        })
+    }
+}
+
+impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+    fn variant(&self) -> &'static str {
+        self.row.name
+    }
+
+    fn bytes(&self) -> usize {
+        self.lists.bytes()
+    }
+
+    fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [m, k, n] = self.extents;
+        let matrix = |(address, leading): (u64, usize), [rows, columns]: [usize; 2]| DenseMatrix {
+            address,
+            rows,
+            columns,
+            leading,
+        };
+        let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
+        let (a, b) = (matrix(a?, [m, k]), matrix(b?, [k, n]));
+        let to = out
+            .address()
+            .ok_or_else(|| super::bind::elsewhere("output"))?;
+        let c = matrix((to, out.leading()), [m, n]);
+        self.turns.queue(true, stream.raw(), || {
+            // SAFETY: the plan has checked shapes and places; the lists are of this launch, and runs follow one another.
+            unsafe {
+                self.detect.run(a, &self.lists, stream.raw())?;
+                self.product.run(&self.lists, b, c, stream.raw())
+            }
+        })
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_kernel(
+            f,
+            self.row,
+            format_args!("micro-tiles found by {}", self.detect.name()),
+        )
+    }
+}

@@ -1,0 +1,124 @@
+//! Dynamic operands of ordinary expressions: what plans choose for them, and that results are those of dense ones.
+
+use einsparse::dynamic::dynamic as skipping;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::{Context, Operand, Options, Plan, Scalar, Tensor, einsum};
+
+use super::matmul::{dynamic, integers, product};
+use crate::support::gpu;
+
+const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
+
+fn plan<T: Scalar>(
+    context: &Context,
+    line: &str,
+    (a, b): (Operand<'_, T>, &Tensor<T>),
+    variant: Option<&str>,
+) -> Plan<T> {
+    let options = Options {
+        variant: variant.map(Into::into),
+        ..Options::default()
+    };
+    let operands = [("A", a), ("B", b.into())];
+    context.plan(line, &operands, &options).unwrap()
+}
+
+/// The fuller, the less of it is worth skipping; a dense operand is never looked through.
+#[test]
+fn dynamic_operands_are_chosen_for_by_their_share() {
+    let cpu = Context::cpu();
+    let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
+    let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
+    let first = |a: Operand<'_, f16>| plan(&cpu, LINE, (a, &b), None).choice().candidates[0].name;
+    assert_eq!(first(skipping(&a).into()), "pit_f16_128x1");
+    assert_eq!(first(skipping(&a).with_share(0.02).into()), "pit_f16_128x1");
+    let full = first(skipping(&a).with_share(1.0).into());
+    assert!(!full.starts_with("pit"), "{full}");
+    let choice = plan(&cpu, LINE, (skipping(&a).with_share(1.0).into(), &b), None);
+    let choice = choice.choice().to_string();
+    assert!(choice.contains("four of five"), "{choice}");
+    assert_eq!(first((&a).into()), full);
+    let choice = plan(&cpu, LINE, ((&a).into(), &b), None);
+    let choice = choice.choice().to_string();
+    assert!(!choice.contains("pit"), "{choice}");
+}
+
+/// What the kernels do not compute, with the reason; the dense kernels are left.
+#[test]
+fn dynamic_operands_of_other_expressions_are_dense() {
+    let cpu = Context::cpu();
+    let square = |n: usize| cpu.zeros::<f16>(&[n, n]).unwrap();
+    let (a, b, odd) = (square(64), square(64), square(63));
+    let said = |line: &str, (a, b): (&Tensor<f16>, &Tensor<f16>)| {
+        let plan = plan(&cpu, line, (skipping(a).into(), b), None);
+        plan.choice().to_string()
+    };
+    for (line, operands, reason) in [
+        ("C[m,n] = 2 * A[m,k] * B[k,n]", (&a, &b), "without factors"),
+        (
+            "C[m,n] = relu(A[m,k] * B[k,n])",
+            (&a, &b),
+            "without factors",
+        ),
+        ("C[m,n] = A[k,m] * B[k,n]", (&a, &b), "computes C[m,n]"),
+        ("C[m,n] = B[m,k] * A[k,n]", (&a, &b), "of the first matrix"),
+        (LINE, (&odd, &odd), "by 16 bytes"),
+    ] {
+        let found = said(line, operands);
+        assert!(found.contains(reason), "{line}: {found}");
+        assert!(!found.contains("pit_f16"), "{line}: {found}");
+    }
+    let wide = cpu.zeros::<f32>(&[64, 64]).unwrap();
+    let plan = plan(&cpu, LINE, (skipping(&wide).into(), &wide), None);
+    let found = plan.choice().to_string();
+    assert!(found.contains("f16 and bf16"), "{found}");
+}
+
+fn agree<T: Scalar>(context: &Context, variants: &[Option<&str>]) {
+    let [m, k, n] = [300, 200, 264];
+    let b = integers::<T>([k, n], 5);
+    let b_there = context.upload_dense(&b).unwrap();
+    let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
+    let stream = context.stream().unwrap();
+    for &variant in variants {
+        let plan = plan(
+            context,
+            LINE,
+            (skipping(&a_there).into(), &b_there),
+            variant,
+        );
+        if let Some(variant) = variant {
+            assert_eq!(plan.variant(), variant);
+        }
+        for per_mille in [1000, 0, 100, 30] {
+            let a = dynamic::<T>([m, k], 64, per_mille, 7 + per_mille);
+            a_there.write(&a).unwrap();
+            let nan = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();
+            let mut c = context.upload_dense(&nan).unwrap();
+            let operands = [("A", skipping(&a_there).into()), ("B", (&b_there).into())];
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
+            let found = c.to_dense().unwrap();
+            assert!(found.values() == wanted, "{plan}, {per_mille}");
+        }
+    }
+    let once = einsum!(*context, LINE, A = skipping(&a_there), B = &b_there).unwrap();
+    let dense = einsum!(*context, LINE, A = &a_there, B = &b_there).unwrap();
+    assert!(once.to_dense().unwrap().values() == dense.to_dense().unwrap().values());
+}
+
+#[test]
+fn dynamic_operands_on_the_cpu() {
+    agree::<f32>(&Context::cpu(), &[None]);
+    agree::<bf16>(&Context::cpu(), &[None]);
+}
+
+#[test]
+fn dynamic_operands_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let named = ["pit_f16_128x1", "pit_f16_64x1", "pit_f16_32x1"].map(Some);
+    agree::<f16>(&gpu, &named);
+    agree::<bf16>(&gpu, &[None, Some("pit_bf16_128x1")]);
+    agree::<f32>(&gpu, &[None]);
+}
