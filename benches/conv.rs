@@ -222,15 +222,10 @@ fn forms<T: Scalar>(
 /// The other kernels of the forward pass.
 fn beside(dtype: &str, channels: usize) -> &'static [&'static str] {
     match (dtype, channels) {
-        ("f16", 64) => &["conv_f16_n64_team", "conv_f16_n128"],
-        ("f16", _) => &["conv_f16_n128_team", "conv_f16_n64"],
-        ("tf32", 64) => &["conv_tf32_turned_n64_team"],
-        ("tf32", _) => &["conv_tf32_turned_n128_team", "conv_tf32_turned_n64"],
-        ("f32", 128) => &[
-            "conv_simt_f32_64x128",
-            "conv_simt_f32_128x64",
-            "conv_simt_f32_128x128",
-        ],
+        ("f16", 64) => &["conv_f16_n128"],
+        ("f16", _) => &["conv_f16_n64"],
+        ("tf32", 128) => &["conv_tf32_turned_n64"],
+        ("f32", 128) => &["conv_simt_f32_128x64"],
         _ => &[],
     }
 }

@@ -96,12 +96,10 @@ fn pack(folder: &Path) -> Result<()> {
 /// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle.
 fn executables() -> Result<BTreeMap<String, PathBuf>> {
     let mut build = cargo(["build", "--release", "--package", "einsparse"]);
-    build.args([
-        "--tests",
-        "--benches",
-        "--bins",
-        "--message-format=json-render-diagnostics",
-    ]);
+    // Not all tests and benches: examples, and what needs no GPU, would each carry the kernels once more.
+    let programs = ["--test=main", "--bench=gpu", "--bench=cpu_bytes", "--bins"];
+    build.args(programs);
+    build.arg("--message-format=json-render-diagnostics");
     let output = build
         .env("EINSPARSE_REQUIRE_PTX", "1")
         .stderr(Stdio::inherit())
@@ -122,15 +120,8 @@ fn executables() -> Result<BTreeMap<String, PathBuf>> {
             .ok_or("cargo names no profile")?;
         let target = target.split('}').next().unwrap_or(target);
         let name = json_string(target, "name").ok_or("cargo names no target")?;
-        let of_kind = |kind: &str| target.contains(&format!("\"kind\":[\"{kind}\"]"));
-        // Each would carry the kernels once more: examples, and the library's own tests, which need no GPU.
-        let unit_tests = of_kind("lib") && profile.contains("\"test\":true");
-        if name == "cpu_spmm" || of_kind("example") || unit_tests {
-            continue;
-        }
         let place = match profile.contains("\"test\":true") {
-            _ if of_kind("bench") => format!("bench-{name}"),
-            true if of_kind("bin") => format!("tests/command-{name}"),
+            _ if target.contains("\"kind\":[\"bench\"]") => format!("bench-{name}"),
             true => format!("tests/{name}"),
             false => name,
         };

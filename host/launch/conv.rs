@@ -9,7 +9,7 @@ use einsparse_kernels::table::{Row, kernels};
 use super::maps::{Heads, heads_map};
 use super::{MAX_GRID_Y, config, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::{Error, Result};
 use crate::kernel_map::{KernelMap, MapArrays};
 use crate::registry::Dtype;
@@ -81,21 +81,18 @@ impl Kernel {
             return Ok(());
         }
         self.function.context().set_current()?;
-        let config = LaunchConfig {
-            cluster: (self.row.parts > 1).then_some([self.row.parts, 1, 1]),
-            ..config(self.row, grid)
-        };
         // SAFETY: the caller's promise.
-        unsafe { self.function.launch(&config, stream, params) }
+        unsafe {
+            self.function
+                .launch(&config(self.row, grid), stream, params)
+        }
     }
 }
 
-/// The rows that multiply elements of this type, those of gradients of weights apart; of those whose thread blocks share what they
-/// fetch only the one that is asked for.
-pub(crate) fn conv_rows(dtype: Dtype, variant: Option<&str>) -> impl Iterator<Item = &'static Row> {
+/// The rows that multiply elements of this type, those of gradients of weights apart.
+pub(crate) fn conv_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(move |row| {
-        (row.parts == 1 || variant == Some(row.name))
-            && row.operation == Operation::Convolution
+        row.operation == Operation::Convolution
             && (row.family == "conv" || row.family == "conv_simt" && !is_gradient(row))
             && row.dtype == dtype
     })
@@ -207,7 +204,6 @@ impl ConvProduct {
         let base = self.params(kernel, map, arrays, &raw)?;
         let across = n.div_ceil(kernel.row.columns as usize) as u32;
         let tiles = map.stride() / kernel.row.items as usize;
-        let tiles = tiles.next_multiple_of(kernel.row.parts as usize);
         let grid = [tiles as u32, across, 1];
         if kernel.row.family == "conv" {
             // SAFETY: the params are those of the family; the addresses are the caller's promise.
@@ -321,12 +317,10 @@ impl ConvProduct {
             extents: [columns, rows, self.volume],
             strides: [raw.ld_weights, raw.ld_weights * rows],
         };
-        // What one thread block of a cluster fetches.
-        let team = row.parts as usize;
         let tile = if turned {
-            [depth, row.columns as usize / team]
+            [depth, row.columns as usize]
         } else {
-            [64, depth / team]
+            [64, depth]
         };
         heads_map(row.dtype, &matrices, tile, &self.empty)
     }

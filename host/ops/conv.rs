@@ -344,7 +344,7 @@ fn choose(
     let own = multiplied_as(dtype, options.precision);
     let mut tried = Vec::new();
     let mut rows: Vec<&'static Row> = Vec::new();
-    for row in conv_rows(own, variant) {
+    for row in conv_rows(own) {
         let reason = if variant.is_some_and(|name| name != row.name) {
             "another is asked for"
         } else if strict {
@@ -374,7 +374,7 @@ fn choose(
         });
     };
     // Full f32 serves TF32 where rows are not aligned.
-    let any = conv_rows(dtype, None).find(|row| row.vector == 1);
+    let any = conv_rows(dtype).find(|row| row.vector == 1);
     let any = any.filter(|_| first.vector > 1 && variant.is_none());
     Ok([Some(first), any])
 }

@@ -60,10 +60,9 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         Err(reason) => return refuse(reason),
     };
     let dtype = multiplied_as(T::DTYPE, question.options.precision);
-    let variant = question.options.variant.as_deref();
-    let any = conv_rows(T::DTYPE, None).find(|row| row.vector == 1);
+    let any = conv_rows(T::DTYPE).find(|row| row.vector == 1);
     let mut offers = Vec::new();
-    for row in conv_rows(dtype, variant).chain(any.filter(|row| row.dtype != dtype)) {
+    for row in conv_rows(dtype).chain(any.filter(|row| row.dtype != dtype)) {
         if !found.aligned.is_multiple_of(row.vector as usize) {
             continue;
         }

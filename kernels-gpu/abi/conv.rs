@@ -18,18 +18,11 @@ pub const CONV_ENTRIES: u32 = 8;
 pub const CONV_ABSENT: u32 = u32::MAX;
 
 /// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns of elements of `BYTES` bytes; [`B_COLUMNS`]: the matrices lie as
-/// `[t, m, c]`. A cluster of `TEAM` thread blocks has neighbouring tiles and fetches the matrices of both once.
+/// `[t, m, c]`.
 #[derive(Clone, Copy, Debug)]
-pub struct Gathered<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize = 2,
-    const TEAM: usize = 1,
->;
+pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2>;
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize>
-    Gathered<CHUNKS, ORDER, BYTES, TEAM>
-{
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
     /// Channels of a stage, 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
     /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such warps each.
@@ -64,15 +57,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
     };
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize> Tile
-    for Gathered<CHUNKS, ORDER, BYTES, TEAM>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
+    for Gathered<CHUNKS, ORDER, BYTES>
 {
     const THREADS: u32 = 256 + Self::COPIERS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = CONV_ROWS as u32;
-    /// Thread blocks of a cluster.
-    const PARTS: u32 = TEAM as u32;
+    const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (CONV_ROWS as u32, Self::DEPTH as u32);
     const ORDER: u32 = ORDER;

@@ -55,16 +55,6 @@ macro_rules! table_applications {
                 conv_bf16_turned_n128: Direct, Bf16, Gathered<2, B_COLUMNS>;
                 conv_tf32_turned_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4>;
                 conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
-                conv_f16_n64_team: Direct, F16, Gathered<1, PLAIN, 2, 2>;
-                conv_f16_n128_team: Direct, F16, Gathered<2, PLAIN, 2, 2>;
-                conv_f16_turned_n64_team: Direct, F16, Gathered<1, B_COLUMNS, 2, 2>;
-                conv_f16_turned_n128_team: Direct, F16, Gathered<2, B_COLUMNS, 2, 2>;
-                conv_bf16_n64_team: Direct, Bf16, Gathered<1, PLAIN, 2, 2>;
-                conv_bf16_n128_team: Direct, Bf16, Gathered<2, PLAIN, 2, 2>;
-                conv_bf16_turned_n64_team: Direct, Bf16, Gathered<1, B_COLUMNS, 2, 2>;
-                conv_bf16_turned_n128_team: Direct, Bf16, Gathered<2, B_COLUMNS, 2, 2>;
-                conv_tf32_turned_n64_team: Direct, Tf32, Gathered<1, B_COLUMNS, 4, 2>;
-                conv_tf32_turned_n128_team: Direct, Tf32, Gathered<2, B_COLUMNS, 4, 2>;
             }
             conv_grad "conv_grad" ConvWordsParams sm_90a Convolution {
                 conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;
@@ -79,7 +69,6 @@ macro_rules! table_applications {
             conv_simt "conv_simt" ConvWordsParams sm_80 Convolution {
                 conv_simt_f32_64x128: Direct, F32, GatheredWords<2, 2, true>;
                 conv_simt_f32_128x64: Direct, F32, GatheredWords<4, 1, true>;
-                conv_simt_f32_128x128: Direct, F32, GatheredWords<4, 2, true>;
                 conv_simt_f32_any: Direct, F32, GatheredWords<4, 2, false>;
                 conv_simt_f16_any: Direct, F16, GatheredWords<4, 2, false>;
                 conv_simt_bf16_any: Direct, Bf16, GatheredWords<4, 2, false>;

@@ -10,7 +10,8 @@ pub mod words;
 use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, cluster, copy, gather, global, matrix, warp};
+use super::ptx::{barrier, bulk, copy, gather, global, matrix, warp};
+use super::stages::Stages;
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -29,8 +30,8 @@ const CONSUMERS: u32 = 8;
 const NONE: u32 = u32::MAX;
 
 /// The offsets whose rows are looked up, and how many have been.
-struct Ahead<const TEAM: usize> {
-    offsets: Offsets<TEAM>,
+struct Ahead {
+    offsets: Offsets,
     entry: u32,
 }
 
@@ -92,39 +93,19 @@ impl ConvElem for Tf32 {
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize>
-    Gathered<CHUNKS, ORDER, BYTES, TEAM>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
+    for Gathered<CHUNKS, ORDER, BYTES>
 {
-    /// Barrier that says: the stage has arrived.
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
 
-    /// Barrier that says: the stage may be overwritten.
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
-    }
-
-    /// First byte of the stage: 128 rows of the input, then the matrix.
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
-    }
-
-    /// The tile of this thread block; of an odd number the one behind the last for the last of a cluster.
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
+    /// The tile of this thread block.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
-        let block = gpu::block_x();
-        let there = TEAM == 1 || Self::exists(p, block);
-        let tile = global::load_b32(p.schedule + block as u64 * 4, there);
-        if there { tile } else { block }
-    }
-
-    #[inline(always)]
-    fn exists(p: &ConvParams, tile: u32) -> bool {
-        tile < p.stride / CONV_ROWS as u32
+        global::load_b32(p.schedule + gpu::block_x() as u64 * 4, true)
     }
 
     #[inline(always)]
@@ -134,28 +115,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
             while slot < Self::STAGES as u32 {
                 // Every thread that gathers, and the copy of the matrix.
                 barrier::init(Self::full(slot), Self::COPIERS + 1);
-                barrier::init(Self::empty(slot), CONSUMERS * TEAM as u32);
+                barrier::init(Self::empty(slot), CONSUMERS);
                 slot += 1;
             }
             barrier::init_fence();
             bulk::prefetch_map(at);
         }
-        if TEAM == 1 {
-            gpu::sync_threads();
-        } else {
-            cluster::arrive();
-            cluster::wait();
-        }
-    }
-
-    /// The next stage of the ring and its parity.
-    #[inline(always)]
-    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
-        if slot + 1 == Self::STAGES as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
-        }
+        gpu::sync_threads();
     }
 
     #[inline(always)]
@@ -164,8 +130,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
         let tile = Self::tile(p);
         let (group, chunk) = (thread / 8, thread % 8);
         let half = thread / (Self::COPIERS / 2);
-        let mut offsets = Offsets::<TEAM>::of(p, tile);
-        let mut ahead = Ahead::<TEAM> {
+        let mut offsets = Offsets::of(p, tile);
+        let mut ahead = Ahead {
             offsets: Offsets::of(p, tile),
             entry: 0,
         };
@@ -177,7 +143,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
         let mut ring = (0, 1);
         let mut entry = 0;
         loop {
-            let (offset, halves) = offsets.next::<false>(tile);
+            let (offset, halves) = offsets.next::<false>();
             if offset == NONE {
                 break;
             }
@@ -215,10 +181,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
 
     /// Starts the copy of the rows that this warp gathers at the next offset, if there is one: a group of copies for each.
     #[inline(always)]
-    fn look_up(p: &ConvParams, ahead: &mut Ahead<TEAM>, tile: u32, half: u32) {
+    fn look_up(p: &ConvParams, ahead: &mut Ahead, tile: u32, half: u32) {
         let thread = gpu::thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
-        let (offset, halves) = ahead.offsets.next::<false>(tile);
+        let (offset, halves) = ahead.offsets.next::<false>();
         let row = warp * (4 * Self::SHARE as u32) + lane * 4;
         let place = offset as u64 * p.stride as u64 + (tile * CONV_ROWS as u32 + row) as u64;
         let yes = halves >> half & 1 != 0 && lane < Self::SHARE as u32;
@@ -267,23 +233,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
         let (full, panel) = (Self::full(slot), Self::stage(slot) + 2 * SLAB as u32);
         let column = gpu::block_y() * Self::COLUMNS;
         barrier::arrive_expect(full, Self::PANEL as u32);
-        let load = |to: u32, place: [u32; 3]| {
-            if TEAM == 1 {
-                bulk::load_3d(to, at, place, full);
-            } else {
-                bulk::load_3d_to_both(to, at, place, full);
-            }
-        };
-        // Each thread block of a cluster fetches its part for both.
-        let rank = if TEAM == 1 { 0 } else { gpu::block_x() % 2 };
         if ORDER & B_COLUMNS != 0 {
-            let first = rank * Self::COLUMNS / TEAM as u32;
-            load(panel + first * 128, [channel, column + first, offset]);
+            bulk::load_3d(panel, at, [channel, column, offset], full);
         } else {
-            let first = rank * (Self::DEPTH / TEAM) as u32;
             unroll!(c < CHUNKS, most 4, {
-                let place = [column + c as u32 * 64, channel + first, offset];
-                load(panel + (c * SLAB) as u32 + first * 128, place);
+                let place = [column + c as u32 * 64, channel, offset];
+                bulk::load_3d(panel + (c * SLAB) as u32, at, place, full);
             });
         }
     }
@@ -292,12 +247,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
     fn consume<E: ConvElem>(p: &ConvParams) {
         let half = gpu::thread() / 128;
         let tile = Self::tile(p);
-        let mut offsets = Offsets::<TEAM>::of(p, tile);
+        let mut offsets = Offsets::of(p, tile);
         let mut acc = Acc::<CHUNKS>::zero();
         let mut ring = (0, 0);
         let mut held = NONE;
         let mut any = 0;
-        let (mut offset, mut halves) = offsets.next::<true>(tile);
+        let (mut offset, mut halves) = offsets.next::<true>();
         while offset != NONE {
             let own = halves >> half & 1;
             any |= own;
@@ -332,12 +287,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
                 ring = Self::next(ring);
                 k += 128;
             }
-            (offset, halves) = offsets.next::<true>(tile);
+            (offset, halves) = offsets.next::<true>();
         }
         acc.wait::<0>();
-        if TEAM == 1 || Self::exists(p, tile) {
-            Self::leave::<E>(p, tile, half, any, &mut acc);
-        }
+        Self::leave::<E>(p, tile, half, any, &mut acc);
     }
 
     /// Lets the stage be overwritten, as far as this warp goes.
@@ -348,20 +301,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
         }
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
-        let lane = gpu::thread_again() % 32;
-        if TEAM == 1 {
-            if lane == 0 {
-                barrier::arrive(Self::empty(slot));
-            }
-        } else if lane < TEAM as u32 {
-            // What one fetches is written in both.
-            barrier::arrive_far(cluster::place(Self::empty(slot), lane));
+        if gpu::thread_again() % 32 == 0 {
+            barrier::arrive(Self::empty(slot));
         }
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize> Body
-    for Gathered<CHUNKS, ORDER, BYTES, TEAM>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Body
+    for Gathered<CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ConvElem>(p: &ConvParams, at: u64) {
@@ -370,11 +317,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usiz
             Self::produce(p, at);
         } else {
             Self::consume::<E>(p);
-        }
-        if TEAM > 1 {
-            // Nobody goes while the other still arrives at barriers here.
-            cluster::arrive_relaxed();
-            cluster::wait();
         }
     }
 }

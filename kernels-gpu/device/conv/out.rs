@@ -11,9 +11,7 @@ use crate::frag;
 /// First accumulator of the pair that lies in row 0 or 8 of an atom.
 const ROWS: [usize; 2] = [0, 2];
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const TEAM: usize>
-    Gathered<CHUNKS, ORDER, BYTES, TEAM>
-{
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS, ORDER, BYTES> {
     /// Writes the 64 rows of a warpgroup. `any`: there was a product at all.
     #[inline(always)]
     pub(super) fn leave<E: ConvElem>(

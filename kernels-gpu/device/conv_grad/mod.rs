@@ -6,6 +6,7 @@ use super::conv::parts::Places;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, copy, gather, global, warp};
+use super::stages::Stages;
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -22,31 +23,13 @@ const CONSUMERS: u32 = 8;
 /// No stage is waiting to be freed.
 const NONE: u32 = u32::MAX;
 
+impl<const GROUPS: usize, const CHUNKS: usize> Stages for GatheredPairs<GROUPS, CHUNKS> {
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
 impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
-    }
-
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
-    }
-
-    #[inline(always)]
-    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
-        if slot + 1 == Self::STAGES as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
-        }
-    }
-
     /// First channel of the input and of the output.
     #[inline(always)]
     fn corner(p: &ConvWordsParams) -> (u32, u32) {

@@ -6,6 +6,7 @@ use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
+use super::stages::Stages;
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -58,31 +59,13 @@ fn steps(count: u32, from: u32) -> u32 {
     (count - from).min(DEPTH).div_ceil(STEP)
 }
 
+impl<const MT: usize> Stages for PitColumns<MT> {
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
 impl<const MT: usize> PitColumns<MT> {
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
-    }
-
-    #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::STAGES as u32 * 8
-    }
-
-    #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
-    }
-
-    #[inline(always)]
-    fn next((slot, parity): (u32, u32)) -> (u32, u32) {
-        if slot + 1 == Self::STAGES as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
-        }
-    }
-
     /// Work number `index`: neighbours share columns of B.
     #[inline(always)]
     fn work(p: &PitParams, index: u32) -> Work {

@@ -26,12 +26,6 @@ pub fn arrive(barrier: u32) {
     ptx!("mbarrier.arrive.shared::cta.b64 _, [{b}];", b = in(reg32) barrier, options(nostack));
 }
 
-/// Arrives at a barrier of a thread block of the cluster, at an address of [`super::cluster::place`].
-#[inline(always)]
-pub fn arrive_far(barrier: u32) {
-    ptx!("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{b}];", b = in(reg32) barrier, options(nostack));
-}
-
 /// Arrives, and expects `bytes` more from the copy engine in this phase.
 #[inline(always)]
 pub fn arrive_expect(barrier: u32, bytes: u32) {

@@ -23,16 +23,6 @@ pub fn load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {
     );
 }
 
-/// The same to the first two thread blocks of a cluster: to the same place in each, and its bytes count at its barrier.
-#[inline(always)]
-pub fn load_3d_to_both(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {
-    ptx!(
-        "{{ .reg .b16 both; mov.u16 both, 3; cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [{to}], [{map}, {{{x}, {y}, {z}}}], [{bar}], both; }}",
-        to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, z = in(reg32) z,
-        bar = in(reg32) barrier, options(nostack)
-    );
-}
-
 /// Starts the copy of `bytes` neighbouring bytes from global `from` to shared `to`, both aligned to 16 bytes; they
 /// count at `barrier`.
 #[inline(always)]
