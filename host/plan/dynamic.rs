@@ -72,20 +72,10 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if *share > WORTH {
         return refused("gains nothing where more than four of five micro-tiles hold something");
     }
-    let &[m, k] = find(question.operands, &form.sparse)?.shape() else {
-        return refused("multiplies matrices");
+    let extents = match extents(question, &form)? {
+        Ok(extents) => extents,
+        Err(reason) => return refused(reason),
     };
-    let &[_, n] = find(question.operands, &form.dense)?.shape() else {
-        return refused("multiplies matrices");
-    };
-    let leading = match find(question.operands, &form.dense)? {
-        Operand::Dense(b) => b.leading(),
-        other => return Err(wrong(&form.dense, "an uploaded dense tensor", other)),
-    };
-    let vector = 16 / T::DTYPE.bytes();
-    if !n.is_multiple_of(vector) || !leading.is_multiple_of(vector) {
-        return refused("gathers rows of B by 16 bytes, which it is not a multiple of");
-    }
     if question.machine.wgmma == 0.0 {
         return refused("is made of wgmma, which compute capability 9.0 has");
     }
@@ -98,12 +88,12 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         Offer {
             candidate: Candidate {
                 name: row.name,
-                cost: predict(row, [m, k, n], *share, question.machine),
+                cost: predict(row, extents, *share, question.machine),
                 zeros: row.zeros,
                 kept: None,
             },
             make: Box::new(move |device: &Arc<Device>| {
-                let made = Made::new::<T>(device, row, [m, k, n], (&form, ordered))?;
+                let made = Made::new::<T>(device, row, extents, (&form, ordered))?;
                 Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
             }),
         }
@@ -113,6 +103,31 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         return refused("computes f16 and bf16");
     }
     Ok(Answer::Offers(offers))
+}
+
+/// `[m, k, n]`, or why the kernels do not take these operands.
+fn extents<T: Scalar>(
+    question: &Question<'_, '_, T>,
+    form: &SpmmForm,
+) -> Result<std::result::Result<[usize; 3], &'static str>> {
+    let (a, b) = (
+        find(question.operands, &form.sparse)?,
+        find(question.operands, &form.dense)?,
+    );
+    let Operand::Dense(rows) = b else {
+        return Err(wrong(&form.dense, "an uploaded dense tensor", b));
+    };
+    let (&[m, k], &[_, n]) = (a.shape(), b.shape()) else {
+        return Ok(Err("multiplies matrices"));
+    };
+    let vector = 16 / T::DTYPE.bytes();
+    let whole = |x: usize| x.is_multiple_of(vector);
+    if !whole(n) || !whole(rows.leading()) {
+        return Ok(Err(
+            "gathers rows of B by 16 bytes, which it is not a multiple of",
+        ));
+    }
+    Ok(Ok([m, k, n]))
 }
 
 /// No factor, no epilogue, everything as it is written in memory.
