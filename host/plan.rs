@@ -175,7 +175,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         let extents = einsum.check(&shapes)?;
         let known = dynamic::as_dense(operands);
         let (operands, dynamic) = match &known {
-            Some((dense, shares)) => (&dense[..], &shares[..]),
+            Some((dense, dynamics)) => (&dense[..], &dynamics[..]),
             None => (operands, &[][..]),
         };
         if sparse_factors(&einsum, operands).len() > 1 {
@@ -226,7 +226,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         context: &Context,
         (einsum, indirect, shapes): (Einsum, IndirectEinsum, BTreeMap<String, Vec<usize>>),
         extents: Extents,
-        operands: (&[(&str, Operand<'_, T>)], &[(&str, f64)]),
+        operands: dynamic::Given<'_, '_, T>,
         options: &Options,
     ) -> Result<Self> {
         let out_shape = extents.out().to_vec();
@@ -296,7 +296,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     }
 
     /// Runs on `stream` into `out`. On a GPU nothing is allocated and nothing waited for; the call can be captured
-    /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums: its runs wait for each other, on
+    /// in a CUDA graph. A plan that cuts long rows holds one set of partial sums, one that looks for
+    /// micro-tiles one set of lists: its runs wait for each other, on
     /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
     /// order of work on different streams is the caller's.
     ///

@@ -64,12 +64,10 @@ pub fn test(arguments: &[String]) -> Result<()> {
         }
         part(name, &mut command)
     };
-    run("build", &["--all-targets", "--no-run"], &[])?;
-    run(
-        "tests",
-        &["--lib", "--bins", "--tests", "--examples"],
-        arguments,
-    )?;
+    // Benches are for `cargo bench`, and as large as all tests together.
+    let programs = ["--lib", "--bins", "--tests", "--examples"];
+    run("build", &[&programs[..], &["--no-run"]].concat(), &[])?;
+    run("tests", &programs, arguments)?;
     run("documentation tests", &["--doc"], arguments)?;
     eprintln!("== all tests: {:.1} s", start.elapsed().as_secs_f64());
     Ok(())

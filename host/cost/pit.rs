@@ -7,9 +7,9 @@ use super::{Cost, Machine};
 /// Launches, the reading of counts, and the first gathers of both kernels, us.
 const START_US: f64 = 17.0;
 
-/// Share of micro-tiles that hold something above which a dense product is faster (benches/record/h200/2026-11-22-dynamic.csv); what dense kernels are
-/// predicted to cost is a fifth too much at 4096.
-pub(crate) const WORTH: f64 = 0.8;
+/// Of the time of a dense product, what is left over for the product alone where it gains anything
+/// (benches/record/h200/2026-11-22-dynamic.csv). What dense kernels are predicted to cost is a fifth too much at 4096.
+const WORTH: f64 = 0.9;
 
 /// Share of the Tensor Cores' rate that tiles of so many rows reach when every micro-tile is there: the fewer rows share a gathered row of B, the
 /// less.
@@ -19,6 +19,11 @@ fn rate(height: u32) -> f64 {
         64 => 0.61,
         _ => 0.32,
     }
+}
+
+/// Whether anything is gained where this share of the micro-tiles holds something.
+pub(crate) fn is_worth_it(row: &Row, share: f64) -> bool {
+    share <= WORTH * rate(row.block.0)
 }
 
 /// Detection of `[m, k]` and the product of that share of its micro-tiles with `[k, n]`.

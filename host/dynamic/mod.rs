@@ -15,5 +15,5 @@ pub use detect::{DetectOptions, Detector};
 pub use index::MicroIndex;
 pub use matmul::{DynamicMatmul, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
-pub use operand::{Dynamic, dynamic};
+pub use operand::{Dynamic, Expected, dynamic};
 pub use rows::RowDetector;

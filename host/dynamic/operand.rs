@@ -6,17 +6,43 @@ use crate::tensor::Tensor;
 #[derive(Clone, Copy, Debug)]
 pub struct Dynamic<'a, T> {
     /// The tensor; its zeros are stored.
-    pub tensor: &'a Tensor<T>,
-    /// Share of the micro-tiles that hold something, 0 to 1, that kernels are chosen for; the result does not depend on it.
-    pub share: f64,
+    pub(crate) tensor: &'a Tensor<T>,
+    /// What kernels are chosen for; the result does not depend on it.
+    pub(crate) expected: Expected,
 }
 
-/// What is expected of an operand of which nothing is known, as at 90 % sparsity.
-const SHARE: f64 = 0.1;
+/// What is expected to hold something, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expected {
+    /// This share of the micro-tiles, whatever their shape: rows come and go together.
+    MicroTiles(f64),
+    /// This share of the elements, each by itself.
+    Elements(f64),
+}
+
+impl Expected {
+    /// The share of micro-tiles of so many elements that hold something: for single elements the closed form `1 - (1 - share)^elements`
+    /// (PIT, arXiv 2301.10936, section 3.2, of a random pattern).
+    ///
+    /// ```
+    /// use einsparse::dynamic::Expected;
+    /// assert_eq!(Expected::MicroTiles(0.25).share(32), 0.25);
+    /// assert!((Expected::Elements(0.5).share(2) - 0.75).abs() < 1e-12);
+    /// ```
+    pub fn share(self, elements: usize) -> f64 {
+        match self {
+            Expected::MicroTiles(share) => share,
+            Expected::Elements(share) => 1.0 - (1.0 - share).powf(elements as f64),
+        }
+    }
+}
+
+/// Of an operand of which nothing is known.
+const UNKNOWN: f64 = 0.1;
 
 /// A dense tensor as an operand that is sparse in every run in another way (a ReLU's output, a masked activation): where a kernel finds
-/// and skips its empty micro-tiles while running, a plan may take it; a tenth of the micro-tiles is expected to hold something. The
-/// expression stays what it is, and so does its result, but for elements of the other operand that are not finite and meet zeros only
+/// and skips its empty micro-tiles (of 128, 64 or 32 rows by one column) while running, a plan may take it, and keeps room for the values of
+/// as large a tensor then. A tenth of the micro-tiles is expected to hold something, which [`Dynamic::expecting`] changes. The expression stays what it is, and so does its result, but for elements of the other operand that are not finite and meet zeros only
 /// (`zeros = Dense`).
 ///
 /// ```
@@ -32,17 +58,21 @@ const SHARE: f64 = 0.1;
 pub fn dynamic<T>(tensor: &Tensor<T>) -> Dynamic<'_, T> {
     Dynamic {
         tensor,
-        share: SHARE,
+        expected: Expected::MicroTiles(UNKNOWN),
     }
 }
 
 impl<T> Dynamic<'_, T> {
-    /// The same with another share of micro-tiles expected to hold something; of what is no share the nearest.
-    pub fn with_share(self, share: f64) -> Self {
-        let share = if share.is_nan() { SHARE } else { share };
-        Dynamic {
-            share: share.clamp(0.0, 1.0),
-            ..self
-        }
+    /// The same with something else expected; of what is no share the nearest.
+    pub fn expecting(self, expected: Expected) -> Self {
+        let within = |share: f64| {
+            let share = if share.is_nan() { UNKNOWN } else { share };
+            share.clamp(0.0, 1.0)
+        };
+        let expected = match expected {
+            Expected::MicroTiles(share) => Expected::MicroTiles(within(share)),
+            Expected::Elements(share) => Expected::Elements(within(share)),
+        };
+        Dynamic { expected, ..self }
     }
 }

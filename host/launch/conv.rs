@@ -292,7 +292,10 @@ impl ConvProduct {
             "conv" => self.weights_map(kernel.row, raw)?,
             _ => [0; 16],
         };
+        let walked = walked(map, arrays)?;
         Ok(ConvParams {
+            // Without channels there is nothing to gather, and no stage that would order what warps do.
+            words: if c == 0 { 0 } else { walked.words },
             w_map,
             input: raw.input,
             out: raw.out,
@@ -303,7 +306,7 @@ impl ConvProduct {
             out_bytes: row_bytes("output", raw.ld_out, bytes)?,
             flags,
             alpha: raw.alpha,
-            ..walked(map, arrays)?
+            ..walked
         })
     }
 

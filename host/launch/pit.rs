@@ -87,10 +87,19 @@ impl PitLaunch {
         c: DenseMatrix,
         stream: RawStream<'_>,
     ) -> Result<()> {
+        let params = self.params(lists, b, c)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.start(&params, stream) }
+    }
+
+    /// Queues the product of these params.
+    ///
+    /// # Safety
+    /// As [`PitLaunch::run`], of what the params were made of.
+    pub(crate) unsafe fn start(&self, params: &PitParams, stream: RawStream<'_>) -> Result<()> {
         if self.grid == 0 {
             return Ok(());
         }
-        let params = self.params(lists, b, c)?;
         self.function.context().set_current()?;
         let config = LaunchConfig {
             // The kernel waits for the one ahead before it touches an operand.
@@ -98,10 +107,16 @@ impl PitLaunch {
             ..config(self.row, [self.grid, 1, 1])
         };
         // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        unsafe { self.function.launch(&config, stream, params) }
     }
 
-    fn params(&self, lists: &DeviceLists, b: DenseMatrix, c: DenseMatrix) -> Result<PitParams> {
+    /// The params of a run, or why the operands cannot be read.
+    pub(crate) fn params(
+        &self,
+        lists: &DeviceLists,
+        b: DenseMatrix,
+        c: DenseMatrix,
+    ) -> Result<PitParams> {
         let [m, _, n] = self.extents;
         let (dtype, height) = (self.row.dtype, self.row.block.0 as usize);
         let element = dtype.bytes();

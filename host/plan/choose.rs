@@ -9,6 +9,7 @@ use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::find;
+use super::dynamic::Given;
 use super::family::{Offers, Question};
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
@@ -124,7 +125,7 @@ pub(super) struct Picked<T: Scalar, Out: Scalar> {
 pub(super) fn choose<T: Scalar, Out: Scalar>(
     context: &Context,
     (einsum, indirect): (&Einsum, &IndirectEinsum),
-    (operands, dynamic): (&[(&str, Operand<'_, T>)], &[(&str, f64)]),
+    (operands, dynamic): Given<'_, '_, T>,
     extents: &einsum::Extents,
     asked: (&Options, Dtype),
 ) -> Result<Picked<T, Out>> {

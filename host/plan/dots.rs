@@ -61,6 +61,29 @@ fn is_padded(places: &[u32]) -> bool {
     places.par_iter().any(|&place| place == PAD)
 }
 
+/// Index arrays, and rows and columns of the matrices that they name rows of.
+type Gathered<'q> = (Vec<&'q [u32]>, Vec<(usize, usize)>);
+
+/// What a form gathers, or why the kernels do not take it.
+fn gathered<'q, T: Scalar>(
+    question: &'q Question<'q, '_, T>,
+    form: &DotsForm,
+) -> Result<std::result::Result<Gathered<'q>, &'static str>> {
+    let (mut places, mut extents) = (Vec::new(), Vec::new());
+    for (factor, array) in &form.factors {
+        let &[rows, n] = find(question.operands, factor)?.shape() else {
+            return Ok(Err("gathers rows of matrices"));
+        };
+        let Operand::Index(_, data) = find(question.operands, array)? else {
+            return Ok(Err("gathers through index arrays"));
+        };
+        check_slots(array, data, rows)?;
+        places.push(*data);
+        extents.push((rows, n));
+    }
+    Ok(Ok((places, extents)))
+}
+
 /// The kernels of the family that can run this.
 pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     question: &'q Question<'q, '_, T>,
@@ -79,18 +102,10 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if T::DTYPE != Out::DTYPE {
         return refused("its outputs have the type of the operands");
     }
-    let (mut places, mut extents) = (Vec::new(), Vec::new());
-    for (factor, array) in &form.factors {
-        let &[rows, n] = find(question.operands, factor)?.shape() else {
-            return refused("gathers rows of matrices");
-        };
-        let Operand::Index(_, data) = find(question.operands, array)? else {
-            return refused("gathers through index arrays");
-        };
-        check_slots(array, data, rows)?;
-        places.push(*data);
-        extents.push((rows, n));
-    }
+    let (places, extents) = match gathered(question, &form)? {
+        Ok(gathered) => gathered,
+        Err(reason) => return refused(reason),
+    };
     if form.mode == Mode::Assign && places.iter().any(|own| is_padded(own)) {
         return refused("leaves entries that are dropped as they are, and `=` writes all of them");
     }

@@ -10,40 +10,47 @@ use super::Operand;
 use super::bind::{device_tensor, find, wrong};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
-use crate::cost::pit::{WORTH, predict};
+use crate::cost::pit::{is_worth_it, predict};
 use crate::device::{Device, Stream};
+use crate::dynamic::Expected;
 use crate::einsum::{Activation, Mode};
-use crate::error::{Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::indirect::{Orientation, SpmmForm};
 use crate::launch::{
     DenseMatrix, DetectLaunch, DeviceLists, Looked, PitLaunch, Turns, list_stride,
 };
-use crate::plan::Determinism;
+use crate::plan::{Determinism, ZerosRule};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// Operands of a plan that are dynamic, with the share of their micro-tiles that is expected to hold something.
-pub(crate) type Shares<'a> = Vec<(&'a str, f64)>;
+/// Operands of a plan that are dynamic, with what is expected of them.
+pub(crate) type Dynamics<'a> = Vec<(&'a str, Expected)>;
+
+/// Operands as kernels take them, and what is expected of those that are dynamic.
+pub(super) type Given<'o, 'a, T> = (&'o [(&'o str, Operand<'a, T>)], &'o [(&'o str, Expected)]);
+
+/// The same, owned.
+pub(super) type Dense<'o, 'a, T> = (Vec<(&'o str, Operand<'a, T>)>, Dynamics<'o>);
 
 /// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are none.
 pub(super) fn as_dense<'o, 'a, T: Scalar>(
     operands: &[(&'o str, Operand<'a, T>)],
-) -> Option<(Vec<(&'o str, Operand<'a, T>)>, Shares<'o>)> {
-    let shares: Shares<'o> = operands
+) -> Option<Dense<'o, 'a, T>> {
+    let dynamics: Dynamics<'o> = operands
         .iter()
         .filter_map(|(name, operand)| match operand {
-            Operand::Dynamic(d) => Some((*name, d.share)),
+            Operand::Dynamic(d) => Some((*name, d.expected)),
             _ => None,
         })
         .collect();
-    if shares.is_empty() {
+    if dynamics.is_empty() {
         return None;
     }
     let dense = operands.iter().map(|(name, operand)| match operand {
         Operand::Dynamic(d) => (*name, Operand::Dense(d.tensor)),
         other => (*name, other.clone()),
     });
-    Some((dense.collect(), shares))
+    Some((dense.collect(), dynamics))
 }
 
 /// The kernels for an expression with a dynamic operand.
@@ -57,35 +64,25 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         }))
     };
     let form = question.indirect.as_gemm().filter(plain);
+    if question.options.zeros == ZerosRule::Strict {
+        return refused("multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict");
+    }
     let Some(form) = form.filter(|_| T::DTYPE == Out::DTYPE) else {
         return refused(
             "computes C[m,n] = A[m,k] * B[k,n] without factors and epilogue in the type of the operands",
         );
     };
-    let Some((_, share)) = question
+    let Some((_, expected)) = question
         .dynamic
         .iter()
         .find(|(name, _)| *name == form.sparse)
     else {
         return refused("skips micro-tiles of the first matrix, and that is not dynamic");
     };
-    if *share > WORTH {
-        return refused("gains nothing where more than four of five micro-tiles hold something");
-    }
-    let &[m, k] = find(question.operands, &form.sparse)?.shape() else {
-        return refused("multiplies matrices");
+    let extents = match extents(question, &form)? {
+        Ok(extents) => extents,
+        Err(reason) => return refused(reason),
     };
-    let &[_, n] = find(question.operands, &form.dense)?.shape() else {
-        return refused("multiplies matrices");
-    };
-    let leading = match find(question.operands, &form.dense)? {
-        Operand::Dense(b) => b.leading(),
-        other => return Err(wrong(&form.dense, "an uploaded dense tensor", other)),
-    };
-    let vector = 16 / T::DTYPE.bytes();
-    if !n.is_multiple_of(vector) || !leading.is_multiple_of(vector) {
-        return refused("gathers rows of B by 16 bytes, which it is not a multiple of");
-    }
     if question.machine.wgmma == 0.0 {
         return refused("is made of wgmma, which compute capability 9.0 has");
     }
@@ -93,26 +90,74 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     let rows = kernels()
         .iter()
         .filter(|row| row.operation == Operation::Dynamic && row.dtype == T::DTYPE);
+    let share = |row: &Row| expected.share(row.block.0 as usize);
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return refused("computes f16 and bf16");
+    }
+    let asked = question.options.variant.as_deref();
+    let wanted = |row: &&Row| asked == Some(row.name) || is_worth_it(row, share(row));
+    let mut rows = rows.filter(wanted).peekable();
+    if rows.peek().is_none() {
+        return refused("gains nothing where nearly all micro-tiles hold something");
+    }
     let offers = rows.map(|row| {
         let form = form.clone();
         Offer {
             candidate: Candidate {
                 name: row.name,
-                cost: predict(row, [m, k, n], *share, question.machine),
+                cost: predict(row, extents, share(row), question.machine),
                 zeros: row.zeros,
                 kept: None,
             },
             make: Box::new(move |device: &Arc<Device>| {
-                let made = Made::new::<T>(device, row, [m, k, n], (&form, ordered))?;
+                let made = Made::new::<T>(device, row, extents, (&form, ordered));
+                let made = made.map_err(|error| next(question, row, error))?;
                 Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
             }),
         }
     });
-    let offers: Vec<_> = offers.collect();
-    if offers.is_empty() {
-        return refused("computes f16 and bf16");
+    Ok(Answer::Offers(offers.collect()))
+}
+
+/// `[m, k, n]`, or why the kernels do not take these operands.
+fn extents<T: Scalar>(
+    question: &Question<'_, '_, T>,
+    form: &SpmmForm,
+) -> Result<std::result::Result<[usize; 3], &'static str>> {
+    let (a, b) = (
+        find(question.operands, &form.sparse)?,
+        find(question.operands, &form.dense)?,
+    );
+    let Operand::Dense(rows) = b else {
+        return Err(wrong(&form.dense, "an uploaded dense tensor", b));
+    };
+    let (&[m, k], &[_, n]) = (a.shape(), b.shape()) else {
+        return Ok(Err("multiplies matrices"));
+    };
+    let vector = 16 / T::DTYPE.bytes();
+    let whole = |x: usize| x.is_multiple_of(vector);
+    let given = question.options.alignment.unwrap_or(vector).max(1);
+    if !whole(n) || !whole(rows.leading()) || !whole(given) {
+        return Ok(Err(
+            "gathers rows of B by 16 bytes, which it is not a multiple of",
+        ));
     }
-    Ok(Answer::Offers(offers))
+    Ok(Ok([m, k, n]))
+}
+
+/// More than the kernels number, and no room for values of a full A, is a kernel's refusal: a dense one may have its turn.
+fn next<T: Scalar>(question: &Question<'_, '_, T>, row: &Row, error: Error) -> Error {
+    match error {
+        Error::Overflow { .. } | Error::OutOfMemory { .. } => Error::NoKernel {
+            indirect: question.indirect.to_string(),
+            tried: vec![Refusal {
+                name: row.name.into(),
+                reason: error.to_string(),
+            }],
+        },
+        other => other,
+    }
 }
 
 /// No factor, no epilogue, everything as it is written in memory.
@@ -190,11 +235,13 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
             .address()
             .ok_or_else(|| super::bind::elsewhere("output"))?;
         let c = matrix((to, out.leading()), [m, n]);
+        // What is refused is refused before anything is queued.
+        let product = self.product.params(&self.lists, b, c)?;
         self.turns.queue(true, stream.raw(), || {
             // SAFETY: the plan has checked shapes and places; the lists are of this launch, and runs follow one another.
             unsafe {
                 self.detect.run(a, &self.lists, stream.raw())?;
-                self.product.run(&self.lists, b, c, stream.raw())
+                self.product.start(&product, stream.raw())
             }
         })
     }

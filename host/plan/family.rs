@@ -11,6 +11,7 @@ use super::{Operand, Options};
 use crate::context::Context;
 use crate::cost::Machine;
 use crate::device::{Device, Stream};
+use crate::dynamic::Expected;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Refusal, Result};
 use crate::indirect::IndirectEinsum;
@@ -23,8 +24,8 @@ pub(crate) struct Question<'q, 'a, T: Scalar> {
     pub(crate) einsum: &'q Einsum,
     pub(crate) indirect: &'q IndirectEinsum,
     pub(crate) operands: &'q [(&'q str, Operand<'a, T>)],
-    /// Which of them are dynamic, with the share of micro-tiles that is expected to hold something.
-    pub(crate) dynamic: &'q [(&'q str, f64)],
+    /// Which of them are dynamic, and what is expected of them.
+    pub(crate) dynamic: &'q [(&'q str, Expected)],
     /// Extents of the indices of `einsum`, and the shape of the output.
     pub(crate) extents: &'q Extents,
     pub(crate) options: &'q Options,

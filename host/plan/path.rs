@@ -91,7 +91,7 @@ pub(super) fn path<T: Scalar>(
         let (entries, known) = match find(operands, &factor.tensor)? {
             Operand::Sparse(a) => (Some(a.pattern().nnz()), true),
             Operand::HostSparse(a) => (Some(a.nnz()), true),
-            Operand::Dense(_) | Operand::HostDense(_) => (None, true),
+            Operand::Dense(_) | Operand::HostDense(_) | Operand::Dynamic(_) => (None, true),
             _ => (None, false),
         };
         let Some(term) = Term::of(factor, entries).filter(|_| known) else {

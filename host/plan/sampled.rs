@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
+use super::dynamic::as_dense;
 use super::into::whole_factor;
 use super::joined::{Asked, Joined, run_into};
 use super::{Choice, Options};
@@ -91,6 +92,9 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         let einsum = Einsum::parse(text)?;
         let shapes = shapes(&einsum.out.tensor, operands, out)?;
         einsum.check(&shapes)?;
+        // No kernel looks for micro-tiles here: what is dynamic is dense.
+        let known = as_dense(operands);
+        let operands = known.as_ref().map_or(operands, |(dense, _)| &dense[..]);
         let asked = Asked {
             context,
             einsum: &einsum,
@@ -180,6 +184,9 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(operands, out)?;
+        if let Some((dense, _)) = as_dense(operands) {
+            return self.run(&dense, out, stream);
+        }
         let mut alpha = 1.0;
         for factor in &self.einsum.scalars {
             alpha *= scalar_value(operands, factor)?;

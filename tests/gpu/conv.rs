@@ -219,6 +219,7 @@ const CHANNELS: &[([usize; 2], usize)] = &[
     ([72, 200], 8),
     ([13, 7], 1),
     ([1, 65], 0),
+    ([0, 8], 0),
 ];
 
 fn suite<T: Scalar>(ctx: &Context, options: &ConvOptions) {
