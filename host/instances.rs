@@ -1,5 +1,6 @@
 //! What programs plan and run, of every element type, compiled with the library. In the dev profile rustc shares such code between
-//! crates; without this every test, example and bench would compile all kernels' plans and the executor for itself.
+//! crates; without this every test and example would compile all kernels' plans and the executor for itself. One program alone is
+//! compiled sooner without.
 
 use crate::context::Context;
 use crate::entries::EntryChoice;

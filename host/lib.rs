@@ -35,7 +35,7 @@ pub mod entries;
 pub mod error;
 mod fibres;
 pub mod indirect;
-#[cfg(all(debug_assertions, not(test)))]
+#[cfg(all(feature = "instances", not(test)))]
 #[doc(hidden)]
 pub mod instances;
 mod join;
