@@ -1,7 +1,7 @@
 //! Dynamic operands of ordinary expressions: what plans choose for them, and that results are those of dense ones.
 
 use einsparse::dynamic::{Expected, dynamic as skipping};
-use einsparse::formats::{Dense, bf16, f16};
+use einsparse::formats::{Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::{Context, Operand, Options, Plan, Scalar, Tensor, einsum};
 
 use super::matmul::{dynamic, integers, product};
@@ -131,4 +131,33 @@ fn dynamic_operands_on_the_gpu() {
     agree::<f16>(&gpu, &named);
     agree::<bf16>(&gpu, &[None, Some("pit_bf16_128x1")]);
     agree::<f32>(&gpu, &[None]);
+}
+
+/// Where no kernel looks for micro-tiles a dynamic operand is the dense tensor that it is.
+#[test]
+fn dynamic_operands_of_other_plans_are_dense() {
+    let cpu = Context::cpu();
+    let x = cpu.upload_dense(&integers::<f32>([2, 3], 1)).unwrap();
+    let pattern = CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0]).unwrap();
+    let zeros = Csr::new(pattern, vec![0f32; 2]).unwrap();
+    let line = "S[m,n] = X[m,k] * Y[n,k]";
+    let sampled = |x_is: Operand<'_, f32>| {
+        let mut s = cpu.upload(zeros.clone()).unwrap();
+        let operands = [("X", x_is), ("Y", (&x).into())];
+        let plan = cpu.plan_sampled(line, &operands, &s).unwrap();
+        plan.run(&operands, &mut s, &cpu.stream().unwrap()).unwrap();
+        s.to_host().unwrap().values().to_vec()
+    };
+    assert_eq!(sampled(skipping(&x).into()), sampled((&x).into()));
+    let wide = cpu.upload_dense(&integers::<f32>([3, 400], 2)).unwrap();
+    let tall = cpu.upload_dense(&integers::<f32>([400, 2], 3)).unwrap();
+    let path = |first: Operand<'_, f32>| {
+        let operands = [("A", first), ("B", (&wide).into()), ("C", (&tall).into())];
+        let line = "Y[m,n] = A[m,k] * B[k,l] * C[l,n]";
+        let path = cpu.contraction_path(line, &operands).unwrap();
+        path.map(|path| path.to_string())
+    };
+    let found = path(skipping(&x).into());
+    assert!(found.is_some());
+    assert_eq!(found, path((&x).into()));
 }
