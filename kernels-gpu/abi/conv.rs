@@ -10,7 +10,7 @@ pub const CONV_ROWS: usize = 128;
 pub const CONV_HALF: usize = 64;
 /// Threads that gather, at the least: two warps.
 pub const CONV_COPIERS: u32 = 64;
-/// Offsets whose rows are looked up ahead of the one that is gathered, more than there are stages; and room for them, a power of two.
+/// Offsets whose rows are looked up ahead of the one that is gathered, as many as there are stages or more; and room for them, a power of two.
 pub const CONV_AHEAD: u32 = 6;
 /// See [`CONV_AHEAD`].
 pub const CONV_ENTRIES: u32 = 8;
