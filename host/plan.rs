@@ -6,7 +6,6 @@ mod bind;
 mod choose;
 mod convolution;
 mod dots;
-mod dynamic;
 mod einsum;
 mod family;
 mod into;
@@ -14,6 +13,7 @@ mod joined;
 mod kept;
 mod path;
 mod pattern;
+mod pit;
 mod problem;
 mod refuse;
 mod rows;
@@ -173,9 +173,9 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
-        let known = dynamic::as_dense(operands);
+        let known = bind::as_dense(operands);
         let (operands, dynamic) = match &known {
-            Some((dense, dynamics)) => (&dense[..], &dynamics[..]),
+            Some((dense, dynamic)) => (&dense[..], &dynamic[..]),
             None => (operands, &[][..]),
         };
         if sparse_factors(&einsum, operands).len() > 1 {
@@ -226,7 +226,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         context: &Context,
         (einsum, indirect, shapes): (Einsum, IndirectEinsum, BTreeMap<String, Vec<usize>>),
         extents: Extents,
-        operands: dynamic::Given<'_, '_, T>,
+        operands: bind::Given<'_, '_, T>,
         options: &Options,
     ) -> Result<Self> {
         let out_shape = extents.out().to_vec();
@@ -314,7 +314,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check_shapes(operands, out)?;
-        if let Some((dense, _)) = dynamic::as_dense(operands) {
+        if let Some((dense, _)) = bind::as_dense(operands) {
             return self.run(&dense, out, stream);
         }
         match &self.exec {

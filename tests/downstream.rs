@@ -98,9 +98,12 @@ fn a_crate_outside_the_workspace_builds_and_runs() {
     let Some(cargo) = cargo() else { return };
     let mut build = clean(cargo);
     // What `cargo xtask setup` put into this build folder, where the active toolchain has no library sources.
-    let installed = Path::new(ROOT).join("target/toolchain/rust");
-    if env::var_os("EINSPARSE_TOOLCHAIN").is_none() && installed.join("rustc").is_file() {
-        build.env("EINSPARSE_TOOLCHAIN", installed);
+    let ours = env::current_exe().ok();
+    let ours = ours.and_then(|program| einsparse_compile::target_dir(&program));
+    let installed = ours.map(|folder| folder.join("toolchain/rust"));
+    let installed = installed.filter(|folder| folder.join("rustc").is_file());
+    if let (None, Some(folder)) = (env::var_os("EINSPARSE_TOOLCHAIN"), installed) {
+        build.env("EINSPARSE_TOOLCHAIN", folder);
     }
     let output = build
         .current_dir(copy())

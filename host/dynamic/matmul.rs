@@ -1,6 +1,7 @@
 //! A product with an operand that is sparse for one step: its columns of micro-tiles are found, packed and multiplied.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -8,7 +9,7 @@ use super::Detector;
 use super::detect::{DetectOptions, above, check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
-use crate::device::Stream;
+use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
 use crate::launch::{DetectLaunch, DeviceLists, Looked, PitLaunch, list_stride};
 use crate::plan::Determinism;
@@ -71,6 +72,21 @@ pub struct DynamicMatmul<T> {
     element: PhantomData<T>,
 }
 
+/// The kernels that find and multiply the micro-tiles of an A, for `[m, k, n]`.
+pub(crate) fn kernels_of<T: Scalar>(
+    device: &Arc<Device>,
+    extents: [usize; 3],
+    options: &MatmulOptions,
+) -> Result<(DetectLaunch, PitLaunch)> {
+    let [m, k, _] = extents;
+    let product = PitLaunch::new(device, T::DTYPE, options.height, extents, list_stride(k))?;
+    let ordered = options.determinism == Determinism::Strict;
+    let how = (above::<T>(options.threshold), ordered);
+    let micro = (options.height, 1);
+    let detect = DetectLaunch::tiles(device, Looked::Packed, [m, k], micro, how)?;
+    Ok((detect, product))
+}
+
 impl<T: Scalar> DynamicMatmul<T> {
     /// A product of these extents, `[m, k, n]`, with room for an A that is full.
     ///
@@ -94,14 +110,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         let (launch, storage) = match context.device() {
             None => (None, Lists::Host(vec![Vec::new(); panels])),
             Some(device) => {
-                let height = options.height;
-                let product = PitLaunch::new(device, T::DTYPE, height, extents, stride)?;
-                let micro = (options.height, 1);
-                let ordered = options.determinism == Determinism::Strict;
-                let how = (above::<T>(threshold), ordered);
-                let detect = DetectLaunch::tiles(device, Looked::Packed, [m, k], micro, how)?;
+                let (detect, product) = kernels_of::<T>(device, extents, &options)?;
                 let lists = detect.lists(device)?;
-                let storage = Lists::Device(lists, std::sync::Arc::clone(device));
+                let storage = Lists::Device(lists, Arc::clone(device));
                 (Some((detect, product)), storage)
             }
         };

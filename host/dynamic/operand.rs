@@ -22,7 +22,7 @@ pub enum Expected {
 
 impl Expected {
     /// The share of micro-tiles of so many elements that hold something: for single elements the closed form `1 - (1 - share)^elements`
-    /// (PIT, arXiv 2301.10936, section 3.2, of a random pattern).
+    /// of independent ones.
     ///
     /// ```
     /// use einsparse::dynamic::Expected;

@@ -5,13 +5,38 @@ use std::sync::Arc;
 use super::Plan;
 use crate::cpu;
 use crate::device::{Device, Stream};
-use crate::dynamic::Dynamic;
+use crate::dynamic::{Dynamic, Expected};
 use crate::einsum::Scalar as Factor;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
 use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor, told_by};
+
+/// Operands as kernels take them, and what is expected of those that are dynamic.
+pub(super) type Given<'o, 'a, T> = (&'o [(&'o str, Operand<'a, T>)], &'o [(&'o str, Expected)]);
+
+/// The same, owned.
+pub(super) type Owned<'o, 'a, T> = (Vec<(&'o str, Operand<'a, T>)>, Vec<(&'o str, Expected)>);
+
+/// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are none.
+pub(super) fn as_dense<'o, 'a, T: Scalar>(
+    operands: &[(&'o str, Operand<'a, T>)],
+) -> Option<Owned<'o, 'a, T>> {
+    let dynamic = operands.iter().filter_map(|(name, operand)| match operand {
+        Operand::Dynamic(d) => Some((*name, d.expected)),
+        _ => None,
+    });
+    let dynamic: Vec<_> = dynamic.collect();
+    if dynamic.is_empty() {
+        return None;
+    }
+    let dense = operands.iter().map(|(name, operand)| match operand {
+        Operand::Dynamic(d) => (*name, Operand::Dense(d.tensor)),
+        other => (*name, other.clone()),
+    });
+    Some((dense.collect(), dynamic))
+}
 
 /// The operand of this name.
 pub(super) fn find<'s, 'a, T: Scalar>(

@@ -8,8 +8,7 @@ use einsparse_formats::{AnySparse, Format};
 use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::bind::find;
-use super::dynamic::Given;
+use super::bind::{Given, find};
 use super::family::{Offers, Question};
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
@@ -157,7 +156,7 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
     // Products have their own kernels; where none of them may run, other families are asked.
     let mut offers = Offers::new(&question);
     if !dynamic.is_empty() {
-        offers.beside(super::dynamic::offers, &mut choice)?;
+        offers.beside(super::pit::offers, &mut choice)?;
     }
     offers.widen(&mut choice)?;
     let Some(device) = context.device() else {

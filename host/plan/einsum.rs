@@ -10,7 +10,7 @@ use super::Operand;
 use super::arrays::PlannedArrays;
 use super::bind::{device_tensor, elsewhere, scalar_value};
 use super::choose::Candidate;
-use super::family::{Answer, Compiled, Offer, Question, write_kernel};
+use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
 use super::pattern::PlannedPattern;
 use crate::cost::einsum::{Steps, predict};
 use crate::cpu::Operands;
@@ -174,13 +174,7 @@ fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<Operands<'o
 /// More than the kernels number is a kernel's refusal.
 fn beyond<T: Scalar>(question: &Question<'_, '_, T>, row: &Row, error: Error) -> Error {
     match error {
-        Error::Overflow { .. } => Error::NoKernel {
-            indirect: question.indirect.to_string(),
-            tried: vec![Refusal {
-                name: row.name.into(),
-                reason: error.to_string(),
-            }],
-        },
+        Error::Overflow { .. } => turned_down(question, row, &error),
         other => other,
     }
 }

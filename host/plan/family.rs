@@ -13,7 +13,7 @@ use crate::cost::Machine;
 use crate::device::{Device, Stream};
 use crate::dynamic::Expected;
 use crate::einsum::{Einsum, Extents};
-use crate::error::{Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::indirect::IndirectEinsum;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -50,6 +50,21 @@ pub(crate) trait Compiled<T: Scalar, Out: Scalar>:
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()>;
+}
+
+/// The error of a kernel that does not run this after all, which passes the turn to the next candidate.
+pub(super) fn turned_down<T: Scalar>(
+    question: &Question<'_, '_, T>,
+    row: &Row,
+    reason: &Error,
+) -> Error {
+    Error::NoKernel {
+        indirect: question.indirect.to_string(),
+        tried: vec![Refusal {
+            name: row.name.into(),
+            reason: reason.to_string(),
+        }],
+    }
 }
 
 /// How a plan prints its kernel: name, rule of zeros, geometry.

@@ -8,8 +8,7 @@ mod product;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
-use super::dynamic::as_dense;
+use super::bind::{as_dense, device_tensor, elsewhere, find, scalar_value, wrong};
 use super::into::whole_factor;
 use super::joined::{Asked, Joined, run_into};
 use super::{Choice, Options};

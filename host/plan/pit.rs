@@ -6,52 +6,20 @@ use std::sync::Arc;
 use einsparse_kernels::abi::Operation;
 use einsparse_kernels::table::{Row, kernels};
 
-use super::Operand;
-use super::bind::{device_tensor, find, wrong};
+use super::bind::{device_tensor, elsewhere, find, wrong};
 use super::choose::Candidate;
-use super::family::{Answer, Compiled, Offer, Question, write_kernel};
+use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
+use super::{Operand, Options};
 use crate::cost::pit::{is_worth_it, predict};
 use crate::device::{Device, Stream};
-use crate::dynamic::Expected;
+use crate::dynamic::{MatmulOptions, kernels_of};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{Orientation, SpmmForm};
-use crate::launch::{
-    DenseMatrix, DetectLaunch, DeviceLists, Looked, PitLaunch, Turns, list_stride,
-};
-use crate::plan::{Determinism, ZerosRule};
+use crate::launch::{DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, Turns};
+use crate::plan::ZerosRule;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
-
-/// Operands of a plan that are dynamic, with what is expected of them.
-pub(crate) type Dynamics<'a> = Vec<(&'a str, Expected)>;
-
-/// Operands as kernels take them, and what is expected of those that are dynamic.
-pub(super) type Given<'o, 'a, T> = (&'o [(&'o str, Operand<'a, T>)], &'o [(&'o str, Expected)]);
-
-/// The same, owned.
-pub(super) type Dense<'o, 'a, T> = (Vec<(&'o str, Operand<'a, T>)>, Dynamics<'o>);
-
-/// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are none.
-pub(super) fn as_dense<'o, 'a, T: Scalar>(
-    operands: &[(&'o str, Operand<'a, T>)],
-) -> Option<Dense<'o, 'a, T>> {
-    let dynamics: Dynamics<'o> = operands
-        .iter()
-        .filter_map(|(name, operand)| match operand {
-            Operand::Dynamic(d) => Some((*name, d.expected)),
-            _ => None,
-        })
-        .collect();
-    if dynamics.is_empty() {
-        return None;
-    }
-    let dense = operands.iter().map(|(name, operand)| match operand {
-        Operand::Dynamic(d) => (*name, Operand::Dense(d.tensor)),
-        other => (*name, other.clone()),
-    });
-    Some((dense.collect(), dynamics))
-}
 
 /// The kernels for an expression with a dynamic operand.
 pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
@@ -86,7 +54,6 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if question.machine.wgmma == 0.0 {
         return refused("is made of wgmma, which compute capability 9.0 has");
     }
-    let ordered = question.options.determinism == Determinism::Strict;
     let rows = kernels()
         .iter()
         .filter(|row| row.operation == Operation::Dynamic && row.dtype == T::DTYPE);
@@ -111,8 +78,14 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
                 kept: None,
             },
             make: Box::new(move |device: &Arc<Device>| {
-                let made = Made::new::<T>(device, row, extents, (&form, ordered));
-                let made = made.map_err(|error| next(question, row, error))?;
+                let made = Made::new::<T>(device, row, extents, (&form, question.options));
+                // More than the kernels number, or no room for the values of a full A: a dense kernel may have its turn.
+                let made = made.map_err(|error| match error {
+                    Error::Overflow { .. } | Error::OutOfMemory { .. } => {
+                        turned_down(question, row, &error)
+                    }
+                    other => other,
+                })?;
                 Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
             }),
         }
@@ -146,20 +119,6 @@ fn extents<T: Scalar>(
     Ok(Ok([m, k, n]))
 }
 
-/// More than the kernels number, and no room for values of a full A, is a kernel's refusal: a dense one may have its turn.
-fn next<T: Scalar>(question: &Question<'_, '_, T>, row: &Row, error: Error) -> Error {
-    match error {
-        Error::Overflow { .. } | Error::OutOfMemory { .. } => Error::NoKernel {
-            indirect: question.indirect.to_string(),
-            tried: vec![Refusal {
-                name: row.name.into(),
-                reason: error.to_string(),
-            }],
-        },
-        other => other,
-    }
-}
-
 /// No factor, no epilogue, everything as it is written in memory.
 fn plain(form: &SpmmForm) -> bool {
     form.mode == Mode::Assign
@@ -188,18 +147,19 @@ impl Made {
         device: &Arc<Device>,
         row: &'static Row,
         extents: [usize; 3],
-        (form, ordered): (&SpmmForm, bool),
+        (form, options): (&SpmmForm, &Options),
     ) -> Result<Self> {
-        let [m, k, _] = extents;
-        let height = row.block.0 as usize;
-        // Of what is above zero, as 16 bits.
-        let how = (crate::dynamic::above::<T>(0.0), ordered);
-        let detect = DetectLaunch::tiles(device, Looked::Packed, [m, k], (height, 1), how)?;
+        let options = MatmulOptions {
+            height: row.block.0 as usize,
+            determinism: options.determinism,
+            ..MatmulOptions::default()
+        };
+        let (detect, product) = kernels_of::<T>(device, extents, &options)?;
         Ok(Made {
             row,
-            product: PitLaunch::new(device, T::DTYPE, height, extents, list_stride(k))?,
             lists: detect.lists(device)?,
             detect,
+            product,
             turns: Turns::new()?,
             extents,
             names: [form.sparse.clone(), form.dense.clone()],
@@ -231,9 +191,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
         };
         let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
         let (a, b) = (matrix(a?, [m, k]), matrix(b?, [k, n]));
-        let to = out
-            .address()
-            .ok_or_else(|| super::bind::elsewhere("output"))?;
+        let to = out.address().ok_or_else(|| elsewhere("output"))?;
         let c = matrix((to, out.leading()), [m, n]);
         // What is refused is refused before anything is queued.
         let product = self.product.params(&self.lists, b, c)?;
