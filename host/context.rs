@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::cost::Machine;
 use crate::device::{Device, Stream};
+use crate::dynamic::TileTimes;
 use crate::error::{Error, Result};
 
 /// A place to compute in. Cheap to clone; every tensor and plan belongs to the context that made it.
@@ -67,6 +68,20 @@ impl Context {
     /// Ceilings for predictions: this GPU's, or an H200's where there is none.
     pub fn machine(&self) -> Machine {
         self.device().map_or(Machine::H200, |d| *d.machine())
+    }
+
+    /// What plans with [dynamic operands](crate::dynamic::dynamic) choose by: the times that were set, else those in the
+    /// [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
+    pub fn tile_times(&self) -> TileTimes {
+        self.device()
+            .map_or_else(TileTimes::built_in, |d| d.tile_times())
+    }
+
+    /// Lets plans of this GPU from now on choose by these times. Without effect on a CPU context, where nothing is chosen.
+    pub fn set_tile_times(&self, times: TileTimes) {
+        if let Some(device) = self.device() {
+            device.set_tile_times(times);
+        }
     }
 
     /// The context of a GPU that is open.

@@ -1,13 +1,14 @@
 //! A GPU as a context works on it: primary context, modules, ceilings, and streams.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cost::Machine;
 use crate::driver::{
     DeviceFacts, DeviceMemory, OwnedStream, PrimaryContext, RawStream, device_facts,
     memset_d8_async,
 };
+use crate::dynamic::TileTimes;
 use crate::error::{Error, Result};
 use crate::module::{MODULES, Modules, arch_for};
 
@@ -15,6 +16,8 @@ use crate::module::{MODULES, Modules, arch_for};
 #[derive(Debug)]
 pub struct Device {
     machine: Machine,
+    /// Once asked for.
+    times: Mutex<Option<TileTimes>>,
     // Fields drop in this order: what lives in the context goes before it.
     copies: OwnedStream,
     modules: Modules,
@@ -52,6 +55,7 @@ impl Device {
         Ok(Arc::new(Device {
             context,
             machine,
+            times: Mutex::new(None),
             modules,
             copies,
         }))
@@ -75,6 +79,26 @@ impl Device {
     /// Ceilings for predictions.
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// Times of tiles: those that were set, else those of this GPU's file, else what is built in.
+    pub(crate) fn tile_times(&self) -> TileTimes {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = times.get_or_insert_with(|| {
+            let file = TileTimes::file(&self.facts().name).filter(|file| file.exists());
+            let Some(file) = file else {
+                return TileTimes::built_in();
+            };
+            TileTimes::load(&file).unwrap_or_else(|error| {
+                tracing::warn!(%error, "built-in times of tiles are used");
+                TileTimes::built_in()
+            })
+        });
+        known.clone()
+    }
+
+    pub(crate) fn set_tile_times(&self, times: TileTimes) {
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner) = Some(times);
     }
 
     /// The device modules, loaded by family when first used.

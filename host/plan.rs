@@ -1,6 +1,7 @@
 //! From an expression and its operands to a kernel: parse, check, rewrite, choose. A plan is built once
 //! and runs many times, with new values, without allocating.
 
+mod adaptive;
 mod arrays;
 mod bind;
 mod choose;
@@ -11,6 +12,7 @@ mod family;
 mod into;
 mod joined;
 mod kept;
+mod options;
 mod path;
 mod pattern;
 mod pit;
@@ -33,6 +35,7 @@ use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
 use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
+use adaptive::Adaptive;
 use family::{Compiled, write_kernel};
 use joined::{Asked, Joined, sparse_among, sparse_factors};
 use kept::Kept;
@@ -42,71 +45,12 @@ pub(crate) use convolution::multiplied_as;
 pub(crate) use dots::{dots_row, mark_padding};
 pub use joined::PositionLists;
 pub use kept::KeptForm;
+pub use options::{Determinism, Options, Precision, ValuesRule, ZerosRule};
 pub use path::{Path, Step};
 pub(crate) use pattern::PlannedPattern;
 pub use problem::Problem;
 pub(crate) use rows::rows_of;
 pub use sampled::SampledPlan;
-
-/// How f32 matrices are multiplied on Tensor Cores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// Full f32 everywhere.
-    #[default]
-    Full,
-    /// f32 rounded to TF32 (10 bits of mantissa, `cvt.rna`) in front of the multiplication.
-    Tf32,
-}
-
-/// Which treatment of implicit zeros is acceptable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ZerosRule {
-    /// Zeros inside a stored block may be multiplied: a NaN or Inf in B can reach rows that own no entry there.
-    #[default]
-    Dense,
-    /// Implicit zeros are never multiplied.
-    Strict,
-}
-
-/// Whether the same inputs must give the same bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Determinism {
-    /// Bit for bit the same result for the same inputs and plan.
-    #[default]
-    Strict,
-    /// Kernels that add in any order are allowed: family `relaxed`, `+=` in f32 over single entries. What the default costs is
-    /// measured against it; a plan takes it by its variant only.
-    Relaxed,
-}
-
-/// From where a plan takes the values of a sparse factor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ValuesRule {
-    /// From the operand, at each run.
-    #[default]
-    EachRun,
-    /// From the operand when planned, and again at each [`Plan::refresh`]: weights that stay as they are for many runs. A
-    /// plan over single entries may then keep a copy in another form, dense or of a format that a faster kernel reads.
-    Kept,
-}
-
-/// What a plan may do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// See [`Precision`].
-    pub precision: Precision,
-    /// See [`ZerosRule`].
-    pub zeros: ZerosRule,
-    /// See [`Determinism`].
-    pub determinism: Determinism,
-    /// See [`ValuesRule`].
-    pub values: ValuesRule,
-    /// Take this row of the table and no other.
-    pub variant: Option<String>,
-    /// Elements that addresses and leading dimensions of B and C are multiples of, when a run gets others than
-    /// those planned with. `None`: those of the operands given.
-    pub alignment: Option<usize>,
-}
 
 #[derive(Debug)]
 enum Exec<T: Scalar, Out: Scalar> {
@@ -114,6 +58,7 @@ enum Exec<T: Scalar, Out: Scalar> {
     Spmm(Launch, Box<SpmmForm>),
     Kept(Box<Kept<T, Out>>),
     Joined(Box<Joined<T, Out>>),
+    Adaptive(Box<Adaptive<T, Out>>),
     Family(Box<dyn Compiled<T, Out>>),
 }
 
@@ -173,6 +118,11 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
+        let adaptive = Adaptive::new(context, (&einsum, text), operands, options)?;
+        let adaptive = match adaptive {
+            Ok(adaptive) => return Self::adapting(context, einsum, shapes, &extents, adaptive),
+            Err(reason) => reason,
+        };
         let known = bind::as_dense(operands);
         let (operands, dynamic) = match &known {
             Some((dense, dynamic)) => (&dense[..], &dynamic[..]),
@@ -185,13 +135,35 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
             None => rewrite_dense(&einsum)?,
         };
-        Self::chosen(
+        let mut plan = Self::chosen(
             context,
             (einsum, indirect, shapes),
             extents,
             (operands, dynamic),
             options,
-        )
+        )?;
+        plan.choice.refused.extend(adaptive);
+        Ok(plan)
+    }
+
+    /// Several kernels, of which each run takes one.
+    fn adapting(
+        context: &Context,
+        einsum: Einsum,
+        shapes: BTreeMap<String, Vec<usize>>,
+        extents: &Extents,
+        adaptive: Adaptive<T, Out>,
+    ) -> Result<Self> {
+        Ok(Plan {
+            context: context.clone(),
+            indirect: adaptive.plan().indirect.clone(),
+            choice: adaptive.plan().choice.clone(),
+            einsum,
+            out_shape: extents.out().to_vec(),
+            shapes,
+            exec: Exec::Adaptive(Box::new(adaptive)),
+            elements: PhantomData,
+        })
     }
 
     /// Several sparse factors: a plan over position lists.
@@ -272,6 +244,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Spmm(launch, _) => launch.row().name,
             Exec::Kept(kept) => kept.plan().variant(),
             Exec::Joined(joined) => joined.plan().variant(),
+            Exec::Adaptive(adaptive) => adaptive.plan().variant(),
             Exec::Family(made) => made.variant(),
         }
     }
@@ -291,6 +264,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Spmm(launch, _) => launch.bytes(),
             Exec::Kept(kept) => kept.bytes(),
             Exec::Joined(joined) => joined.plan().workspace_bytes(),
+            Exec::Adaptive(adaptive) => adaptive.bytes(),
             Exec::Family(made) => made.bytes(),
         }
     }
@@ -328,6 +302,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             }
             Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
             Exec::Joined(joined) => joined.run(operands, out, stream),
+            Exec::Adaptive(adaptive) => adaptive.run(operands, out, stream),
             Exec::Family(made) => {
                 self.check_places(operands, out, stream)?;
                 made.run(operands, out, stream)
@@ -373,7 +348,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             // SAFETY: the caller's promise; the copy is owned by the plan.
             Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
             Exec::Cpu => Ok(()),
-            Exec::Family(_) | Exec::Joined(_) => Err(Error::NoKernel {
+            Exec::Family(_) | Exec::Joined(_) | Exec::Adaptive(_) => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
                     name: self.variant().into(),
@@ -393,6 +368,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
             Exec::Spmm(launch, _) => write_kernel(f, launch.row(), launch.describe()),
             Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
             Exec::Joined(joined) => joined.fmt(f),
+            Exec::Adaptive(adaptive) => adaptive.fmt(f),
             Exec::Family(made) => made.fmt(f),
         }
     }

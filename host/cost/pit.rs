@@ -3,9 +3,7 @@
 use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine};
-
-/// Launches, the reading of counts, and the first gathers of both kernels, us.
-const START_US: f64 = 17.0;
+use crate::dynamic::TileTimes;
 
 /// Of the time of a dense product, what is left over for the product alone where it gains anything
 /// (benches/record/h200/2026-11-22-dynamic.csv). What dense kernels are predicted to cost is a fifth too much at 4096.
@@ -27,19 +25,22 @@ pub(crate) fn is_worth_it(row: &Row, share: f64) -> bool {
 }
 
 /// Detection of `[m, k]` and the product of that share of its micro-tiles with `[k, n]`.
-pub(crate) fn predict(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) -> Cost {
-    let [m, k, n] = [m, k, n].map(|x| x as f64);
+pub(crate) fn predict(
+    row: &Row,
+    extents: [usize; 3],
+    share: f64,
+    (machine, times): (&Machine, &TileTimes),
+) -> Cost {
+    let height = row.block.0 as usize;
+    let us = times.product_us(height, extents, share, machine.multiprocessors);
+    let [m, k, n] = extents.map(|x| x as f64);
     let bytes = row.dtype.bytes() as f64;
-    let hbm_us = (m * k + m * k * share + k * n + m * n) * bytes / machine.hbm * 1e6;
-    let detect_us = m * k * bytes / machine.hbm * 1e6;
     let tops = (machine.wgmma * rate(row.block.0)).max(1.0);
-    let compute_us = 2.0 * m * k * n * share / tops * 1e6;
-    let gather_us = m / f64::from(row.block.0) * k * share * n * bytes / machine.l2 * 1e6;
     Cost {
-        us: START_US + detect_us + compute_us.max(hbm_us - detect_us),
-        hbm_us,
-        gather_us,
-        compute_us,
-        latency_us: START_US,
+        us: us.unwrap_or(f64::INFINITY),
+        hbm_us: (m * k + m * k * share + k * n + m * n) * bytes / machine.hbm * 1e6,
+        gather_us: m / height as f64 * k * share * n * bytes / machine.l2 * 1e6,
+        compute_us: 2.0 * m * k * n * share / tops * 1e6,
+        latency_us: times.heights.get(&height).map_or(0.0, |t| t.start),
     }
 }

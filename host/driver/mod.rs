@@ -10,6 +10,7 @@ mod function;
 mod graph;
 mod library;
 mod memory;
+mod pinned;
 mod stream;
 mod symbols;
 mod tensor_map;
@@ -29,6 +30,7 @@ pub use memory::{
     DeviceMemory, MemoryInfo, copy_dtod_async, copy_dtoh_async, copy_htod_async, mem_alloc,
     mem_alloc_async, mem_free, mem_free_async, mem_get_info, memset_d8_async, memset_d32_async,
 };
+pub use pinned::PinnedWord;
 pub use stream::{Event, OwnedStream, RawStream};
 pub use tensor_map::{Swizzle, TensorMap, TensorMapLayout, TensorMapType};
 

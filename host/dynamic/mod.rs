@@ -2,14 +2,17 @@
 //! their detection on the device, and products of them.
 
 mod axes;
+mod calibrate;
 mod detect;
 mod index;
 mod matmul;
 mod micro;
 mod operand;
 mod rows;
+mod times;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
+pub(crate) use detect::above_zero;
 pub use detect::{DetectOptions, Detector};
 pub use index::MicroIndex;
 pub(crate) use matmul::kernels_of;
@@ -17,3 +20,4 @@ pub use matmul::{DynamicMatmul, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use operand::{Dynamic, Expected, dynamic};
 pub use rows::RowDetector;
+pub use times::{CALIBRATION, HeightTimes, TileTimes};

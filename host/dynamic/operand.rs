@@ -18,6 +18,13 @@ pub enum Expected {
     MicroTiles(f64),
     /// This share of the elements, each by itself.
     Elements(f64),
+    /// About what there was in the steps before: a plan looks at a sample of the operand in each run (some 264 boxes of 128 x 64
+    /// elements) and takes in the next ones what is best by then, of the dense kernel and those that skip micro-tiles of 128, 64
+    /// and 32 rows, by the [`TileTimes`](super::TileTimes) of the GPU. The host waits for nothing: what the GPU has not told yet
+    /// is not known yet, and before the first report a tenth is expected. Which kernel rounds a step therefore depends on
+    /// time, so plans do this with [`Determinism::Relaxed`](crate::Determinism::Relaxed) only, else they expect a tenth. A captured CUDA
+    /// graph keeps the kernel that was best when it was captured.
+    LastSteps,
 }
 
 impl Expected {
@@ -33,6 +40,7 @@ impl Expected {
         match self {
             Expected::MicroTiles(share) => share,
             Expected::Elements(share) => 1.0 - (1.0 - share).powf(elements as f64),
+            Expected::LastSteps => UNKNOWN,
         }
     }
 }
@@ -72,6 +80,7 @@ impl<T> Dynamic<'_, T> {
         let expected = match expected {
             Expected::MicroTiles(share) => Expected::MicroTiles(within(share)),
             Expected::Elements(share) => Expected::Elements(within(share)),
+            Expected::LastSteps => Expected::LastSteps,
         };
         Dynamic { expected, ..self }
     }

@@ -15,10 +15,10 @@ use crate::device::{Device, Stream};
 use crate::dynamic::{MatmulOptions, kernels_of};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::{Orientation, SpmmForm};
+use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, Turns};
 use crate::plan::ZerosRule;
-use crate::registry::Scalar;
+use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
 /// The kernels for an expression with a dynamic operand.
@@ -54,11 +54,8 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if question.machine.wgmma == 0.0 {
         return refused("is made of wgmma, which compute capability 9.0 has");
     }
-    let rows = kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Dynamic && row.dtype == T::DTYPE);
     let share = |row: &Row| expected.share(row.block.0 as usize);
-    let mut rows = rows.peekable();
+    let mut rows = rows(T::DTYPE).peekable();
     if rows.peek().is_none() {
         return refused("computes f16 and bf16");
     }
@@ -68,12 +65,13 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if rows.peek().is_none() {
         return refused("gains nothing where nearly all micro-tiles hold something");
     }
+    let times = question.context.tile_times();
     let offers = rows.map(|row| {
         let form = form.clone();
         Offer {
             candidate: Candidate {
                 name: row.name,
-                cost: predict(row, extents, share(row), question.machine),
+                cost: predict(row, extents, share(row), (question.machine, &times)),
                 zeros: row.zeros,
                 kept: None,
             },
@@ -91,6 +89,28 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         }
     });
     Ok(Answer::Offers(offers.collect()))
+}
+
+/// The kernels for elements of this type.
+pub(super) fn rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+    kernels()
+        .iter()
+        .filter(move |row| row.operation == Operation::Dynamic && row.dtype == dtype)
+}
+
+/// The name of the dynamic operand of a product that the kernels compute, and `[m, k, n]`.
+pub(super) fn adaptable<T: Scalar>(
+    indirect: &IndirectEinsum,
+    operands: &[(&str, Operand<'_, T>)],
+) -> Result<Option<(String, [usize; 3])>> {
+    let Some(form) = indirect.as_gemm().filter(plain) else {
+        return Ok(None);
+    };
+    let (a, b) = (find(operands, &form.sparse)?, find(operands, &form.dense)?);
+    match (a, a.shape(), b.shape()) {
+        (Operand::Dynamic(_), &[m, k], &[_, n]) => Ok(Some((form.sparse, [m, k, n]))),
+        _ => Ok(None),
+    }
 }
 
 /// `[m, k, n]`, or why the kernels do not take these operands.

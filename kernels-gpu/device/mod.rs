@@ -90,6 +90,8 @@ mod prune;
 mod ptx;
 #[cfg(any(family = "relaxed", not(target_arch = "nvptx64")))]
 mod relaxed;
+#[cfg(any(family = "sample", not(target_arch = "nvptx64")))]
+mod sample;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
 mod sampled;
 #[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]

@@ -1,0 +1,113 @@
+//! Shares of micro-tiles on a sample of a matrix, told to the host while it goes on.
+
+use einsparse_kernels::abi::{
+    DETECT_VECTORS, Divisor, SAMPLE_BOXES, SAMPLE_COLUMNS, SAMPLE_ROWS, STEP_SAMPLE, SampleParams,
+};
+use einsparse_kernels::table::kernels;
+
+use super::{DenseMatrix, config, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, LaunchConfig, PinnedWord, RawStream};
+use crate::error::{Error, Result};
+use crate::registry::{Dtype, Operation, Row};
+
+/// Shares, from 0 to 1, of the micro-tiles of 32, 64 and 128 rows that hold something.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Shares(pub [f64; 3]);
+
+impl Shares {
+    /// The share of micro-tiles of so many rows; of more than 128 at least that of 128.
+    pub(crate) fn of(self, height: usize) -> f64 {
+        match height {
+            0..=32 => self.0[0],
+            33..=64 => self.0[1],
+            _ => self.0[2],
+        }
+    }
+}
+
+/// The kernel, for matrices of one shape, and what it counts in.
+#[derive(Debug)]
+pub(crate) struct SampleLaunch {
+    row: &'static Row,
+    function: Function,
+    params: SampleParams,
+    blocks: u32,
+    state: DeviceMemory,
+    report: PinnedWord,
+}
+
+impl SampleLaunch {
+    /// For matrices of so many rows and columns of 2-byte elements. `above`: what makes the top bit of an element that counts.
+    pub(crate) fn new(device: &Device, [rows, columns]: [usize; 2], above: u32) -> Result<Self> {
+        let row = kernels().iter().find(|row| {
+            row.operation == Operation::Detection
+                && row.step == STEP_SAMPLE
+                && row.dtype == Dtype::F16
+        });
+        let Some(row) = row else {
+            return Err(Error::NoKernel {
+                indirect: "shares of micro-tiles".into(),
+                tried: Vec::new(),
+            });
+        };
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let across = columns.div_ceil(SAMPLE_COLUMNS as usize);
+        let all = rows.div_ceil(SAMPLE_ROWS as usize).saturating_mul(across);
+        let all = within("boxes", all, i32::MAX as usize)?;
+        let stride = all.div_ceil(SAMPLE_BOXES).max(1);
+        Ok(SampleLaunch {
+            row,
+            function,
+            params: SampleParams {
+                across: Divisor::new(small("boxes of a row", across)?),
+                rows: within("rows", rows, i32::MAX as usize)?,
+                columns: within("columns", columns, i32::MAX as usize)?,
+                stride,
+                above,
+                ..SampleParams::default()
+            },
+            // Whole strides: what is left over is less than one of at most 264.
+            blocks: all / stride,
+            state: device.zeros(24)?,
+            report: PinnedWord::new(device.context())?,
+        })
+    }
+
+    /// What the last launch that has ended found; `None` before the first, and where there is nothing to look at.
+    pub(crate) fn latest(&self) -> Option<Shares> {
+        let report = self.report.load();
+        let share = |which: u32| (report >> (16 * which) & 0xffff) as f64 / 65_535.0;
+        (report >> 48 != 0).then(|| Shares([0, 1, 2].map(share)))
+    }
+
+    /// Queues the kernel.
+    ///
+    /// # Safety
+    /// `source` has the planned shape, and is there until the work is done. Launches follow one another.
+    pub(crate) unsafe fn run(&self, source: DenseMatrix, stream: RawStream<'_>) -> Result<()> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let bytes = source.leading * 2;
+        let whole = bytes.is_multiple_of(16) && source.address.is_multiple_of(16);
+        let params = SampleParams {
+            source: source.address,
+            row_bytes: bytes as u64,
+            state: self.state.address(),
+            report: self.report.address(),
+            flags: if whole { DETECT_VECTORS } else { 0 },
+            ..self.params
+        };
+        self.function.context().set_current()?;
+        let config = LaunchConfig {
+            // The kernel waits for the one ahead before it reads.
+            overlap_previous: true,
+            ..config(self.row, [self.blocks, 1, 1])
+        };
+        // SAFETY: the params are those of the family; the rest is the caller's promise.
+        unsafe { self.function.launch(&config, stream, &params) }
+    }
+}

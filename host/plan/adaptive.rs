@@ -1,0 +1,195 @@
+//! Plans that choose anew at each run: the dense kernel, or one that skips micro-tiles of some height, by what was found in the steps
+//! before.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::bind::{as_dense, device_tensor};
+use super::{Determinism, Options, Plan, pit};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{Expected, TileTimes, above_zero, dynamic};
+use crate::einsum::Einsum;
+use crate::error::{Error, Refusal, Result};
+use crate::indirect::rewrite_dense;
+use crate::launch::{DenseMatrix, SampleLaunch, Shares, Turns};
+use crate::registry::Scalar;
+use crate::tensor::{Operand, Tensor};
+
+/// A kernel that may run this, and what tells its time.
+#[derive(Debug)]
+struct Alternative<T: Scalar, Out: Scalar> {
+    plan: Plan<T, Out>,
+    /// Rows of its micro-tiles; the dense kernel has none, and always takes `us`.
+    height: Option<usize>,
+    us: f64,
+}
+
+/// The kernels, and what they are chosen by.
+#[derive(Debug)]
+pub(super) struct Adaptive<T: Scalar, Out: Scalar> {
+    alternatives: Vec<Alternative<T, Out>>,
+    times: TileTimes,
+    multiprocessors: u32,
+    extents: [usize; 3],
+    name: String,
+    sample: SampleLaunch,
+    turns: Turns,
+    /// The one taken last.
+    taken: AtomicUsize,
+}
+
+impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
+    /// The alternatives for an expression with an operand that is [`Expected::LastSteps`]; `None` where there is nothing to choose from, or
+    /// the reason why the choice may not change.
+    pub(super) fn new(
+        context: &Context,
+        (einsum, text): (&Einsum, &str),
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+    ) -> Result<std::result::Result<Self, Option<Refusal>>> {
+        let asks = |o: &Operand<'_, T>| matches!(o, Operand::Dynamic(d) if d.expected == Expected::LastSteps);
+        let (true, Some(device)) = (
+            operands.iter().any(|(_, o)| asks(o)) && options.variant.is_none(),
+            context.device(),
+        ) else {
+            return Ok(Err(None));
+        };
+        let refused = |reason: &str| {
+            Ok(Err(Some(Refusal {
+                name: "adaptive".into(),
+                reason: reason.into(),
+            })))
+        };
+        if options.determinism != Determinism::Relaxed {
+            return refused(
+                "rounds as the kernel does that runs, and which one that is depends on when the GPU has told what it found: for \
+                 Determinism::Relaxed",
+            );
+        }
+        let Some((form, extents)) = pit::adaptable(&rewrite_dense(einsum)?, operands)? else {
+            return refused("computes C[m,n] = A[m,k] * B[k,n] with a dynamic A");
+        };
+        let Some((dense, _)) = as_dense(operands) else {
+            return Ok(Err(None));
+        };
+        let mut alternatives = Vec::new();
+        let times = context.tile_times();
+        let plan: Plan<T, Out> = Plan::new(context, text, &dense, options)?;
+        let predicted = plan.choice().candidates.first().map_or(0.0, |c| c.cost.us);
+        alternatives.push(Alternative {
+            plan,
+            height: None,
+            us: predicted * times.dense,
+        });
+        let skipping = operands.iter().map(|(name, operand)| match operand {
+            Operand::Dynamic(d) => (*name, dynamic(d.tensor).into()),
+            other => (*name, other.clone()),
+        });
+        let skipping: Vec<_> = skipping.collect();
+        for row in pit::rows(T::DTYPE) {
+            let own = Options {
+                variant: Some(row.name.into()),
+                ..options.clone()
+            };
+            match Plan::new(context, text, &skipping, &own) {
+                Ok(plan) => alternatives.push(Alternative {
+                    plan,
+                    height: Some(row.block.0 as usize),
+                    us: 0.0,
+                }),
+                Err(Error::NoKernel { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if alternatives.len() < 2 {
+            return refused("has no kernel to choose from that skips micro-tiles");
+        }
+        let [m, k, _] = extents;
+        let adaptive = Adaptive {
+            alternatives,
+            times,
+            multiprocessors: device.machine().multiprocessors,
+            extents,
+            name: form,
+            sample: SampleLaunch::new(device, [m, k], above_zero::<T>())?,
+            turns: Turns::new()?,
+            taken: AtomicUsize::new(0),
+        };
+        adaptive.choose();
+        Ok(Ok(adaptive))
+    }
+
+    /// The alternative for what is known now: of so many a few multiplications, and a load from the host's own memory.
+    fn choose(&self) -> usize {
+        let unknown = Expected::LastSteps.share(1);
+        let shares = self.sample.latest().unwrap_or(Shares([unknown; 3]));
+        let us = |alternative: &Alternative<T, Out>| match alternative.height {
+            None => alternative.us,
+            Some(height) => {
+                let share = shares.of(height);
+                let known = (&self.times, self.extents, self.multiprocessors);
+                let (times, extents, sms) = known;
+                times
+                    .product_us(height, extents, share, sms)
+                    .unwrap_or(f64::INFINITY)
+            }
+        };
+        let best = (0..self.alternatives.len())
+            .min_by(|&a, &b| us(&self.alternatives[a]).total_cmp(&us(&self.alternatives[b])))
+            .unwrap_or(0);
+        self.taken.store(best, Ordering::Relaxed);
+        best
+    }
+
+    /// The plan that was chosen last.
+    pub(super) fn plan(&self) -> &Plan<T, Out> {
+        &self.alternatives[self.taken.load(Ordering::Relaxed)].plan
+    }
+
+    /// Device bytes of all alternatives.
+    pub(super) fn bytes(&self) -> usize {
+        let each = self.alternatives.iter();
+        each.map(|a| a.plan.workspace_bytes()).sum()
+    }
+
+    /// The alternatives' names, dense first.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.alternatives.iter().map(|a| a.plan.variant())
+    }
+
+    /// Runs what is best by the steps before, and looks at a sample of this one's operand for the steps to come.
+    pub(super) fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let best = self.choose();
+        self.alternatives[best].plan.run(operands, out, stream)?;
+        let [m, k, _] = self.extents;
+        let (address, leading) = device_tensor(operands, &self.name)?;
+        let source = DenseMatrix {
+            address,
+            rows: m,
+            columns: k,
+            leading,
+        };
+        self.turns.queue(true, stream.raw(), || {
+            // SAFETY: the plan has checked shapes and places; launches follow one another.
+            unsafe { self.sample.run(source, stream.raw()) }
+        })
+    }
+}
+
+impl<T: Scalar, Out: Scalar> fmt::Display for Adaptive<T, Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.names().collect();
+        write!(
+            f,
+            "{}, chosen at each run of {}",
+            self.plan(),
+            names.join(", ")
+        )
+    }
+}
