@@ -21,11 +21,11 @@ const EMPTY: [u32; 4] = [0, 50, 90, 95];
 /// So many rows of a product are checked.
 const CHECKED: usize = 16;
 
-fn text(e: impl Display) -> String {
+pub fn text(e: impl Display) -> String {
     e.to_string()
 }
 
-fn stream(gpu: &Gpu) -> Stream {
+pub fn stream(gpu: &Gpu) -> Stream {
     // SAFETY: the bench's stream belongs to the primary context and outlives every case.
     unsafe { Stream::from_raw(gpu.stream.cast()) }
 }

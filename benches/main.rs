@@ -37,6 +37,7 @@ mod peers {
     pub mod sddmm;
     pub mod whole;
 }
+mod pit_choice;
 mod problems;
 mod record;
 mod sddmm;
@@ -233,6 +234,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("layer", layer::run),
         ("detect", dynamic::detect),
         ("pit_matmul", dynamic::matmul),
+        ("pit_choice", pit_choice::run),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),
         ("narrow", narrow::run),

@@ -251,11 +251,6 @@ pub(super) fn above<T: Scalar>(threshold: f64) -> u32 {
     }
 }
 
-/// [`above`] for exact zeros.
-pub(crate) fn above_zero<T: Scalar>() -> u32 {
-    above::<T>(0.0)
-}
-
 /// A matrix on the planned GPU, for a stream of it.
 pub(super) fn operand<T: Scalar>(
     context: &Context,

@@ -9,10 +9,10 @@ mod matmul;
 mod micro;
 mod operand;
 mod rows;
+mod sample;
 mod times;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
-pub(crate) use detect::above_zero;
 pub use detect::{DetectOptions, Detector};
 pub use index::MicroIndex;
 pub(crate) use matmul::kernels_of;
@@ -20,4 +20,5 @@ pub use matmul::{DynamicMatmul, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use operand::{Dynamic, Expected, dynamic};
 pub use rows::RowDetector;
+pub use sample::{SAMPLED_HEIGHTS, ShareSample};
 pub use times::{CALIBRATION, HeightTimes, TileTimes};

@@ -15,17 +15,6 @@ use crate::registry::{Dtype, Operation, Row};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Shares(pub [f64; 3]);
 
-impl Shares {
-    /// The share of micro-tiles of so many rows; of more than 128 at least that of 128.
-    pub(crate) fn of(self, height: usize) -> f64 {
-        match height {
-            0..=32 => self.0[0],
-            33..=64 => self.0[1],
-            _ => self.0[2],
-        }
-    }
-}
-
 /// The kernel, for matrices of one shape, and what it counts in.
 #[derive(Debug)]
 pub(crate) struct SampleLaunch {

@@ -4,15 +4,14 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::bind::{as_dense, device_tensor};
+use super::bind::{as_dense, find, wrong};
 use super::{Determinism, Options, Plan, pit};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{Expected, TileTimes, above_zero, dynamic};
+use crate::dynamic::{Expected, SAMPLED_HEIGHTS, ShareSample, TileTimes, dynamic};
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::rewrite_dense;
-use crate::launch::{DenseMatrix, SampleLaunch, Shares, Turns};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
@@ -33,8 +32,7 @@ pub(super) struct Adaptive<T: Scalar, Out: Scalar> {
     multiprocessors: u32,
     extents: [usize; 3],
     name: String,
-    sample: SampleLaunch,
-    turns: Turns,
+    sample: ShareSample<T>,
     /// The one taken last.
     taken: AtomicUsize,
 }
@@ -112,8 +110,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
             multiprocessors: device.machine().multiprocessors,
             extents,
             name: form,
-            sample: SampleLaunch::new(device, [m, k], above_zero::<T>())?,
-            turns: Turns::new()?,
+            sample: ShareSample::new(context, [m, k], 0.0)?,
             taken: AtomicUsize::new(0),
         };
         adaptive.choose();
@@ -123,15 +120,14 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
     /// The alternative for what is known now: of so many a few multiplications, and a load from the host's own memory.
     fn choose(&self) -> usize {
         let unknown = Expected::LastSteps.share(1);
-        let shares = self.sample.latest().unwrap_or(Shares([unknown; 3]));
+        let shares = self.sample.latest().unwrap_or([unknown; 3]);
         let us = |alternative: &Alternative<T, Out>| match alternative.height {
             None => alternative.us,
             Some(height) => {
-                let share = shares.of(height);
-                let known = (&self.times, self.extents, self.multiprocessors);
-                let (times, extents, sms) = known;
-                times
-                    .product_us(height, extents, share, sms)
+                let of = SAMPLED_HEIGHTS.iter().position(|&own| own == height);
+                let share = of.map_or(1.0, |i| shares[i]);
+                self.times
+                    .product_us(height, self.extents, share, self.multiprocessors)
                     .unwrap_or(f64::INFINITY)
             }
         };
@@ -167,18 +163,10 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
     ) -> Result<()> {
         let best = self.choose();
         self.alternatives[best].plan.run(operands, out, stream)?;
-        let [m, k, _] = self.extents;
-        let (address, leading) = device_tensor(operands, &self.name)?;
-        let source = DenseMatrix {
-            address,
-            rows: m,
-            columns: k,
-            leading,
-        };
-        self.turns.queue(true, stream.raw(), || {
-            // SAFETY: the plan has checked shapes and places; launches follow one another.
-            unsafe { self.sample.run(source, stream.raw()) }
-        })
+        match find(operands, &self.name)? {
+            Operand::Dense(tensor) => self.sample.run(tensor, stream),
+            other => Err(wrong(&self.name, "an uploaded dense tensor", other)),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ fn place(p: &SampleParams, turn: u32) -> [u32; 2] {
     let mut mixed = (gpu::block_x() ^ turn.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
     mixed ^= mixed >> 13;
     mixed = mixed.wrapping_mul(0xc2b2_ae35);
-    let within = (mixed as u64 * p.stride as u64 >> 32) as u32;
+    let within = ((mixed as u64 * p.stride as u64) >> 32) as u32;
     let (down, across) = p.across.of(gpu::block_x() * p.stride + within);
     [down * SAMPLE_ROWS, across * SAMPLE_COLUMNS]
 }

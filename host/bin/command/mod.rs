@@ -11,6 +11,7 @@ macro_rules! say {
 
 mod bench;
 mod bind;
+mod calibrate;
 mod check;
 mod convert;
 mod demo;
@@ -64,6 +65,8 @@ enum Command {
     Demo(demo::Demo),
     /// Time every variant and format for an Einsum (a look; `cargo bench` is the full harness)
     Bench(bench::Bench),
+    /// Measure the times of tiles by which dynamic sparsity is chosen for, and keep them
+    Calibrate(calibrate::Calibrate),
     /// The table of kernels
     Kernels(kernels::Kernels),
 }
@@ -112,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Doctor => doctor::execute(),
         Command::Demo(demo) => demo.execute(),
         Command::Bench(bench) => bench.execute(),
+        Command::Calibrate(calibrate) => calibrate.execute(),
         Command::Kernels(kernels) => kernels.execute(),
     };
     match result {

@@ -1,0 +1,138 @@
+//! Which share of the micro-tiles holds something, by a sample that the host waits for nowhere.
+
+use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
+
+use super::detect::{above, check_shape, operand};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::{SampleLaunch, Shares, Turns};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Heights of the micro-tiles of a [`ShareSample`].
+pub const SAMPLED_HEIGHTS: [usize; 3] = [32, 64, 128];
+
+/// Counts, in some boxes of a matrix of f16 or bf16, the micro-tiles of 32, 64 and 128 rows by one column that hold something (PIT, arXiv
+/// 2301.10936, section 3.2: the cover of each micro-tile, on a sample of the pattern). On a GPU 264 boxes of 128 x 64 elements at
+/// the most, others at each run, and the kernel stores what it found into the host's memory: [`latest`](Self::latest)
+/// is a load. On the CPU everything is counted.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::ShareSample;
+/// use einsparse::formats::{Dense, f16};
+/// let ctx = Context::cpu();
+/// let sample = ShareSample::<f16>::new(&ctx, [128, 4], 0.0)?;
+/// assert_eq!(sample.latest(), None);
+/// let one = Dense::from_fn(vec![128, 4], |i| f16::from_f32(if i == [40, 1] { 2.0 } else { 0.0 }))?;
+/// sample.run(&ctx.upload_dense(&one)?, &ctx.stream()?)?;
+/// assert_eq!(sample.latest(), Some([1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0]));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ShareSample<T> {
+    context: Context,
+    shape: [usize; 2],
+    threshold: f64,
+    kind: Kind,
+    element: PhantomData<T>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Host(Mutex<Option<[f64; 3]>>),
+    Device(SampleLaunch, Turns),
+}
+
+impl<T: Scalar> ShareSample<T> {
+    /// For matrices of this shape; elements of at most the magnitude `threshold` are empty.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a threshold that is no magnitude; [`Error::NoKernel`] for elements that have not 16 bits;
+    /// [`Error::Overflow`] for extents past 2^31.
+    pub fn new(context: &Context, shape: [usize; 2], threshold: f64) -> Result<Self> {
+        if threshold.is_nan() || threshold < 0.0 {
+            return Err(Error::Operand {
+                name: "threshold".into(),
+                reason: format!("is {threshold}, not a magnitude"),
+            });
+        }
+        if !matches!(T::NAME, "f16" | "bf16") {
+            return Err(Error::NoKernel {
+                indirect: format!("shares of micro-tiles of {}", T::NAME),
+                tried: Vec::new(),
+            });
+        }
+        let kind = match context.device() {
+            None => Kind::Host(Mutex::new(None)),
+            Some(device) => {
+                let launch = SampleLaunch::new(device, shape, above::<T>(threshold))?;
+                Kind::Device(launch, Turns::new()?)
+            }
+        };
+        Ok(ShareSample {
+            context: context.clone(),
+            shape,
+            threshold,
+            kind,
+            element: PhantomData,
+        })
+    }
+
+    /// Shares of the micro-tiles of [`SAMPLED_HEIGHTS`] rows that hold something, 0 to 1, by the last run that has ended; `None` before
+    /// one has.
+    pub fn latest(&self) -> Option<[f64; 3]> {
+        match &self.kind {
+            Kind::Host(latest) => *latest.lock().unwrap_or_else(PoisonError::into_inner),
+            Kind::Device(launch, _) => launch.latest().map(|Shares(shares)| shares),
+        }
+    }
+
+    /// Queues the count. Allocates nothing, waits for nothing, may be captured.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
+    pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
+        check_shape("matrix", &self.shape, matrix.shape())?;
+        match &self.kind {
+            Kind::Host(latest) => {
+                let found = self.on_host(matrix)?;
+                *latest.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                Ok(())
+            }
+            Kind::Device(launch, turns) => {
+                let source = operand(&self.context, matrix, stream)?;
+                // SAFETY: shape and place were checked; launches follow one another.
+                turns.queue(true, stream.raw(), || unsafe {
+                    launch.run(source, stream.raw())
+                })
+            }
+        }
+    }
+
+    fn on_host(&self, matrix: &Tensor<T>) -> Result<Option<[f64; 3]>> {
+        let values = matrix
+            .host()
+            .ok_or_else(|| super::detect::elsewhere("matrix"))?;
+        let ([rows, columns], leading) = (self.shape, matrix.leading());
+        if rows == 0 || columns == 0 {
+            return Ok(None);
+        }
+        let counts = |row: usize, column: usize| {
+            let magnitude = values[row * leading + column].to_f64().abs();
+            magnitude.is_nan() || magnitude > self.threshold
+        };
+        Ok(Some(SAMPLED_HEIGHTS.map(|height| {
+            let tops = (0..rows).step_by(height);
+            let full = |top: usize, column: usize| {
+                (top..rows.min(top + height)).any(|row| counts(row, column))
+            };
+            let found: usize = tops
+                .map(|top| (0..columns).filter(|&column| full(top, column)).count())
+                .sum();
+            found as f64 / (rows.div_ceil(height) * columns) as f64
+        })))
+    }
+}
