@@ -78,7 +78,7 @@ pub(crate) use mttkrp::{RawRows, RowsExtents, RowsLaunch};
 pub(crate) use operands::Extents;
 pub use operands::RawSpmm;
 pub(crate) use panel::Matrix;
-pub(crate) use pit::PitLaunch;
+pub(crate) use pit::{PitLaunch, PitWork};
 pub(crate) use planned::Planned;
 pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub(crate) use row_dots::{DotsLaunch, RawDots};

@@ -5,3 +5,4 @@ mod choice;
 mod detect;
 mod matmul;
 mod operand;
+mod turned;

@@ -21,7 +21,7 @@ fn rate(height: u32) -> f64 {
 
 /// Whether anything is gained where this share of the micro-tiles holds something.
 pub(crate) fn is_worth_it(row: &Row, share: f64) -> bool {
-    share <= WORTH * rate(row.block.0)
+    share <= WORTH * rate(row.block.0.max(row.block.1))
 }
 
 /// Detection of `[m, k]` and the product of that share of its micro-tiles with `[k, n]`.
@@ -31,11 +31,11 @@ pub(crate) fn predict(
     share: f64,
     (machine, times): (&Machine, &TileTimes),
 ) -> Cost {
-    let height = row.block.0 as usize;
+    let height = row.block.0.max(row.block.1) as usize;
     let us = times.product_us(height, extents, share, machine.multiprocessors);
     let [m, k, n] = extents.map(|x| x as f64);
     let bytes = row.dtype.bytes() as f64;
-    let tops = (machine.wgmma * rate(row.block.0)).max(1.0);
+    let tops = (machine.wgmma * rate(height as u32)).max(1.0);
     Cost {
         us: us.unwrap_or(f64::INFINITY),
         hbm_us: (m * k + m * k * share + k * n + m * n) * bytes / machine.hbm * 1e6,

@@ -154,7 +154,7 @@ impl<T: Scalar> Detector<T> {
     }
 
     /// The same on the CPU, a panel at a time.
-    fn on_host(&self, values: &[T], leading: usize, lists: &mut [Vec<u32>]) {
+    pub(super) fn on_host(&self, values: &[T], leading: usize, lists: &mut [Vec<u32>]) {
         let (h, w) = self.micro;
         let (_, positions) = self.extents();
         let columns = self.options.bits.unwrap_or(self.shape[1]);

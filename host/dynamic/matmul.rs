@@ -11,7 +11,7 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
-use crate::launch::{DetectLaunch, DeviceLists, Looked, PitLaunch, list_stride};
+use crate::launch::{DetectLaunch, DeviceLists, Looked, PitLaunch, PitWork, list_stride};
 use crate::plan::Determinism;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -65,6 +65,7 @@ impl Default for MatmulOptions {
 #[derive(Debug)]
 pub struct DynamicMatmul<T> {
     context: Context,
+    items: usize,
     extents: [usize; 3],
     options: MatmulOptions,
     index: MicroIndex,
@@ -72,18 +73,22 @@ pub struct DynamicMatmul<T> {
     element: PhantomData<T>,
 }
 
-/// The kernels that find and multiply the micro-tiles of an A, for `[m, k, n]`.
+/// The kernels that find and multiply the micro-tiles of an A.
 pub(crate) fn kernels_of<T: Scalar>(
     device: &Arc<Device>,
-    extents: [usize; 3],
-    options: &MatmulOptions,
+    work: PitWork,
+    (threshold, determinism): (f64, Determinism),
 ) -> Result<(DetectLaunch, PitLaunch)> {
-    let [m, k, _] = extents;
-    let product = PitLaunch::new(device, T::DTYPE, options.height, extents, list_stride(k))?;
-    let ordered = options.determinism == Determinism::Strict;
-    let how = (above::<T>(options.threshold), ordered);
-    let micro = (options.height, 1);
-    let detect = DetectLaunch::tiles(device, Looked::Packed, [m, k], micro, how)?;
+    let [m, k, _] = work.extents;
+    let product = PitLaunch::new(device, T::DTYPE, work, list_stride(k))?;
+    let how = (above::<T>(threshold), determinism == Determinism::Strict);
+    let (looked, shape, micro) = if work.turned {
+        (Looked::Elements(T::DTYPE), [k, m], (1, work.height))
+    } else {
+        let rows = work.items.saturating_mul(m);
+        (Looked::Packed, [rows, k], (work.height, 1))
+    };
+    let detect = DetectLaunch::tiles(device, looked, shape, micro, how)?;
     Ok((detect, product))
 }
 
@@ -94,6 +99,20 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// [`Error::Operand`] for a height of 0 or a threshold that is no magnitude; on a GPU [`Error::NoKernel`] for element types
     /// and heights without kernel; [`Error::Overflow`], [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3], options: MatmulOptions) -> Result<Self> {
+        Self::batched(context, 1, extents, options)
+    }
+
+    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same two kernels. Where all items share one B,
+    /// their rows are those of one product.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`Error::Operand`] for more than one item whose `m` is no multiple of the height.
+    pub fn batched(
+        context: &Context,
+        items: usize,
+        extents: [usize; 3],
+        options: MatmulOptions,
+    ) -> Result<Self> {
         let [m, k, _] = extents;
         let threshold = options.threshold;
         if options.height == 0 || threshold.is_nan() || threshold < 0.0 {
@@ -105,12 +124,26 @@ impl<T: Scalar> DynamicMatmul<T> {
                 ),
             });
         }
-        let panels = m.div_ceil(options.height);
+        if items > 1 && !m.is_multiple_of(options.height) {
+            return Err(Error::Operand {
+                name: "A".into(),
+                reason: format!(
+                    "has items of {m} rows: micro-tiles of {} would reach into the next one",
+                    options.height
+                ),
+            });
+        }
+        let panels = items.saturating_mul(m).div_ceil(options.height);
         let stride = list_stride(k);
         let (launch, storage) = match context.device() {
             None => (None, Lists::Host(vec![Vec::new(); panels])),
             Some(device) => {
-                let (detect, product) = kernels_of::<T>(device, extents, &options)?;
+                let work = PitWork {
+                    items,
+                    ..PitWork::single(extents, options.height)
+                };
+                let how = (threshold, options.determinism);
+                let (detect, product) = kernels_of::<T>(device, work, how)?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, Arc::clone(device));
                 (Some((detect, product)), storage)
@@ -118,6 +151,7 @@ impl<T: Scalar> DynamicMatmul<T> {
         };
         Ok(DynamicMatmul {
             context: context.clone(),
+            items,
             extents,
             options,
             index: MicroIndex {
@@ -167,15 +201,21 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// As [`run`](Self::run).
     pub fn detect(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
         let [m, k, _] = self.extents;
-        check_shape("A", &[m, k], a.shape())?;
+        self.check_operand("A", [m, k], a)?;
         let Some((launch, _)) = &self.launch else {
             let options = DetectOptions {
                 threshold: self.options.threshold,
                 ..DetectOptions::default()
             };
             let micro = (self.options.height, 1);
-            let detector = Detector::<T>::new(&self.context, [m, k], micro, options)?;
-            return detector.run(a, &mut self.index, stream);
+            let rows = [self.items * m, k];
+            let detector = Detector::<T>::new(&self.context, rows, micro, options)?;
+            let values = a.host().ok_or_else(|| elsewhere("A"))?;
+            let Lists::Host(lists) = &mut self.index.storage else {
+                return Err(elsewhere("index"));
+            };
+            detector.on_host(values, a.leading(), lists);
+            return Ok(());
         };
         let source = operand(&self.context, a, stream)?;
         let lists = lists(&self.index)?;
@@ -196,23 +236,32 @@ impl<T: Scalar> DynamicMatmul<T> {
         stream: &Stream,
     ) -> Result<()> {
         let [m, k, n] = self.extents;
-        check_shape("A", &[m, k], a.shape())?;
-        check_shape("B", &[k, n], b.shape())?;
-        check_shape("C", &[m, n], c.shape())?;
+        self.check_operand("A", [m, k], a)?;
+        self.check_operand("B", [k, n], b)?;
+        self.check_operand("C", [m, n], c)?;
         let Some((_, launch)) = &self.launch else {
             return self.on_host(a, b, c);
         };
+        let a = operand(&self.context, a, stream)?;
         let b = operand(&self.context, b, stream)?;
         let c = operand(&self.context, c, stream)?;
         // SAFETY: operands of the planned shapes and type, lists that `detect` fills ahead on the stream; all are the caller's to
         // keep until the stream is done, as with every run.
-        unsafe { launch.run(lists(&self.index)?, b, c, stream.raw()) }
+        unsafe { launch.run(lists(&self.index)?, a, b, c, stream.raw()) }
+    }
+
+    /// Of more than one item operands have an axis for them.
+    fn check_operand(&self, name: &str, matrix: [usize; 2], found: &Tensor<T>) -> Result<()> {
+        match self.items {
+            1 if found.shape().len() == 2 => check_shape(name, &matrix, found.shape()),
+            items => check_shape(name, &[items, matrix[0], matrix[1]], found.shape()),
+        }
     }
 
     /// The same on the CPU, a row at a time.
     fn on_host(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
         use einsparse_formats::{Accumulator, Element};
-        let [_, _, n] = self.extents;
+        let [m, k, n] = self.extents;
         let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
         let Lists::Host(lists) = &self.index.storage else {
             return Err(elsewhere("index"));
@@ -224,12 +273,13 @@ impl<T: Scalar> DynamicMatmul<T> {
             return Ok(());
         }
         let rows = c.par_chunks_mut(ldc).enumerate();
-        rows.take(self.extents[0]).for_each(|(row, out)| {
+        rows.take(self.items * m).for_each(|(row, out)| {
             let mut sums = vec![<T as Element>::Acc::ZERO; n];
             for &position in &lists[row / self.options.height] {
                 let position = position as usize;
                 let factor = a[row * lda + position].to_acc();
-                let line = &b[position * ldb..position * ldb + n];
+                let from = (row / m * k + position) * ldb;
+                let line = &b[from..from + n];
                 for (sum, &x) in sums.iter_mut().zip(line) {
                     *sum += factor * x.to_acc();
                 }
@@ -243,7 +293,7 @@ impl<T: Scalar> DynamicMatmul<T> {
 }
 
 /// Lists on a device.
-fn lists(index: &MicroIndex) -> Result<&DeviceLists> {
+pub(super) fn lists(index: &MicroIndex) -> Result<&DeviceLists> {
     match &index.storage {
         Lists::Device(lists, _) => Ok(lists),
         Lists::Host(_) => Err(elsewhere("index")),

@@ -11,6 +11,7 @@ mod operand;
 mod rows;
 mod sample;
 mod times;
+mod turned;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub use detect::{DetectOptions, Detector};
@@ -22,3 +23,4 @@ pub use operand::{Dynamic, Expected, dynamic};
 pub use rows::RowDetector;
 pub use sample::{SAMPLED_HEIGHTS, ShareSample};
 pub use times::{CALIBRATION, HeightTimes, TileTimes};
+pub use turned::TurnedMatmul;

@@ -1,6 +1,6 @@
 //! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
 
-use einsparse_kernels::abi::{FLAG_VECTORS, PitParams};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords, PitParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
@@ -8,14 +8,52 @@ use super::{DenseMatrix, DeviceLists, aligned, config, refused, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
+
+/// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned, of one item, `C[m,n] = A[k,m] * B[k,n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PitWork {
+    /// Items of the batch. Of more than one, micro-tiles do not reach from one to the next: `m` is a multiple of their rows.
+    pub items: usize,
+    /// `[m, k, n]` of an item.
+    pub extents: [usize; 3],
+    /// Rows of C that a micro-tile has.
+    pub height: usize,
+    /// A lies as `[k, m]`.
+    pub turned: bool,
+}
+
+impl PitWork {
+    /// One item, A as it is written.
+    pub(crate) fn single(extents: [usize; 3], height: usize) -> Self {
+        PitWork {
+            items: 1,
+            extents,
+            height,
+            turned: false,
+        }
+    }
+
+    fn block(&self) -> (u32, u32) {
+        let height = self.height as u32;
+        if self.turned {
+            (1, height)
+        } else {
+            (height, 1)
+        }
+    }
+
+    fn family(&self) -> &'static str {
+        if self.turned { "pit_turned" } else { "pit" }
+    }
+}
 
 /// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct PitLaunch {
     row: &'static Row,
     function: Function,
-    extents: [usize; 3],
+    work: PitWork,
     panels: usize,
     stride: usize,
     grid: u32,
@@ -23,25 +61,27 @@ pub(crate) struct PitLaunch {
 }
 
 impl PitLaunch {
-    /// The product of `[m, k, n]` for micro-tiles of `height` rows, with lists of `stride` places.
-    pub(crate) fn new(
-        device: &Device,
-        dtype: Dtype,
-        height: usize,
-        [m, k, n]: [usize; 3],
-        stride: usize,
-    ) -> Result<Self> {
-        let own = kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Dynamic);
-        let fits = |row: &&Row| row.dtype == dtype && row.block == (height as u32, 1);
+    /// The product, with lists of `stride` places.
+    pub(crate) fn new(device: &Device, dtype: Dtype, work: PitWork, stride: usize) -> Result<Self> {
+        let PitWork {
+            items,
+            extents: [m, k, n],
+            height,
+            ..
+        } = work;
+        let own = kernels().iter().filter(|row| row.family == work.family());
+        let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
         let Some(row) = own.clone().find(fits) else {
             return Err(Error::NoKernel {
                 indirect: format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {height} rows at a time"),
                 tried: own
                     .map(|row| Refusal {
                         name: row.name.into(),
-                        reason: format!("is for {} rows of {}", row.block.0, row.dtype.name()),
+                        reason: format!(
+                            "is for {} rows of {}",
+                            row.block.0.max(row.block.1),
+                            row.dtype.name()
+                        ),
                     })
                     .collect(),
             });
@@ -49,10 +89,11 @@ impl PitLaunch {
         let function = device
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
-        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+        let rows = items.saturating_mul(m);
+        for (what, value) in [("rows of A", rows), ("rows of B", k), ("columns of B", n)] {
             within(what, value, i32::MAX as usize - row.columns as usize)?;
         }
-        let panels = m.div_ceil(height);
+        let panels = rows.div_ceil(height);
         within(
             "places of all lists",
             panels.saturating_mul(stride),
@@ -63,7 +104,7 @@ impl PitLaunch {
         Ok(PitLaunch {
             row,
             function,
-            extents: [m, k, n],
+            work,
             panels,
             stride,
             grid: tiles.min(device.machine().multiprocessors),
@@ -78,16 +119,17 @@ impl PitLaunch {
     /// Queues the product.
     ///
     /// # Safety
-    /// The lists are those of a detection of A with packed values, in the order of the stream; B and C are `[k, n]` and `[m, n]`
-    /// of the row's type, until the work is done.
+    /// The lists are those of a detection of A, with packed values but of a turned A, in the order of the stream; A, B and C are of
+    /// the planned extents and the row's type, until the work is done.
     pub(crate) unsafe fn run(
         &self,
         lists: &DeviceLists,
+        a: DenseMatrix,
         b: DenseMatrix,
         c: DenseMatrix,
         stream: RawStream<'_>,
     ) -> Result<()> {
-        let params = self.params(lists, b, c)?;
+        let params = self.params(lists, a, b, c)?;
         // SAFETY: the caller's promise.
         unsafe { self.start(&params, stream) }
     }
@@ -114,11 +156,16 @@ impl PitLaunch {
     pub(crate) fn params(
         &self,
         lists: &DeviceLists,
+        a: DenseMatrix,
         b: DenseMatrix,
         c: DenseMatrix,
     ) -> Result<PitParams> {
-        let [m, _, n] = self.extents;
-        let (dtype, height) = (self.row.dtype, self.row.block.0 as usize);
+        let PitWork {
+            items,
+            extents: [m, k, n],
+            ..
+        } = self.work;
+        let (dtype, height) = (self.row.dtype, self.work.height);
         let element = dtype.bytes();
         aligned(self.row, "B", b.address, b.leading)?;
         if !n.is_multiple_of(16 / element) {
@@ -128,21 +175,23 @@ impl PitLaunch {
             );
             return Err(refused("B", reason));
         }
-        let Some(packed) = &lists.packed else {
-            return Err(refused("index", "holds no values".into()));
-        };
-        let values = Flat {
-            address: packed.address(),
-            extents: [height, self.panels * self.stride],
-            leading: height,
+        let a_map = match &lists.packed {
+            _ if self.work.turned => self.check_turned(a)?,
+            None => return Err(refused("index", "holds no values".into())),
+            Some(packed) => {
+                let values = Flat {
+                    address: packed.address(),
+                    extents: [height, self.panels * self.stride],
+                    leading: height,
+                };
+                let wide = height.min(64);
+                tensor_map(dtype, &values, [wide, 64], wide, &self.empty)?
+            }
         };
         let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
-        let wide = height.min(64);
-        let map =
-            |matrix: &Flat, tile: [usize; 2]| tensor_map(dtype, matrix, tile, tile[0], &self.empty);
         let panels = small("panels", self.panels)?;
         Ok(PitParams {
-            a_map: map(&values, [wide, 64])?,
+            a_map,
             lists: lists.lists.address(),
             counts: lists.counts.address(),
             b: b.address,
@@ -151,12 +200,28 @@ impl PitLaunch {
             alpha: 1.0,
             ldb_bytes: small("bytes of a row of B", b.leading.saturating_mul(element))?,
             ldc_bytes: small("bytes of a row of C", c.leading.saturating_mul(element))?,
-            m: small("rows of A", m)?,
+            m: small("rows of A", items * m)?,
             n: small("columns of B", n)?,
             panels,
             tiles: panels * n.div_ceil(self.row.columns as usize) as u32,
             stride: small("places of a list", self.stride)?,
             flags: if whole { FLAG_VECTORS } else { 0 },
+            item: Divisor::new(panels.checked_div(items.max(1) as u32).unwrap_or(1)),
+            item_bytes: (k * b.leading * element) as u64,
+            a: if self.work.turned { a.address } else { 0 },
+            lda_bytes: small("bytes of a row of A", a.leading.saturating_mul(element))?,
+            reserved: 0,
         })
+    }
+
+    /// A turned A is copied by 16 bytes too; there is no map of it.
+    fn check_turned(&self, a: DenseMatrix) -> Result<MapWords> {
+        let (m, vector) = (self.work.extents[0], 16 / self.row.dtype.bytes());
+        aligned(self.row, "A", a.address, a.leading)?;
+        if !m.is_multiple_of(vector) {
+            let reason = format!("has {m} columns; the kernel copies {vector} at once");
+            return Err(refused("A", reason));
+        }
+        Ok([0; 16])
     }
 }

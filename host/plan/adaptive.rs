@@ -85,7 +85,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
             other => (*name, other.clone()),
         });
         let skipping: Vec<_> = skipping.collect();
-        for row in pit::rows(T::DTYPE) {
+        for row in pit::rows(T::DTYPE, false) {
             let own = Options {
                 variant: Some(row.name.into()),
                 ..options.clone()

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use einsparse_kernels::abi::Operation;
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::{device_tensor, elsewhere, find, wrong};
@@ -12,11 +11,11 @@ use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel
 use super::{Operand, Options};
 use crate::cost::pit::{is_worth_it, predict};
 use crate::device::{Device, Stream};
-use crate::dynamic::{MatmulOptions, kernels_of};
+use crate::dynamic::kernels_of;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
-use crate::launch::{DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, Turns};
+use crate::launch::{DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, PitWork, Turns};
 use crate::plan::ZerosRule;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
@@ -37,7 +36,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     }
     let Some(form) = form.filter(|_| T::DTYPE == Out::DTYPE) else {
         return refused(
-            "computes C[m,n] = A[m,k] * B[k,n] without factors and epilogue in the type of the operands",
+            "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
         );
     };
     let Some((_, expected)) = question
@@ -54,8 +53,8 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if question.machine.wgmma == 0.0 {
         return refused("is made of wgmma, which compute capability 9.0 has");
     }
-    let share = |row: &Row| expected.share(row.block.0 as usize);
-    let mut rows = rows(T::DTYPE).peekable();
+    let share = |row: &Row| expected.share(height(row));
+    let mut rows = rows(T::DTYPE, form.order.transposed).peekable();
     if rows.peek().is_none() {
         return refused("computes f16 and bf16");
     }
@@ -91,11 +90,17 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     Ok(Answer::Offers(offers.collect()))
 }
 
-/// The kernels for elements of this type.
-pub(super) fn rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+/// The kernels for elements of this type that take A as `[m, k]`, or turned.
+pub(super) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> {
+    let family = if turned { "pit_turned" } else { "pit" };
     kernels()
         .iter()
-        .filter(move |row| row.operation == Operation::Dynamic && row.dtype == dtype)
+        .filter(move |row| row.family == family && row.dtype == dtype)
+}
+
+/// Rows of C that a micro-tile of a kernel has.
+fn height(row: &Row) -> usize {
+    row.block.0.max(row.block.1) as usize
 }
 
 /// The name of the dynamic operand of a product that the kernels compute, and `[m, k, n]`.
@@ -106,6 +111,9 @@ pub(super) fn adaptable<T: Scalar>(
     let Some(form) = indirect.as_gemm().filter(plain) else {
         return Ok(None);
     };
+    if form.order.transposed {
+        return Ok(None);
+    }
     let (a, b) = (find(operands, &form.sparse)?, find(operands, &form.dense)?);
     match (a, a.shape(), b.shape()) {
         (Operand::Dynamic(_), &[m, k], &[_, n]) => Ok(Some((form.sparse, [m, k, n]))),
@@ -125,8 +133,14 @@ fn extents<T: Scalar>(
     let Operand::Dense(rows) = b else {
         return Err(wrong(&form.dense, "an uploaded dense tensor", b));
     };
-    let (&[m, k], &[_, n]) = (a.shape(), b.shape()) else {
+    let (&[first, second], &[_, n]) = (a.shape(), b.shape()) else {
         return Ok(Err("multiplies matrices"));
+    };
+    let turned = form.order.transposed;
+    let (m, k) = if turned {
+        (second, first)
+    } else {
+        (first, second)
     };
     let vector = 16 / T::DTYPE.bytes();
     let whole = |x: usize| x.is_multiple_of(vector);
@@ -136,17 +150,30 @@ fn extents<T: Scalar>(
             "gathers rows of B by 16 bytes, which it is not a multiple of",
         ));
     }
+    let gathered = |a: &Operand<'_, T>| match a {
+        Operand::Dense(a) => whole(m) && whole(a.leading()),
+        _ => false,
+    };
+    if turned && !gathered(a) {
+        return Ok(Err(
+            "gathers pieces of rows of A by 16 bytes, which it is not a multiple of",
+        ));
+    }
     Ok(Ok([m, k, n]))
 }
 
-/// No factor, no epilogue, everything as it is written in memory.
+/// No factor, no epilogue, everything as it is written in memory but for A, which may be `[k, m]`.
 fn plain(form: &SpmmForm) -> bool {
     form.mode == Mode::Assign
         && form.bias.is_none()
         && form.gate.is_none()
         && form.activation == Activation::Identity
         && form.scalars.is_empty()
-        && form.order == Orientation::default()
+        && Orientation {
+            transposed: false,
+            ..form.order
+        }
+        .is_plain()
 }
 
 /// Detection and product, with the lists between them.
@@ -169,12 +196,11 @@ impl Made {
         extents: [usize; 3],
         (form, options): (&SpmmForm, &Options),
     ) -> Result<Self> {
-        let options = MatmulOptions {
-            height: row.block.0 as usize,
-            determinism: options.determinism,
-            ..MatmulOptions::default()
+        let work = PitWork {
+            turned: form.order.transposed,
+            ..PitWork::single(extents, height(row))
         };
-        let (detect, product) = kernels_of::<T>(device, extents, &options)?;
+        let (detect, product) = kernels_of::<T>(device, work, (0.0, options.determinism))?;
         Ok(Made {
             row,
             lists: detect.lists(device)?,
@@ -214,7 +240,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
         let to = out.address().ok_or_else(|| elsewhere("output"))?;
         let c = matrix((to, out.leading()), [m, n]);
         // What is refused is refused before anything is queued.
-        let product = self.product.params(&self.lists, b, c)?;
+        let product = self.product.params(&self.lists, a, b, c)?;
         self.turns.queue(true, stream.raw(), || {
             // SAFETY: the plan has checked shapes and places; the lists are of this launch, and runs follow one another.
             unsafe {

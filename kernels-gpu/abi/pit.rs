@@ -1,8 +1,11 @@
 //! The `pit` family: `C[m,n] = A[m,k] * B[k,n]` of an A whose micro-tiles of a column of 128, 64 or 32 rows were found and packed
 //! while running (`detect`). For each panel of those rows, rows of B are gathered by the panel's list (SRead of PIT, arXiv
 //! 2301.10936, section 3.4).
+//!
+//! Turned, family `pit_turned`, it is `C[m,n] = A[k,m] * B[k,n]`: micro-tiles are pieces of 64 elements of a row of A, which are
+//! gathered as they lie, beside the same row of B.
 
-use super::{Dtype, MapWords, PANEL_BYTES, SLAB, Tile};
+use super::{Divisor, Dtype, MapWords, PANEL_BYTES, SLAB, Tile};
 
 /// Columns of C of a thread block.
 pub const PIT_COLUMNS: usize = 256;
@@ -12,11 +15,11 @@ const CHUNKS: usize = PIT_COLUMNS / 64;
 /// Threads that gather.
 pub const PIT_COPIERS: u32 = 128;
 
-/// Tile of `pit`: `MT` rows by 256 columns.
+/// Tile of `pit`: `MT` rows by 256 columns. `TURNED`: A is gathered too.
 #[derive(Clone, Copy, Debug)]
-pub struct PitColumns<const MT: usize>;
+pub struct PitColumns<const MT: usize, const TURNED: bool>;
 
-impl<const MT: usize> PitColumns<MT> {
+impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
     /// Bytes of A in a stage: 64 micro-tiles of its rows.
     pub const A_BYTES: usize = MT * 64 * 2;
     /// Offset of B in a stage.
@@ -41,14 +44,18 @@ impl<const MT: usize> PitColumns<MT> {
     };
 }
 
-impl<const MT: usize> Tile for PitColumns<MT> {
+impl<const MT: usize, const TURNED: bool> Tile for PitColumns<MT, TURNED> {
     const THREADS: u32 = 256 + PIT_COPIERS;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = PIT_COLUMNS as u32;
     const ITEMS: u32 = 1;
     const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (MT as u32, 1);
+    const BLOCK: (u32, u32) = if TURNED {
+        (1, MT as u32)
+    } else {
+        (MT as u32, 1)
+    };
     fn shared_bytes(_: Dtype) -> u32 {
         (Self::BARRIERS + Self::STAGES * 16) as u32
     }
@@ -58,14 +65,14 @@ impl<const MT: usize> Tile for PitColumns<MT> {
     }
 }
 
-const _: () = assert!(PitColumns::<128>::BARRIERS + 80 <= 227 << 10);
-const _: () = assert!(PitColumns::<64>::BARRIERS + 80 <= 227 << 10);
+const _: () = assert!(PitColumns::<128, false>::BARRIERS + 80 <= 227 << 10);
+const _: () = assert!(PitColumns::<64, true>::BARRIERS + 80 <= 227 << 10);
 
 /// Parameters of the `pit` kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PitParams {
-    /// Packed values of A: a micro-tile a row, `stride` of each panel.
+    /// Packed values of A: a micro-tile a row, `stride` of each panel. Not of a turned A.
     pub a_map: MapWords,
     /// Rows of B of each panel, `stride` words.
     pub lists: u64,
@@ -95,6 +102,16 @@ pub struct PitParams {
     pub stride: u32,
     /// `FLAG_*`.
     pub flags: u32,
+    /// Panels that have a B to themselves: all of them, or those of an item of a batch.
+    pub item: Divisor,
+    /// Bytes from one item's B to the next.
+    pub item_bytes: u64,
+    /// A turned A, row-major.
+    pub a: u64,
+    /// Bytes from one row of it to the next.
+    pub lda_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<PitParams>() == 208);
+const _: () = assert!(size_of::<PitParams>() == 240);

@@ -83,7 +83,7 @@ mod mma;
 mod mttkrp;
 #[cfg(any(family = "nm", family = "nm_narrow", not(target_arch = "nvptx64")))]
 mod nm;
-#[cfg(any(family = "pit", not(target_arch = "nvptx64")))]
+#[cfg(any(family = "pit", family = "pit_turned", not(target_arch = "nvptx64")))]
 mod pit;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
@@ -144,12 +144,15 @@ mod walk;
     family = "nm_narrow",
     family = "levels",
     family = "pit",
+    family = "pit_turned",
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;
 
 #[cfg(any(family = "nm_narrow", not(target_arch = "nvptx64")))]
 use nm::narrow as nm_narrow;
+#[cfg(any(family = "pit_turned", not(target_arch = "nvptx64")))]
+use pit as pit_turned;
 #[cfg(any(family = "sddmm_narrow", not(target_arch = "nvptx64")))]
 use sddmm as sddmm_narrow;
 #[cfg(any(family = "narrow", not(target_arch = "nvptx64")))]

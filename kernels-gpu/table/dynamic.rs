@@ -41,12 +41,16 @@ macro_rules! table_dynamic {
                 sample_16: Direct, F16, SampleBox;
             }
             pit "pit" PitParams sm_90a Dynamic {
-                pit_f16_128x1: Block, F16, PitColumns<128>;
-                pit_f16_64x1: Block, F16, PitColumns<64>;
-                pit_f16_32x1: Block, F16, PitColumns<32>;
-                pit_bf16_128x1: Block, Bf16, PitColumns<128>;
-                pit_bf16_64x1: Block, Bf16, PitColumns<64>;
-                pit_bf16_32x1: Block, Bf16, PitColumns<32>;
+                pit_f16_128x1: Block, F16, PitColumns<128, false>;
+                pit_f16_64x1: Block, F16, PitColumns<64, false>;
+                pit_f16_32x1: Block, F16, PitColumns<32, false>;
+                pit_bf16_128x1: Block, Bf16, PitColumns<128, false>;
+                pit_bf16_64x1: Block, Bf16, PitColumns<64, false>;
+                pit_bf16_32x1: Block, Bf16, PitColumns<32, false>;
+            }
+            pit_turned "pit_turned" PitParams sm_90a Dynamic {
+                pit_f16_1x64: Block, F16, PitColumns<64, true>;
+                pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
             }
         }
     };

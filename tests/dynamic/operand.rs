@@ -70,7 +70,7 @@ fn dynamic_operands_of_other_expressions_are_dense() {
             (&a, &b),
             "without factors",
         ),
-        ("C[m,n] = A[k,m] * B[k,n]", (&a, &b), "computes C[m,n]"),
+        ("C[n,m] = A[m,k] * B[k,n]", (&a, &b), "computes C[m,n]"),
         ("C[m,n] = B[m,k] * A[k,n]", (&a, &b), "of the first matrix"),
         (LINE, (&odd, &odd), "by 16 bytes"),
     ] {

@@ -59,13 +59,13 @@ fn steps(count: u32, from: u32) -> u32 {
     (count - from).min(DEPTH).div_ceil(STEP)
 }
 
-impl<const MT: usize> Stages for PitColumns<MT> {
+impl<const MT: usize, const TURNED: bool> Stages for PitColumns<MT, TURNED> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MT: usize> PitColumns<MT> {
+impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
     /// Work number `index`: neighbours share columns of B.
     #[inline(always)]
     fn work(p: &PitParams, index: u32) -> Work {
@@ -84,12 +84,14 @@ impl<const MT: usize> PitColumns<MT> {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
                 // Every thread that gathers, and the copy of A.
-                barrier::init(Self::full(slot), PIT_COPIERS + 1);
+                barrier::init(Self::full(slot), PIT_COPIERS + u32::from(!TURNED));
                 barrier::init(Self::empty(slot), CONSUMERS);
                 slot += 1;
             }
             barrier::init_fence();
-            bulk::prefetch_map(at);
+            if !TURNED {
+                bulk::prefetch_map(at);
+            }
         }
         gpu::sync_threads();
     }
@@ -104,7 +106,9 @@ impl<const MT: usize> PitColumns<MT> {
             let work = Self::work(p, index);
             let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 8;
-            let lanes = (p.b + column as u64 * 2, u32::from(column < p.n));
+            let (item, _) = p.item.of(work.panel);
+            let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
+            let lanes = (b, u32::from(column < p.n));
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
             let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
             let mut rows = global::load_b32_fresh(place(0), work.count > 0);
@@ -114,7 +118,9 @@ impl<const MT: usize> PitColumns<MT> {
                 let more = from + DEPTH < work.count;
                 rows = global::load_b32_fresh(place(from + DEPTH), more);
                 barrier::wait(Self::empty(ring.0), ring.1);
-                if thread == 0 {
+                if TURNED {
+                    Self::gather_a(p, work, ring.0, now);
+                } else if thread == 0 {
                     Self::start_a(p, at, work, from, ring.0);
                 }
                 if from + (warp + 1) * STEP <= work.count {
@@ -141,6 +147,27 @@ impl<const MT: usize> PitColumns<MT> {
         if MT == 128 {
             bulk::load(to + SLAB as u32, at, 64, y, full);
         }
+    }
+
+    /// Starts this warp's copies of pieces of rows of A: 8 lanes bring one. Zeros where there is none, so that whatever an earlier
+    /// stage left there is not multiplied.
+    #[inline(always)]
+    fn gather_a(p: &PitParams, work: Work, slot: u32, rows: u32) {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let (warp, lane) = (thread / 32, thread % 32);
+        let (within, chunk) = (lane / 8, lane % 8);
+        let column = work.panel * MT as u32 + chunk * 8;
+        let from = p.a + column as u64 * 2;
+        let to = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
+        unroll!(four < 4, {
+            let place = 4 * (four as u32) + within;
+            let row = warp::shuffle::<32>(rows, place, u32::MAX);
+            let to = to + place * PANEL_BYTES as u32 + (chunk ^ place % 8) * 16;
+            let there = column < p.m && row != NO_TILE;
+            let from = from + row as u64 * p.lda_bytes as u64;
+            let (from, bytes) = if there { (from, 16) } else { (p.a, 0) };
+            copy::copy_async_16(to, from, bytes);
+        });
     }
 
     /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: there are 16; else
@@ -257,7 +284,7 @@ impl<const MT: usize> PitColumns<MT> {
     }
 }
 
-impl<const MT: usize> Body for PitColumns<MT> {
+impl<const MT: usize, const TURNED: bool> Body for PitColumns<MT, TURNED> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64) {
         grid::let_next_start();
