@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::fmt::Display;
 
 /// Rows and columns of every matrix.
-const EXTENT: usize = 4096;
+pub const EXTENT: usize = 4096;
 /// Shares of micro-tiles that are empty, in percent.
 const EMPTY: [u32; 4] = [0, 50, 90, 95];
 /// So many rows of a product are checked.
@@ -31,7 +31,7 @@ pub fn stream(gpu: &Gpu) -> Stream {
 }
 
 /// A matrix of normal values of which this share of micro-tiles is empty, and how many are not.
-fn sample<T: Scalar>((h, w): (usize, usize), empty: u32) -> Result<(Dense<T>, usize)> {
+pub fn sample<T: Scalar>((h, w): (usize, usize), empty: u32) -> Result<(Dense<T>, usize)> {
     let mut rng = StdRng::seed_from_u64(SEED);
     let mut values = vec![T::ZERO; EXTENT * EXTENT];
     let mut full = 0;

@@ -38,6 +38,7 @@ mod peers {
     pub mod whole;
 }
 mod pit_choice;
+mod pit_turned;
 mod problems;
 mod record;
 mod sddmm;
@@ -235,6 +236,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("detect", dynamic::detect),
         ("pit_matmul", dynamic::matmul),
         ("pit_choice", pit_choice::run),
+        ("pit_turned", pit_turned::run),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),
         ("narrow", narrow::run),

@@ -67,7 +67,7 @@ impl CuBlas {
 
     /// C = A B, all row-major: as column-major that is C^T = B^T A^T, so the operands change places.
     pub fn gemm(&self, dtype: Dtype, extents: [usize; 3], pointers: [u64; 3]) -> Result<()> {
-        self.product(dtype, extents, pointers, false)
+        self.product(dtype, extents, pointers, [false; 2])
     }
 
     /// C = A B^T, all row-major: both factors by rows.
@@ -77,7 +77,12 @@ impl CuBlas {
         extents: [usize; 3],
         pointers: [u64; 3],
     ) -> Result<()> {
-        self.product(dtype, extents, pointers, true)
+        self.product(dtype, extents, pointers, [false, true])
+    }
+
+    /// C = A^T B, all row-major: A is `[k, m]`.
+    pub fn gemm_turned(&self, dtype: Dtype, extents: [usize; 3], pointers: [u64; 3]) -> Result<()> {
+        self.product(dtype, extents, pointers, [true, false])
     }
 
     fn product(
@@ -85,7 +90,7 @@ impl CuBlas {
         dtype: Dtype,
         [m, k, n]: [usize; 3],
         [a, b, c]: [u64; 3],
-        by_rows: bool,
+        [turned, by_rows]: [bool; 2],
     ) -> Result<()> {
         let (kind, compute) = self.types(dtype);
         let (one32, zero32, one64, zero64) = (1f32, 0f32, 1f64, 0f64);
@@ -99,18 +104,16 @@ impl CuBlas {
             sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
         );
         let (mi, ki, ni) = (m as i32, k as i32, n as i32);
-        let (first, ldb) = if by_rows {
-            (sys::cublasOperation_t::CUBLAS_OP_T, ki)
-        } else {
-            (none, ni)
-        };
+        let swapped = sys::cublasOperation_t::CUBLAS_OP_T;
+        let (first, ldb) = if by_rows { (swapped, ki) } else { (none, ni) };
+        let (second, lda) = if turned { (swapped, mi) } else { (none, ki) };
         let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
         // SAFETY: a, b, c are device buffers of m*k, k*n, m*n elements; the scalars are read before the call returns.
         let status = unsafe {
             sys::cublasGemmEx(
                 self.handle,
                 first,
-                none,
+                second,
                 ni,
                 mi,
                 ki,
@@ -120,7 +123,7 @@ impl CuBlas {
                 ldb,
                 a,
                 kind,
-                ki,
+                lda,
                 zero,
                 c,
                 kind,

@@ -1,0 +1,120 @@
+//! `C = A^T B` of an A of which nine tenths, say, of the pieces of 64 elements of a row are empty, detection inside the time, beside cuBLAS
+//! on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked weights.
+
+use crate::device::{Buffer, Gpu, Result};
+use crate::dynamic::{EXTENT, sample, stream, text};
+use crate::peers::cublas::CuBlas;
+use crate::problems::{Dtype, SEED};
+use crate::record::{Recorder, Row};
+use crate::timing::{Effort, Times, measure};
+use einsparse::dynamic::TurnedMatmul;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::{Context, Determinism, Scalar, Tensor};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+/// Shares of micro-tiles that are empty, in percent.
+const EMPTY: [u32; 4] = [0, 50, 90, 95];
+/// So many rows of C are checked.
+const CHECKED: usize = 16;
+
+/// Every share, f16 and bf16.
+pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+    of_type::<f16>(gpu, effort, recorder, Dtype::F16)?;
+    of_type::<bf16>(gpu, effort, recorder, Dtype::Bf16)
+}
+
+fn of_type<T: Scalar>(
+    gpu: &Gpu,
+    effort: Effort,
+    recorder: &mut Recorder,
+    dtype: Dtype,
+) -> Result<()> {
+    let context = Context::cuda(0).map_err(text)?;
+    let mut rng = StdRng::seed_from_u64(SEED + 1);
+    let b = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(-1.73..1.73)));
+    let b = Dense::new([EXTENT, EXTENT], b.collect()).map_err(text)?;
+    let b_there = context.upload_dense(&b).map_err(text)?;
+    let stream = stream(gpu);
+    for empty in EMPTY {
+        let (a, full) = sample::<T>((1, 64), empty)?;
+        let a_there = context.upload_dense(&a).map_err(text)?;
+        let row = |times: Times| Row {
+            op: "pit_turned".into(),
+            workload: format!("micro1x64-e{}", f64::from(empty) / 100.0),
+            m: EXTENT,
+            k: EXTENT,
+            n: EXTENT,
+            nnz: full * 64,
+            dtype: T::DTYPE.name().into(),
+            ms: times.cold,
+            ms_warm: Some(times.warm),
+            gflops: Some(2.0 * (full * 64 * EXTENT) as f64 / times.cold / 1e6),
+            zeros: "dense".into(),
+            ..Row::default()
+        };
+        let product = TurnedMatmul::<T>::new(&context, [EXTENT; 3], 0.0, Determinism::Strict);
+        let mut product = product.map_err(text)?;
+        let mut c = context.zeros::<T>(&[EXTENT; 2]).map_err(text)?;
+        let times = measure(gpu, effort, &mut || {
+            let out = product.run(&a_there, &b_there, &mut c, &stream);
+            out.map_err(text)
+        })?;
+        let error = error(&a, &b, &c)?;
+        let wrong = if error <= 1.0 { "" } else { "WRONG: " };
+        recorder.add(Row {
+            engine: "einsparse".into(),
+            variant: product.variants()[1].into(),
+            ms: if error <= 1.0 { times.cold } else { f64::NAN },
+            note: format!("{wrong}detection inside; err {error:.2} of the bound"),
+            ..row(times)
+        })?;
+        let Ok(cublas) = CuBlas::open(gpu, false) else {
+            continue;
+        };
+        let (Some(x), Some(y)) = (a_there.address(), b_there.address()) else {
+            return Err("the operands are not on the GPU".into());
+        };
+        let out = Buffer::new(EXTENT * EXTENT * size_of::<T>())?;
+        let times = measure(gpu, effort, &mut || {
+            cublas.gemm_turned(dtype, [EXTENT; 3], [x, y, out.ptr])
+        })?;
+        recorder.add(Row {
+            engine: "cublas".into(),
+            variant: "dense product".into(),
+            ..row(times)
+        })?;
+    }
+    Ok(())
+}
+
+/// The worst error of some rows, in multiples of its bound.
+fn error<T: Scalar>(a: &Dense<T>, b: &Dense<T>, c: &Tensor<T>) -> Result<f64> {
+    let c = c.to_dense().map_err(text)?;
+    let unit = f64::powi(2.0, if T::NAME == "bf16" { -8 } else { -11 });
+    let mut worst: f64 = 0.0;
+    for i in (0..CHECKED).map(|i| i * (EXTENT / CHECKED) + i * 7) {
+        let (mut wanted, mut size) = (vec![0.0; EXTENT], vec![0.0; EXTENT]);
+        for k in 0..EXTENT {
+            let x = a.values()[k * EXTENT + i].to_f64();
+            if x == 0.0 {
+                continue;
+            }
+            let line = &b.values()[k * EXTENT..(k + 1) * EXTENT];
+            for (j, y) in line.iter().enumerate() {
+                wanted[j] += x * y.to_f64();
+                size[j] += (x * y.to_f64()).abs();
+            }
+        }
+        for (j, found) in c.values()[i * EXTENT..(i + 1) * EXTENT].iter().enumerate() {
+            let bound = unit * wanted[j].abs() + 256.0 * f64::powi(2.0, -24) * size[j];
+            let error = (found.to_f64() - wanted[j]).abs();
+            let share = if error == 0.0 { 0.0 } else { error / bound };
+            worst = if share.is_nan() {
+                f64::INFINITY
+            } else {
+                worst.max(share)
+            };
+        }
+    }
+    Ok(worst)
+}
