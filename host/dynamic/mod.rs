@@ -10,10 +10,11 @@ mod operand;
 mod rows;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
+pub(crate) use detect::above;
 pub use detect::{DetectOptions, Detector};
 pub use index::MicroIndex;
 pub(crate) use matmul::kernels_of;
-pub use matmul::{DynamicMatmul, MatmulOptions};
+pub use matmul::{DynamicMatmul, FEW_ROWS, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use operand::{Dynamic, Expected, dynamic};
 pub use rows::RowDetector;

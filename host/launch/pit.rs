@@ -8,7 +8,7 @@ use super::{DenseMatrix, DeviceLists, aligned, config, refused, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 
 /// A kernel chosen for these extents.
 #[derive(Debug)]
@@ -31,9 +31,7 @@ impl PitLaunch {
         [m, k, n]: [usize; 3],
         stride: usize,
     ) -> Result<Self> {
-        let own = kernels()
-            .iter()
-            .filter(|row| row.operation == Operation::Dynamic);
+        let own = kernels().iter().filter(|row| row.family == "pit");
         let fits = |row: &&Row| row.dtype == dtype && row.block == (height as u32, 1);
         let Some(row) = own.clone().find(fits) else {
             return Err(Error::NoKernel {

@@ -1,5 +1,7 @@
 //! Plans with an operand whose micro-tiles are found while running: families `detect` and `pit`.
 
+mod few;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -57,12 +59,20 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     let rows = kernels()
         .iter()
         .filter(|row| row.operation == Operation::Dynamic && row.dtype == T::DTYPE);
-    let share = |row: &Row| expected.share(row.block.0 as usize);
+    // A micro-tile has no more rows than A.
+    let share = |row: &Row| {
+        expected.share(match row.family {
+            "pit_few" => extents[0],
+            _ => row.block.0 as usize,
+        })
+    };
     let mut rows = rows.peekable();
     if rows.peek().is_none() {
         return refused("computes f16 and bf16");
     }
     let asked = question.options.variant.as_deref();
+    let multiprocessors = question.machine.multiprocessors;
+    let rows = rows.filter(|row| few::is_offered(row, extents, asked, multiprocessors));
     let wanted = |row: &&Row| asked == Some(row.name) || is_worth_it(row, share(row));
     let mut rows = rows.filter(wanted).peekable();
     if rows.peek().is_none() {
@@ -78,6 +88,10 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
                 kept: None,
             },
             make: Box::new(move |device: &Arc<Device>| {
+                if row.family == "pit_few" {
+                    let made = few::Made::new::<T>(device, row, extents, &form)?;
+                    return Ok(Box::new(made) as Box<dyn Compiled<T, Out>>);
+                }
                 let made = Made::new::<T>(device, row, extents, (&form, question.options));
                 // More than the kernels number, or no room for the values of a full A: a dense kernel may have its turn.
                 let made = made.map_err(|error| match error {
@@ -117,6 +131,16 @@ fn extents<T: Scalar>(
         ));
     }
     Ok(Ok([m, k, n]))
+}
+
+/// An operand on the device.
+fn matrix((address, leading): (u64, usize), [rows, columns]: [usize; 2]) -> DenseMatrix {
+    DenseMatrix {
+        address,
+        rows,
+        columns,
+        leading,
+    }
 }
 
 /// No factor, no epilogue, everything as it is written in memory.
@@ -183,12 +207,6 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
         stream: &Stream,
     ) -> Result<()> {
         let [m, k, n] = self.extents;
-        let matrix = |(address, leading): (u64, usize), [rows, columns]: [usize; 2]| DenseMatrix {
-            address,
-            rows,
-            columns,
-            leading,
-        };
         let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
         let (a, b) = (matrix(a?, [m, k]), matrix(b?, [k, n]));
         let to = out.address().ok_or_else(|| elsewhere("output"))?;

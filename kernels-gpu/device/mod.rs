@@ -85,6 +85,8 @@ mod mttkrp;
 mod nm;
 #[cfg(any(family = "pit", not(target_arch = "nvptx64")))]
 mod pit;
+#[cfg(any(family = "pit_few", not(target_arch = "nvptx64")))]
+mod pit_few;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
