@@ -2,5 +2,7 @@
 
 mod axes;
 mod detect;
+mod feed_forward;
+mod few;
 mod matmul;
 mod operand;
