@@ -77,7 +77,7 @@ pub(crate) use message::{MessageLaunch, RawMessage};
 pub(crate) use mttkrp::{RawRows, RowsExtents, RowsLaunch};
 pub(crate) use operands::Extents;
 pub use operands::RawSpmm;
-pub(crate) use panel::Matrix;
+pub(crate) use panel::{MarkedLaunch, Matrix};
 pub(crate) use pit::PitLaunch;
 pub(crate) use pit_few::{PitFewLaunch, few_row};
 pub(crate) use planned::Planned;

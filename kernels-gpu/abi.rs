@@ -15,6 +15,7 @@ mod entries;
 mod join;
 mod levels;
 mod lists;
+mod marked;
 mod message;
 mod mttkrp;
 mod narrow;
@@ -50,6 +51,7 @@ pub use entries::*;
 pub use join::*;
 pub use levels::*;
 pub use lists::*;
+pub use marked::*;
 pub use message::*;
 pub use mttkrp::*;
 pub use narrow::*;
@@ -177,6 +179,8 @@ pub enum Operation {
     Detection,
     /// A product with an operand whose micro-tiles were found while running.
     Dynamic,
+    /// A product that says which micro-tiles of its result are not empty.
+    Marking,
 }
 
 /// How a kernel walks the sparse operand.

@@ -4,6 +4,7 @@
 mod axes;
 mod detect;
 mod index;
+mod marked;
 mod matmul;
 mod micro;
 mod operand;
@@ -13,6 +14,8 @@ pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub(crate) use detect::above;
 pub use detect::{DetectOptions, Detector};
 pub use index::MicroIndex;
+pub use marked::ReluMatmul;
+pub(crate) use marked::can_mark;
 pub(crate) use matmul::kernels_of;
 pub use matmul::{DynamicMatmul, FEW_ROWS, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};

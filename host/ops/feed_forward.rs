@@ -2,10 +2,11 @@
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{Expected, dynamic};
-use crate::error::Result;
+use crate::dynamic::{Expected, ReluMatmul, can_mark, dynamic};
+use crate::error::{Error, Result};
+use crate::launch::{DenseMatrix, PitLaunch, list_stride};
 use crate::plan::{Determinism, Options, Plan};
-use crate::registry::Scalar;
+use crate::registry::{Scalar, find};
 use crate::tensor::Tensor;
 
 /// What a [`ReluFeedForward`] is planned for.
@@ -29,7 +30,8 @@ impl Default for FeedForwardOptions {
 
 /// `Y[t,o] = relu(X[t,i] * U[i,h]) * W[h,o]` for a fixed number of tokens t (PIT, arXiv 2301.10936, section 5.2, OPT's layers). The
 /// first product ends in its ReLU; the second skips columns of hidden activations that are zero for all tokens of a micro-tile,
-/// and with them rows of W, where what is expected makes that worth it: one kernel up to 64 tokens, detection and product beyond.
+/// and with them rows of W, where what is expected makes that worth it: one kernel up to 64 tokens; beyond, the first product says
+/// which columns hold something as it stores them, and only those are read again.
 /// No run allocates, and none tells the host what it found: both can be captured in a CUDA graph.
 ///
 /// ```
@@ -53,6 +55,82 @@ pub struct ReluFeedForward<T: Scalar> {
     first: Plan<T>,
     second: Plan<T>,
     expected: Expected,
+    marked: Option<Marked<T>>,
+}
+
+/// The first product that marks what it stores, and the second of what is listed.
+#[derive(Debug)]
+struct Marked<T: Scalar> {
+    context: Context,
+    first: ReluMatmul<T>,
+    second: PitLaunch,
+    weights: [usize; 2],
+}
+
+impl<T: Scalar> Marked<T> {
+    /// Where both plans have kernels that this can take the place of.
+    fn new(
+        context: &Context,
+        [tokens, inputs, hidden, outputs]: [usize; 4],
+        [first, second]: [&'static str; 2],
+    ) -> Result<Option<Self>> {
+        let Some(device) = context.device().filter(|device| can_mark(device, first)) else {
+            return Ok(None);
+        };
+        let Some(row) = find(second).filter(|row| row.family == "pit") else {
+            return Ok(None);
+        };
+        if !hidden.is_multiple_of(8) || !inputs.is_multiple_of(8) {
+            return Ok(None);
+        }
+        let height = row.block.0 as usize;
+        let extents = [tokens, hidden, outputs];
+        Ok(Some(Marked {
+            context: context.clone(),
+            first: ReluMatmul::new(context, [tokens, inputs, hidden], height)?,
+            second: PitLaunch::new(device, T::DTYPE, height, extents, list_stride(hidden))?,
+            weights: [hidden, outputs],
+        }))
+    }
+
+    fn run(
+        &mut self,
+        [x, u, w]: [&Tensor<T>; 3],
+        hidden: &mut Tensor<T>,
+        y: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| {
+            if tensor.shape() != shape {
+                return Err(Error::Shape {
+                    index: name.into(),
+                    left: format!("planned for {shape:?}"),
+                    right: format!("given {:?}", tensor.shape()),
+                });
+            }
+            let here = self.context.holds(tensor.device());
+            let address = tensor.address().filter(|_| here);
+            Ok(DenseMatrix {
+                address: address.ok_or_else(|| Error::Operand {
+                    name: name.into(),
+                    reason: "lies in another context".into(),
+                })?,
+                rows: shape[0],
+                columns: shape[1],
+                leading: tensor.leading(),
+            })
+        };
+        let [_, outputs] = self.weights;
+        // What is refused is refused before anything is queued.
+        let w = place("W", w, self.weights)?;
+        let y = place("Y", y, [hidden.shape()[0], outputs])?;
+        let params = self.second.params(self.first.lists()?, w, y)?;
+        self.first.run(x, u, hidden, stream)?;
+        self.first.list(hidden, stream)?;
+        // SAFETY: operands of the planned shapes, type and context, lists made ahead on the stream; all are the caller's to keep
+        // until the stream is done.
+        unsafe { self.second.start(&params, stream.raw()) }
+    }
 }
 
 impl<T: Scalar> ReluFeedForward<T> {
@@ -62,9 +140,10 @@ impl<T: Scalar> ReluFeedForward<T> {
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type; [`Error::Overflow`], [`Error::OutOfMemory`].
     pub fn new(
         context: &Context,
-        [tokens, inputs, hidden, outputs]: [usize; 4],
+        extents: [usize; 4],
         options: &FeedForwardOptions,
     ) -> Result<Self> {
+        let [tokens, inputs, hidden, outputs] = extents;
         // Only the shapes are planned with.
         let x = context.zeros::<T>(&[tokens, inputs])?;
         let u = context.zeros::<T>(&[inputs, hidden])?;
@@ -79,11 +158,13 @@ impl<T: Scalar> ReluFeedForward<T> {
         let skipping = dynamic(&hidden).expecting(options.expected);
         let operands = [("H", skipping.into()), ("W", (&w).into())];
         let second = context.plan("Y[t,o] = H[t,h] * W[h,o]", &operands, &planned)?;
+        let marked = Marked::new(context, extents, [first.variant(), second.variant()])?;
         Ok(ReluFeedForward {
             hidden,
             first,
             second,
             expected: options.expected,
+            marked,
         })
     }
 
@@ -97,6 +178,11 @@ impl<T: Scalar> ReluFeedForward<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        if let Some(marked) = &mut self.marked
+            && x.leading() == x.shape().last().copied().unwrap_or(0)
+        {
+            return marked.run([x, u, w], &mut self.hidden, y, stream);
+        }
         let operands = [("X", x.into()), ("U", u.into())];
         self.first.run(&operands, &mut self.hidden, stream)?;
         let skipping = dynamic(&self.hidden).expecting(self.expected);
@@ -111,6 +197,10 @@ impl<T: Scalar> ReluFeedForward<T> {
 
     /// Kernels of the first and of the second product.
     pub fn variants(&self) -> [&'static str; 2] {
-        [self.first.variant(), self.second.variant()]
+        let first = self
+            .marked
+            .as_ref()
+            .map(|marked| marked.first.variants()[0]);
+        [first.unwrap_or(self.first.variant()), self.second.variant()]
     }
 }

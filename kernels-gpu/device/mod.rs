@@ -76,6 +76,8 @@ mod join;
 mod levels;
 #[cfg(any(family = "lists", not(target_arch = "nvptx64")))]
 mod lists;
+#[cfg(any(family = "marked", not(target_arch = "nvptx64")))]
+mod marked;
 #[cfg(any(family = "message", not(target_arch = "nvptx64")))]
 mod message;
 mod mma;
@@ -144,6 +146,7 @@ mod walk;
     family = "nm_narrow",
     family = "levels",
     family = "pit",
+    family = "marked",
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;

@@ -16,6 +16,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 {
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
+        Self::consume_with::<E>(p, |strip, half, acc| {
+            Self::leave::<E>(p, strip, half, acc);
+        });
+    }
+
+    /// The strips of this thread block, whose sums go to `leave`.
+    #[inline(always)]
+    pub(in crate::device) fn consume_with<E: WgmmaElem>(
+        p: &WgmmaParams,
+        leave: impl Fn(Strip, u32, &mut Acc<CHUNKS>),
+    ) {
         let half = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
@@ -63,7 +74,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             }
             acc.wait::<0>();
             Self::free(held);
-            Self::leave::<E>(p, strip, half, &mut acc);
+            leave(strip, half, &mut acc);
         }
     }
 
