@@ -16,17 +16,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 {
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
-        Self::consume_with::<E>(p, |strip, half, acc| {
-            Self::leave::<E>(p, strip, half, acc);
-        });
-    }
-
-    /// The strips of this thread block, whose sums go to `leave`.
-    #[inline(always)]
-    pub(in crate::device) fn consume_with<E: WgmmaElem>(
-        p: &WgmmaParams,
-        leave: impl Fn(Strip, u32, &mut Acc<CHUNKS>),
-    ) {
         let half = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
@@ -74,13 +63,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             }
             acc.wait::<0>();
             Self::free(held);
-            leave(strip, half, &mut acc);
+            Self::leave::<E>(p, strip, half, &mut acc);
         }
     }
 
     /// The `wgmma`s of one stage.
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
+    pub(super) fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
         let stage = Self::stage(slot);
         let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
         unroll!(step < STEPS, {

@@ -4,11 +4,11 @@
 
 pub mod carry;
 mod consumer;
+#[cfg(any(family = "marked", not(target_arch = "nvptx64")))]
+mod marked;
 pub mod narrow;
 mod out;
 mod producer;
-#[cfg(any(family = "marked", not(target_arch = "nvptx64")))]
-mod seen;
 
 use super::elem::Elem;
 use super::gpu;
