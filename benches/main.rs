@@ -19,6 +19,7 @@ mod dynamic;
 mod einsum;
 mod entries;
 mod epilogue;
+mod ffn;
 mod host_ops;
 mod int8;
 mod join;
@@ -63,7 +64,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, ffn,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -237,6 +238,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("pit_matmul", dynamic::matmul),
         ("pit_choice", pit_choice::run),
         ("pit_turned", pit_turned::run),
+        (ffn::OP, ffn::run),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),
         ("narrow", narrow::run),

@@ -15,11 +15,13 @@ mod entries;
 mod join;
 mod levels;
 mod lists;
+mod marked;
 mod message;
 mod mttkrp;
 mod narrow;
 mod nm;
 mod pit;
+mod pit_few;
 mod prune;
 mod relaxed;
 mod sample;
@@ -50,11 +52,13 @@ pub use entries::*;
 pub use join::*;
 pub use levels::*;
 pub use lists::*;
+pub use marked::*;
 pub use message::*;
 pub use mttkrp::*;
 pub use narrow::*;
 pub use nm::*;
 pub use pit::*;
+pub use pit_few::*;
 pub use prune::*;
 pub use relaxed::*;
 pub use sample::*;
@@ -177,6 +181,8 @@ pub enum Operation {
     Detection,
     /// A product with an operand whose micro-tiles were found while running.
     Dynamic,
+    /// A product that says which micro-tiles of its result are not empty.
+    Marking,
 }
 
 /// How a kernel walks the sparse operand.

@@ -3,6 +3,8 @@
 mod axes;
 mod choice;
 mod detect;
+mod feed_forward;
+mod few;
 mod matmul;
 mod operand;
 mod turned;

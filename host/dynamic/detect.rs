@@ -234,7 +234,7 @@ fn looked<T: Scalar>(
 }
 
 /// What an element's magnitude, as an integer, is increased by so that its top bit says that it is above the threshold.
-pub(super) fn above<T: Scalar>(threshold: f64) -> u32 {
+pub(crate) fn above<T: Scalar>(threshold: f64) -> u32 {
     // The largest element that is not above.
     let nearest = T::from_f64(threshold);
     let over = nearest.to_f64() > threshold;

@@ -11,7 +11,9 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
-use crate::launch::{DetectLaunch, DeviceLists, Looked, PitLaunch, PitWork, list_stride};
+use crate::launch::{
+    DetectLaunch, DeviceLists, Looked, PitFewLaunch, PitLaunch, PitWork, list_stride,
+};
 use crate::plan::Determinism;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -39,6 +41,9 @@ impl Default for MatmulOptions {
     }
 }
 
+/// Rows of A that one kernel looks through and multiplies.
+pub const FEW_ROWS: usize = 64;
+
 /// `C[m,n] = A[m,k] * B[k,n]` with an A that is dense in memory and has empty micro-tiles of `height x 1`, other ones at each run
 /// (PIT, arXiv 2301.10936): one kernel finds those that are not and packs their values, a second gathers the rows of B that
 /// they meet. The host learns nothing of it; both can be captured in a CUDA graph. For f16 and bf16 on Hopper; the CPU takes
@@ -47,6 +52,9 @@ impl Default for MatmulOptions {
 /// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a NaN or Inf
 /// in a row of B reaches the `height` rows that have such a micro-tile there (`zeros = Dense`), no others. Sums ascend along k
 /// by default: the same bits every time.
+///
+/// Of at most [`FEW_ROWS`] rows that one micro-tile holds, [`run`](Self::run) is a single kernel: each of its thread blocks finds the
+/// columns of its part of A itself, and reads no rows of B but those that they meet.
 ///
 /// ```
 /// use einsparse::Context;
@@ -70,6 +78,8 @@ pub struct DynamicMatmul<T> {
     options: MatmulOptions,
     index: MicroIndex,
     launch: Option<(DetectLaunch, PitLaunch)>,
+    /// Both in one kernel, of few rows.
+    few: Option<PitFewLaunch>,
     element: PhantomData<T>,
 }
 
@@ -135,8 +145,8 @@ impl<T: Scalar> DynamicMatmul<T> {
         }
         let panels = items.saturating_mul(m).div_ceil(options.height);
         let stride = list_stride(k);
-        let (launch, storage) = match context.device() {
-            None => (None, Lists::Host(vec![Vec::new(); panels])),
+        let (launch, few, storage) = match context.device() {
+            None => (None, None, Lists::Host(vec![Vec::new(); panels])),
             Some(device) => {
                 let work = PitWork {
                     items,
@@ -146,7 +156,9 @@ impl<T: Scalar> DynamicMatmul<T> {
                 let (detect, product) = kernels_of::<T>(device, work, how)?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, Arc::clone(device));
-                (Some((detect, product)), storage)
+                let alone = (items == 1 && m <= FEW_ROWS.min(options.height))
+                    .then(|| PitFewLaunch::best(device, T::DTYPE, extents, above::<T>(threshold)));
+                (Some((detect, product)), alone.transpose()?, storage)
             }
         };
         Ok(DynamicMatmul {
@@ -160,12 +172,16 @@ impl<T: Scalar> DynamicMatmul<T> {
                 storage,
             },
             launch,
+            few,
             element: PhantomData,
         })
     }
 
-    /// The kernels, `cpu` on a CPU context.
+    /// The kernels of a [`run`](Self::run), twice the same where one does both; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
+        if let Some(few) = &self.few {
+            return [few.name(); 2];
+        }
         self.launch
             .as_ref()
             .map_or(["cpu"; 2], |(detect, product)| {
@@ -173,7 +189,7 @@ impl<T: Scalar> DynamicMatmul<T> {
             })
     }
 
-    /// What the last run found.
+    /// What the last run found. A run of a single kernel leaves nothing here: [`detect`](Self::detect) does.
     pub fn index(&self) -> &MicroIndex {
         &self.index
     }
@@ -191,8 +207,26 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.detect(a, stream)?;
-        self.multiply(a, b, c, stream)
+        let Some(few) = &self.few else {
+            self.detect(a, stream)?;
+            return self.multiply(a, b, c, stream);
+        };
+        self.check(a, b, c)?;
+        let all = [
+            operand(&self.context, a, stream)?,
+            operand(&self.context, b, stream)?,
+            operand(&self.context, c, stream)?,
+        ];
+        // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done.
+        unsafe { few.run(all, stream.raw()) }
+    }
+
+    /// The shapes of a run.
+    fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
+        let [m, k, n] = self.extents;
+        self.check_operand("A", [m, k], a)?;
+        self.check_operand("B", [k, n], b)?;
+        self.check_operand("C", [m, n], c)
     }
 
     /// The first half of [`run`](Self::run): the micro-tiles of A.
@@ -235,19 +269,15 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let [m, k, n] = self.extents;
-        self.check_operand("A", [m, k], a)?;
-        self.check_operand("B", [k, n], b)?;
-        self.check_operand("C", [m, n], c)?;
+        self.check(a, b, c)?;
         let Some((_, launch)) = &self.launch else {
             return self.on_host(a, b, c);
         };
-        let a = operand(&self.context, a, stream)?;
         let b = operand(&self.context, b, stream)?;
         let c = operand(&self.context, c, stream)?;
         // SAFETY: operands of the planned shapes and type, lists that `detect` fills ahead on the stream; all are the caller's to
         // keep until the stream is done, as with every run.
-        unsafe { launch.run(lists(&self.index)?, a, b, c, stream.raw()) }
+        unsafe { launch.run(lists(&self.index)?, None, b, c, stream.raw()) }
     }
 
     /// Of more than one item operands have an axis for them.

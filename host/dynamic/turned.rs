@@ -138,7 +138,7 @@ impl<T: Scalar> TurnedMatmul<T> {
         let (a, b, c) = (a?, b?, operand(&self.context, c, stream)?);
         let found = lists(&self.index)?;
         // What is refused is refused before anything is queued.
-        let params = product.params(found, a, b, c)?;
+        let params = product.params(found, Some(a), b, c)?;
         // SAFETY: operands of the planned shapes and type, lists that the first kernel fills; all are the caller's to keep until the
         // stream is done, as with every run.
         unsafe {

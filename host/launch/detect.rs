@@ -2,7 +2,7 @@
 
 use einsparse_kernels::abi::{
     DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, Divisor, STEP_BITS, STEP_CHOICES,
-    STEP_LENGTHS, STEP_PACK, STEP_TILES, region,
+    STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -170,6 +170,30 @@ impl DetectLaunch {
         Self::made(device, row, params, blocks, experts * 8)
     }
 
+    /// Lists of the micro-tiles of `height` rows of a matrix of 16-bit elements that a marked product has left.
+    pub(crate) fn marked(
+        device: &Device,
+        dtype: Dtype,
+        [rows, columns]: [usize; 2],
+        height: usize,
+    ) -> Result<Self> {
+        let row = find(STEP_MARKED, dtype.bytes(), (height, 1), "marked elements")?;
+        let (panels, parts) = (rows.div_ceil(height), columns.div_ceil(row.items as usize));
+        let params = DetectParams {
+            across: Divisor::new(small("parts of a panel", parts)?),
+            rows: within("rows", rows, i32::MAX as usize - height)?,
+            columns: within("columns", columns, i32::MAX as usize - 64)?,
+            panels: small("panels", panels)?,
+            stride: small("places of a list", stride(columns))?,
+            parts: small("parts of a panel", parts)?,
+            ..DetectParams::default()
+        };
+        let words = panels.saturating_mul(mark_words(columns) + 1);
+        let words = within("words of bits", words, i32::MAX as usize)?;
+        let blocks = within("thread blocks", panels.saturating_mul(parts), MAX_GRID_X)?;
+        Self::made(device, row, params, blocks, words as usize * 4)
+    }
+
     fn made(
         device: &Device,
         row: &'static Row,
@@ -200,7 +224,7 @@ impl DetectLaunch {
         within("places of all lists", words, isize::MAX as usize / 512)?;
         let tile = self.row.block.0 as usize * 2;
         let packed = match self.row.step {
-            STEP_PACK => Some(device.zeros((words * tile).max(16))?),
+            STEP_PACK | STEP_MARKED => Some(device.zeros((words * tile).max(16))?),
             _ => None,
         };
         Ok(DeviceLists {

@@ -1,5 +1,7 @@
 //! A kernel of the `wgmma` family: records and schedule of the strips, tensor maps of the operands.
 
+mod marked;
+
 use std::sync::Arc;
 
 use einsparse_formats::SlicedEllPattern;
@@ -20,6 +22,7 @@ use crate::indirect::SpmmForm;
 use crate::registry::Dtype;
 use crate::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::worklist::Runs;
+pub(crate) use marked::MarkedLaunch;
 
 /// What a product's A is.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
 
-use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords, PitParams};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, PitParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
@@ -119,12 +119,12 @@ impl PitLaunch {
     /// Queues the product.
     ///
     /// # Safety
-    /// The lists are those of a detection of A, with packed values but of a turned A, in the order of the stream; A, B and C are of
+    /// The lists are those of a detection of A, with packed values, or of a turned A with `a`, in the order of the stream; A, B and C are of
     /// the planned extents and the row's type, until the work is done.
     pub(crate) unsafe fn run(
         &self,
         lists: &DeviceLists,
-        a: DenseMatrix,
+        a: Option<DenseMatrix>,
         b: DenseMatrix,
         c: DenseMatrix,
         stream: RawStream<'_>,
@@ -156,7 +156,7 @@ impl PitLaunch {
     pub(crate) fn params(
         &self,
         lists: &DeviceLists,
-        a: DenseMatrix,
+        a: Option<DenseMatrix>,
         b: DenseMatrix,
         c: DenseMatrix,
     ) -> Result<PitParams> {
@@ -176,7 +176,10 @@ impl PitLaunch {
             return Err(refused("B", reason));
         }
         let a_map = match &lists.packed {
-            _ if self.work.turned => self.check_turned(a)?,
+            _ if self.work.turned => {
+                self.check_turned(a.as_ref())?;
+                [0; 16]
+            }
             None => return Err(refused("index", "holds no values".into())),
             Some(packed) => {
                 let values = Flat {
@@ -208,20 +211,24 @@ impl PitLaunch {
             flags: if whole { FLAG_VECTORS } else { 0 },
             item: Divisor::new(panels.checked_div(items.max(1) as u32).unwrap_or(1)),
             item_bytes: (k * b.leading * element) as u64,
-            a: if self.work.turned { a.address } else { 0 },
-            lda_bytes: small("bytes of a row of A", a.leading.saturating_mul(element))?,
+            a: a.as_ref().map_or(0, |a| a.address),
+            lda_bytes: match &a {
+                Some(a) => small("bytes of a row of A", a.leading.saturating_mul(element))?,
+                None => 0,
+            },
             reserved: 0,
         })
     }
 
     /// A turned A is copied by 16 bytes too; there is no map of it.
-    fn check_turned(&self, a: DenseMatrix) -> Result<MapWords> {
+    fn check_turned(&self, a: Option<&DenseMatrix>) -> Result<()> {
+        let a = a.ok_or_else(|| refused("A", "is gathered and was not given".into()))?;
         let (m, vector) = (self.work.extents[0], 16 / self.row.dtype.bytes());
         aligned(self.row, "A", a.address, a.leading)?;
         if !m.is_multiple_of(vector) {
             let reason = format!("has {m} columns; the kernel copies {vector} at once");
             return Err(refused("A", reason));
         }
-        Ok([0; 16])
+        Ok(())
     }
 }

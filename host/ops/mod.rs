@@ -3,6 +3,7 @@
 mod attention;
 mod conv;
 mod einsum;
+mod feed_forward;
 mod linear;
 mod message;
 mod prune;
@@ -18,6 +19,7 @@ pub use crate::kernel_map::{ConvGeometry, KernelMap, KernelMapBuilder, Voxel};
 pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
 pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;
+pub use feed_forward::{FeedForwardOptions, ReluFeedForward};
 pub use linear::{BlockLinear, LinearOptions};
 pub use message::{Aggregate, MessagePassing};
 pub use prune::prune_to_nm;

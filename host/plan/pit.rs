@@ -1,5 +1,7 @@
 //! Plans with an operand whose micro-tiles are found while running: families `detect` and `pit`.
 
+mod few;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -53,12 +55,24 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if question.machine.wgmma == 0.0 {
         return refused("is made of wgmma, which compute capability 9.0 has");
     }
-    let share = |row: &Row| expected.share(height(row));
-    let mut rows = rows(T::DTYPE, form.order.transposed).peekable();
+    // A micro-tile has no more rows than A.
+    let share = |row: &Row| {
+        expected.share(match row.family {
+            "pit_few" => extents[0],
+            _ => height(row),
+        })
+    };
+    let turned = form.order.transposed;
+    let few = kernels()
+        .iter()
+        .filter(|row| !turned && row.family == "pit_few" && row.dtype == T::DTYPE);
+    let mut rows = rows(T::DTYPE, turned).chain(few).peekable();
     if rows.peek().is_none() {
         return refused("computes f16 and bf16");
     }
     let asked = question.options.variant.as_deref();
+    let multiprocessors = question.machine.multiprocessors;
+    let rows = rows.filter(|row| few::is_offered(row, extents, asked, multiprocessors));
     let wanted = |row: &&Row| asked == Some(row.name) || is_worth_it(row, share(row));
     let mut rows = rows.filter(wanted).peekable();
     if rows.peek().is_none() {
@@ -75,6 +89,10 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
                 kept: None,
             },
             make: Box::new(move |device: &Arc<Device>| {
+                if row.family == "pit_few" {
+                    let made = few::Made::new::<T>(device, row, extents, &form)?;
+                    return Ok(Box::new(made) as Box<dyn Compiled<T, Out>>);
+                }
                 let made = Made::new::<T>(device, row, extents, (&form, question.options));
                 // More than the kernels number, or no room for the values of a full A: a dense kernel may have its turn.
                 let made = made.map_err(|error| match error {
@@ -162,6 +180,16 @@ fn extents<T: Scalar>(
     Ok(Ok([m, k, n]))
 }
 
+/// An operand on the device.
+fn matrix((address, leading): (u64, usize), [rows, columns]: [usize; 2]) -> DenseMatrix {
+    DenseMatrix {
+        address,
+        rows,
+        columns,
+        leading,
+    }
+}
+
 /// No factor, no epilogue, everything as it is written in memory but for A, which may be `[k, m]`.
 fn plain(form: &SpmmForm) -> bool {
     form.mode == Mode::Assign
@@ -229,18 +257,12 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
         stream: &Stream,
     ) -> Result<()> {
         let [m, k, n] = self.extents;
-        let matrix = |(address, leading): (u64, usize), [rows, columns]: [usize; 2]| DenseMatrix {
-            address,
-            rows,
-            columns,
-            leading,
-        };
         let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
         let (a, b) = (matrix(a?, [m, k]), matrix(b?, [k, n]));
         let to = out.address().ok_or_else(|| elsewhere("output"))?;
         let c = matrix((to, out.leading()), [m, n]);
         // What is refused is refused before anything is queued.
-        let product = self.product.params(&self.lists, a, b, c)?;
+        let product = self.product.params(&self.lists, Some(a), b, c)?;
         self.turns.queue(true, stream.raw(), || {
             // SAFETY: the plan has checked shapes and places; the lists are of this launch, and runs follow one another.
             unsafe {

@@ -35,6 +35,11 @@ pub const STEP_LENGTHS: u32 = 4;
 /// Step of choices.
 pub const STEP_CHOICES: u32 = 5;
 
+/// Step from the bits that a product has left to lists and values.
+pub const STEP_MARKED: u32 = 6;
+/// Columns that a thread block of [`MarkedTiles`] takes, a thread each.
+pub const MARKED_COLUMNS: u32 = DETECT_THREADS;
+
 /// Rounds of [`DETECT_LOADS`] vectors that a thread goes through, for micro-tiles of `mh` rows. Every thread block waits for others
 /// once: with so many, 4096 x 4096 elements are on the GPU at once. Values that are packed wait in shared memory, which has room
 /// for fewer.
@@ -118,6 +123,30 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
     fn shared_bytes(_: Dtype) -> u32 {
         let region = DETECT_THREADS * DETECT_LOADS * 16;
         DETECT_REGION + if STEP == STEP_PACK { region } else { 0 }
+    }
+    fn vector(_: Dtype) -> u32 {
+        1
+    }
+}
+
+/// Lists and values of the micro-tiles of `MH` rows whose bits a product has left (family `marked`). `status` holds, for each of
+/// the panels, [`mark_words`](super::mark_words) words of bits, and behind all of them a counter of each panel, all zero between
+/// launches.
+#[derive(Clone, Copy, Debug)]
+pub struct MarkedTiles<const MH: u32>;
+
+impl<const MH: u32> Tile for MarkedTiles<MH> {
+    const THREADS: u32 = DETECT_THREADS;
+    const MIN_BLOCKS: u32 = 4;
+    const COLUMNS: u32 = 1;
+    const ITEMS: u32 = MARKED_COLUMNS;
+    const PARTS: u32 = 1;
+    const BURST: u32 = 8;
+    const BLOCK: (u32, u32) = (MH, 1);
+    const STEP: u32 = STEP_MARKED;
+    /// Two sums of each warp, then the columns found.
+    fn shared_bytes(_: Dtype) -> u32 {
+        64 + MARKED_COLUMNS * 4
     }
     fn vector(_: Dtype) -> u32 {
         1

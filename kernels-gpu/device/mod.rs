@@ -76,6 +76,8 @@ mod join;
 mod levels;
 #[cfg(any(family = "lists", not(target_arch = "nvptx64")))]
 mod lists;
+#[cfg(any(family = "marked", not(target_arch = "nvptx64")))]
+mod marked;
 #[cfg(any(family = "message", not(target_arch = "nvptx64")))]
 mod message;
 mod mma;
@@ -85,6 +87,8 @@ mod mttkrp;
 mod nm;
 #[cfg(any(family = "pit", family = "pit_turned", not(target_arch = "nvptx64")))]
 mod pit;
+#[cfg(any(family = "pit_few", not(target_arch = "nvptx64")))]
+mod pit_few;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
@@ -145,6 +149,7 @@ mod walk;
     family = "levels",
     family = "pit",
     family = "pit_turned",
+    family = "marked",
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;

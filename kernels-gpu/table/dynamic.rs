@@ -34,6 +34,9 @@ macro_rules! table_dynamic {
                 detect_pack_128x1: Direct, F16, MicroTiles<128, 1, STEP_PACK>;
                 detect_pack_64x1: Direct, F16, MicroTiles<64, 1, STEP_PACK>;
                 detect_pack_32x1: Direct, F16, MicroTiles<32, 1, STEP_PACK>;
+                detect_marked_128x1: Direct, F16, MarkedTiles<128>;
+                detect_marked_64x1: Direct, F16, MarkedTiles<64>;
+                detect_marked_32x1: Direct, F16, MarkedTiles<32>;
                 detect_lengths: Direct, F32, DetectLengths;
                 detect_choices: Direct, F32, DetectChoices;
             }
@@ -51,6 +54,22 @@ macro_rules! table_dynamic {
             pit_turned "pit_turned" PitParams sm_90a Dynamic {
                 pit_f16_1x64: Block, F16, PitColumns<64, true>;
                 pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
+            }
+            pit_few "pit_few" PitFewParams sm_90a Dynamic {
+                pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
+                pit_few_f16_16_n320: Block, F16, FewRows<16, 10>;
+                pit_few_f16_32_n256: Block, F16, FewRows<32, 8>;
+                pit_few_f16_32_n320: Block, F16, FewRows<32, 10>;
+                pit_few_f16_64_n256: Block, F16, FewRows<64, 8>;
+                pit_few_bf16_16_n256: Block, Bf16, FewRows<16, 8>;
+                pit_few_bf16_16_n320: Block, Bf16, FewRows<16, 10>;
+                pit_few_bf16_32_n256: Block, Bf16, FewRows<32, 8>;
+                pit_few_bf16_32_n320: Block, Bf16, FewRows<32, 10>;
+                pit_few_bf16_64_n256: Block, Bf16, FewRows<64, 8>;
+            }
+            marked "marked" MarkedParams sm_90a Marking {
+                marked_f16_n256: Direct, F16, MarkedPanel<4>;
+                marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
             }
         }
     };

@@ -72,7 +72,11 @@ pub(super) fn product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
 }
 
 /// Runs one product over As of several densities, one after the other, into a C of NaN.
-fn multiplies<T: Scalar>(context: &Context, extents: [usize; 3], options: &MatmulOptions) {
+pub(super) fn multiplies<T: Scalar>(
+    context: &Context,
+    extents: [usize; 3],
+    options: &MatmulOptions,
+) {
     let [m, k, n] = extents;
     let b = integers::<T>([k, n], 5);
     let room = n.next_multiple_of(8) + 8;

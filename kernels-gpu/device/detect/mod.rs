@@ -3,6 +3,7 @@
 //! does, both zeros do not.
 
 mod list;
+mod marked;
 mod pack;
 mod rows;
 

@@ -69,7 +69,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     /// The `wgmma`s of one stage.
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
+    pub(super) fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
         let stage = Self::stage(slot);
         let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
         unroll!(step < STEPS, {

@@ -4,6 +4,8 @@
 
 pub mod carry;
 mod consumer;
+#[cfg(any(family = "marked", not(target_arch = "nvptx64")))]
+mod marked;
 pub mod narrow;
 mod out;
 mod producer;
@@ -98,7 +100,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
-    fn set_up(at: u64) {
+    pub(in crate::device) fn set_up(at: u64) {
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {

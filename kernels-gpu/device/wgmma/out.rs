@@ -29,7 +29,7 @@ impl WgmmaParams {
 }
 
 /// First accumulator of the pair that lies in row 0 or 8 of an atom.
-const ROWS: [usize; 2] = [0, 2];
+pub(super) const ROWS: [usize; 2] = [0, 2];
 
 /// Eight neighbours of C from this row and column on, zero where the gate is not positive.
 #[inline(always)]
@@ -134,7 +134,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
     /// Scalar, bias and activation, each a pass of its own: a test per element would cost more than the pass.
     #[inline(always)]
-    fn finish<E: Elem<Acc = f32>>(
+    pub(super) fn finish<E: Elem<Acc = f32>>(
         o: Output,
         column: u32,
         (alpha, bias): (f32, [f32; 2]),

@@ -58,7 +58,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         }
     }
 
-    pub(super) fn produce(p: &WgmmaParams, at: u64) {
+    pub(in crate::device) fn produce(p: &WgmmaParams, at: u64) {
         let thread = gpu::thread() % COPIERS;
         // Neighbouring copies in different warps.
         let i = thread % 32 * 4 + thread / 32;

@@ -1,0 +1,63 @@
+//! The feed-forward layer of a language model with ReLU: of the hidden activations of one token, and of a few, hardly any are above
+//! zero, so hardly any row of the second weights is read. Against the dense layer.
+
+use einsparse::dynamic::Expected;
+use einsparse::formats::{Dense, f16, generate};
+use einsparse::ops::{FeedForwardOptions, ReluFeedForward};
+use einsparse::{Context, Result, einsum};
+
+const INPUTS: usize = 256;
+const HIDDEN: usize = 1024;
+
+/// Weights that put most hidden activations below zero: inputs are positive, and one column in sixteen has positive weights.
+fn weights() -> Result<[Dense<f16>; 2]> {
+    let random = |shape: [usize; 2], seed: u64| {
+        Dense::new(
+            shape,
+            generate::random_values::<f32>(shape[0] * shape[1], seed),
+        )
+    };
+    let (u, w) = (random([INPUTS, HIDDEN], 1)?, random([HIDDEN, INPUTS], 2)?);
+    let up = |at: &[usize]| {
+        let size = u.get(at).unwrap_or(0.0).abs() / INPUTS as f32;
+        f16::from_f32(if at[1] % 16 == 3 { size } else { -size })
+    };
+    let down = |at: &[usize]| f16::from_f32(w.get(at).unwrap_or(0.0));
+    Ok([
+        Dense::from_fn(vec![INPUTS, HIDDEN], up)?,
+        Dense::from_fn(vec![HIDDEN, INPUTS], down)?,
+    ])
+}
+
+fn main() -> Result<()> {
+    let ctx = Context::new();
+    let [u, w] = weights()?;
+    let (u, w) = (ctx.upload_dense(&u)?, ctx.upload_dense(&w)?);
+    for tokens in [1, 32, 200] {
+        let values = generate::random_values::<f32>(tokens * INPUTS, 3);
+        let values = values.iter().map(|x| f16::from_f32(x.abs())).collect();
+        let x = ctx.upload_dense(&Dense::new([tokens, INPUTS], values)?)?;
+        let options = FeedForwardOptions {
+            expected: Expected::MicroTiles(1.0 / 16.0),
+            ..FeedForwardOptions::default()
+        };
+        let extents = [tokens, INPUTS, HIDDEN, INPUTS];
+        let mut layer = ReluFeedForward::new(&ctx, extents, &options)?;
+        let mut y = ctx.zeros::<f16>(&[tokens, INPUTS])?;
+        let stream = ctx.stream()?;
+        layer.run([&x, &u, &w], &mut y, &stream)?;
+        stream.synchronize()?;
+        println!("{ctx}, {tokens} tokens: {:?}", layer.variants());
+        let hidden = einsum!(ctx, "H[t,h] = relu(X[t,i] * U[i,h])", X = &x, U = &u)?;
+        let dense = einsum!(ctx, "Y[t,o] = H[t,h] * W[h,o]", H = &hidden, W = &w)?;
+        let near = |(a, b): (&f16, &f16)| (a.to_f32() - b.to_f32()).abs() <= 0.01;
+        assert!(
+            y.to_dense()?
+                .values()
+                .iter()
+                .zip(dense.to_dense()?.values())
+                .all(near)
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! A feed-forward layer whose hidden activations are mostly zeros after their ReLU.
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{Expected, ReluMatmul, can_mark, dynamic};
+use crate::error::{Error, Result};
+use crate::launch::{DenseMatrix, PitLaunch, PitWork, list_stride};
+use crate::plan::{Determinism, Options, Plan};
+use crate::registry::{Scalar, find};
+use crate::tensor::Tensor;
+
+/// What a [`ReluFeedForward`] is planned for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedForwardOptions {
+    /// What of the hidden activations is expected to be above zero: kernels are chosen for it, the result does not depend on it.
+    pub expected: Expected,
+    /// Whether sums may be taken in any order.
+    pub determinism: Determinism,
+}
+
+impl Default for FeedForwardOptions {
+    /// A tenth of the hidden columns, sums in order.
+    fn default() -> Self {
+        FeedForwardOptions {
+            expected: Expected::MicroTiles(0.1),
+            determinism: Determinism::Strict,
+        }
+    }
+}
+
+/// `Y[t,o] = relu(X[t,i] * U[i,h]) * W[h,o]` for a fixed number of tokens t (PIT, arXiv 2301.10936, section 5.2, OPT's layers). The
+/// first product ends in its ReLU; the second skips columns of hidden activations that are zero for all tokens of a micro-tile,
+/// and with them rows of W, where what is expected makes that worth it: one kernel up to 64 tokens; beyond, the first product says
+/// which columns hold something as it stores them, and only those are read again.
+/// No run allocates, and none tells the host what it found: both can be captured in a CUDA graph.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::ReluFeedForward;
+/// let ctx = Context::cpu();
+/// let x = ctx.upload_dense(&Dense::new([1, 2], vec![1.0f32, 2.0])?)?;
+/// let u = ctx.upload_dense(&Dense::new([2, 2], vec![1.0, -1.0, 1.0, 0.0])?)?;
+/// let w = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
+/// let mut layer = ReluFeedForward::new(&ctx, [1, 2, 2, 1], &Default::default())?;
+/// let mut y = ctx.zeros(&[1, 1])?;
+/// layer.run([&x, &u, &w], &mut y, &ctx.stream()?)?;
+/// // The hidden activations are 3 and 0.
+/// assert_eq!(y.to_dense()?.values(), [15.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ReluFeedForward<T: Scalar> {
+    hidden: Tensor<T>,
+    first: Plan<T>,
+    second: Plan<T>,
+    expected: Expected,
+    marked: Option<Marked<T>>,
+}
+
+/// The first product that marks what it stores, and the second of what is listed.
+#[derive(Debug)]
+struct Marked<T: Scalar> {
+    context: Context,
+    first: ReluMatmul<T>,
+    second: PitLaunch,
+    weights: [usize; 2],
+}
+
+impl<T: Scalar> Marked<T> {
+    /// Where both plans have kernels that this can take the place of.
+    fn new(
+        context: &Context,
+        [tokens, inputs, hidden, outputs]: [usize; 4],
+        [first, second]: [&'static str; 2],
+    ) -> Result<Option<Self>> {
+        let Some(device) = context.device().filter(|device| can_mark(device, first)) else {
+            return Ok(None);
+        };
+        let Some(row) = find(second).filter(|row| row.family == "pit") else {
+            return Ok(None);
+        };
+        if !hidden.is_multiple_of(8) || !inputs.is_multiple_of(8) {
+            return Ok(None);
+        }
+        let height = row.block.0 as usize;
+        let extents = [tokens, hidden, outputs];
+        Ok(Some(Marked {
+            context: context.clone(),
+            first: ReluMatmul::new(context, [tokens, inputs, hidden], height)?,
+            second: PitLaunch::new(
+                device,
+                T::DTYPE,
+                PitWork::single(extents, height),
+                list_stride(hidden),
+            )?,
+            weights: [hidden, outputs],
+        }))
+    }
+
+    fn run(
+        &mut self,
+        [x, u, w]: [&Tensor<T>; 3],
+        hidden: &mut Tensor<T>,
+        y: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| {
+            if tensor.shape() != shape {
+                return Err(Error::Shape {
+                    index: name.into(),
+                    left: format!("planned for {shape:?}"),
+                    right: format!("given {:?}", tensor.shape()),
+                });
+            }
+            let here = self.context.holds(tensor.device());
+            let address = tensor.address().filter(|_| here);
+            Ok(DenseMatrix {
+                address: address.ok_or_else(|| Error::Operand {
+                    name: name.into(),
+                    reason: "lies in another context".into(),
+                })?,
+                rows: shape[0],
+                columns: shape[1],
+                leading: tensor.leading(),
+            })
+        };
+        let [_, outputs] = self.weights;
+        // What is refused is refused before anything is queued.
+        let w = place("W", w, self.weights)?;
+        let y = place("Y", y, [hidden.shape()[0], outputs])?;
+        let params = self.second.params(self.first.lists()?, None, w, y)?;
+        self.first.run(x, u, hidden, stream)?;
+        self.first.list(hidden, stream)?;
+        // SAFETY: operands of the planned shapes, type and context, lists made ahead on the stream; all are the caller's to keep
+        // until the stream is done.
+        unsafe { self.second.start(&params, stream.raw()) }
+    }
+}
+
+impl<T: Scalar> ReluFeedForward<T> {
+    /// A layer of these extents: tokens, inputs, hidden activations, outputs.
+    ///
+    /// # Errors
+    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type; [`Error::Overflow`], [`Error::OutOfMemory`].
+    pub fn new(
+        context: &Context,
+        extents: [usize; 4],
+        options: &FeedForwardOptions,
+    ) -> Result<Self> {
+        let [tokens, inputs, hidden, outputs] = extents;
+        // Only the shapes are planned with.
+        let x = context.zeros::<T>(&[tokens, inputs])?;
+        let u = context.zeros::<T>(&[inputs, hidden])?;
+        let w = context.zeros::<T>(&[hidden, outputs])?;
+        let hidden = context.zeros::<T>(&[tokens, hidden])?;
+        let planned = Options {
+            determinism: options.determinism,
+            ..Options::default()
+        };
+        let operands = [("X", (&x).into()), ("U", (&u).into())];
+        let first = context.plan("H[t,h] = relu(X[t,i] * U[i,h])", &operands, &planned)?;
+        let skipping = dynamic(&hidden).expecting(options.expected);
+        let operands = [("H", skipping.into()), ("W", (&w).into())];
+        let second = context.plan("Y[t,o] = H[t,h] * W[h,o]", &operands, &planned)?;
+        let marked = Marked::new(context, extents, [first.variant(), second.variant()])?;
+        Ok(ReluFeedForward {
+            hidden,
+            first,
+            second,
+            expected: options.expected,
+            marked,
+        })
+    }
+
+    /// Queues the layer of `[X, U, W]`. Runs of one layer must follow one another: they share the hidden activations.
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one lies in another context.
+    pub fn run(
+        &mut self,
+        [x, u, w]: [&Tensor<T>; 3],
+        y: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        if let Some(marked) = &mut self.marked
+            && x.leading() == x.shape().last().copied().unwrap_or(0)
+        {
+            return marked.run([x, u, w], &mut self.hidden, y, stream);
+        }
+        let operands = [("X", x.into()), ("U", u.into())];
+        self.first.run(&operands, &mut self.hidden, stream)?;
+        let skipping = dynamic(&self.hidden).expecting(self.expected);
+        let operands = [("H", skipping.into()), ("W", w.into())];
+        self.second.run(&operands, y, stream)
+    }
+
+    /// The hidden activations of the last run.
+    pub fn hidden(&self) -> &Tensor<T> {
+        &self.hidden
+    }
+
+    /// Kernels of the first and of the second product.
+    pub fn variants(&self) -> [&'static str; 2] {
+        let first = self
+            .marked
+            .as_ref()
+            .map(|marked| marked.first.variants()[0]);
+        [first.unwrap_or(self.first.variant()), self.second.variant()]
+    }
+}

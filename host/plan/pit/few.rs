@@ -1,0 +1,96 @@
+//! Plans whose kernel finds the empty columns of a dynamic operand of few rows itself: family `pit_few`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_kernels::table::Row;
+
+use super::super::Operand;
+use super::super::bind::{device_tensor, elsewhere};
+use super::super::family::{Compiled, write_kernel};
+use super::matrix;
+use crate::device::{Device, Stream};
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::launch::{PitFewLaunch, few_row};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Whether a row of the table is offered for these extents: of this family the best one, and one that was asked for if it can.
+pub(super) fn is_offered(
+    row: &Row,
+    extents: [usize; 3],
+    asked: Option<&str>,
+    multiprocessors: u32,
+) -> bool {
+    if row.family != "pit_few" {
+        return true;
+    }
+    let best = few_row(row.dtype, extents, multiprocessors);
+    let named = asked == Some(row.name) && extents[0] <= row.block.0 as usize;
+    named || best.is_some_and(|best| best.name == row.name)
+}
+
+/// The product.
+#[derive(Debug)]
+pub(super) struct Made {
+    row: &'static Row,
+    launch: PitFewLaunch,
+    extents: [usize; 3],
+    names: [String; 2],
+}
+
+impl Made {
+    pub(super) fn new<T: Scalar>(
+        device: &Arc<Device>,
+        row: &'static Row,
+        extents: [usize; 3],
+        form: &SpmmForm,
+    ) -> Result<Self> {
+        let above = crate::dynamic::above::<T>(0.0);
+        Ok(Made {
+            row,
+            launch: PitFewLaunch::new(device, row, extents, above)?,
+            extents,
+            names: [form.sparse.clone(), form.dense.clone()],
+        })
+    }
+}
+
+impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+    fn variant(&self) -> &'static str {
+        self.row.name
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [m, k, n] = self.extents;
+        let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
+        let to = out.address().ok_or_else(|| elsewhere("output"))?;
+        let c = matrix((to, out.leading()), [m, n]);
+        let all = [matrix(a?, [m, k]), matrix(b?, [k, n]), c];
+        // SAFETY: the plan has checked shapes and places.
+        unsafe { self.launch.run(all, stream.raw()) }
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_kernel(
+            f,
+            self.row,
+            format_args!(
+                "columns found by itself, {} parts along k",
+                self.launch.parts()
+            ),
+        )
+    }
+}

@@ -1,0 +1,107 @@
+//! Sums on their way out. Each part of a tile finishes as many atoms (16 rows x 8 columns) as any other: the others send theirs
+//! to its shared memory, and it adds them in the order of the parts: the same bits every time.
+
+use super::Sums;
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::gpu;
+use crate::device::ptx::{barrier, cluster, copy};
+use crate::frag;
+
+impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+    /// The barrier that says: the sums of the other parts have arrived.
+    #[inline(always)]
+    pub(super) fn summed() -> u32 {
+        copy::arena() + Self::SUMMED as u32
+    }
+
+    /// Stores the sums, or those that the cluster leaves to this thread block.
+    #[inline(always)]
+    pub(super) fn leave<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &Sums) {
+        if p.parts > 1 {
+            // The sums take the place of the stages: of this thread block's, then of the others'.
+            gpu::sync_threads();
+            cluster::arrive_relaxed();
+            cluster::wait();
+            let share = (Self::ATOMS as u32).checked_div(p.parts).unwrap_or(1);
+            Self::send(sums, share);
+            gpu::sync_threads();
+            barrier::wait(Self::summed(), 0);
+            Self::join::<E>(p, share);
+            return;
+        }
+        let own = gpu::thread() / 32 * 4;
+        unroll!(i < MT / 16, most 4, {
+            unroll!(j < 4, {
+                let atom = i as u32 * Self::ATOMS_ACROSS as u32 + own + j as u32;
+                Self::store::<E>(p, atom, sums[i][j]);
+            });
+        });
+    }
+
+    /// Sends this warp's atoms to those who finish them.
+    #[inline(always)]
+    fn send(sums: &Sums, share: u32) {
+        let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+        let own = cluster::rank();
+        // Exact: an atom's number times the error of the inverse stays far below 1 / share.
+        let inverse = (0xffff_u32.checked_div(share)).unwrap_or(0) + 1;
+        unroll!(i < MT / 16, most 4, {
+            unroll!(j < 4, {
+                let atom = i as u32 * Self::ATOMS_ACROSS as u32 + warp * 4 + j as u32;
+                let rank = atom * inverse >> 16;
+                let slot = own * share + atom - rank * share;
+                let at = copy::arena() + slot * Self::ATOM as u32 + lane * 16;
+                let four = sums[i][j].map(f32::to_bits);
+                if rank == own {
+                    copy::store_shared_v4(at, four);
+                } else {
+                    let bar = cluster::place(Self::summed(), rank);
+                    cluster::send_v4(cluster::place(at, rank), four, bar);
+                }
+            });
+        });
+    }
+
+    /// Adds up the atoms that are this thread block's and stores them.
+    #[inline(always)]
+    fn join<E: Elem<Acc = f32>>(p: &PitFewParams, share: u32) {
+        let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+        let first = cluster::rank() * share;
+        let mut slot = warp;
+        while slot < share {
+            let mut sum = [0.0; 4];
+            let mut part = 0;
+            while part < p.parts {
+                let at = copy::arena() + (part * share + slot) * Self::ATOM as u32 + lane * 16;
+                let four = copy::load_shared_v4(at).map(f32::from_bits);
+                unroll!(i < 4, { sum[i] += four[i] });
+                part += 1;
+            }
+            Self::store::<E>(p, first + slot, sum);
+            slot += WARPS as u32;
+        }
+    }
+
+    /// Stores an atom of the tile, as far as C goes; `n` is even.
+    #[inline(always)]
+    fn store<E: Elem<Acc = f32>>(p: &PitFewParams, atom: u32, sums: [f32; 4]) {
+        let across = Self::ATOMS_ACROSS as u32;
+        let (row, column) = frag::accumulator(gpu::thread() % 32, 0);
+        let row = atom / across * 16 + row;
+        let column = Self::tile(p) * Self::COLUMNS + atom % across * 8 + column;
+        unroll!(h < 2, {
+            let row = row + 8 * h as u32;
+            let at = p.c + row as u64 * p.ldc_bytes as u64 + column as u64 * 2;
+            let pair = [sums[2 * h], sums[2 * h + 1]];
+            if row < p.m && column < p.n {
+                if p.flags & FEW_PAIRS != 0 {
+                    E::store::<2>(at, &pair);
+                } else {
+                    E::store::<1>(at, &[pair[0]]);
+                    E::store::<1>(at + 2, &[pair[1]]);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,172 @@
+//! A product that says which micro-tiles of C are not empty: warps look at the rows that they store, and set a bit for each column
+//! in which one of them holds something. Bits do not depend on who comes first.
+
+use super::WgmmaElem;
+use super::carry::{Cut, carry};
+use super::consumer::NONE;
+use super::out::ROWS;
+use crate::abi::*;
+use crate::device::elem::Elem;
+use crate::device::epilogue::{Output, row_bias, scale};
+use crate::device::gpu;
+use crate::device::ptx::wgmma;
+use crate::device::ptx::wgmma::Acc;
+use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::stages::Stages;
+use crate::frag;
+
+/// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from `lane % 8 * 8`
+/// on. Zeros outside C.
+type Seen = [u32; 4];
+
+/// Elements of two bytes whose magnitude is not 0, in the top bits of both halves.
+#[inline(always)]
+fn mark(word: u32) -> u32 {
+    ((word & 0x7fff_7fff) + 0x7fff_7fff) & 0x8000_8000
+}
+
+impl MarkedParams {
+    /// Sets the bits of 64 columns for a warp's rows. Lane `8 r + c` knows of columns `8 c ..`.
+    #[inline(always)]
+    fn set(&self, [row, column]: [u32; 2], seen: Seen) {
+        let lane = gpu::thread_again() % 32;
+        let mut found = 0;
+        unroll!(w < 4, {
+            let marks = mark(seen[w]);
+            found |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
+        });
+        let placed = found << (lane % 4 * 8);
+        let low = warp::any_bits(if lane % 8 < 4 { placed } else { 0 });
+        let high = warp::any_bits(if lane % 8 < 4 { 0 } else { placed });
+        let bits = if lane == 0 { low } else { high };
+        if lane < 2 && bits != 0 {
+            let word = (row >> self.height) * self.words + column / 32 + lane;
+            global::set_bits(self.marks + word as u64 * 4, bits);
+        }
+    }
+}
+
+impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+{
+    /// As [`Self::consume`] for a dense A: every stage is multiplied whole.
+    #[inline(always)]
+    pub(in crate::device) fn consume_marked<E: WgmmaElem>(p: &MarkedParams) {
+        let half = gpu::thread() / 128;
+        let mut later = Self::strip(&p.product, 0);
+        let mut round = 0;
+        let (mut slot, mut parity) = (0, 0);
+        while later.row != NO_STRIP {
+            let strip = later;
+            round += 1;
+            later = Self::strip(&p.product, round);
+            let mut acc = Acc::<CHUNKS>::zero();
+            let mut held = NONE;
+            let mut s = 0;
+            while s < strip.stages {
+                barrier::wait(Self::full(slot), parity);
+                let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
+                let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
+                if mask & 0x55 != 0 {
+                    acc.fence();
+                    Self::multiply::<E>(&mut acc, slot, half, mask);
+                    wgmma::commit();
+                    acc.wait::<1>();
+                    Self::free(held);
+                    held = slot;
+                } else {
+                    acc.wait::<0>();
+                    Self::free(held);
+                    Self::free(slot);
+                    held = NONE;
+                }
+                slot += 1;
+                if slot == Self::STAGES as u32 {
+                    slot = 0;
+                    parity ^= 1;
+                }
+                s += 1;
+            }
+            acc.wait::<0>();
+            Self::free(held);
+            Self::leave_marked::<E>(p, strip, half, &mut acc);
+        }
+    }
+
+    /// As [`Self::leave`] for a C that allows accesses of 16 bytes.
+    #[inline(always)]
+    fn leave_marked<E: Elem<Acc = f32>>(
+        marked: &MarkedParams,
+        strip: Strip,
+        half: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let p = &marked.product;
+        let mut stages = strip.stages;
+        if strip.count() > 1 {
+            if !carry(Cut::of(p, strip), half, Self::scratch(), acc) {
+                return;
+            }
+            stages = 1;
+        }
+        let (o, m) = (p.output(strip.item), p.m);
+        let [top, left] = [strip.row + half * HALF as u32, strip.column];
+        if top >= m {
+            return;
+        }
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let row = top + warp * 16 + frag::accumulator(lane, 0).0;
+        let bias = ROWS.map(|r| {
+            let row = row + r as u32 * 4;
+            if row < m { row_bias::<E>(o, row) } else { 0.0 }
+        });
+        let column = left + lane % 4 * 2;
+        Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
+        unroll!(c < CHUNKS, most 4, {
+            let corner = [top + warp * 16, left + c as u32 * 64];
+            let seen = Self::send_chunk::<E>(o, m, corner, slab, acc, c);
+            marked.set(corner, seen);
+        });
+    }
+
+    /// Stores 64 columns of a warp's 16 rows through its shared memory.
+    #[inline(always)]
+    fn send_chunk<E: Elem<Acc = f32>>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        slab: u32,
+        acc: &Acc<CHUNKS>,
+        c: usize,
+    ) -> Seen {
+        let lane = gpu::thread_again() % 32;
+        let (r, chunk) = frag::ldmatrix_x4(lane);
+        warp::sync_lanes(u32::MAX);
+        unroll!(j < 4, {
+            let mut words = [0u32; 4];
+            unroll!(w < 4, {
+                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
+                words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+            });
+            let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+            matrix::stmatrix_x4(slab + place, words);
+        });
+        warp::sync_lanes(u32::MAX);
+        let column = left + lane % 8 * 8;
+        let mut seen = [0; 4];
+        unroll!(j < 4, {
+            let own = j as u32 * 4 + lane / 8;
+            let place = frag::swizzle(own, lane % 8, PANEL_BYTES as u32);
+            if top + own < m && column < o.n {
+                let eight = copy::load_shared_v4(slab + place);
+                let line = o.c + (top + own) as u64 * o.ldc_bytes as u64;
+                global::store_v4(line + column as u64 * 2, eight);
+                // Magnitudes of either: neither is lost in the other.
+                unroll!(w < 4, { seen[w] |= eight[w] });
+            }
+        });
+        seen
+    }
+}
