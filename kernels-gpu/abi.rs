@@ -12,6 +12,7 @@ mod dense;
 mod detect;
 mod einsum;
 mod entries;
+mod grouped;
 mod join;
 mod levels;
 mod lists;
@@ -22,6 +23,7 @@ mod nm;
 mod pit;
 mod prune;
 mod relaxed;
+mod route;
 mod sampled;
 mod scatter;
 mod sddmm;
@@ -46,6 +48,7 @@ pub use dense::*;
 pub use detect::*;
 pub use einsum::*;
 pub use entries::*;
+pub use grouped::*;
 pub use join::*;
 pub use levels::*;
 pub use lists::*;
@@ -56,6 +59,7 @@ pub use nm::*;
 pub use pit::*;
 pub use prune::*;
 pub use relaxed::*;
+pub use route::*;
 pub use sampled::*;
 pub use scatter::*;
 pub use sddmm::*;
@@ -175,6 +179,10 @@ pub enum Operation {
     Detection,
     /// A product with an operand whose micro-tiles were found while running.
     Dynamic,
+    /// A step around the products of [`Operation::Grouped`].
+    Routing,
+    /// A product of rows, each with a matrix of a stack that was chosen while running.
+    Grouped,
 }
 
 /// How a kernel walks the sparse operand.

@@ -70,6 +70,8 @@ mod entries;
 mod entry;
 mod epilogue;
 mod gpu;
+#[cfg(any(family = "grouped", not(target_arch = "nvptx64")))]
+mod grouped;
 #[cfg(any(family = "join", not(target_arch = "nvptx64")))]
 mod join;
 #[cfg(any(family = "levels", not(target_arch = "nvptx64")))]
@@ -90,6 +92,8 @@ mod prune;
 mod ptx;
 #[cfg(any(family = "relaxed", not(target_arch = "nvptx64")))]
 mod relaxed;
+#[cfg(any(family = "route", not(target_arch = "nvptx64")))]
+mod route;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
 mod sampled;
 #[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]
@@ -142,6 +146,7 @@ mod walk;
     family = "nm_narrow",
     family = "levels",
     family = "pit",
+    family = "grouped",
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;

@@ -45,6 +45,18 @@ macro_rules! table_dynamic {
                 pit_bf16_64x1: Block, Bf16, PitColumns<64>;
                 pit_bf16_32x1: Block, Bf16, PitColumns<32>;
             }
+            route "route" RouteParams sm_80 Routing {
+                route_count: Direct, F32, RouteCount;
+                route_place: Direct, F32, RoutePlace;
+                route_sum_f16: Direct, F16, RouteSum;
+                route_sum_bf16: Direct, Bf16, RouteSum;
+            }
+            grouped "grouped" GroupedParams sm_90a Grouped {
+                grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;
+                grouped_f16_128: Block, F16, GroupedTile<2, PLAIN>;
+                grouped_bf16_256: Block, Bf16, GroupedTile<4, PLAIN>;
+                grouped_bf16_128: Block, Bf16, GroupedTile<2, PLAIN>;
+            }
         }
     };
 }
