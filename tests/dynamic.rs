@@ -3,4 +3,6 @@
 mod axes;
 mod detect;
 mod matmul;
+mod moe;
 mod operand;
+mod routing;

@@ -3,17 +3,22 @@
 
 mod axes;
 mod detect;
+mod grouped;
 mod index;
 mod matmul;
 mod micro;
 mod operand;
+mod routing;
 mod rows;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub use detect::{DetectOptions, Detector};
+pub(crate) use detect::{check_shape, elsewhere, operand};
+pub use grouped::{GroupedMatmul, GroupedOptions};
 pub use index::MicroIndex;
 pub(crate) use matmul::kernels_of;
 pub use matmul::{DynamicMatmul, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use operand::{Dynamic, Expected, dynamic};
+pub use routing::Routing;
 pub use rows::RowDetector;
