@@ -246,7 +246,8 @@ impl<'a> Layer<'a> {
                     *y += h.max(0.0) * w.to_f64();
                 }
             }
-            y.iter_mut().for_each(|y| *y *= f64::from(self.weights[number]));
+            y.iter_mut()
+                .for_each(|y| *y *= f64::from(self.weights[number]));
             (token, y)
         });
         let pairs: Vec<_> = pairs.collect();

@@ -13,6 +13,7 @@ mod detect;
 mod einsum;
 mod entries;
 mod grouped;
+mod grouped_grad;
 mod join;
 mod levels;
 mod lists;
@@ -49,6 +50,7 @@ pub use detect::*;
 pub use einsum::*;
 pub use entries::*;
 pub use grouped::*;
+pub use grouped_grad::*;
 pub use join::*;
 pub use levels::*;
 pub use lists::*;
@@ -183,6 +185,8 @@ pub enum Operation {
     Routing,
     /// A product of rows, each with a matrix of a stack that was chosen while running.
     Grouped,
+    /// The gradient of such a stack.
+    GroupedGradient,
 }
 
 /// How a kernel walks the sparse operand.

@@ -150,7 +150,9 @@ impl<T: Scalar> GroupedMatmul<T> {
             (None, Routes::Host { order, offsets }) => {
                 self.on_host((order, offsets), a, w, weights, c)
             }
-            (Some(launch), Routes::Device(routes, _, device)) if self.context.holds(Some(device)) => {
+            (Some(launch), Routes::Device(routes, _, device))
+                if self.context.holds(Some(device)) =>
+            {
                 let weights = match weights {
                     None => 0,
                     Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,

@@ -41,10 +41,7 @@ pub struct Routing {
 /// Where the slots are.
 #[derive(Debug)]
 pub(crate) enum Routes {
-    Host {
-        order: Vec<u32>,
-        offsets: Vec<u32>,
-    },
+    Host { order: Vec<u32>, offsets: Vec<u32> },
     Device(DeviceRoutes, RouteLaunch, Arc<Device>),
 }
 
@@ -54,11 +51,7 @@ impl Routing {
     /// # Errors
     /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more than
     /// 1024 experts on a GPU; [`Error::OutOfMemory`].
-    pub fn new(
-        context: &Context,
-        [tokens, top_k]: [usize; 2],
-        experts: usize,
-    ) -> Result<Self> {
+    pub fn new(context: &Context, [tokens, top_k]: [usize; 2], experts: usize) -> Result<Self> {
         if top_k == 0 || experts == 0 {
             return Err(Error::Operand {
                 name: "choices".into(),

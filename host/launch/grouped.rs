@@ -99,15 +99,18 @@ fn choose(
         let [a, b] = [a, b].map(|row| cost(row, extents, machine));
         a.total_cmp(&b)
     };
-    own.clone().filter(fits).min_by(dearer).ok_or_else(|| Error::NoKernel {
-        indirect: "C[s,n] += A[AM[s],k] * W[WE[s],k,n]".into(),
-        tried: own
-            .map(|row| Refusal {
-                name: row.name.into(),
-                reason: format!("is for {}", row.dtype.name()),
-            })
-            .collect(),
-    })
+    own.clone()
+        .filter(fits)
+        .min_by(dearer)
+        .ok_or_else(|| Error::NoKernel {
+            indirect: "C[s,n] += A[AM[s],k] * W[WE[s],k,n]".into(),
+            tried: own
+                .map(|row| Refusal {
+                    name: row.name.into(),
+                    reason: format!("is for {}", row.dtype.name()),
+                })
+                .collect(),
+        })
 }
 
 /// A kernel chosen for these extents.
@@ -206,11 +209,7 @@ impl GroupedLaunch {
 
     fn params(&self, way: GroupedWay, operands: &GroupedOperands<'_>) -> Result<GroupedParams> {
         let GroupedExtents {
-            top,
-            experts,
-            k,
-            n,
-            ..
+            top, experts, k, n, ..
         } = self.extents;
         let GroupedOperands {
             routes,

@@ -72,6 +72,8 @@ mod epilogue;
 mod gpu;
 #[cfg(any(family = "grouped", not(target_arch = "nvptx64")))]
 mod grouped;
+#[cfg(any(family = "grouped_grad", not(target_arch = "nvptx64")))]
+mod grouped_grad;
 #[cfg(any(family = "join", not(target_arch = "nvptx64")))]
 mod join;
 #[cfg(any(family = "levels", not(target_arch = "nvptx64")))]
@@ -147,6 +149,7 @@ mod walk;
     family = "levels",
     family = "pit",
     family = "grouped",
+    family = "grouped_grad",
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;

@@ -17,11 +17,7 @@ struct Operands<T> {
     down: Dense<T>,
 }
 
-fn options(
-    [tokens, top_k]: [usize; 2],
-    experts: usize,
-    [model, hidden]: [usize; 2],
-) -> MoeOptions {
+fn options([tokens, top_k]: [usize; 2], experts: usize, [model, hidden]: [usize; 2]) -> MoeOptions {
     MoeOptions {
         tokens,
         experts,
@@ -46,8 +42,14 @@ fn operands<T: Scalar>(o: &MoeOptions, exact: bool) -> Operands<T> {
         Dense::new(shape, values).unwrap()
     };
     let x = draw(vec![o.tokens, o.model], 1);
-    let up = draw(vec![o.experts, o.model, o.hidden], o.model.div_ceil(8) as u64);
-    let down = draw(vec![o.experts, o.hidden, o.model], o.hidden.div_ceil(8) as u64);
+    let up = draw(
+        vec![o.experts, o.model, o.hidden],
+        o.model.div_ceil(8) as u64,
+    );
+    let down = draw(
+        vec![o.experts, o.hidden, o.model],
+        o.hidden.div_ceil(8) as u64,
+    );
     let weights = (0..o.tokens * o.top_k).map(|_| match exact {
         true => [0.5, 1.0, 2.0, -1.0][rng.word() as usize % 4],
         false => rng.unit() as f32,

@@ -251,7 +251,11 @@ fn grouped_product_on_the_cpu() {
                 Ok(e) if e < experts => weights[number] * (0..k).map(term).sum::<f32>().max(0.0),
                 _ => 0.0,
             };
-            assert_eq!(found[number * (n + 8) + j], f64::from(wanted), "{number} {j}");
+            assert_eq!(
+                found[number * (n + 8) + j],
+                f64::from(wanted),
+                "{number} {j}"
+            );
         }
     }
 }
@@ -284,9 +288,7 @@ fn grouped_product_keeps_nan_where_it_is() {
         let mut c = gpu.zeros::<f16>(&[tokens, n]).unwrap();
         let matmul = GroupedMatmul::<f16>::new(&routing, options).unwrap();
         let stream = gpu.stream().unwrap();
-        matmul
-            .run(&routing, &a, &w, None, &mut c, &stream)
-            .unwrap();
+        matmul.run(&routing, &a, &w, None, &mut c, &stream).unwrap();
         stream.synchronize().unwrap();
         let c = c.to_dense().unwrap();
         for (token, row) in c.values().chunks(n).enumerate() {

@@ -89,10 +89,37 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
                 let eight = copy::load_shared_v4(slab + from);
                 if lines[j] != NONE && column + 64 * (c as u32) < p.n {
                     let line = corner + lines[j] as u64 * p.ldc_bytes as u64;
+                    let eight = Self::gated::<E>(p, (lines[j], column + 64 * c as u32), eight);
                     global::store_v4(line + c as u64 * 128, eight);
                 }
             });
         });
+    }
+
+    /// Eight neighbours of a row, zero where the gate is not positive.
+    #[inline(always)]
+    fn gated<E: WgmmaElem>(
+        p: &GroupedParams,
+        (row, column): (u32, u32),
+        eight: [u32; 4],
+    ) -> [u32; 4] {
+        if warp::again(p.flags) & GROUPED_GATE == 0 {
+            return eight;
+        }
+        let at = p.gate + row as u64 * p.gate_bytes as u64 + column as u64 * 2;
+        let gate = global::load_v4_once(at, true);
+        let mut out = eight;
+        unroll!(w < 4, {
+            let half = |i: usize| {
+                if E::get(&gate, 2 * w + i) > 0.0 {
+                    0xffff << (16 * i)
+                } else {
+                    0
+                }
+            };
+            out[w] = eight[w] & (half(0) | half(1));
+        });
+        out
     }
 
     /// Rows of C of the choices of no expert: zero. A warp each.

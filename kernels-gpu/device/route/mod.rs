@@ -1,6 +1,7 @@
 //! A router's choices to slots sorted by expert, in two kernels and without the host: each thread block counts its choices, then
 //! each adds up what those in front of it counted. Within a warp, equal choices are ranked by lane (`match`), so the sort is stable.
 
+mod gradient;
 mod sum;
 
 use super::elem::Elem;
