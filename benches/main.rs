@@ -26,6 +26,7 @@ mod join;
 mod layer;
 mod levels;
 mod messages;
+mod moe;
 mod narrow;
 mod nm_narrow;
 mod ours;
@@ -64,7 +65,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, ffn,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_turned, ffn, moe,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -239,6 +240,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("pit_choice", pit_choice::run),
         ("pit_turned", pit_turned::run),
         (ffn::OP, ffn::run),
+        (moe::OP, moe::run),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),
         ("narrow", narrow::run),

@@ -12,6 +12,8 @@ mod dense;
 mod detect;
 mod einsum;
 mod entries;
+mod grouped;
+mod grouped_grad;
 mod join;
 mod levels;
 mod lists;
@@ -24,6 +26,7 @@ mod pit;
 mod pit_few;
 mod prune;
 mod relaxed;
+mod route;
 mod sample;
 mod sampled;
 mod scatter;
@@ -49,6 +52,8 @@ pub use dense::*;
 pub use detect::*;
 pub use einsum::*;
 pub use entries::*;
+pub use grouped::*;
+pub use grouped_grad::*;
 pub use join::*;
 pub use levels::*;
 pub use lists::*;
@@ -61,6 +66,7 @@ pub use pit::*;
 pub use pit_few::*;
 pub use prune::*;
 pub use relaxed::*;
+pub use route::*;
 pub use sample::*;
 pub use sampled::*;
 pub use scatter::*;
@@ -183,6 +189,12 @@ pub enum Operation {
     Dynamic,
     /// A product that says which micro-tiles of its result are not empty.
     Marking,
+    /// A step around the products of [`Operation::Grouped`].
+    Routing,
+    /// A product of rows, each with a matrix of a stack that was chosen while running.
+    Grouped,
+    /// The gradient of such a stack.
+    GroupedGradient,
 }
 
 /// How a kernel walks the sparse operand.

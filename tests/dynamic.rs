@@ -6,5 +6,7 @@ mod detect;
 mod feed_forward;
 mod few;
 mod matmul;
+mod moe;
 mod operand;
+mod routing;
 mod turned;

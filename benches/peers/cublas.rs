@@ -85,6 +85,54 @@ impl CuBlas {
         self.product(dtype, extents, pointers, [true, false])
     }
 
+    /// C = A B for each of `[batch, m, k, n]`, all row-major and one behind the other.
+    pub fn gemm_batched(
+        &self,
+        dtype: Dtype,
+        [batch, m, k, n]: [usize; 4],
+        [a, b, c]: [u64; 3],
+    ) -> Result<()> {
+        let (kind, compute) = self.types(dtype);
+        let (one, zero) = (1f32, 0f32);
+        if dtype == Dtype::F64 {
+            return Err("batches of f64 are not asked for".into());
+        }
+        let none = sys::cublasOperation_t::CUBLAS_OP_N;
+        let [mi, ki, ni, count] = [m, k, n, batch].map(|x| x as i32);
+        let [of_a, of_b, of_c] = [m * k, k * n, m * n].map(|x| x as i64);
+        let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
+        // SAFETY: a, b, c are device buffers of batch times m*k, k*n, m*n elements; the scalars are read before the call
+        // returns.
+        let status = unsafe {
+            sys::cublasGemmStridedBatchedEx(
+                self.handle,
+                none,
+                none,
+                ni,
+                mi,
+                ki,
+                (&raw const one).cast(),
+                b,
+                kind,
+                ni,
+                of_b,
+                a,
+                kind,
+                ki,
+                of_a,
+                (&raw const zero).cast(),
+                c,
+                kind,
+                ni,
+                of_c,
+                count,
+                compute,
+                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        };
+        check(status, "cublasGemmStridedBatchedEx")
+    }
+
     fn product(
         &self,
         dtype: Dtype,

@@ -19,7 +19,7 @@ pub(super) struct Epilogue<'a, T> {
 
 /// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen.
 #[inline(always)]
-pub(super) fn activate<A: Accumulator>(activation: Activation, v: A) -> A {
+pub(crate) fn activate<A: Accumulator>(activation: Activation, v: A) -> A {
     match activation {
         Activation::Identity => v,
         Activation::Relu if v < A::ZERO => A::ZERO,

@@ -252,7 +252,7 @@ pub(crate) fn above<T: Scalar>(threshold: f64) -> u32 {
 }
 
 /// A matrix on the planned GPU, for a stream of it.
-pub(super) fn operand<T: Scalar>(
+pub(crate) fn operand<T: Scalar>(
     context: &Context,
     matrix: &Tensor<T>,
     stream: &Stream,
@@ -274,14 +274,14 @@ pub(super) fn operand<T: Scalar>(
     })
 }
 
-pub(super) fn elsewhere(name: &str) -> Error {
+pub(crate) fn elsewhere(name: &str) -> Error {
     Error::Operand {
         name: name.into(),
         reason: "lies in another context".into(),
     }
 }
 
-pub(super) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
+pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
     if planned == found {
         return Ok(());
     }

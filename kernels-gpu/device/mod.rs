@@ -70,6 +70,10 @@ mod entries;
 mod entry;
 mod epilogue;
 mod gpu;
+#[cfg(any(family = "grouped", not(target_arch = "nvptx64")))]
+mod grouped;
+#[cfg(any(family = "grouped_grad", not(target_arch = "nvptx64")))]
+mod grouped_grad;
 #[cfg(any(family = "join", not(target_arch = "nvptx64")))]
 mod join;
 #[cfg(any(family = "levels", not(target_arch = "nvptx64")))]
@@ -94,6 +98,8 @@ mod prune;
 mod ptx;
 #[cfg(any(family = "relaxed", not(target_arch = "nvptx64")))]
 mod relaxed;
+#[cfg(any(family = "route", not(target_arch = "nvptx64")))]
+mod route;
 #[cfg(any(family = "sample", not(target_arch = "nvptx64")))]
 mod sample;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
@@ -150,6 +156,8 @@ mod walk;
     family = "pit",
     family = "pit_turned",
     family = "marked",
+    family = "grouped",
+    family = "grouped_grad",
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;

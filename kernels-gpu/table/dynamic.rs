@@ -71,6 +71,28 @@ macro_rules! table_dynamic {
                 marked_f16_n256: Direct, F16, MarkedPanel<4>;
                 marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
             }
+            route "route" RouteParams sm_80 Routing {
+                route_count: Direct, F32, RouteCount;
+                route_place: Direct, F32, RoutePlace;
+                route_sum_f16: Direct, F16, RouteSum;
+                route_sum_bf16: Direct, Bf16, RouteSum;
+                route_gradient_f16: Direct, F16, RouteGradient;
+                route_gradient_bf16: Direct, Bf16, RouteGradient;
+            }
+            grouped "grouped" GroupedParams sm_90a Grouped {
+                grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;
+                grouped_f16_128: Block, F16, GroupedTile<2, PLAIN>;
+                grouped_bf16_256: Block, Bf16, GroupedTile<4, PLAIN>;
+                grouped_bf16_128: Block, Bf16, GroupedTile<2, PLAIN>;
+                grouped_f16_256_t: Block, F16, GroupedTile<4, B_COLUMNS>;
+                grouped_f16_128_t: Block, F16, GroupedTile<2, B_COLUMNS>;
+                grouped_bf16_256_t: Block, Bf16, GroupedTile<4, B_COLUMNS>;
+                grouped_bf16_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS>;
+            }
+            grouped_grad "grouped_grad" GroupedGradParams sm_90a GroupedGradient {
+                grouped_grad_f16: Block, F16, GroupedGrad;
+                grouped_grad_bf16: Block, Bf16, GroupedGrad;
+            }
         }
     };
 }

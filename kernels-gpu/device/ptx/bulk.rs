@@ -23,6 +23,16 @@ pub fn load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {
     );
 }
 
+/// The same; how L2 treats it says `policy`.
+#[inline(always)]
+pub fn load_3d_under(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32, policy: u64) {
+    ptx!(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [{to}], [{map}, {{{x}, {y}, {z}}}], [{bar}], {policy};",
+        to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, z = in(reg32) z,
+        bar = in(reg32) barrier, policy = in(reg64) policy, options(nostack)
+    );
+}
+
 /// Starts the copy of `bytes` neighbouring bytes from global `from` to shared `to`, both aligned to 16 bytes; they
 /// count at `barrier`.
 #[inline(always)]

@@ -123,6 +123,15 @@ pub fn kept_in_l2(kept: bool) -> u64 {
     if kept { last } else { normal }
 }
 
+/// How L2 treats what is read with this: it goes first, or as usual.
+#[inline(always)]
+pub fn first_out_of_l2(first: bool) -> u64 {
+    let (mut first_out, mut normal) = (0u64, 0u64);
+    ptx!("createpolicy.fractional.L2::evict_first.b64 {p}, 1.0;", p = inout(reg64) first_out, options(pure, nomem, nostack));
+    ptx!("createpolicy.fractional.L2::evict_normal.b64 {p}, 1.0;", p = inout(reg64) normal, options(pure, nomem, nostack));
+    if first { first_out } else { normal }
+}
+
 /// [`load_own_v4`] under a policy of [`kept_in_l2`].
 #[inline(always)]
 pub fn load_own_v4_under(addr: u64, ok: bool, policy: u64) -> [u32; 4] {

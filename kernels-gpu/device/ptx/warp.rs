@@ -133,3 +133,15 @@ pub fn ballot(yes: bool) -> u32 {
     );
     out
 }
+
+/// The lanes that hold the same value. Every lane of the warp must call it together.
+#[inline(always)]
+pub fn alike(value: u32) -> u32 {
+    let mut out = 0u32;
+    ptx!(
+        "match.any.sync.b32 {out}, {v}, 0xffffffff;",
+        out = inout(reg32) out, v = in(reg32) value,
+        options(nostack)
+    );
+    out
+}

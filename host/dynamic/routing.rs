@@ -1,0 +1,230 @@
+//! What a router chose, sorted by expert: the index of products that take each row to its own matrix.
+
+use std::sync::Arc;
+
+use super::detect::{check_shape, elsewhere, operand};
+use crate::context::Context;
+use crate::device::{Device, Stream};
+use crate::error::{Error, Result};
+use crate::launch::{DenseMatrix, DeviceRoutes, RouteLaunch};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// The `top_k` experts of each of a number of tokens, other ones at each run, as slots sorted by expert: choice `j` of token `t`
+/// is number `t * top_k + j`, and each has a slot; an expert's slots are neighbours, in the order of the choices. Sorted on the
+/// device, in two kernels, stable and without atomics on values: the same slots at every run. A choice that names no expert
+/// (negative, or past the last one) gets a slot behind those of all experts: products make zeros of its row.
+///
+/// Up to 1024 experts on a GPU.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::Routing;
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// let choices = ctx.upload_dense(&Dense::new([3, 2], vec![2i32, 0, 0, -1, 2, 1])?)?;
+/// let mut routing = Routing::new(&ctx, [3, 2], 3)?;
+/// routing.run(&choices, &ctx.stream()?)?;
+/// assert_eq!(routing.order()?, [1, 2, 5, 0, 4, 3]);
+/// assert_eq!(routing.offsets()?, [0, 2, 3, 5, 6]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Routing {
+    context: Context,
+    tokens: usize,
+    top_k: usize,
+    experts: usize,
+    storage: Routes,
+}
+
+/// Where the slots are.
+#[derive(Debug)]
+pub(crate) enum Routes {
+    Host { order: Vec<u32>, offsets: Vec<u32> },
+    Device(DeviceRoutes, RouteLaunch, Arc<Device>),
+}
+
+impl Routing {
+    /// Room for the choices of `[tokens, top_k]` among `experts`.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more than
+    /// 1024 experts on a GPU; [`Error::OutOfMemory`].
+    pub fn new(context: &Context, [tokens, top_k]: [usize; 2], experts: usize) -> Result<Self> {
+        if top_k == 0 || experts == 0 {
+            return Err(Error::Operand {
+                name: "choices".into(),
+                reason: format!("are {top_k} of each token among {experts} experts"),
+            });
+        }
+        let count = tokens.saturating_mul(top_k);
+        if count >= 1 << 30 {
+            return Err(Error::Overflow {
+                what: "choices".into(),
+                value: count as u128,
+                limit: (1 << 30) - 1,
+            });
+        }
+        let storage = match context.device() {
+            None => Routes::Host {
+                order: Vec::new(),
+                offsets: vec![0; experts + 2],
+            },
+            Some(device) => {
+                let launch = RouteLaunch::new(device, count, experts)?;
+                let routes = launch.routes(device)?;
+                Routes::Device(routes, launch, Arc::clone(device))
+            }
+        };
+        Ok(Routing {
+            context: context.clone(),
+            tokens,
+            top_k,
+            experts,
+            storage,
+        })
+    }
+
+    /// Tokens, and choices of each.
+    pub fn shape(&self) -> [usize; 2] {
+        [self.tokens, self.top_k]
+    }
+
+    /// Choices of all tokens, each of which has a slot.
+    pub fn slots(&self) -> usize {
+        self.tokens * self.top_k
+    }
+
+    /// Experts.
+    pub fn experts(&self) -> usize {
+        self.experts
+    }
+
+    /// Device bytes.
+    pub fn bytes(&self) -> usize {
+        match &self.storage {
+            Routes::Host { .. } => 0,
+            Routes::Device(routes, ..) => routes.bytes(),
+        }
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn routes(&self) -> &Routes {
+        &self.storage
+    }
+
+    /// Queues the sort of `choices`, `[tokens, top_k]`. Nothing is allocated or waited for: it may be captured in a CUDA graph.
+    /// Runs, and the products that read what they found, must follow one another.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there are more or fewer; [`Error::Operand`] if they lie in another context, or with gaps.
+    pub fn run(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        check_shape("choices", &self.shape(), choices.shape())?;
+        match &mut self.storage {
+            Routes::Host { order, offsets } => {
+                let values = choices.host().ok_or_else(|| elsewhere("choices"))?;
+                let rows = values.chunks(choices.leading().max(1)).take(self.tokens);
+                let chosen = rows.flat_map(|row| &row[..self.top_k]).copied();
+                sort(chosen, self.experts, order, offsets);
+                Ok(())
+            }
+            Routes::Device(routes, launch, _) => {
+                let source = without_gaps(&self.context, "choices", choices, stream)?;
+                // SAFETY: as many choices as planned; they and this routing are the caller's to keep until the stream is done.
+                unsafe { launch.run(source.address, routes, stream.raw()) }
+            }
+        }
+    }
+
+    /// The choice of each slot. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the copy fails.
+    pub fn order(&self) -> Result<Vec<u32>> {
+        match &self.storage {
+            Routes::Host { order, .. } => Ok(order.clone()),
+            Routes::Device(routes, _, device) => {
+                let mut order = vec![0; self.slots()];
+                device.read(&routes.order, &mut order)?;
+                Ok(order)
+            }
+        }
+    }
+
+    /// The first slot of each expert, that of the choices of none, and how many slots there are. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the copy fails.
+    pub fn offsets(&self) -> Result<Vec<u32>> {
+        match &self.storage {
+            Routes::Host { offsets, .. } => Ok(offsets.clone()),
+            Routes::Device(routes, _, device) => {
+                let mut offsets = vec![0; self.experts + 2];
+                device.read(&routes.offsets, &mut offsets)?;
+                Ok(offsets)
+            }
+        }
+    }
+
+    /// What products of a GPU work through: expert, first slot and slots, at most 128, of each panel. Waits for all work.
+    #[doc(hidden)]
+    pub fn panels(&self) -> Result<Vec<[u32; 3]>> {
+        let Routes::Device(routes, launch, device) = &self.storage else {
+            return Ok(Vec::new());
+        };
+        let mut words = vec![0u32; (1 + launch.panels()) * 4];
+        device.read(&routes.panels, &mut words)?;
+        let count = words[0] as usize;
+        let records = words.chunks(4).skip(1).take(count);
+        Ok(records.map(|r| [r[0], r[1], r[2]]).collect())
+    }
+}
+
+/// The same on the CPU: a counting sort.
+fn sort(
+    chosen: impl Iterator<Item = i32> + Clone,
+    experts: usize,
+    order: &mut Vec<u32>,
+    offsets: &mut [u32],
+) {
+    let bin = |choice: i32| usize::try_from(choice).unwrap_or(experts).min(experts);
+    offsets.fill(0);
+    for choice in chosen.clone() {
+        offsets[bin(choice) + 1] += 1;
+    }
+    for i in 1..offsets.len() {
+        offsets[i] += offsets[i - 1];
+    }
+    let mut places = offsets.to_vec();
+    order.clear();
+    order.resize(offsets[experts + 1] as usize, 0);
+    for (number, choice) in chosen.enumerate() {
+        let place = &mut places[bin(choice)];
+        order[*place as usize] = number as u32;
+        *place += 1;
+    }
+}
+
+/// A tensor whose rows lie one behind the other, on the planned GPU.
+pub(crate) fn without_gaps<T: Scalar>(
+    context: &Context,
+    name: &str,
+    tensor: &Tensor<T>,
+    stream: &Stream,
+) -> Result<DenseMatrix> {
+    let matrix = operand(context, tensor, stream)?;
+    if matrix.leading == matrix.columns {
+        return Ok(matrix);
+    }
+    Err(Error::Operand {
+        name: name.into(),
+        reason: format!(
+            "has rows {} elements apart, {} long; it is read without gaps",
+            matrix.leading, matrix.columns
+        ),
+    })
+}

@@ -1,0 +1,278 @@
+//! A layer of experts: each token passes through the few that its router chose.
+
+use einsparse_formats::{Accumulator, Element};
+use rayon::prelude::*;
+
+use crate::context::Context;
+use crate::device::Stream;
+use crate::dynamic::{GroupedMatmul, GroupedOptions, Routing};
+use crate::dynamic::{check_shape, elsewhere, operand};
+use crate::einsum::Activation;
+use crate::error::Result;
+use crate::launch::SumLaunch;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Extents of a [`MoeLayer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoeOptions {
+    /// Tokens.
+    pub tokens: usize,
+    /// Experts.
+    pub experts: usize,
+    /// Experts of each token.
+    pub top_k: usize,
+    /// Columns of a token.
+    pub model: usize,
+    /// Columns between an expert's two products.
+    pub hidden: usize,
+    /// What stands between them; on a GPU the identity or ReLU.
+    pub activation: Activation,
+}
+
+/// `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`: a mixture of experts (Shazeer et al., arXiv
+/// 1701.06538; Switch Transformer, arXiv 2101.03961), routed while running (PIT, arXiv 2301.10936, section 5). Nothing is padded
+/// and no token dropped, however unevenly experts are chosen. Choices are sorted on the device, tokens are gathered as the
+/// first product loads them, and the second one weights its rows and scatters them; with several experts a token, one more
+/// kernel adds their rows. The host learns nothing of it: a run can be captured in a CUDA graph, and repeats bit for bit.
+///
+/// Hidden rows are rounded to `T`, and so are the weighted rows that are added with several experts a token; sums are f32. A
+/// choice that names no expert adds nothing. Elements as in [`GroupedMatmul`].
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::einsum::Activation;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{MoeLayer, MoeOptions};
+/// let ctx = Context::cpu();
+/// let options = MoeOptions {
+///     tokens: 2,
+///     experts: 3,
+///     top_k: 1,
+///     model: 2,
+///     hidden: 2,
+///     activation: Activation::Relu,
+/// };
+/// // Expert e multiplies by e, its second product by 1.
+/// let scaled = |by: fn(usize) -> f32| {
+///     Dense::from_fn(vec![3, 2, 2], |i| if i[1] == i[2] { by(i[0]) } else { 0.0 })
+/// };
+/// let up = ctx.upload_dense(&scaled(|e| e as f32)?)?;
+/// let down = ctx.upload_dense(&scaled(|_| 1.0)?)?;
+/// let x = ctx.upload_dense(&Dense::new([2, 2], vec![1.0f32, -1.0, 3.0, 4.0])?)?;
+/// let choices = ctx.upload_dense(&Dense::new([2, 1], vec![2i32, 1])?)?;
+/// let weights = ctx.upload_dense(&Dense::new([2, 1], vec![0.5f32, 1.0])?)?;
+/// let mut out = ctx.zeros(&[2, 2])?;
+/// let mut layer = MoeLayer::new(&ctx, options)?;
+/// layer.run(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
+/// assert_eq!(out.to_dense()?.values(), [1.0, 0.0, 3.0, 4.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MoeLayer<T> {
+    context: Context,
+    options: MoeOptions,
+    routing: Routing,
+    up: GroupedMatmul<T>,
+    down: GroupedMatmul<T>,
+    /// By slots.
+    hidden: Tensor<T>,
+    /// By choices, where a token has several.
+    parts: Option<Tensor<T>>,
+    sum: Option<SumLaunch>,
+}
+
+impl<T: Scalar> MoeLayer<T> {
+    /// A layer of these extents, with room for its hidden rows.
+    ///
+    /// # Errors
+    /// [`Error::Operand`](crate::Error::Operand) without experts or choices, and on a GPU for GELU and for columns that are no
+    /// multiples of 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
+    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn new(context: &Context, options: MoeOptions) -> Result<Self> {
+        let MoeOptions {
+            tokens,
+            experts,
+            top_k,
+            model,
+            hidden,
+            activation,
+        } = options;
+        let routing = Routing::new(context, [tokens, top_k], experts)?;
+        let up = GroupedOptions {
+            k: model,
+            n: hidden,
+            gather: true,
+            scatter: false,
+            activation,
+        };
+        let down = GroupedOptions {
+            k: hidden,
+            n: model,
+            gather: false,
+            scatter: true,
+            activation: Activation::Identity,
+        };
+        let slots = routing.slots();
+        let (parts, sum) = match (top_k > 1, context.device()) {
+            (false, _) => (None, None),
+            (true, None) => (Some(context.zeros(&[slots, model])?), None),
+            (true, Some(device)) => {
+                let sum = SumLaunch::new(device, T::DTYPE, [tokens, top_k, model])?;
+                (Some(context.zeros(&[slots, model])?), Some(sum))
+            }
+        };
+        Ok(MoeLayer {
+            context: context.clone(),
+            options,
+            up: GroupedMatmul::new(&routing, up)?,
+            down: GroupedMatmul::new(&routing, down)?,
+            hidden: context.zeros(&[slots, hidden])?,
+            routing,
+            parts,
+            sum,
+        })
+    }
+
+    /// Extents.
+    pub fn options(&self) -> &MoeOptions {
+        &self.options
+    }
+
+    /// Kernels of the first and the second product, `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 2] {
+        [self.up.variant(), self.down.variant()]
+    }
+
+    /// The slots of the last run.
+    pub fn routing(&self) -> &Routing {
+        &self.routing
+    }
+
+    /// Queues the layer: `x` and `out` are `[tokens, model]`, choices and weights `[tokens, top_k]`, the first matrices
+    /// `[experts, model, hidden]`, the second `[experts, hidden, model]`. Nothing is allocated or waited for. Runs of one layer
+    /// must follow one another: they share its hidden rows.
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, is not aligned to 16 bytes, or, of choices and
+    /// weights, has gaps between its rows.
+    pub fn run(
+        &mut self,
+        x: &Tensor<T>,
+        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
+        (up, down): (&Tensor<T>, &Tensor<T>),
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(x, weights, (up, down), out)?;
+        self.route(choices, stream)?;
+        self.multiply_up(x, up, stream)?;
+        // Routing and first product stand in front: what is older than they are may be read early.
+        self.multiply_behind(weights, down, out, stream, true)
+    }
+
+    /// Everything that would be refused, before anything is queued.
+    fn check(
+        &self,
+        x: &Tensor<T>,
+        weights: &Tensor<f32>,
+        (up, down): (&Tensor<T>, &Tensor<T>),
+        out: &Tensor<T>,
+    ) -> Result<()> {
+        let MoeOptions {
+            tokens,
+            experts,
+            top_k,
+            model,
+            hidden,
+            ..
+        } = self.options;
+        check_shape("x", &[tokens, model], x.shape())?;
+        check_shape("weights", &[tokens, top_k], weights.shape())?;
+        check_shape("up", &[experts, model, hidden], up.shape())?;
+        check_shape("down", &[experts, hidden, model], down.shape())?;
+        check_shape("out", &[tokens, model], out.shape())
+    }
+
+    /// The first part of [`run`](Self::run): the slots.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn route(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        self.routing.run(choices, stream)
+    }
+
+    /// The second part: tokens gathered, the first product, the activation.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn multiply_up(&mut self, x: &Tensor<T>, up: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let hidden = &mut self.hidden;
+        self.up.run(&self.routing, x, up, None, hidden, stream)
+    }
+
+    /// The third part: the second product, weighted, scattered, and added up.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn multiply_down(
+        &mut self,
+        weights: &Tensor<f32>,
+        down: &Tensor<T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.multiply_behind(weights, down, out, stream, false)
+    }
+
+    fn multiply_behind(
+        &mut self,
+        weights: &Tensor<f32>,
+        down: &Tensor<T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+        early: bool,
+    ) -> Result<()> {
+        let MoeOptions { tokens, model, .. } = self.options;
+        check_shape("out", &[tokens, model], out.shape())?;
+        let to = match &mut self.parts {
+            None => &mut *out,
+            Some(parts) => parts,
+        };
+        let weights = Some(weights);
+        let (routing, hidden) = (&self.routing, &self.hidden);
+        self.down
+            .run_behind(routing, hidden, down, weights, to, stream, early)?;
+        match &self.parts {
+            None => Ok(()),
+            Some(parts) => self.add_up(parts, out, stream),
+        }
+    }
+
+    /// Rows of the choices to those of the tokens.
+    fn add_up(&self, parts: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        let MoeOptions { top_k, model, .. } = self.options;
+        if let Some(sum) = &self.sum {
+            let rows = operand(&self.context, parts, stream)?;
+            let sums = operand(&self.context, out, stream)?;
+            // SAFETY: both have the planned extents and type; `out` is the caller's to keep until the stream is done.
+            return unsafe { sum.run(rows, sums, stream.raw()) };
+        }
+        let width = parts.leading();
+        let rows = parts.host().ok_or_else(|| elsewhere("rows"))?;
+        let leading = out.leading();
+        let out = out.host_mut().ok_or_else(|| elsewhere("out"))?;
+        let sums = out.par_chunks_mut(leading.max(1)).enumerate();
+        sums.take(self.options.tokens).for_each(|(token, to)| {
+            for (column, to) in to[..model].iter_mut().enumerate() {
+                let mut sum = <T as Element>::Acc::ZERO;
+                for j in 0..top_k {
+                    sum += rows[(token * top_k + j) * width + column].to_acc();
+                }
+                *to = T::from_acc(sum);
+            }
+        });
+        Ok(())
+    }
+}
