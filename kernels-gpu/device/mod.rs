@@ -76,6 +76,8 @@ mod join;
 mod levels;
 #[cfg(any(family = "lists", not(target_arch = "nvptx64")))]
 mod lists;
+#[cfg(any(family = "masks", not(target_arch = "nvptx64")))]
+mod masks;
 #[cfg(any(family = "message", not(target_arch = "nvptx64")))]
 mod message;
 mod mma;

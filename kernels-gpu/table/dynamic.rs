@@ -37,6 +37,9 @@ macro_rules! table_dynamic {
                 detect_lengths: Direct, F32, DetectLengths;
                 detect_choices: Direct, F32, DetectChoices;
             }
+            masks "masks" MaskParams sm_90a Detection {
+                attention_masks: Direct, F32, MaskTiles;
+            }
             pit "pit" PitParams sm_90a Dynamic {
                 pit_f16_128x1: Block, F16, PitColumns<128>;
                 pit_f16_64x1: Block, F16, PitColumns<64>;
