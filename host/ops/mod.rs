@@ -15,7 +15,10 @@ mod tensor_product;
 mod tensors;
 
 pub use crate::kernel_map::{ConvGeometry, KernelMap, KernelMapBuilder, Voxel};
-pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
+pub use attention::{
+    AttentionGradient, AttentionMask, AttentionOptions, DynamicAttention, MaskTensors,
+    SparseAttention,
+};
 pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};

@@ -67,7 +67,11 @@ pub const fn low_bits(count: i32) -> u64 {
 /// The key behind the last one that a query may see.
 #[inline(always)]
 fn end<F: MaskFlags>(flags: &F, query: u32, range: [u32; 2]) -> i32 {
-    (range[1] as i32).min((query as i32).saturating_add(flags.causal()).saturating_add(1))
+    (range[1] as i32).min(
+        (query as i32)
+            .saturating_add(flags.causal())
+            .saturating_add(1),
+    )
 }
 
 /// What the piece of 64 queries and 64 keys holds. Both multiples of 64.

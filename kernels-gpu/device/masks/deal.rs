@@ -156,7 +156,11 @@ impl Row<'_> {
         let (start, end) = (self.border(block), self.border(block + 1));
         let mut round = 0;
         if end.tile > 0 {
-            let from = if start.group == end.group { start.tile } else { 0 };
+            let from = if start.group == end.group {
+                start.tile
+            } else {
+                0
+            };
             let tiles = tiles_of(self.p, end.group);
             self.write((block, round), end.group, from, end.tile, tiles);
             round += 1;
