@@ -23,6 +23,7 @@ mod nm;
 mod pit;
 mod prune;
 mod relaxed;
+mod rows;
 mod sampled;
 mod scatter;
 mod sddmm;
@@ -58,6 +59,7 @@ pub use nm::*;
 pub use pit::*;
 pub use prune::*;
 pub use relaxed::*;
+pub use rows::*;
 pub use sampled::*;
 pub use scatter::*;
 pub use sddmm::*;
@@ -177,6 +179,8 @@ pub enum Operation {
     Detection,
     /// A product with an operand whose micro-tiles were found while running.
     Dynamic,
+    /// A step of a layer over rows whose number is known on the device.
+    Live,
 }
 
 /// How a kernel walks the sparse operand.

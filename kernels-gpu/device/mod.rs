@@ -58,7 +58,7 @@ mod conv_steps;
     not(target_arch = "nvptx64")
 ))]
 mod convert;
-#[cfg(any(family = "dense", not(target_arch = "nvptx64")))]
+#[cfg(any(family = "dense", family = "dense_live", not(target_arch = "nvptx64")))]
 mod dense;
 #[cfg(any(family = "detect", not(target_arch = "nvptx64")))]
 mod detect;
@@ -92,6 +92,8 @@ mod prune;
 mod ptx;
 #[cfg(any(family = "relaxed", not(target_arch = "nvptx64")))]
 mod relaxed;
+#[cfg(any(family = "rows", not(target_arch = "nvptx64")))]
+mod rows;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
 mod sampled;
 #[cfg(any(family = "scatter", not(target_arch = "nvptx64")))]
@@ -136,6 +138,7 @@ mod walk;
     family = "conv_pairs",
     family = "conv_simt",
     family = "dense",
+    family = "dense_live",
     family = "wgmma",
     family = "narrow",
     family = "sampled",
@@ -148,6 +151,8 @@ mod walk;
 ))]
 mod wgmma;
 
+#[cfg(any(family = "dense_live", not(target_arch = "nvptx64")))]
+use dense as dense_live;
 #[cfg(any(family = "nm_narrow", not(target_arch = "nvptx64")))]
 use nm::narrow as nm_narrow;
 #[cfg(any(family = "sddmm_narrow", not(target_arch = "nvptx64")))]

@@ -40,6 +40,22 @@ macro_rules! table_dynamic {
             masks "masks" MaskParams sm_90a Detection {
                 attention_masks: Direct, F32, MaskTiles;
             }
+            rows "rows" RowsParams sm_90a Live {
+                rows_pack_f16: Direct, F16, PackRows;
+                rows_pack_bf16: Direct, Bf16, PackRows;
+                rows_norm_f16: Direct, F16, NormRows;
+                rows_norm_bf16: Direct, Bf16, NormRows;
+            }
+            dense_live "dense_live" DenseParams sm_90a Live {
+                dense_live_f16_128x64: Direct, F16, LiveTile<2, 1>;
+                dense_live_f16_128x128: Direct, F16, LiveTile<2, 2>;
+                dense_live_f16_128x192: Direct, F16, LiveTile<2, 3>;
+                dense_live_f16_128x256: Direct, F16, LiveTile<2, 4>;
+                dense_live_bf16_128x64: Direct, Bf16, LiveTile<2, 1>;
+                dense_live_bf16_128x128: Direct, Bf16, LiveTile<2, 2>;
+                dense_live_bf16_128x192: Direct, Bf16, LiveTile<2, 3>;
+                dense_live_bf16_128x256: Direct, Bf16, LiveTile<2, 4>;
+            }
             pit "pit" PitParams sm_90a Dynamic {
                 pit_f16_128x1: Block, F16, PitColumns<128>;
                 pit_f16_64x1: Block, F16, PitColumns<64>;
