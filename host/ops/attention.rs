@@ -16,7 +16,8 @@ use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 pub use dynamic::{DynamicAttention, MaskTensors};
 pub use gradient::AttentionGradient;
-use masks::{OwnMask, check_places, choose, extents, hidden};
+pub(super) use masks::choose;
+use masks::{OwnMask, check_places, extents, hidden};
 pub use structured::AttentionMask;
 
 /// Extents, factor and hidden keys of a [`SparseAttention`].
@@ -286,7 +287,7 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
 }
 
 /// A tensor of this shape in this context.
-fn check<T: Scalar>(
+pub(super) fn check<T: Scalar>(
     context: &Context,
     name: &str,
     tensor: &Tensor<T>,

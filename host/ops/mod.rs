@@ -3,6 +3,7 @@
 mod attention;
 mod conv;
 mod einsum;
+mod encoder;
 mod linear;
 mod message;
 mod prune;
@@ -21,6 +22,7 @@ pub use attention::{
 };
 pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;
+pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights};
 pub use linear::{BlockLinear, LinearOptions};
 pub use message::{Aggregate, MessagePassing};
 pub use prune::prune_to_nm;

@@ -97,21 +97,23 @@ const _: () = assert!(size_of::<RowsParams>() == 104);
 
 /// A tile of the `dense` family that ends at once where `live` rows do not reach it.
 #[derive(Clone, Copy, Debug)]
-pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize>;
+pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
 
-impl<const GROUPS: usize, const CHUNKS: usize> Tile for LiveTile<GROUPS, CHUNKS> {
-    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, 1>::THREADS;
-    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, 1>::MIN_BLOCKS;
-    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, 1>::COLUMNS;
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
+    for LiveTile<GROUPS, CHUNKS, CUT>
+{
+    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::THREADS;
+    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS;
+    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
     const ITEMS: u32 = 1;
-    const PARTS: u32 = 1;
-    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, 1>::BURST;
-    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, 1>::BLOCK;
+    const PARTS: u32 = CUT as u32;
+    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
     const STEP: u32 = STEP_LIVE_PRODUCT;
     fn shared_bytes(dtype: Dtype) -> u32 {
-        DenseTile::<GROUPS, CHUNKS, 1>::shared_bytes(dtype)
+        DenseTile::<GROUPS, CHUNKS, CUT>::shared_bytes(dtype)
     }
     fn vector(dtype: Dtype) -> u32 {
-        DenseTile::<GROUPS, CHUNKS, 1>::vector(dtype)
+        DenseTile::<GROUPS, CHUNKS, CUT>::vector(dtype)
     }
 }
