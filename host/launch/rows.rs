@@ -132,6 +132,11 @@ impl PackLaunch {
         [self.ranges.address(), self.live.address()]
     }
 
+    /// Says how many rows there are, where nothing is packed.
+    pub(crate) fn set_live(&self, device: &Device, rows: usize) -> Result<()> {
+        device.write(&self.live, &[small("rows", rows)?])
+    }
+
     /// Device bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.ranges.bytes() + self.sources.bytes() + self.live.bytes()

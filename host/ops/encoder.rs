@@ -1,6 +1,7 @@
 //! A Transformer encoder layer over sequences of varying lengths.
 
 mod host;
+mod norm;
 
 use crate::context::Context;
 use crate::device::{Device, Stream};
@@ -12,6 +13,7 @@ use crate::launch::{
 };
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
+pub use norm::ResidualNorm;
 
 /// Extents of an [`EncoderLayer`].
 #[derive(Clone, Copy, Debug, PartialEq)]

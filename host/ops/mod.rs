@@ -22,7 +22,7 @@ pub use attention::{
 };
 pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;
-pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights};
+pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use linear::{BlockLinear, LinearOptions};
 pub use message::{Aggregate, MessagePassing};
 pub use prune::prune_to_nm;

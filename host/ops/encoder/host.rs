@@ -38,7 +38,7 @@ fn product<T: Scalar>(a: &[T], [w, bias]: [&Tensor<T>; 2], through_gelu: bool) -
 }
 
 /// `(x + y - mean) / sqrt(variance + epsilon) * factor + summand`, rounded.
-fn norm<T: Scalar>(x: &[T], y: &[T], own: [&Tensor<T>; 2], epsilon: f64, out: &mut [T]) {
+pub(super) fn norm<T: Scalar>(x: &[T], y: &[T], own: [&Tensor<T>; 2], epsilon: f64, out: &mut [T]) {
     let [factor, summand] = own.map(|tensor| tensor.host().unwrap_or(&[]));
     let sums: Vec<f64> = x
         .iter()
