@@ -2,6 +2,7 @@
 //! the order of the kernel's accumulators, and which multiprocessor takes what. Layout: `einsparse_kernels::abi`.
 
 mod deal;
+mod flags;
 
 use std::ops::Range;
 
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::worklist::Runs;
 
 pub(crate) use deal::Work;
+pub(crate) use flags::{Bits, Flags, causal_offset};
 
 /// Words of the mask of a half and a tile.
 const WORDS: usize = ATTENTION_MASK / 4;
@@ -51,6 +53,38 @@ impl<'a> Mask<'a> {
                 first..(first + width).min(limit)
             })
             .filter(|keys| !keys.is_empty())
+    }
+}
+
+/// A mask, however it is said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Seen<'a> {
+    Entries(Mask<'a>),
+    Flags(&'a Flags),
+}
+
+impl Seen<'_> {
+    /// Queries and keys.
+    pub(crate) fn shape(self) -> [usize; 2] {
+        match self {
+            Seen::Entries(mask) => mask.shape,
+            Seen::Flags(flags) => flags.shape,
+        }
+    }
+
+    /// Keys of a query.
+    pub(crate) fn keys(self, query: usize) -> Vec<usize> {
+        match self {
+            Seen::Entries(mask) => mask.row(query).flatten().collect(),
+            Seen::Flags(flags) => flags.keys(query),
+        }
+    }
+
+    pub(crate) fn tiles(self) -> Result<Tiles> {
+        match self {
+            Seen::Entries(mask) => Tiles::new(mask),
+            Seen::Flags(flags) => flags.tiles(),
+        }
     }
 }
 
@@ -129,12 +163,17 @@ impl Tiles {
             .into_par_iter()
             .map(|s| strip(mask, s * STRIP))
             .collect();
+        Tiles::joined(&strips)
+    }
+
+    /// Tiles of the groups of 128 queries, one behind the other.
+    fn joined(strips: &[(Vec<KeyTile>, Vec<u32>)]) -> Result<Tiles> {
         let mut all = Tiles {
             firsts: vec![0],
             ..Tiles::default()
         };
         for (tiles, masks) in strips {
-            all.append(&tiles, &masks)?;
+            all.append(tiles, masks)?;
             all.firsts.push(all.tiles.len() as u32);
         }
         Ok(all)
@@ -200,7 +239,7 @@ mod tests {
     }
 
     /// What a mask's bits say, read as the kernel does.
-    fn entries(tiles: &Tiles, n: usize) -> BTreeSet<(usize, usize)> {
+    pub(super) fn entries(tiles: &Tiles, n: usize, m: usize) -> BTreeSet<(usize, usize)> {
         let mut found = BTreeSet::new();
         for strip in 0..tiles.firsts.len() - 1 {
             for t in tiles.firsts[strip]..tiles.firsts[strip + 1] {
@@ -222,6 +261,10 @@ mod tests {
                         let (row, column) = frag::accumulator(thread as u32 % 32, bit % 4);
                         let query = strip * STRIP + half * HALF + thread / 32 * 16 + row as usize;
                         let key = tile.keys[piece] + bit / 4 * 8 + column;
+                        // Queries behind the last one are not stored.
+                        if query >= m {
+                            continue;
+                        }
                         assert!((key as usize) < n, "key {key} of {n}");
                         assert!(found.insert((query, key as usize)), "{query} {key} twice");
                     }
@@ -254,7 +297,7 @@ mod tests {
                 .flat_map(|row| rows[row].iter().map(move |&c| (row, c as usize)))
                 .filter(|&(row, c)| c < length && causal.is_none_or(|o| c as i64 <= row as i64 + o))
                 .collect();
-            assert_eq!(entries(&tiles, n as usize), wanted);
+            assert_eq!(entries(&tiles, n as usize, m as usize), wanted);
         }
     }
 

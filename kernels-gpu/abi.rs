@@ -18,6 +18,7 @@ mod join;
 mod levels;
 mod lists;
 mod marked;
+mod masks;
 mod message;
 mod mttkrp;
 mod narrow;
@@ -27,6 +28,7 @@ mod pit_few;
 mod prune;
 mod relaxed;
 mod route;
+mod rows;
 mod sample;
 mod sampled;
 mod scatter;
@@ -58,6 +60,7 @@ pub use join::*;
 pub use levels::*;
 pub use lists::*;
 pub use marked::*;
+pub use masks::*;
 pub use message::*;
 pub use mttkrp::*;
 pub use narrow::*;
@@ -67,6 +70,7 @@ pub use pit_few::*;
 pub use prune::*;
 pub use relaxed::*;
 pub use route::*;
+pub use rows::*;
 pub use sample::*;
 pub use sampled::*;
 pub use scatter::*;
@@ -195,6 +199,8 @@ pub enum Operation {
     Grouped,
     /// The gradient of such a stack.
     GroupedGradient,
+    /// A step of a layer over rows whose number is known on the device.
+    Live,
 }
 
 /// How a kernel walks the sparse operand.

@@ -1,8 +1,10 @@
 //! Sparsity known only while running: axes and micro-tiles, detection.
 
+mod attention;
 mod axes;
 mod choice;
 mod detect;
+mod encoder;
 mod feed_forward;
 mod few;
 mod matmul;

@@ -6,7 +6,7 @@ mod gradient;
 use einsparse_formats::Element;
 use rayon::prelude::*;
 
-use crate::queries::Mask;
+use crate::queries::Seen;
 
 /// Matrices of all heads, `[heads, rows, d]`, rows `leading` elements apart.
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ pub(crate) struct HostAttention<'a, T> {
     pub k: HostHeads<'a, T>,
     pub v: HostHeads<'a, T>,
     /// The mask of each head.
-    pub masks: Vec<Mask<'a>>,
+    pub masks: Vec<Seen<'a>>,
     pub key_heads: usize,
     pub d: usize,
     pub scale: f64,
@@ -38,7 +38,7 @@ impl<T: Element> HostAttention<'_, T> {
 
     /// Scaled scores of one query of a head at these keys.
     fn scores(&self, head: usize, query: usize, keys: &[usize]) -> Vec<f64> {
-        let [m, n] = self.masks[head].shape;
+        let [m, n] = self.masks[head].shape();
         let q = self.row(&self.q, head * m + query);
         let score = |key: &usize| {
             let k = self.row(&self.k, self.key_head(head) * n + key);
@@ -51,9 +51,9 @@ impl<T: Element> HostAttention<'_, T> {
     /// Output of one query of a head, and the logarithm of its sum of exponentials.
     fn query(&self, head: usize, query: usize, out: &mut [T]) -> f32 {
         let mask = self.masks[head];
-        let n = mask.shape[1];
+        let n = mask.shape()[1];
         let key_head = self.key_head(head);
-        let keys: Vec<usize> = mask.row(query).flatten().collect();
+        let keys = mask.keys(query);
         let (weights, base, sum) = softmax_of(self.scores(head, query, &keys));
         let mut sums = vec![0.0; self.d];
         for (key, weight) in keys.iter().zip(&weights) {
@@ -70,7 +70,7 @@ impl<T: Element> HostAttention<'_, T> {
 
     /// All queries of all heads; output rows `leading` elements apart.
     pub(crate) fn run(&self, out: &mut [T], leading: usize, log_sum: Option<&mut [f32]>) {
-        let queries = self.masks.first().map_or(0, |mask| mask.shape[0]);
+        let queries = self.masks.first().map_or(0, |mask| mask.shape()[0]);
         let rows = out.par_chunks_mut(leading.max(1)).enumerate();
         let logs: Vec<f32> = rows
             .take(queries * self.masks.len())

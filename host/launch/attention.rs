@@ -50,6 +50,35 @@ pub(crate) struct AttentionExtents {
     pub d: usize,
 }
 
+/// Who computes what, as the kernel reads it.
+#[derive(Debug)]
+pub(crate) struct AttentionLists {
+    pub work: DeviceMemory,
+    pub tiles: DeviceMemory,
+    pub masks: DeviceMemory,
+    /// Rounds of the work list, and thread blocks that take part.
+    pub rounds: u32,
+    pub blocks: u32,
+    /// Partial sums, and queries that are cut.
+    pub slots: u32,
+    pub counters: u32,
+}
+
+impl AttentionLists {
+    /// A list that the host has dealt.
+    pub(crate) fn new(device: &Device, work: &Work) -> Result<Self> {
+        Ok(AttentionLists {
+            work: device.upload(query_words(&work.queries))?,
+            tiles: device.upload(tile_words(&work.tiles))?,
+            masks: device.upload(&work.masks)?,
+            rounds: (work.queries.len() / work.blocks.max(1)) as u32,
+            blocks: work.blocks as u32,
+            slots: work.slots,
+            counters: work.counters,
+        })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct AttentionLaunch {
     /// End of the last run: partial sums are one workspace, so the next run waits for it.
@@ -58,15 +87,10 @@ pub(crate) struct AttentionLaunch {
     function: Function,
     extents: AttentionExtents,
     scale: f32,
-    work: DeviceMemory,
-    tiles: DeviceMemory,
-    masks: DeviceMemory,
+    lists: AttentionLists,
     partial: DeviceMemory,
     counters: DeviceMemory,
     zeros: DeviceMemory,
-    rounds: u32,
-    blocks: u32,
-    slots: u32,
 }
 
 impl AttentionLaunch {
@@ -75,7 +99,7 @@ impl AttentionLaunch {
         row: &'static Row,
         extents: AttentionExtents,
         scale: f64,
-        work: &Work,
+        lists: AttentionLists,
     ) -> Result<Self> {
         for (what, value) in [
             ("queries", extents.m),
@@ -88,22 +112,17 @@ impl AttentionLaunch {
             .modules()
             .function(row.family, row.name, row.shared_bytes)?;
         let chunks = row.columns as usize / HALF;
-        let partial = work.slots as usize * 2 * attention_partial(chunks);
+        let partial = lists.slots as usize * 2 * attention_partial(chunks);
         Ok(AttentionLaunch {
             turns: Turns::new()?,
             row,
             function,
             extents,
             scale: (scale * std::f64::consts::LOG2_E) as f32,
-            work: device.upload(query_words(&work.queries))?,
-            tiles: device.upload(tile_words(&work.tiles))?,
-            masks: device.upload(&work.masks)?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(work.counters as usize * 8)?,
+            counters: device.zeros(lists.counters as usize * 8)?,
             zeros: device.zeros(128)?,
-            rounds: (work.queries.len() / work.blocks.max(1)) as u32,
-            blocks: work.blocks as u32,
-            slots: work.slots,
+            lists,
         })
     }
 
@@ -113,7 +132,10 @@ impl AttentionLaunch {
 
     /// Device bytes of the mask as the kernel reads it, and of partial sums.
     pub(crate) fn bytes(&self) -> usize {
-        let lists = self.work.bytes() + self.tiles.bytes() + self.masks.bytes();
+        let AttentionLists {
+            work, tiles, masks, ..
+        } = &self.lists;
+        let lists = work.bytes() + tiles.bytes() + masks.bytes();
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
@@ -122,6 +144,21 @@ impl AttentionLaunch {
     /// # Safety
     /// The addresses hold operands of the planned extents and element type until the work is done.
     pub(crate) unsafe fn run(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_behind(raw, stream, self.lists.slots > 0, || Ok(())) }
+    }
+
+    /// Queues what `before` queues, then the kernel. `shared`: runs follow one another.
+    ///
+    /// # Safety
+    /// As [`AttentionLaunch::run`].
+    pub(crate) unsafe fn run_behind(
+        &self,
+        raw: &RawAttention,
+        stream: RawStream<'_>,
+        shared: bool,
+        before: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let AttentionExtents { m, n, heads, d, .. } = self.extents;
         for (name, given, rows) in [
             ("q", &raw.q, m),
@@ -131,13 +168,14 @@ impl AttentionLaunch {
         ] {
             given.check(name, rows, d)?;
         }
-        if self.blocks == 0 || heads == 0 {
+        if self.lists.blocks == 0 || heads == 0 {
             return Ok(());
         }
         let params = self.params(raw)?;
         self.function.context().set_current()?;
-        let config = config(self.row, [self.blocks, 1, 1]);
-        self.turns.queue(self.slots > 0, stream, || {
+        let config = config(self.row, [self.lists.blocks, 1, 1]);
+        self.turns.queue(shared, stream, || {
+            before()?;
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
             // owned by self, whose memory the driver frees only after the work.
             unsafe { self.function.launch(&config, stream, &params) }
@@ -157,9 +195,9 @@ impl AttentionLaunch {
             q_map: self.map(raw.q, heads, m)?,
             k_map: self.map(raw.k, key_heads, n)?,
             v_map: self.map(raw.v, key_heads, n)?,
-            work: self.work.address(),
-            tiles: self.tiles.address(),
-            masks: self.masks.address(),
+            work: self.lists.work.address(),
+            tiles: self.lists.tiles.address(),
+            masks: self.lists.masks.address(),
             out: raw.out.address,
             log_sum: raw.log_sum,
             partial: self.partial.address(),
@@ -167,7 +205,7 @@ impl AttentionLaunch {
             out_head: raw.out.head as u64 * bytes as u64,
             out_row: small("bytes of a row of the output", raw.out.row * bytes)?,
             m: small("queries", m)?,
-            rounds: self.rounds,
+            rounds: self.lists.rounds,
             scale: self.scale,
         })
     }

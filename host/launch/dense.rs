@@ -125,6 +125,7 @@ impl DenseProduct {
             b_map: map(raw.b, [n, k], raw.ldb, [PANEL_BYTES / element, depth])?,
             c: raw.c,
             bias: raw.bias,
+            live: 0,
             alpha: raw.alpha,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,

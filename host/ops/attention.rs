@@ -1,19 +1,24 @@
 //! Attention at the entries of a mask.
 
+mod dynamic;
 mod gradient;
 mod masks;
+mod structured;
 
 use crate::context::Context;
 use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
-use crate::launch::{AttentionExtents, AttentionLaunch, RawAttention, RawHeads};
-use crate::queries::{Mask, Tiles, Work};
+use crate::launch::{AttentionExtents, AttentionLaunch, AttentionLists, RawAttention, RawHeads};
+use crate::queries::{Flags, Mask, Seen, Tiles, Work};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
+pub use dynamic::{DynamicAttention, MaskTensors};
 pub use gradient::AttentionGradient;
-use masks::{OwnMask, check_places, choose, extents, hidden};
+pub(super) use masks::choose;
+use masks::{OwnMask, check_places, extents, hidden};
+pub use structured::AttentionMask;
 
 /// Extents, factor and hidden keys of a [`SparseAttention`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,7 +74,7 @@ pub struct SparseAttention<T> {
     context: Context,
     extents: AttentionExtents,
     scale: f64,
-    masks: Vec<OwnMask>,
+    masks: Vec<Held>,
     /// Which of the masks each head has.
     of_head: Vec<usize>,
     launch: Option<AttentionLaunch>,
@@ -105,6 +110,17 @@ impl<T: Scalar> SparseAttention<T> {
         let scale = scale_of(options)?;
         check_places(context, masks)?;
         let (masks, of_head) = hidden(masks, options, extents)?;
+        let masks = masks.into_iter().map(Held::Entries).collect();
+        Self::planned(context, extents, scale, (masks, of_head), variant)
+    }
+
+    fn planned(
+        context: &Context,
+        extents: AttentionExtents,
+        scale: f64,
+        (masks, of_head): (Vec<Held>, Vec<usize>),
+        variant: Option<&str>,
+    ) -> Result<Self> {
         let mut planned = SparseAttention {
             context: context.clone(),
             extents,
@@ -115,14 +131,15 @@ impl<T: Scalar> SparseAttention<T> {
             element: std::marker::PhantomData,
         };
         if let Some(device) = context.device() {
-            let row = choose::<T>(options.dim, variant)?;
+            let row = choose::<T>(extents.d, variant)?;
             let tiles: Vec<Tiles> = (0..planned.masks.len())
-                .map(|mask| Tiles::new(planned.mask(mask)))
+                .map(|mask| planned.mask(mask).tiles())
                 .collect::<Result<_>>()?;
             let blocks = device.machine().multiprocessors as usize;
             let work = Work::new(&tiles, &planned.of_head, extents.key_heads, blocks)?;
             drop(tiles);
-            planned.launch = Some(AttentionLaunch::new(device, row, extents, scale, &work)?);
+            let lists = AttentionLists::new(device, &work)?;
+            planned.launch = Some(AttentionLaunch::new(device, row, extents, scale, lists)?);
         }
         Ok(planned)
     }
@@ -228,13 +245,23 @@ impl<T: Scalar> SparseAttention<T> {
         }
     }
 
-    fn mask(&self, index: usize) -> Mask<'_> {
-        mask_of(&self.masks[index], self.extents)
+    fn mask(&self, index: usize) -> Seen<'_> {
+        match &self.masks[index] {
+            Held::Entries(own) => Seen::Entries(mask_of(own, self.extents)),
+            Held::Flags(flags) => Seen::Flags(flags),
+        }
     }
 
     fn check<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, shape: &[usize]) -> Result<()> {
         check(&self.context, name, tensor, shape)
     }
+}
+
+/// A mask as it was given.
+#[derive(Debug)]
+enum Held {
+    Entries(OwnMask),
+    Flags(Flags),
 }
 
 fn mask_of(own: &OwnMask, extents: AttentionExtents) -> Mask<'_> {
@@ -260,7 +287,7 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
 }
 
 /// A tensor of this shape in this context.
-fn check<T: Scalar>(
+pub(super) fn check<T: Scalar>(
     context: &Context,
     name: &str,
     tensor: &Tensor<T>,

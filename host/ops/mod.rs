@@ -3,6 +3,7 @@
 mod attention;
 mod conv;
 mod einsum;
+mod encoder;
 mod feed_forward;
 mod linear;
 mod message;
@@ -17,9 +18,13 @@ mod tensor_product;
 mod tensors;
 
 pub use crate::kernel_map::{ConvGeometry, KernelMap, KernelMapBuilder, Voxel};
-pub use attention::{AttentionGradient, AttentionOptions, SparseAttention};
+pub use attention::{
+    AttentionGradient, AttentionMask, AttentionOptions, DynamicAttention, MaskTensors,
+    SparseAttention,
+};
 pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;
+pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForwardOptions, ReluFeedForward};
 pub use linear::{BlockLinear, LinearOptions};
 pub use message::{Aggregate, MessagePassing};

@@ -102,6 +102,8 @@ pub struct DenseParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
+    /// Family `dense_live`: how many rows there are, u32.
+    pub live: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
     /// Columns of B and C.
@@ -118,4 +120,4 @@ pub struct DenseParams {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<DenseParams>() == 304);
+const _: () = assert!(size_of::<DenseParams>() == 312);

@@ -58,7 +58,7 @@ mod conv_steps;
     not(target_arch = "nvptx64")
 ))]
 mod convert;
-#[cfg(any(family = "dense", not(target_arch = "nvptx64")))]
+#[cfg(any(family = "dense", family = "dense_live", not(target_arch = "nvptx64")))]
 mod dense;
 #[cfg(any(family = "detect", not(target_arch = "nvptx64")))]
 mod detect;
@@ -82,6 +82,8 @@ mod levels;
 mod lists;
 #[cfg(any(family = "marked", not(target_arch = "nvptx64")))]
 mod marked;
+#[cfg(any(family = "masks", not(target_arch = "nvptx64")))]
+mod masks;
 #[cfg(any(family = "message", not(target_arch = "nvptx64")))]
 mod message;
 mod mma;
@@ -100,6 +102,8 @@ mod ptx;
 mod relaxed;
 #[cfg(any(family = "route", not(target_arch = "nvptx64")))]
 mod route;
+#[cfg(any(family = "rows", not(target_arch = "nvptx64")))]
+mod rows;
 #[cfg(any(family = "sample", not(target_arch = "nvptx64")))]
 mod sample;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
@@ -146,6 +150,7 @@ mod walk;
     family = "conv_pairs",
     family = "conv_simt",
     family = "dense",
+    family = "dense_live",
     family = "wgmma",
     family = "narrow",
     family = "sampled",
@@ -162,6 +167,8 @@ mod walk;
 ))]
 mod wgmma;
 
+#[cfg(any(family = "dense_live", not(target_arch = "nvptx64")))]
+use dense as dense_live;
 #[cfg(any(family = "nm_narrow", not(target_arch = "nvptx64")))]
 use nm::narrow as nm_narrow;
 #[cfg(any(family = "pit_turned", not(target_arch = "nvptx64")))]

@@ -43,6 +43,31 @@ macro_rules! table_dynamic {
             sample "sample" SampleParams sm_80 Detection {
                 sample_16: Direct, F16, SampleBox;
             }
+            masks "masks" MaskParams sm_90a Detection {
+                attention_masks: Direct, F32, MaskTiles;
+            }
+            rows "rows" RowsParams sm_90a Live {
+                rows_pack_f16: Direct, F16, PackRows;
+                rows_pack_bf16: Direct, Bf16, PackRows;
+                rows_norm_f16: Direct, F16, NormRows;
+                rows_norm_bf16: Direct, Bf16, NormRows;
+            }
+            dense_live "dense_live" DenseParams sm_90a Live {
+                dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;
+                dense_live_f16_128x128_k2: Direct, F16, LiveTile<2, 2, 2>;
+                dense_live_f16_128x128_k4: Direct, F16, LiveTile<2, 2, 4>;
+                dense_live_f16_128x192: Direct, F16, LiveTile<2, 3, 1>;
+                dense_live_f16_128x256: Direct, F16, LiveTile<2, 4, 1>;
+                dense_live_f16_128x256_k2: Direct, F16, LiveTile<2, 4, 2>;
+                dense_live_f16_128x256_k4: Direct, F16, LiveTile<2, 4, 4>;
+                dense_live_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1>;
+                dense_live_bf16_128x128_k2: Direct, Bf16, LiveTile<2, 2, 2>;
+                dense_live_bf16_128x128_k4: Direct, Bf16, LiveTile<2, 2, 4>;
+                dense_live_bf16_128x192: Direct, Bf16, LiveTile<2, 3, 1>;
+                dense_live_bf16_128x256: Direct, Bf16, LiveTile<2, 4, 1>;
+                dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
+                dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;
+            }
             pit "pit" PitParams sm_90a Dynamic {
                 pit_f16_128x1: Block, F16, PitColumns<128, false>;
                 pit_f16_64x1: Block, F16, PitColumns<64, false>;

@@ -52,7 +52,7 @@ impl<T: Element> HostAttention<'_, T> {
 
     fn gradient_of(&self, upstream: HostHeads<'_, T>, key_head: usize) -> Own {
         let ratio = self.masks.len() / self.key_heads;
-        let [m, n] = self.masks[key_head * ratio].shape;
+        let [m, n] = self.masks[key_head * ratio].shape();
         let mut own = Own {
             queries: vec![0.0; ratio * m * self.d],
             keys: [vec![0.0; n * self.d], vec![0.0; n * self.d]],
@@ -62,7 +62,7 @@ impl<T: Element> HostAttention<'_, T> {
             let (head, query) = (key_head * ratio + row / m, row % m);
             let q = self.row(&self.q, head * m + query);
             let from = self.row(&upstream, head * m + query);
-            let keys: Vec<usize> = self.masks[head].row(query).flatten().collect();
+            let keys = self.masks[head].keys(query);
             let (weights, _, sum) = softmax_of(self.scores(head, query, &keys));
             if sum == 0.0 {
                 continue;

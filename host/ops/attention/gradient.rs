@@ -11,6 +11,7 @@ use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::launch::AttentionExtents;
+use crate::queries::Seen;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 use group::{Group, Heads, Places};
@@ -176,7 +177,7 @@ impl<T: Scalar> AttentionGradient<T> {
             k,
             v,
             masks: masks
-                .map(|&m| mask_of(&self.masks[m], self.extents))
+                .map(|&m| Seen::Entries(mask_of(&self.masks[m], self.extents)))
                 .collect(),
             key_heads: self.extents.key_heads,
             d: self.extents.d,

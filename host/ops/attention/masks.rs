@@ -32,17 +32,12 @@ pub(super) fn check_places<T: Scalar>(context: &Context, masks: &[&SparseTensor<
     Ok(())
 }
 
-pub(super) fn extents<T: Scalar>(
-    masks: &[&SparseTensor<T>],
-    options: &AttentionOptions,
-) -> Result<AttentionExtents> {
+/// Heads of queries and of keys, for so many masks.
+pub(super) fn heads_of(options: &AttentionOptions, masks: usize) -> Result<(usize, usize)> {
     let heads = options.heads;
     let key_heads = options.key_heads.unwrap_or(heads);
-    if masks.is_empty() || (masks.len() != 1 && masks.len() != heads) {
-        let reason = format!(
-            "are {}; one for all {heads} heads, or one for each",
-            masks.len()
-        );
+    if masks == 0 || (masks != 1 && masks != heads) {
+        let reason = format!("are {masks}; one for all {heads} heads, or one for each");
         return Err(refused("masks", reason));
     }
     if heads != key_heads && (heads == 0 || key_heads == 0 || !heads.is_multiple_of(key_heads)) {
@@ -50,6 +45,14 @@ pub(super) fn extents<T: Scalar>(
             format!("are {key_heads}, which do not divide {heads} heads into equal groups");
         return Err(refused("key_heads", reason));
     }
+    Ok((heads, key_heads))
+}
+
+pub(super) fn extents<T: Scalar>(
+    masks: &[&SparseTensor<T>],
+    options: &AttentionOptions,
+) -> Result<AttentionExtents> {
+    let (heads, key_heads) = heads_of(options, masks.len())?;
     let shape = masks[0].shape();
     if let Some(other) = masks.iter().find(|mask| mask.shape() != shape) {
         return Err(Error::Shape {
@@ -71,6 +74,25 @@ pub(super) fn extents<T: Scalar>(
     })
 }
 
+/// How many keys each head has.
+pub(super) fn lengths_of(options: &AttentionOptions, n: usize) -> Result<Vec<usize>> {
+    let heads = options.heads;
+    let Some(lengths) = &options.lengths else {
+        return Ok(vec![n; heads]);
+    };
+    if lengths.is_empty() || !heads.is_multiple_of(lengths.len()) {
+        let reason = format!(
+            "are {}, which does not divide {heads} heads into equal parts",
+            lengths.len()
+        );
+        return Err(refused("lengths", reason));
+    }
+    let each = heads / lengths.len();
+    Ok((0..heads)
+        .map(|head| lengths[head / each.max(1)].min(n))
+        .collect())
+}
+
 /// Each mask with each length that some head has with it, and which of these every head has.
 pub(super) fn hidden<T: Scalar>(
     masks: &[&SparseTensor<T>],
@@ -78,15 +100,7 @@ pub(super) fn hidden<T: Scalar>(
     extents: AttentionExtents,
 ) -> Result<(Vec<OwnMask>, Vec<usize>)> {
     let heads = extents.heads;
-    if let Some(lengths) = &options.lengths
-        && (lengths.is_empty() || !heads.is_multiple_of(lengths.len()))
-    {
-        let reason = format!(
-            "are {}, which does not divide {heads} heads into equal parts",
-            lengths.len()
-        );
-        return Err(refused("lengths", reason));
-    }
+    let lengths = lengths_of(options, extents.n)?;
     let mut given = Vec::new();
     for mask in masks {
         let Some((runs, columns)) = mask.row_order() else {
@@ -102,11 +116,8 @@ pub(super) fn hidden<T: Scalar>(
     let mut all: Vec<OwnMask> = Vec::new();
     let mut keys: Vec<(usize, usize)> = Vec::new();
     let mut of_head = Vec::with_capacity(heads);
-    for head in 0..heads {
+    for (head, length) in lengths.into_iter().enumerate() {
         let mask = head % given.len();
-        let length = options.lengths.as_ref().map_or(extents.n, |lengths| {
-            lengths[head / (heads / lengths.len())].min(extents.n)
-        });
         let known = keys.iter().position(|&key| key == (mask, length));
         of_head.push(known.unwrap_or_else(|| {
             let (runs, columns, block) = &given[mask];
@@ -125,7 +136,7 @@ pub(super) fn hidden<T: Scalar>(
 }
 
 /// The kernel for an element type and this many elements of a query.
-pub(super) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'static Row> {
+pub(in crate::ops) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'static Row> {
     let rows = || {
         kernels()
             .iter()

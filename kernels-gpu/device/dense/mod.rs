@@ -4,6 +4,8 @@
 
 mod elem;
 mod lines;
+#[cfg(any(family = "dense_live", not(target_arch = "nvptx64")))]
+mod live;
 mod out;
 
 use super::gpu;

@@ -246,6 +246,14 @@ pub fn reciprocal(x: f32) -> f32 {
     y
 }
 
+/// 1 / sqrt(`x`), to 2^-22.
+#[inline(always)]
+pub fn inverse_root(x: f32) -> f32 {
+    let mut y = 0f32;
+    ptx!("rsqrt.approx.ftz.f32 {y}, {x};", y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack));
+    y
+}
+
 /// `a * b`, rounded: with its rounding named, the product is not fused with a sum.
 #[inline(always)]
 pub fn mul_f32(a: f32, b: f32) -> f32 {

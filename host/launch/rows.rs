@@ -1,0 +1,326 @@
+//! Kernels over rows whose number is known on the device only: families `rows` and `dense_live`.
+
+use einsparse_kernels::abi::{
+    DenseParams, FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, NORM_COLUMNS, PACK_PAD, PACK_PARTS,
+    PANEL_BYTES, ROWS_SCATTER, RowsParams, STEP_LIVE_PRODUCT, STEP_NORM_ROWS, STEP_PACK_ROWS,
+};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::maps::{Flat, tensor_map};
+use super::{MAX_GRID_X, MAX_GRID_Y, config, refused, small, within};
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::error::{Error, Refusal, Result};
+use crate::registry::{Dtype, Operation};
+
+/// Rows in device memory, `leading` elements apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub address: u64,
+    pub leading: usize,
+}
+
+/// The rows of the family and step for an element type.
+fn rows_of(step: u32, dtype: Dtype) -> impl Iterator<Item = &'static Row> + Clone {
+    kernels().iter().filter(move |row| {
+        row.operation == Operation::Live && row.step == step && row.dtype == dtype
+    })
+}
+
+fn find(step: u32, dtype: Dtype, what: &str) -> Result<&'static Row> {
+    rows_of(step, dtype).next().ok_or_else(|| Error::NoKernel {
+        indirect: what.into(),
+        tried: kernels()
+            .iter()
+            .filter(|row| row.operation == Operation::Live && row.step == step)
+            .map(|row| Refusal {
+                name: row.name.into(),
+                reason: format!("is for {}, not {}", row.dtype.name(), dtype.name()),
+            })
+            .collect(),
+    })
+}
+
+/// Queues a kernel that waits for the one ahead itself.
+fn start<P: Copy>(
+    function: &Function,
+    row: &Row,
+    grid: [u32; 3],
+    params: &P,
+    stream: RawStream<'_>,
+) -> Result<()> {
+    if grid.contains(&0) {
+        return Ok(());
+    }
+    function.context().set_current()?;
+    let config = LaunchConfig {
+        cluster: (row.step == STEP_LIVE_PRODUCT && row.parts > 1).then_some([row.parts, 1, 1]),
+        overlap_previous: true,
+        ..config(row, grid)
+    };
+    // SAFETY: the callers are unsafe functions of this module, with the params of the family.
+    unsafe { function.launch(&config, stream, params) }
+}
+
+/// Packing, and what it says of the packed rows.
+#[derive(Debug)]
+pub(crate) struct PackLaunch {
+    pack: (&'static Row, Function),
+    norm: (&'static Row, Function),
+    params: RowsParams,
+    /// Packed rows at the most, a multiple of 128.
+    capacity: usize,
+    ranges: DeviceMemory,
+    sources: DeviceMemory,
+    live: DeviceMemory,
+}
+
+impl PackLaunch {
+    /// For `items` sequences that begin `distance` rows apart, of rows of so many columns.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        [items, distance, columns]: [usize; 3],
+        epsilon: f64,
+    ) -> Result<Self> {
+        if !columns.is_multiple_of(8) || columns > NORM_COLUMNS as usize {
+            let reason = format!("has {columns} columns; multiples of 8 up to {NORM_COLUMNS} do");
+            return Err(refused("x", reason));
+        }
+        let all = items.saturating_mul(distance);
+        within("rows of all sequences", all, 1 << 30)?;
+        let capacity = all.next_multiple_of(PACK_PAD as usize);
+        let kernel = |step, what: &str| {
+            let row = find(step, dtype, what)?;
+            let modules = device.modules();
+            Ok::<_, Error>((
+                row,
+                modules.function(row.family, row.name, row.shared_bytes)?,
+            ))
+        };
+        let ranges = device.zeros((capacity * 8).max(16))?;
+        let sources = device.zeros((capacity * 4).max(16))?;
+        let live = device.zeros(16)?;
+        let params = RowsParams {
+            ranges: ranges.address(),
+            sources: sources.address(),
+            live: live.address(),
+            columns: columns as u32,
+            items: within("sequences", items, MAX_GRID_X)?,
+            distance: small("rows of a sequence", distance)?,
+            epsilon: epsilon as f32,
+            ..RowsParams::default()
+        };
+        Ok(PackLaunch {
+            pack: kernel(STEP_PACK_ROWS, "rows of sequences, packed")?,
+            norm: kernel(STEP_NORM_ROWS, "rows, normalised")?,
+            params,
+            capacity,
+            ranges,
+            sources,
+            live,
+        })
+    }
+
+    /// Packed rows at the most.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Addresses of the ranges of the packed rows, and of their number.
+    pub(crate) fn addresses(&self) -> [u64; 2] {
+        [self.ranges.address(), self.live.address()]
+    }
+
+    /// Says how many rows there are, where nothing is packed.
+    pub(crate) fn set_live(&self, device: &Device, rows: usize) -> Result<()> {
+        device.write(&self.live, &[small("rows", rows)?])
+    }
+
+    /// Device bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.ranges.bytes() + self.sources.bytes() + self.live.bytes()
+    }
+
+    fn row_bytes(&self, rows: Rows, name: &str) -> Result<u32> {
+        let bytes = rows.leading.saturating_mul(2);
+        if !rows.address.is_multiple_of(16) || !bytes.is_multiple_of(16) {
+            let reason = format!(
+                "address {:#x} and rows of {bytes} bytes must be multiples of 16 bytes",
+                rows.address
+            );
+            return Err(refused(name, reason));
+        }
+        small("bytes of a row", bytes)
+    }
+
+    /// Queues the packing of `x`.
+    ///
+    /// # Safety
+    /// All rows are there until the work is done: those of all sequences, lengths as many as sequences, and `out` with room for
+    /// the capacity.
+    pub(crate) unsafe fn pack(
+        &self,
+        x: Rows,
+        lengths: u64,
+        out: Rows,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let params = RowsParams {
+            x: x.address,
+            out: out.address,
+            lengths,
+            x_row: self.row_bytes(x, "x")?,
+            out_row: self.row_bytes(out, "packed rows")?,
+            ..self.params
+        };
+        let grid = [self.params.items, PACK_PARTS, 1];
+        start(&self.pack.1, self.pack.0, grid, &params, stream)
+    }
+
+    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from.
+    ///
+    /// # Safety
+    /// As [`PackLaunch::pack`]; `affine` are a factor and a summand for each column.
+    pub(crate) unsafe fn norm(
+        &self,
+        [x, y]: [Rows; 2],
+        affine: [u64; 2],
+        (out, scatter): (Rows, bool),
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let params = RowsParams {
+            x: x.address,
+            y: y.address,
+            out: out.address,
+            scale: affine[0],
+            shift: affine[1],
+            x_row: self.row_bytes(x, "x")?,
+            y_row: self.row_bytes(y, "y")?,
+            out_row: self.row_bytes(out, "out")?,
+            flags: if scatter { ROWS_SCATTER } else { 0 },
+            ..self.params
+        };
+        let blocks = self.capacity.div_ceil(self.norm.0.items as usize);
+        let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
+        start(&self.norm.1, self.norm.0, grid, &params, stream)
+    }
+}
+
+/// A product of packed rows with a matrix.
+#[derive(Debug)]
+pub(crate) struct LiveProduct {
+    row: &'static Row,
+    function: Function,
+    extents: [usize; 3],
+    empty: DeviceMemory,
+}
+
+/// Clocks that a tile costs beside its stages, and what joining its parts costs.
+const TILE_CLOCKS: usize = 2500;
+
+/// Clocks of `expected` rows of a product, were it computed by this row alone: Tensor Cores at seven eighths of 2048 products a
+/// clock, L2 at 45 bytes a clock and multiprocessor, in whole waves.
+fn clocks(row: &Row, [expected, k, n]: [usize; 3], multiprocessors: usize) -> usize {
+    let [high, wide] = [row.block.0 as usize, row.columns as usize];
+    let (deep, parts) = (row.block.1 as usize, row.parts as usize);
+    let blocks = expected.div_ceil(high) * n.div_ceil(wide) * parts;
+    let products = high * wide * deep / 2048;
+    let stage = (products + products / 7).max((high + wide) * deep * 2 / 45);
+    let joined = if parts > 1 { TILE_CLOCKS } else { 0 };
+    let tile = k.div_ceil(deep).div_ceil(parts) * stage + TILE_CLOCKS + joined;
+    blocks.div_ceil(multiprocessors.max(1)) * tile
+}
+
+impl LiveProduct {
+    /// `C[m,n] = A[m,k] * B[k,n]` of at most m rows, in the tiles that suit so many.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        [m, k, n]: [usize; 3],
+        expected: usize,
+    ) -> Result<Self> {
+        for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
+            within(what, value, i32::MAX as usize - 256)?;
+        }
+        if !k.is_multiple_of(8) || !n.is_multiple_of(8) {
+            let reason = format!("is {k} x {n}; multiples of 8 do");
+            return Err(refused("weights", reason));
+        }
+        let some = device.machine().multiprocessors as usize;
+        let row = rows_of(STEP_LIVE_PRODUCT, dtype)
+            .min_by_key(|row| clocks(row, [expected.clamp(1, m.max(1)), k, n], some));
+        let row = match row {
+            Some(row) => row,
+            None => find(STEP_LIVE_PRODUCT, dtype, "a product of packed rows")?,
+        };
+        let modules = device.modules();
+        Ok(LiveProduct {
+            row,
+            function: modules.function(row.family, row.name, row.shared_bytes)?,
+            extents: [m, k, n],
+            empty: device.zeros(16)?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// Queues `C = A * B + bias`, through a GELU if wanted, of the rows that `live` says there are. Rows up to a multiple of 128
+    /// are written.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned extents until the work is done; `live` was written by a kernel ahead in
+    /// the stream.
+    pub(crate) unsafe fn run(
+        &self,
+        [a, b, c]: [Rows; 3],
+        (bias, gelu): (u64, bool),
+        live: u64,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let [m, k, n] = self.extents;
+        let whole = |rows: Rows| rows.address.is_multiple_of(16) && rows.leading.is_multiple_of(8);
+        for (name, rows) in [("A", a), ("weights", b), ("C", c)] {
+            if !whole(rows) {
+                let reason = format!(
+                    "address {:#x} and rows of {} elements must be multiples of 16 bytes",
+                    rows.address, rows.leading
+                );
+                return Err(refused(name, reason));
+            }
+        }
+        let (high, deep) = (self.row.block.0 as usize, self.row.block.1 as usize);
+        let map = |rows: Rows, extents, tile: [usize; 2]| {
+            let matrix = Flat {
+                address: rows.address,
+                extents,
+                leading: rows.leading,
+            };
+            tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.empty)
+        };
+        let gelu = if gelu { FLAG_GELU } else { 0 };
+        let params = DenseParams {
+            a_map: map(a, [k, m], [deep, high])?,
+            b_map: map(b, [n, k], [PANEL_BYTES / 2, deep])?,
+            c: c.address,
+            bias,
+            live,
+            alpha: 1.0,
+            n: small("columns of B", n)?,
+            m: small("rows of A", m)?,
+            ldc_bytes: small("bytes of a row of C", c.leading.saturating_mul(2))?,
+            flags: FLAG_VECTORS | FLAG_BIAS_COLUMNS | gelu,
+            stages: small("stages", k.div_ceil(deep))?,
+            reserved: 0,
+        };
+        let across = n.div_ceil(self.row.columns as usize) * self.row.parts as usize;
+        let grid = [
+            within("tiles across", across, MAX_GRID_X)?,
+            within("tiles down", m.div_ceil(high), MAX_GRID_Y)?,
+            1,
+        ];
+        start(&self.function, self.row, grid, &params, stream)
+    }
+}

@@ -1,0 +1,296 @@
+//! Attention at the entries of masks that are known only while running.
+
+use super::masks::{choose, heads_of};
+use super::{AttentionOptions, check, raw, refused, scale_of};
+use crate::context::Context;
+use crate::cpu::attention::{HostAttention, HostHeads};
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::{AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags};
+use crate::queries::{Bits, Flags, Seen};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// The masks of a run, as they lie in the memory of the context: flags of `i8`, of which whatever is not 0 counts. An entry is there if its
+/// block, its column, its row or its diagonal is; without any flags all are. The first axis is of masks, or 1 for flags
+/// that serve all masks.
+///
+/// A window is a run of diagonals; tokens with global attention (Longformer, arXiv 2004.05150) are columns and rows; vertical and slash
+/// lines (MInference, arXiv 2407.02490) are columns and diagonals of a causal attention.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MaskTensors<'a> {
+    /// Blocks of 64 queries and 64 keys, `[masks, ceil(m / 64), ceil(n / 64)]`.
+    pub blocks: Option<&'a Tensor<i8>>,
+    /// Keys that every query sees, `[masks, n]`.
+    pub columns: Option<&'a Tensor<i8>>,
+    /// Queries that see every key, `[masks, m]`.
+    pub rows: Option<&'a Tensor<i8>>,
+    /// Diagonals, `[masks, m + n - 1]`: number `key - query + m - 1`.
+    pub diagonals: Option<&'a Tensor<i8>>,
+    /// Keys from a length on are hidden, `[masks]`; below 0 is 0, above n is n.
+    pub lengths: Option<&'a Tensor<i32>>,
+}
+
+/// [`SparseAttention`](super::SparseAttention) with masks that are data: what the flags say is turned into tiles of gathered keys and dealt to the
+/// multiprocessors on the GPU, by one kernel in front of the attention. The host learns nothing and waits for nothing; another
+/// mask every run works inside a captured CUDA graph. Neighbouring heads share a mask in equal parts, such as the heads of an item of a
+/// batch, whose lengths differ.
+///
+/// Room is made for every entry: of each mask `m n / 4` bytes of bits (two of 1 KB for 128 queries and 128 keys), of which
+/// only those are touched that belong to 64 queries and 128 keys with some entries, but not all.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{AttentionOptions, DynamicAttention, MaskTensors};
+/// let ctx = Context::cpu();
+/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let attention = DynamicAttention::new(&ctx, [2, 2], 1, &options)?;
+/// let ones = ctx.upload_dense(&Dense::new([1, 2, 1], vec![1.0f32; 2])?)?;
+/// let v = ctx.upload_dense(&Dense::new([1, 2, 1], vec![4.0, 8.0])?)?;
+/// let mut out = ctx.zeros(&[1, 2, 1])?;
+/// let stream = ctx.stream()?;
+/// let columns = ctx.upload_dense(&Dense::new([1, 2], vec![0i8, 1])?)?;
+/// let mask = MaskTensors { columns: Some(&columns), ..MaskTensors::default() };
+/// attention.run([&ones, &ones, &v], &mask, &mut out, None, &stream)?;
+/// assert_eq!(out.to_dense()?.values(), [8.0, 8.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DynamicAttention<T> {
+    context: Context,
+    extents: AttentionExtents,
+    masks: usize,
+    causal: Option<i64>,
+    scale: f64,
+    launch: Option<(MaskLaunch, AttentionLaunch)>,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Scalar> DynamicAttention<T> {
+    /// Attention of `m` queries and `n` keys with so many masks, each of as many neighbouring heads. `options` as in
+    /// [`SparseAttention`](super::SparseAttention), without lengths, which are data here.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for masks that do not divide the heads, for lengths, and options that do not fit each other;
+    /// [`Error::NoKernel`] on a GPU as [`SparseAttention::new`](super::SparseAttention::new); [`Error::Overflow`] for
+    /// more than 131,072 keys; [`Error::OutOfMemory`].
+    pub fn new(
+        context: &Context,
+        [m, n]: [usize; 2],
+        masks: usize,
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        let (heads, key_heads) = heads_of(options, 1)?;
+        if masks == 0 || !heads.is_multiple_of(masks) {
+            let reason = format!("are {masks}, which do not divide {heads} heads into equal parts");
+            return Err(refused("masks", reason));
+        }
+        if options.lengths.is_some() {
+            return Err(refused("lengths", "are data of each run here".into()));
+        }
+        let extents = AttentionExtents {
+            heads,
+            key_heads,
+            m,
+            n,
+            d: options.dim,
+        };
+        let scale = scale_of(options)?;
+        let launch = match context.device() {
+            None => None,
+            Some(device) => {
+                let row = choose::<T>(extents.d, None)?;
+                let (tiles, lists) = MaskLaunch::new(device, extents, masks, options.causal)?;
+                let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
+                Some((tiles, attention))
+            }
+        };
+        Ok(DynamicAttention {
+            context: context.clone(),
+            extents,
+            masks,
+            causal: options.causal,
+            scale,
+            launch,
+            element: std::marker::PhantomData,
+        })
+    }
+
+    /// The kernels, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", |(_, l)| l.row().name)
+    }
+
+    /// Device bytes beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        let both = self.launch.as_ref();
+        both.map_or(0, |(tiles, attention)| tiles.bytes() + attention.bytes())
+    }
+
+    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; logarithms of the sums of
+    /// exponentials, `[heads, m]`, as [`SparseAttention::run`](super::SparseAttention::run). On a GPU nothing is allocated and
+    /// nothing waited for; the call can be captured in a CUDA graph, and reads the masks anew at every launch of it.
+    ///
+    /// # Errors
+    /// Tensors of another shape or context than planned; output untouched.
+    pub fn run(
+        &self,
+        [q, k, v]: [&Tensor<T>; 3],
+        mask: &MaskTensors<'_>,
+        out: &mut Tensor<T>,
+        log_sum: Option<&mut Tensor<f32>>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let AttentionExtents {
+            heads,
+            key_heads,
+            m,
+            n,
+            d,
+        } = self.extents;
+        for (name, tensor, shape) in [
+            ("q", q, [heads, m, d]),
+            ("k", k, [key_heads, n, d]),
+            ("v", v, [key_heads, n, d]),
+            ("out", &*out, [heads, m, d]),
+        ] {
+            check(&self.context, name, tensor, &shape)?;
+        }
+        if let Some(log_sum) = &log_sum {
+            check(&self.context, "log_sum", log_sum, &[heads, m])?;
+            if log_sum.leading() != m {
+                let reason = format!("has rows {} elements apart, not {m}", log_sum.leading());
+                return Err(refused("log_sum", reason));
+            }
+        }
+        let flags = self.check_mask(mask)?;
+        let Some((tiles, attention)) = &self.launch else {
+            self.run_on_host([q, k, v], mask, out, log_sum);
+            return Ok(());
+        };
+        if !self
+            .context
+            .device()
+            .is_some_and(|device| stream.belongs_to(device))
+        {
+            return Err(refused("stream", "belongs to another context".into()));
+        }
+        let raw = RawAttention {
+            q: raw(q, m),
+            k: raw(k, n),
+            v: raw(v, n),
+            out: raw(out, m),
+            log_sum: log_sum.and_then(|l| l.address()).unwrap_or(0),
+        };
+        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only
+        // after the work queued on the context. Runs take turns.
+        unsafe {
+            attention.run_behind(&raw, stream.raw(), true, || tiles.run(&flags, stream.raw()))
+        }
+    }
+
+    /// The shapes of the flags that are given, and where they lie.
+    fn check_mask(&self, mask: &MaskTensors<'_>) -> Result<RawFlags> {
+        let AttentionExtents { m, n, .. } = self.extents;
+        let (down, across) = (m.div_ceil(64), n.div_ceil(64));
+        let count = (m + n).saturating_sub(1);
+        let given = |name: &str, tensor: Option<&Tensor<i8>>, of_mask: &[usize]| {
+            let Some(tensor) = tensor else {
+                return Ok((0, 0));
+            };
+            let masks = match tensor.shape().first() {
+                Some(1) => 1,
+                _ => self.masks,
+            };
+            let shape: Vec<usize> = std::iter::once(masks)
+                .chain(of_mask.iter().copied())
+                .collect();
+            check(&self.context, name, tensor, &shape)?;
+            let rows: usize = of_mask[..of_mask.len() - 1].iter().product();
+            let bytes = if masks == 1 {
+                0
+            } else {
+                rows * tensor.leading()
+            };
+            Ok::<_, Error>((tensor.address().unwrap_or(0), bytes))
+        };
+        let raw = RawFlags {
+            blocks: given("blocks", mask.blocks, &[down, across])?,
+            block_row: mask.blocks.map_or(0, Tensor::leading),
+            columns: given("columns", mask.columns, &[n])?,
+            rows: given("rows", mask.rows, &[m])?,
+            diagonals: given("diagonals", mask.diagonals, &[count])?,
+            lengths: mask.lengths.and_then(Tensor::address).unwrap_or(0),
+            ..RawFlags::default()
+        };
+        if let Some(lengths) = mask.lengths {
+            check(&self.context, "lengths", lengths, &[self.masks])?;
+        }
+        Ok(raw)
+    }
+
+    /// The flags of one mask, on the host.
+    fn flags(&self, mask: &MaskTensors<'_>, index: usize) -> Flags {
+        let AttentionExtents { m, n, .. } = self.extents;
+        let set = |tensor: Option<&Tensor<i8>>, rows: usize, columns: usize| -> Vec<bool> {
+            let Some(tensor) = tensor else {
+                return Vec::new();
+            };
+            let own = if tensor.shape()[0] == 1 { 0 } else { index };
+            let (values, leading) = (tensor.host().unwrap_or(&[]), tensor.leading());
+            (0..rows * columns)
+                .map(|i| values[(own * rows + i / columns) * leading + i % columns] != 0)
+                .collect()
+        };
+        let bits = |tensor: Option<&Tensor<i8>>, count: usize| {
+            let all = set(tensor, 1, count);
+            Bits::of(count, (0..all.len()).filter(|&i| all[i]))
+        };
+        let length = mask.lengths.and_then(Tensor::host);
+        let length = length.map_or(n, |all| usize::try_from(all[index]).unwrap_or(0).min(n));
+        let given = [mask.blocks, mask.columns, mask.rows, mask.diagonals];
+        Flags {
+            shape: [m, n],
+            full: given.iter().all(Option::is_none),
+            blocks: set(mask.blocks, m.div_ceil(64), n.div_ceil(64)),
+            columns: bits(mask.columns, n),
+            rows: bits(mask.rows, m),
+            diagonals: bits(mask.diagonals, (m + n).saturating_sub(1)),
+            ranges: Vec::new(),
+            causal: self.causal,
+            length,
+        }
+    }
+
+    fn run_on_host(
+        &self,
+        operands: [&Tensor<T>; 3],
+        mask: &MaskTensors<'_>,
+        out: &mut Tensor<T>,
+        log_sum: Option<&mut Tensor<f32>>,
+    ) {
+        let [q, k, v] = operands.map(|tensor| HostHeads {
+            values: tensor.host().unwrap_or(&[]),
+            leading: tensor.leading(),
+        });
+        let flags: Vec<Flags> = (0..self.masks)
+            .map(|index| self.flags(mask, index))
+            .collect();
+        let each = self.extents.heads / self.masks;
+        let attention = HostAttention {
+            q,
+            k,
+            v,
+            masks: (0..self.extents.heads)
+                .map(|head| Seen::Flags(&flags[head / each]))
+                .collect(),
+            key_heads: self.extents.key_heads,
+            d: self.extents.d,
+            scale: self.scale,
+        };
+        let leading = out.leading();
+        let log_sum = log_sum.and_then(Tensor::host_mut);
+        attention.run(out.host_mut().unwrap_or(&mut []), leading, log_sum);
+    }
+}

@@ -1,0 +1,175 @@
+//! Masks of a known structure: no entry of them is ever listed.
+
+use super::masks::{heads_of, lengths_of};
+use super::{AttentionOptions, Held, SparseAttention, refused, scale_of};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::launch::AttentionExtents;
+use crate::queries::{Bits, Flags};
+use crate::registry::Scalar;
+
+/// Which keys a query sees, said in closed form: plans cost the tiles of the mask, not its entries. Queries and keys are counted from
+/// 0; [`AttentionOptions::causal`] and [`AttentionOptions::lengths`] hide keys on top of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttentionMask {
+    /// The keys up to the query itself.
+    Causal,
+    /// The keys from `query - before` to `query + after`.
+    Window {
+        /// Keys in front of the query.
+        before: usize,
+        /// Keys behind it.
+        after: usize,
+    },
+    /// The window, and tokens with global attention: every query sees them, and they see every key (Longformer, arXiv 2004.05150,
+    /// section 3.1). Its window of w tokens is w / 2 on either side.
+    WindowGlobal {
+        /// Keys in front of the query.
+        before: usize,
+        /// Keys behind it.
+        after: usize,
+        /// Tokens that see all and are seen by all.
+        globals: Vec<usize>,
+    },
+    /// Keys that every query sees ("vertical") and distances at which every query sees a key ("slash": key `query - distance`), both only up
+    /// to the query itself (MInference, arXiv 2407.02490, section 3). Single columns and diagonals, not rounded to blocks; a column costs the 64
+    /// neighbouring keys it lies among.
+    VerticalSlash {
+        /// Keys.
+        columns: Vec<usize>,
+        /// Distances, 0 for the query itself.
+        diagonals: Vec<usize>,
+    },
+    /// Blocks of 64 queries and 64 keys, by their number along either.
+    Blocks(Vec<[usize; 2]>),
+}
+
+impl AttentionMask {
+    /// The mask of `m` queries and `n` keys, without what the options hide.
+    pub(super) fn flags(&self, [m, n]: [usize; 2]) -> Result<Flags> {
+        let mut flags = Flags {
+            shape: [m, n],
+            length: n,
+            ..Flags::default()
+        };
+        let count = (m + n).saturating_sub(1);
+        let window = |before: usize, after: usize| {
+            let from = (m.max(1) - 1).saturating_sub(before);
+            let end = m.saturating_add(after).min(count);
+            Bits::of(count, from..end)
+        };
+        match self {
+            AttentionMask::Causal => {
+                flags.full = true;
+                flags.causal = Some(0);
+            }
+            AttentionMask::Window { before, after } => flags.diagonals = window(*before, *after),
+            AttentionMask::WindowGlobal {
+                before,
+                after,
+                globals,
+            } => {
+                below("global token", globals, m.min(n))?;
+                flags.diagonals = window(*before, *after);
+                flags.columns = Bits::of(n, globals.iter().copied());
+                flags.rows = Bits::of(m, globals.iter().copied());
+            }
+            AttentionMask::VerticalSlash { columns, diagonals } => {
+                below("column", columns, n)?;
+                below("diagonal", diagonals, m)?;
+                flags.columns = Bits::of(n, columns.iter().copied());
+                flags.diagonals = Bits::of(count, diagonals.iter().map(|d| m - 1 - d));
+                flags.causal = Some(0);
+            }
+            AttentionMask::Blocks(blocks) => {
+                let (down, across) = (m.div_ceil(64), n.div_ceil(64));
+                flags.blocks = vec![false; down * across];
+                for &[row, column] in blocks {
+                    below("row of blocks", &[row], down)?;
+                    below("column of blocks", &[column], across)?;
+                    flags.blocks[row * across + column] = true;
+                }
+            }
+        }
+        Ok(flags)
+    }
+}
+
+/// All of them lie below an extent.
+fn below(what: &str, numbers: &[usize], extent: usize) -> Result<()> {
+    match numbers.iter().find(|&&number| number >= extent) {
+        None => Ok(()),
+        Some(number) => {
+            let reason = format!("has {what} {number}; there are {extent}");
+            Err(refused("mask", reason))
+        }
+    }
+}
+
+impl<T: Scalar> SparseAttention<T> {
+    /// Attention of `m` queries and `n` keys at the entries of masks of a known structure: one for all heads, or one for each.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::formats::Dense;
+    /// use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
+    /// let ctx = Context::cpu();
+    /// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+    /// let window = AttentionMask::Window { before: 1, after: 0 };
+    /// let attention = SparseAttention::structured(&ctx, [3, 3], &[window], &options)?;
+    /// let ones = ctx.upload_dense(&Dense::new([1, 3, 1], vec![1.0f32; 3])?)?;
+    /// let v = ctx.upload_dense(&Dense::new([1, 3, 1], vec![2.0, 4.0, 8.0])?)?;
+    /// let mut out = ctx.zeros(&[1, 3, 1])?;
+    /// attention.run([&ones, &ones, &v], &mut out, None, &ctx.stream()?)?;
+    /// assert_eq!(out.to_dense()?.values(), [2.0, 3.0, 6.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for masks that name what is not there, and options that do not fit each other;
+    /// [`Error::NoKernel`], [`Error::Overflow`] as [`SparseAttention::new`].
+    pub fn structured(
+        context: &Context,
+        [m, n]: [usize; 2],
+        masks: &[AttentionMask],
+        options: &AttentionOptions,
+    ) -> Result<Self> {
+        let (heads, key_heads) = heads_of(options, masks.len())?;
+        if m.saturating_add(n) > 1 << 30 {
+            return Err(Error::Overflow {
+                what: "queries and keys of a mask".into(),
+                value: m as u128 + n as u128,
+                limit: 1 << 30,
+            });
+        }
+        let extents = AttentionExtents {
+            heads,
+            key_heads,
+            m,
+            n,
+            d: options.dim,
+        };
+        let scale = scale_of(options)?;
+        let mut all: Vec<Flags> = Vec::new();
+        let mut keys: Vec<(usize, usize)> = Vec::new();
+        let mut of_head = Vec::with_capacity(heads);
+        for (head, length) in lengths_of(options, n)?.into_iter().enumerate() {
+            let key = (head % masks.len(), length);
+            if let Some(known) = keys.iter().position(|&k| k == key) {
+                of_head.push(known);
+                continue;
+            }
+            let mut flags = masks[key.0].flags([m, n])?;
+            flags.length = length;
+            flags.causal = match (flags.causal, options.causal) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            of_head.push(all.len());
+            keys.push(key);
+            all.push(flags);
+        }
+        let masks = all.into_iter().map(Held::Flags).collect();
+        Self::planned(context, extents, scale, (masks, of_head), None)
+    }
+}

@@ -1,0 +1,363 @@
+//! A Transformer encoder layer over sequences of varying lengths.
+
+mod host;
+mod norm;
+
+use crate::context::Context;
+use crate::device::{Device, Stream};
+use crate::driver::{DeviceMemory, RawStream};
+use crate::error::{Error, Result};
+use crate::launch::{
+    AttentionExtents, AttentionLaunch, LiveProduct, MaskLaunch, PackLaunch, RawAttention, RawFlags,
+    RawHeads, Rows, Turns,
+};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+pub use norm::ResidualNorm;
+
+/// Extents of an [`EncoderLayer`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EncoderOptions {
+    /// Sequences of a batch.
+    pub items: usize,
+    /// Rows from one sequence to the next: the longest length.
+    pub distance: usize,
+    /// Elements of a token: a multiple of 8, up to 1024 on a GPU.
+    pub width: usize,
+    /// Heads of `width / heads` elements: 64 or 128 on a GPU.
+    pub heads: usize,
+    /// Elements between the two products of the feed-forward network, a multiple of 8.
+    pub hidden: usize,
+    /// Added to the variance of a row.
+    pub epsilon: f64,
+    /// Tokens of a batch that are expected, all lengths together; `None`: the most. Tiles are chosen for so many; any number is right.
+    pub expected: Option<usize>,
+}
+
+/// Weights of an [`EncoderLayer`], `[inputs, outputs]`, and a bias for each output.
+#[derive(Clone, Copy, Debug)]
+pub struct EncoderWeights<'a, T> {
+    /// Queries, keys and values side by side, `[width, 3 width]`.
+    pub qkv: [&'a Tensor<T>; 2],
+    /// Output projection, `[width, width]`.
+    pub out: [&'a Tensor<T>; 2],
+    /// First product of the feed-forward network, `[width, hidden]`, in front of the GELU.
+    pub up: [&'a Tensor<T>; 2],
+    /// Second product, `[hidden, width]`.
+    pub down: [&'a Tensor<T>; 2],
+    /// Factor and summand of the normalisation behind attention, `[width]` each.
+    pub first_norm: [&'a Tensor<T>; 2],
+    /// Of that behind the feed-forward network.
+    pub second_norm: [&'a Tensor<T>; 2],
+}
+
+/// The layer of BERT (arXiv 1810.04805; post-norm, arXiv 1706.03762) over a batch whose sequences have lengths of their own, which are data of
+/// each run: `h = norm(x + attention(x) W_o)`, `out = norm(h + gelu(h W_up) W_down)`.
+///
+/// Tokens are micro-tiles along m (PIT, arXiv 2301.10936, section 2): rows of all sequences are packed on the way in and sent back on the way
+/// out, and nothing in between is computed for padding. How many rows there are stays on the GPU: tiles behind the last one end at once, and
+/// the attention takes the packed batch as one sequence whose queries see the keys of their own. Nothing is allocated or waited
+/// for; a captured CUDA graph takes other lengths at every launch.
+///
+/// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, but a sequence's may
+/// depend on where it lies in the batch: keys are gathered by 64 of the packed rows. A NaN or Inf in the values of one sequence can
+/// reach its neighbours in the batch, as in [`DynamicAttention`](super::DynamicAttention).
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::{EncoderLayer, EncoderOptions, EncoderWeights};
+/// let ctx = Context::cpu();
+/// let options = EncoderOptions {
+///     items: 2, distance: 3, width: 8, heads: 1, hidden: 8, epsilon: 1e-5, expected: None,
+/// };
+/// let layer = EncoderLayer::new(&ctx, &options)?;
+/// let ones = |shape: &[usize]| ctx.upload_dense(&Dense::from_fn(shape.to_vec(), |_| 1.0f32)?);
+/// let (square, wide, row, long) = (ones(&[8, 8])?, ones(&[8, 24])?, ones(&[8])?, ones(&[24])?);
+/// let weights = EncoderWeights {
+///     qkv: [&wide, &long],
+///     out: [&square, &row],
+///     up: [&square, &row],
+///     down: [&square, &row],
+///     first_norm: [&row, &row],
+///     second_norm: [&row, &row],
+/// };
+/// let lengths = ctx.upload_dense(&Dense::new([2], vec![1i32, 2])?)?;
+/// let (x, mut out) = (ones(&[2, 3, 8])?, ctx.zeros(&[2, 3, 8])?);
+/// layer.run(&x, &lengths, &weights, &mut out, &ctx.stream()?)?;
+/// let out = out.to_dense()?;
+/// // Equal elements are normalised to the summand; padding is left alone.
+/// assert_eq!(out.values()[..8], [1.0; 8]);
+/// assert_eq!(out.values()[8..24], [0.0; 16]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct EncoderLayer<T> {
+    context: Context,
+    options: EncoderOptions,
+    launch: Option<Launches>,
+    element: std::marker::PhantomData<T>,
+}
+
+/// Kernels in their order, and what lies between them.
+#[derive(Debug)]
+struct Launches {
+    /// End of the last run: all share the rows in between.
+    turns: Turns,
+    pack: PackLaunch,
+    masks: MaskLaunch,
+    attention: AttentionLaunch,
+    /// To queries, keys and values; output; up; down.
+    products: [LiveProduct; 4],
+    /// Packed input; queries, keys and values; attention, later normalised; sums; hidden.
+    rows: [(DeviceMemory, usize); 5],
+}
+
+impl<T: Scalar> EncoderLayer<T> {
+    /// A layer of these extents.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for heads that do not divide the width, and extents that no kernel takes; [`Error::NoKernel`] on a GPU for
+    /// another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for more than
+    /// 131,072 rows of all sequences; [`Error::OutOfMemory`].
+    pub fn new(context: &Context, options: &EncoderOptions) -> Result<Self> {
+        let EncoderOptions { width, heads, .. } = *options;
+        if heads == 0 || !width.is_multiple_of(heads) {
+            let reason = format!("are {heads}, which do not divide {width} elements");
+            return Err(refused("heads", reason));
+        }
+        if options.epsilon.is_nan() || options.epsilon < 0.0 {
+            let reason = format!("is {}, not a variance", options.epsilon);
+            return Err(refused("epsilon", reason));
+        }
+        let launch = match context.device() {
+            None => None,
+            Some(device) => Some(Launches::new::<T>(device, options)?),
+        };
+        Ok(EncoderLayer {
+            context: context.clone(),
+            options: *options,
+            launch,
+            element: std::marker::PhantomData,
+        })
+    }
+
+    /// Kernels of attention and of the four products; `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 5] {
+        self.launch.as_ref().map_or(["cpu"; 5], |own| {
+            let [a, b, c, d] = own.products.each_ref().map(LiveProduct::name);
+            [own.attention.row().name, a, b, c, d]
+        })
+    }
+
+    /// Device bytes beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        self.launch.as_ref().map_or(0, |own| {
+            let rows: usize = own.rows.iter().map(|(memory, _)| memory.bytes()).sum();
+            rows + own.pack.bytes() + own.masks.bytes() + own.attention.bytes()
+        })
+    }
+
+    /// `x` and `out` `[items, distance, width]`, `lengths` `[items]` (below 0 is 0, above the distance is the distance). Rows of `out`
+    /// behind a sequence's length are left as they are.
+    ///
+    /// # Errors
+    /// Tensors of another shape or context than planned; output untouched.
+    pub fn run(
+        &self,
+        x: &Tensor<T>,
+        lengths: &Tensor<i32>,
+        weights: &EncoderWeights<'_, T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(x, lengths, weights, out)?;
+        let Some(own) = &self.launch else {
+            self.run_on_host(x, lengths, weights, out);
+            return Ok(());
+        };
+        let belongs = |device| stream.belongs_to(device);
+        if !self.context.device().is_some_and(|device| belongs(device)) {
+            return Err(refused("stream", "belongs to another context".into()));
+        }
+        let lengths = lengths.address().unwrap_or(0);
+        own.turns.queue(true, stream.raw(), || {
+            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only after
+            // the work queued on the context. Runs take turns.
+            unsafe {
+                own.run(
+                    &self.options,
+                    [rows(x), rows(out)],
+                    lengths,
+                    weights,
+                    stream.raw(),
+                )
+            }
+        })
+    }
+
+    fn check(
+        &self,
+        x: &Tensor<T>,
+        lengths: &Tensor<i32>,
+        weights: &EncoderWeights<'_, T>,
+        out: &Tensor<T>,
+    ) -> Result<()> {
+        let EncoderOptions {
+            items,
+            distance,
+            width,
+            hidden,
+            ..
+        } = self.options;
+        let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
+            super::attention::check(&self.context, name, tensor, shape)
+        };
+        check("x", x, &[items, distance, width])?;
+        check("out", out, &[items, distance, width])?;
+        super::attention::check(&self.context, "lengths", lengths, &[items])?;
+        for (name, [matrix, bias], [inputs, outputs]) in [
+            ("qkv", weights.qkv, [width, 3 * width]),
+            ("out", weights.out, [width, width]),
+            ("up", weights.up, [width, hidden]),
+            ("down", weights.down, [hidden, width]),
+        ] {
+            check(name, matrix, &[inputs, outputs])?;
+            check(&format!("bias of {name}"), bias, &[outputs])?;
+        }
+        for norm in [weights.first_norm, weights.second_norm] {
+            check("factor of the norm", norm[0], &[width])?;
+            check("summand of the norm", norm[1], &[width])?;
+        }
+        Ok(())
+    }
+}
+
+impl Launches {
+    fn new<T: Scalar>(device: &std::sync::Arc<Device>, options: &EncoderOptions) -> Result<Self> {
+        let EncoderOptions {
+            items,
+            distance,
+            width,
+            heads,
+            hidden,
+            ..
+        } = *options;
+        let dtype = T::DTYPE;
+        let pack = PackLaunch::new(device, dtype, [items, distance, width], options.epsilon)?;
+        let m = pack.capacity();
+        let extents = AttentionExtents {
+            heads,
+            key_heads: heads,
+            m,
+            n: m,
+            d: width / heads,
+        };
+        let row = super::attention::choose::<T>(extents.d, None)?;
+        let (masks, lists) = MaskLaunch::new(device, extents, 1, None)?;
+        let scale = 1.0 / (extents.d.max(1) as f64).sqrt();
+        let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
+        let expected = options.expected.unwrap_or(m);
+        let product = |k, n| LiveProduct::new(device, dtype, [m, k, n], expected);
+        let zeros =
+            |columns: usize| Ok::<_, Error>((device.zeros((m * columns * 2).max(16))?, columns));
+        Ok(Launches {
+            turns: Turns::new()?,
+            products: [
+                product(width, 3 * width)?,
+                product(width, width)?,
+                product(width, hidden)?,
+                product(hidden, width)?,
+            ],
+            rows: [
+                zeros(width)?,
+                zeros(3 * width)?,
+                zeros(width)?,
+                zeros(width)?,
+                zeros(hidden)?,
+            ],
+            pack,
+            masks,
+            attention,
+        })
+    }
+
+    /// # Safety
+    /// Tensors of the planned extents, until the work is done; runs follow one another.
+    unsafe fn run<T: Scalar>(
+        &self,
+        options: &EncoderOptions,
+        [x, out]: [Rows; 2],
+        lengths: u64,
+        weights: &EncoderWeights<'_, T>,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        if self.pack.capacity() == 0 || options.width == 0 {
+            return Ok(());
+        }
+        let at = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);
+        let [packed, qkv, normed, sums, hidden] =
+            self.rows.each_ref().map(|(memory, columns)| Rows {
+                address: memory.address(),
+                leading: *columns,
+            });
+        let [ranges, live] = self.pack.addresses();
+        let flags = RawFlags {
+            ranges,
+            live,
+            ..RawFlags::default()
+        };
+        let head = |part: usize| RawHeads {
+            address: qkv.address + (part * options.width * 2) as u64,
+            head: options.width / options.heads,
+            row: qkv.leading,
+        };
+        let heads = RawAttention {
+            q: head(0),
+            k: head(1),
+            v: head(2),
+            out: RawHeads {
+                address: normed.address,
+                head: options.width / options.heads,
+                row: normed.leading,
+            },
+            log_sum: 0,
+        };
+        let product = |which: usize, from: Rows, own: [&Tensor<T>; 2], to: Rows, gelu: bool| {
+            let operands = [from, rows(own[0]), to];
+            // SAFETY: the caller's promise; rows in between have room for the capacity.
+            unsafe { self.products[which].run(operands, (at(own[1]), gelu), live, stream) }
+        };
+        // SAFETY: the caller's promise, and the order of the stream.
+        unsafe {
+            self.pack.pack(x, lengths, packed, stream)?;
+            self.masks.run(&flags, stream)?;
+            product(0, packed, weights.qkv, qkv, false)?;
+            self.attention
+                .run_behind(&heads, stream, false, || Ok(()))?;
+            product(1, normed, weights.out, sums, false)?;
+            let norm = weights.first_norm.map(at);
+            self.pack
+                .norm([packed, sums], norm, (normed, false), stream)?;
+            product(2, normed, weights.up, hidden, true)?;
+            product(3, hidden, weights.down, sums, false)?;
+            let norm = weights.second_norm.map(at);
+            self.pack.norm([normed, sums], norm, (out, true), stream)
+        }
+    }
+}
+
+/// A tensor's rows.
+fn rows<T: Scalar>(tensor: &Tensor<T>) -> Rows {
+    Rows {
+        address: tensor.address().unwrap_or(0),
+        leading: tensor.leading(),
+    }
+}
+
+fn refused(name: &str, reason: String) -> Error {
+    Error::Operand {
+        name: name.into(),
+        reason,
+    }
+}

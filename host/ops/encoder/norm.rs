@@ -1,0 +1,113 @@
+//! The sum of two matrices, each row normalised.
+
+use super::refused;
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::Result;
+use crate::launch::PackLaunch;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// `out = (x + y - mean) / sqrt(variance + epsilon) * factor + summand` for each row (layer normalisation, arXiv 1607.06450, of a residual
+/// sum), in f32 and rounded once; the CPU computes in f64.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::formats::Dense;
+/// use einsparse::ops::ResidualNorm;
+/// let ctx = Context::cpu();
+/// let norm = ResidualNorm::new(&ctx, [1, 2], 0.0)?;
+/// let tensor = |shape: &[usize], values: [f32; 2]| ctx.upload_dense(&Dense::new(shape.to_vec(), values.to_vec())?);
+/// let (x, y) = (tensor(&[1, 2], [1.0, 2.0])?, tensor(&[1, 2], [2.0, 3.0])?);
+/// let (factor, summand) = (tensor(&[2], [1.0, 2.0])?, tensor(&[2], [0.0, 1.0])?);
+/// let mut out = ctx.zeros(&[1, 2])?;
+/// norm.run([&x, &y], [&factor, &summand], &mut out, &ctx.stream()?)?;
+/// assert_eq!(out.to_dense()?.values(), [-1.0, 3.0]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ResidualNorm<T> {
+    context: Context,
+    shape: [usize; 2],
+    epsilon: f64,
+    launch: Option<PackLaunch>,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Scalar> ResidualNorm<T> {
+    /// For matrices of this shape.
+    ///
+    /// # Errors
+    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0 and, on a GPU, rows that are no multiple of 8 elements or longer than
+    /// 1024; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for another type than f16 and bf16.
+    pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
+        if epsilon.is_nan() || epsilon < 0.0 {
+            return Err(refused("epsilon", format!("is {epsilon}, not a variance")));
+        }
+        let launch = match context.device() {
+            None => None,
+            Some(device) => {
+                let extents = [1, shape[0], shape[1]];
+                let launch = PackLaunch::new(device, T::DTYPE, extents, epsilon)?;
+                launch.set_live(device, shape[0])?;
+                Some(launch)
+            }
+        };
+        Ok(ResidualNorm {
+            context: context.clone(),
+            shape,
+            epsilon,
+            launch,
+            element: std::marker::PhantomData,
+        })
+    }
+
+    /// Queues the sum of `x` and `y`, normalised, with a factor and a summand for each column.
+    ///
+    /// # Errors
+    /// Tensors of another shape or context than planned; output untouched.
+    pub fn run(
+        &self,
+        [x, y]: [&Tensor<T>; 2],
+        affine: [&Tensor<T>; 2],
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
+            super::super::attention::check(&self.context, name, tensor, shape)
+        };
+        for (name, tensor) in [("x", x), ("y", y), ("out", &*out)] {
+            check(name, tensor, &self.shape)?;
+        }
+        for (name, tensor) in [("factor", affine[0]), ("summand", affine[1])] {
+            check(name, tensor, &self.shape[1..])?;
+        }
+        let Some(own) = &self.launch else {
+            self.run_on_host([x, y], affine, out);
+            return Ok(());
+        };
+        if !self
+            .context
+            .device()
+            .is_some_and(|device| stream.belongs_to(device))
+        {
+            return Err(refused("stream", "belongs to another context".into()));
+        }
+        let to = (super::rows(out), false);
+        let affine = affine.map(|tensor| tensor.address().unwrap_or(0));
+        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only after the
+        // work queued on the context.
+        unsafe { own.norm([x, y].map(super::rows), affine, to, stream.raw()) }
+    }
+
+    fn run_on_host(&self, operands: [&Tensor<T>; 2], affine: [&Tensor<T>; 2], out: &mut Tensor<T>) {
+        let columns = self.shape[1];
+        let [x, y] = operands.map(|tensor| (tensor.host().unwrap_or(&[]), tensor.leading()));
+        let leading = out.leading();
+        let rows = out.host_mut().unwrap_or(&mut []).chunks_mut(leading.max(1));
+        for (row, out) in rows.enumerate().take(self.shape[0]) {
+            let [x, y] = [x, y].map(|(values, leading)| &values[row * leading..][..columns]);
+            super::host::norm(x, y, affine, self.epsilon, &mut out[..columns]);
+        }
+    }
+}

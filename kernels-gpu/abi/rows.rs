@@ -1,0 +1,119 @@
+//! Rows whose number is known on the device only: those of the sequences of a batch, packed one behind the other (PIT, arXiv
+//! 2301.10936: tokens are micro-tiles along m), and what a layer does with them beside attention. Family `rows` packs and
+//! normalises, family `dense_live` multiplies: tiles behind the last row end at once.
+
+use super::{DETECT_THREADS, DenseTile, Dtype, Tile};
+
+/// Step that packs the rows of sequences.
+pub const STEP_PACK_ROWS: u32 = 1;
+/// Step that adds and normalises rows.
+pub const STEP_NORM_ROWS: u32 = 2;
+/// Step of a product.
+pub const STEP_LIVE_PRODUCT: u32 = 3;
+
+/// Thread blocks that share a sequence.
+pub const PACK_PARTS: u32 = 4;
+/// Packed rows are filled up with zeros to a multiple of this.
+pub const PACK_PAD: u32 = 128;
+/// Elements of a row that is normalised, at the most: four vectors of 8 a lane.
+pub const NORM_COLUMNS: u32 = 1024;
+/// Results go to the rows that the packed ones came from.
+pub const ROWS_SCATTER: u32 = 1;
+
+macro_rules! rows {
+    ($($(#[$doc:meta])* $name:ident = $step:ident;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl Tile for $name {
+            const THREADS: u32 = DETECT_THREADS;
+            const MIN_BLOCKS: u32 = 4;
+            const COLUMNS: u32 = NORM_COLUMNS;
+            const ITEMS: u32 = DETECT_THREADS / 32;
+            const PARTS: u32 = PACK_PARTS;
+            const BURST: u32 = 4;
+            const BLOCK: (u32, u32) = (1, 1);
+            const STEP: u32 = $step;
+            fn shared_bytes(_: Dtype) -> u32 {
+                64
+            }
+            /// Accesses of 16 bytes.
+            fn vector(dtype: Dtype) -> u32 {
+                16 / dtype.bytes() as u32
+            }
+        }
+    )+};
+}
+
+rows! {
+    /// The rows of the sequences: a warp for each row.
+    PackRows = STEP_PACK_ROWS;
+    /// `out = (x + y - mean) / sqrt(variance + epsilon) * scale + shift`: a warp for each row.
+    NormRows = STEP_NORM_ROWS;
+}
+
+/// Parameters of the `rows` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RowsParams {
+    /// Rows of 16-bit elements: to pack, sequence behind sequence; to normalise.
+    pub x: u64,
+    /// What is added to them, or 0.
+    pub y: u64,
+    /// Out.
+    pub out: u64,
+    /// Factor and summand of each column.
+    pub scale: u64,
+    /// See `scale`.
+    pub shift: u64,
+    /// Rows of each sequence, i32: below 0 is 0, above the distance is the distance.
+    pub lengths: u64,
+    /// Out of packing: the first packed row of the sequence of each packed row, and the one behind its last; pairs of u32.
+    pub ranges: u64,
+    /// Out of packing: where each packed row comes from.
+    pub sources: u64,
+    /// Out of packing: how many packed rows there are, u32.
+    pub live: u64,
+    /// Bytes from one row to the next: of x, y and the output.
+    pub x_row: u32,
+    /// See `x_row`.
+    pub y_row: u32,
+    /// See `x_row`.
+    pub out_row: u32,
+    /// Elements of a row, a multiple of 8.
+    pub columns: u32,
+    /// Sequences.
+    pub items: u32,
+    /// Rows from one sequence to the next.
+    pub distance: u32,
+    /// `ROWS_*`.
+    pub flags: u32,
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+const _: () = assert!(size_of::<RowsParams>() == 104);
+
+/// A tile of the `dense` family that ends at once where `live` rows do not reach it.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
+    for LiveTile<GROUPS, CHUNKS, CUT>
+{
+    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::THREADS;
+    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS;
+    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
+    const ITEMS: u32 = 1;
+    const PARTS: u32 = CUT as u32;
+    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
+    const STEP: u32 = STEP_LIVE_PRODUCT;
+    fn shared_bytes(dtype: Dtype) -> u32 {
+        DenseTile::<GROUPS, CHUNKS, CUT>::shared_bytes(dtype)
+    }
+    fn vector(dtype: Dtype) -> u32 {
+        DenseTile::<GROUPS, CHUNKS, CUT>::vector(dtype)
+    }
+}

@@ -1,0 +1,234 @@
+//! Dealing the work without a sort: the tiles of all queries lie in a row, which is cut into equal lengths, one for each thread block
+//! of the attention. Few tiles are never cut, and no part is short.
+
+use super::{gpu, over};
+use crate::abi::*;
+use crate::device::ptx::{copy, global, warp};
+
+/// A place in the row of all tiles: which 128 queries of a head, and which of their tiles.
+#[derive(Clone, Copy)]
+struct Border {
+    group: u32,
+    tile: u32,
+}
+
+/// All groups of queries, in the order of their strips, then heads.
+struct Row<'a> {
+    p: &'a MaskParams,
+    groups: u32,
+    /// What all of them cost.
+    total: u32,
+    /// What a thread block takes.
+    share: u32,
+}
+
+/// Strip, head and index of the tiles of a group.
+#[inline(always)]
+fn place(p: &MaskParams, group: u32) -> [u32; 3] {
+    let strip = over(group, p.heads);
+    let head = group - strip * p.heads;
+    [strip, head, over(head, p.sharing) * p.strips + strip]
+}
+
+/// Tiles of a group, or [`MASK_GONE`].
+#[inline(always)]
+fn tiles_of(p: &MaskParams, group: u32) -> u32 {
+    let [_, _, index] = place(p, group);
+    global::load_b32_fresh(p.counts + index as u64 * 4, true)
+}
+
+/// What a group costs.
+#[inline(always)]
+fn cost(tiles: u32) -> u32 {
+    if tiles == MASK_GONE {
+        0
+    } else {
+        tiles + MASK_QUERIES
+    }
+}
+
+/// The sum of the values of the threads in front, and of all. Every thread must call it once.
+#[inline(always)]
+fn sums(value: u32) -> [u32; 2] {
+    let lane = gpu::thread() % 32;
+    let mut sum = value;
+    let mut distance = 1;
+    while distance < 32 {
+        let other = warp::shuffle_up(sum, distance);
+        if lane >= distance {
+            sum += other;
+        }
+        distance *= 2;
+    }
+    let place = copy::arena() + MASK_SUMS;
+    if lane == 31 {
+        copy::store_shared_b32(place + gpu::thread() / 32 * 4, sum);
+    }
+    gpu::sync_threads();
+    let (mut before, mut all) = (0, 0);
+    unroll!(w < 8, {
+        let of_warp = copy::load_shared_b32(place + w as u32 * 4);
+        if (w as u32) < gpu::thread() / 32 {
+            before += of_warp;
+        }
+        all += of_warp;
+    });
+    [before + sum - value, all]
+}
+
+impl Row<'_> {
+    /// What lies in front of a group.
+    #[inline(always)]
+    fn before(&self, group: u32) -> u32 {
+        global::load_b32_fresh(self.p.prefix + group as u64 * 4, true)
+    }
+
+    /// The cut number `number`.
+    #[inline(always)]
+    fn border(&self, number: u32) -> Border {
+        let at = number * self.share;
+        if at >= self.total {
+            let group = self.groups;
+            return Border { group, tile: 0 };
+        }
+        // The last group that begins at or in front of it.
+        let (mut low, mut high) = (0, self.groups);
+        while low + 1 < high {
+            let middle = (low + high) / 2;
+            if self.before(middle) <= at {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        let tiles = tiles_of(self.p, low);
+        let offset = at - self.before(low);
+        let next = Border {
+            group: low + 1,
+            tile: 0,
+        };
+        let own = Border {
+            group: low,
+            tile: 0,
+        };
+        if tiles <= MASK_WHOLE {
+            if offset * 2 < cost(tiles) { own } else { next }
+        } else if offset <= MASK_PART {
+            own
+        } else if offset + MASK_PART > tiles + 1 {
+            next
+        } else {
+            Border {
+                group: low,
+                tile: offset - 1,
+            }
+        }
+    }
+
+    /// Writes tiles `from..to` of a group as what thread block `block` does in a round.
+    #[inline(always)]
+    fn write(&self, (block, round): (u32, u32), group: u32, from: u32, to: u32, tiles: u32) {
+        let p = self.p;
+        let [strip, head, index] = place(p, group);
+        // The cuts inside the group are those that leave it enough tiles on both sides.
+        let before = self.before(group);
+        let (mut first, mut cuts) = (0, 0);
+        if tiles > MASK_WHOLE {
+            first = over(before + MASK_PART + self.share, self.share);
+            let last = over(before + tiles + 1 - MASK_PART, self.share);
+            cuts = (last + 1).saturating_sub(first);
+        }
+        let part = if from == 0 { 0 } else { block + 1 - first };
+        let at = p.work + (round as u64 * p.blocks_of_work as u64 + block as u64) * 32;
+        if round < p.rounds {
+            let tile = index * p.capacity + from;
+            let row = strip * STRIP as u32;
+            global::store_v4(at, [row, head, over(head, p.group), tile]);
+            // A cut has two parts at the most that no other cut has: places are theirs alone.
+            let parts = part | (cuts + 1) << 16;
+            global::store_v4(at + 16, [to - from, 2 * first, parts, first]);
+        }
+    }
+
+    /// The work of a thread block, what the next one finishes first.
+    #[inline(always)]
+    fn deal(&self, block: u32) {
+        let (start, end) = (self.border(block), self.border(block + 1));
+        let mut round = 0;
+        if end.tile > 0 {
+            let from = if start.group == end.group {
+                start.tile
+            } else {
+                0
+            };
+            let tiles = tiles_of(self.p, end.group);
+            self.write((block, round), end.group, from, end.tile, tiles);
+            round += 1;
+        }
+        let (mut group, mut from) = (start.group, start.tile);
+        while group < end.group {
+            let tiles = tiles_of(self.p, group);
+            if tiles != MASK_GONE {
+                self.write((block, round), group, from, tiles, tiles);
+                round += 1;
+            }
+            from = 0;
+            group += 1;
+        }
+        if round < self.p.rounds {
+            let index = round as u64 * self.p.blocks_of_work as u64 + block as u64;
+            global::store_b32(self.p.work + index * 32, NO_STRIP);
+        }
+    }
+}
+
+impl MaskTiles {
+    /// The last thread block to come here deals. All threads.
+    #[inline(always)]
+    pub(super) fn deal_last(p: &MaskParams) {
+        let told = copy::arena() + MASK_TOLD;
+        global::fence_gpu();
+        gpu::sync_threads();
+        if gpu::thread() == 0 {
+            let last = global::atomic_add(p.status, 1) + 1 == p.strips * p.count;
+            if last {
+                global::store_b32(p.status, 0);
+            }
+            copy::store_shared_b32(told, u32::from(last));
+        }
+        gpu::sync_threads();
+        if copy::load_shared_b32(told) == 0 {
+            return;
+        }
+        global::fence_gpu();
+        let groups = p.strips * p.heads;
+        let each = groups.div_ceil(DETECT_THREADS);
+        let first = (gpu::thread() * each).min(groups);
+        let end = (first + each).min(groups);
+        let (mut own, mut group) = (0, first);
+        while group < end {
+            own += cost(tiles_of(p, group));
+            group += 1;
+        }
+        let [mut before, total] = sums(own);
+        group = first;
+        while group < end {
+            global::store_b32(p.prefix + group as u64 * 4, before);
+            before += cost(tiles_of(p, group));
+            group += 1;
+        }
+        gpu::sync_threads();
+        let share = total.div_ceil(p.blocks_of_work.max(1)).max(MASK_WHOLE);
+        let row = Row {
+            p,
+            groups,
+            total,
+            share,
+        };
+        let mut block = gpu::thread();
+        while block < p.blocks_of_work {
+            row.deal(block);
+            block += DETECT_THREADS;
+        }
+    }
+}

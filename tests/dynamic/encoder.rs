@@ -1,0 +1,304 @@
+//! A Transformer layer over sequences of varying lengths: the GPU against the CPU, and against sequences on their own.
+
+use crate::support::{Rng, gpu, gpu_alone};
+use einsparse::driver::Graph;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::ops::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
+use einsparse::registry::Scalar;
+use einsparse::{Context, Error, Tensor};
+
+/// Matrices and vectors of a layer on the host.
+struct Model<T> {
+    options: EncoderOptions,
+    matrices: Vec<[Dense<T>; 2]>,
+    norms: Vec<[Dense<T>; 2]>,
+}
+
+/// The same in a context.
+struct There<T> {
+    matrices: Vec<[Tensor<T>; 2]>,
+    norms: Vec<[Tensor<T>; 2]>,
+}
+
+fn values<T: Scalar>(shape: &[usize], size: f64, around: f64, rng: &mut Rng) -> Dense<T> {
+    let count = shape.iter().product();
+    let values = (0..count).map(|_| T::from_f64(around + size * rng.unit()));
+    Dense::new(shape.to_vec(), values.collect()).unwrap()
+}
+
+impl<T: Scalar> Model<T> {
+    fn new(options: EncoderOptions) -> Self {
+        let EncoderOptions { width, hidden, .. } = options;
+        let mut rng = Rng(17);
+        let mut layer = |inputs: usize, outputs: usize| {
+            let size = (3.0 / inputs as f64).sqrt();
+            [
+                values(&[inputs, outputs], size, 0.0, &mut rng),
+                values(&[outputs], 0.1, 0.0, &mut rng),
+            ]
+        };
+        let matrices = vec![
+            layer(width, 3 * width),
+            layer(width, width),
+            layer(width, hidden),
+            layer(hidden, width),
+        ];
+        let mut norm = || {
+            [
+                values(&[width], 0.2, 1.0, &mut rng),
+                values(&[width], 0.2, 0.0, &mut rng),
+            ]
+        };
+        Model {
+            options,
+            matrices,
+            norms: vec![norm(), norm()],
+        }
+    }
+
+    fn x(&self, seed: u64) -> Dense<T> {
+        let EncoderOptions {
+            items,
+            distance,
+            width,
+            ..
+        } = self.options;
+        values(&[items, distance, width], 1.0, 0.0, &mut Rng(seed))
+    }
+
+    fn upload(&self, context: &Context) -> There<T> {
+        let both = |all: &Vec<[Dense<T>; 2]>| {
+            let pair = |pair: &[Dense<T>; 2]| {
+                pair.each_ref()
+                    .map(|dense| context.upload_dense(dense).unwrap())
+            };
+            all.iter().map(pair).collect()
+        };
+        There {
+            matrices: both(&self.matrices),
+            norms: both(&self.norms),
+        }
+    }
+
+    /// What a context makes of it; rows behind a sequence's length are 77.
+    fn run(&self, context: &Context, x: &Dense<T>, lengths: &[i32]) -> Vec<f64> {
+        let layer = EncoderLayer::<T>::new(context, &self.options).unwrap();
+        let there = self.upload(context);
+        let x = context.upload_dense(x).unwrap();
+        let lengths = Dense::new([lengths.len()], lengths.to_vec()).unwrap();
+        let lengths = context.upload_dense(&lengths).unwrap();
+        let mut out = self.marked(context);
+        let stream = context.stream().unwrap();
+        for _ in 0..2 {
+            let weights = there.weights();
+            layer
+                .run(&x, &lengths, &weights, &mut out, &stream)
+                .unwrap();
+        }
+        stream.synchronize().unwrap();
+        wide(&out)
+    }
+
+    fn marked(&self, context: &Context) -> Tensor<T> {
+        let shape = self.x(0).shape().to_vec();
+        let marked = Dense::from_fn(shape, |_| T::from_f64(77.0)).unwrap();
+        context.upload_dense(&marked).unwrap()
+    }
+}
+
+impl<T: Scalar> There<T> {
+    fn weights(&self) -> EncoderWeights<'_, T> {
+        let [qkv, out, up, down] = [0, 1, 2, 3].map(|i| self.matrices[i].each_ref());
+        EncoderWeights {
+            qkv,
+            out,
+            up,
+            down,
+            first_norm: self.norms[0].each_ref(),
+            second_norm: self.norms[1].each_ref(),
+        }
+    }
+}
+
+fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
+    let dense = tensor.to_dense().unwrap();
+    dense.values().iter().map(|x| x.to_f64()).collect()
+}
+
+/// Every step is rounded to the element type on both sides, and small differences may round apart.
+fn assert_near<T: Scalar>(found: &[f64], wanted: &[f64], what: &str) {
+    let bound = if T::NAME == "f16" { 0.02 } else { 0.12 };
+    for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
+        let exact = *w == 77.0 && f == w;
+        assert!(exact || (f - w).abs() <= bound, "{what}: {i}: {f} for {w}");
+    }
+}
+
+fn options(items: usize, distance: usize, width: usize, heads: usize) -> EncoderOptions {
+    EncoderOptions {
+        items,
+        distance,
+        width,
+        heads,
+        hidden: 2 * width + 64,
+        epsilon: 1e-5,
+        expected: None,
+    }
+}
+
+#[test]
+fn sequences_do_not_see_each_other() {
+    let cpu = Context::cpu();
+    let model = Model::<f32>::new(options(4, 7, 16, 2));
+    let x = model.x(3);
+    let lengths = [3, 0, 7, 1];
+    let whole = model.run(&cpu, &x, &lengths);
+    let alone = Model::<f32> {
+        options: EncoderOptions {
+            items: 1,
+            ..model.options
+        },
+        ..Model::new(model.options)
+    };
+    let size = 7 * 16;
+    for (item, &length) in lengths.iter().enumerate() {
+        let own = Dense::new(vec![1, 7, 16], x.values()[item * size..][..size].to_vec()).unwrap();
+        let own = alone.run(&cpu, &own, &[length]);
+        assert_eq!(whole[item * size..][..size], own, "{item}");
+        assert!(own[length as usize * 16..].iter().all(|&x| x == 77.0));
+    }
+}
+
+fn lengths_of<T: Scalar>(gpu: &Context) {
+    for (items, distance, width, heads) in [(5, 70, 128, 2), (3, 200, 256, 2), (32, 128, 192, 3)] {
+        let mut options = options(items, distance, width, heads);
+        let most = distance as i32;
+        let some: Vec<i32> = (0..items as i32)
+            .map(|i| (i * 37 + 11) % (most + 1))
+            .collect();
+        let mut one = vec![0; items];
+        one[items - 1] = 1;
+        let mut first = vec![-5; items];
+        first[0] = most + 9;
+        for lengths in [some, vec![0; items], vec![most; items], one, first] {
+            options.expected = Some(lengths.iter().sum::<i32>().max(0) as usize);
+            let model = Model::<T>::new(options);
+            let x = model.x(4);
+            let what = format!("{items} x {distance} x {width}: {lengths:?}");
+            let found = model.run(gpu, &x, &lengths);
+            assert_near::<T>(&found, &model.run(&Context::cpu(), &x, &lengths), &what);
+        }
+    }
+}
+
+#[test]
+fn encoder_of_varying_lengths_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    lengths_of::<f16>(&gpu);
+    lengths_of::<bf16>(&gpu);
+}
+
+/// A captured graph takes other lengths at every launch, and gives the same bits for the same.
+#[test]
+fn encoder_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let model = Model::<f16>::new(options(6, 90, 128, 2));
+    let layer = EncoderLayer::<f16>::new(&gpu, &model.options).unwrap();
+    let there = model.upload(&gpu);
+    let x = model.x(6);
+    let x_there = gpu.upload_dense(&x).unwrap();
+    let mut lengths_there = gpu.zeros::<i32>(&[6]).unwrap();
+    let mut out = model.marked(&gpu);
+    let stream = gpu.stream().unwrap();
+    let weights = there.weights();
+    layer
+        .run(&x_there, &lengths_there, &weights, &mut out, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    let run = |_| layer.run(&x_there, &lengths_there, &weights, &mut out, &stream);
+    let captured = Graph::capture(stream.raw(), run).unwrap();
+    let mut graph = captured.instantiate().unwrap();
+    let mut first: Option<Vec<f64>> = None;
+    for lengths in [
+        [90, 3, 40, 0, 77, 1],
+        [0; 6],
+        [90; 6],
+        [0, 0, 0, 0, 0, 90],
+        [90, 3, 40, 0, 77, 1],
+    ] {
+        let dense = Dense::new([6], lengths.to_vec()).unwrap();
+        lengths_there.write(&dense).unwrap();
+        out.write(&model.marked(&Context::cpu()).to_dense().unwrap())
+            .unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.launch(stream.raw()).unwrap() };
+        stream.synchronize().unwrap();
+        let found = wide(&out);
+        let wanted = model.run(&Context::cpu(), &x, &lengths);
+        assert_near::<f16>(&found, &wanted, &format!("{lengths:?}"));
+        if lengths[1] == 3 {
+            assert_eq!(first.get_or_insert_with(|| found.clone()), &found);
+        }
+    }
+}
+
+fn norms<T: Scalar>(gpu: &Context) {
+    for (rows, columns) in [(1, 8), (9, 768), (200, 1024), (130, 264)] {
+        let mut rng = Rng(5);
+        let matrix = |rng: &mut Rng| values::<T>(&[rows, columns], 2.0, 0.5, rng);
+        let (x, y) = (matrix(&mut rng), matrix(&mut rng));
+        let (factor, summand) = (
+            values::<T>(&[columns], 1.0, 1.0, &mut rng),
+            values::<T>(&[columns], 1.0, 0.0, &mut rng),
+        );
+        let run = |context: &Context| {
+            let [x, y, factor, summand] =
+                [&x, &y, &factor, &summand].map(|dense| context.upload_dense(dense).unwrap());
+            let norm = ResidualNorm::<T>::new(context, [rows, columns], 1e-5).unwrap();
+            let nan = Dense::from_fn(vec![rows, columns], |_| T::from_f64(f64::NAN)).unwrap();
+            let mut out = context.upload_dense(&nan).unwrap();
+            let stream = context.stream().unwrap();
+            norm.run([&x, &y], [&factor, &summand], &mut out, &stream)
+                .unwrap();
+            stream.synchronize().unwrap();
+            wide(&out)
+        };
+        let unit = if T::NAME == "f16" { 2e-3 } else { 1.6e-2 };
+        for (f, w) in run(gpu).iter().zip(run(&Context::cpu())) {
+            assert!((f - w).abs() <= unit * (1.0 + w.abs()), "{f} for {w}");
+        }
+    }
+}
+
+#[test]
+fn residual_norm_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    norms::<f16>(&gpu);
+    norms::<bf16>(&gpu);
+}
+
+#[test]
+fn encoder_refuses_what_it_cannot() {
+    let cpu = Context::cpu();
+    let error = EncoderLayer::<f16>::new(&cpu, &options(1, 1, 100, 3)).unwrap_err();
+    assert!(error.to_string().contains("divide 100"), "{error}");
+    let negative = EncoderOptions {
+        epsilon: -1.0,
+        ..options(1, 1, 8, 1)
+    };
+    assert!(EncoderLayer::<f16>::new(&cpu, &negative).is_err());
+    let model = Model::<f32>::new(options(2, 3, 8, 1));
+    let layer = EncoderLayer::<f32>::new(&cpu, &options(2, 4, 8, 1)).unwrap();
+    let there = model.upload(&cpu);
+    let x = cpu.upload_dense(&model.x(1)).unwrap();
+    let lengths = cpu.zeros::<i32>(&[2]).unwrap();
+    let mut out = model.marked(&cpu);
+    let stream = cpu.stream().unwrap();
+    let error = layer
+        .run(&x, &lengths, &there.weights(), &mut out, &stream)
+        .unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+    let Some(gpu) = gpu() else { return };
+    let error = EncoderLayer::<f32>::new(&gpu, &options(1, 8, 64, 1)).unwrap_err();
+    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+}
