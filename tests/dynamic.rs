@@ -4,5 +4,6 @@ mod axes;
 mod detect;
 mod matmul;
 mod moe;
+mod moe_gradient;
 mod operand;
 mod routing;

@@ -21,7 +21,7 @@ pub use conv::{ConvOptions, SparseConv3d};
 pub use einsum::einsum;
 pub use linear::{BlockLinear, LinearOptions};
 pub use message::{Aggregate, MessagePassing};
-pub use moe::{MoeLayer, MoeOptions};
+pub use moe::{MoeGradients, MoeLayer, MoeOptions};
 pub use prune::prune_to_nm;
 pub use sampled_tensor::SampledTensor;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};
