@@ -11,9 +11,7 @@ impl Body for RouteSum {
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RouteParams, _: u64) {
         grid::wait_for_previous();
         grid::let_next_start();
-        let (token, vector) = p
-            .vectors
-            .of(gpu::block_x() * ROUTE_THREADS + gpu::thread());
+        let (token, vector) = p.vectors.of(gpu::block_x() * ROUTE_THREADS + gpu::thread());
         if token >= p.tokens {
             return;
         }
