@@ -3,6 +3,8 @@
 //!
 //! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count both products of every choice.
 
+mod step;
+
 use crate::device::{Buffer, Gpu, Result};
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
@@ -47,6 +49,7 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
         let layer = Layer::new(options, &values)?;
         for zipf in [false, true] {
             layer.measure(gpu, effort, recorder, zipf)?;
+            layer.step(gpu, effort, recorder, zipf)?;
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ mod feed_forward;
 mod few;
 mod matmul;
 mod moe;
+mod moe_gradient;
 mod operand;
 mod routing;
 mod turned;

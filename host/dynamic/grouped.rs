@@ -29,6 +29,20 @@ pub struct GroupedOptions {
     pub scatter: bool,
     /// What becomes of a sum before it is weighted. On a GPU the identity or ReLU.
     pub activation: Activation,
+    /// Matrices are `[n, k]` each: rows are multiplied with their transposes.
+    pub transposed: bool,
+}
+
+/// Operands of a product beside C.
+#[derive(Debug)]
+pub(crate) struct GroupedRun<'a, T> {
+    pub a: &'a Tensor<T>,
+    pub w: &'a Tensor<T>,
+    pub weights: Option<&'a Tensor<f32>>,
+    /// Rows by slots; where they are not positive, C is zero.
+    pub gate: Option<&'a Tensor<T>>,
+    /// The kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood before it.
+    pub early: bool,
 }
 
 /// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and scattered by
@@ -71,7 +85,7 @@ impl<T: Scalar> GroupedMatmul<T> {
             experts: routing.experts(),
             k: options.k,
             n: options.n,
-            turned: false,
+            turned: options.transposed,
         };
         let context = routing.context();
         let launch = match context.device() {
@@ -99,8 +113,8 @@ impl<T: Scalar> GroupedMatmul<T> {
         self.launch.as_ref().map_or("cpu", GroupedLaunch::name)
     }
 
-    /// Queues the product. `w`: `[experts, k, n]`; `weights`: one of each choice, `[tokens, top_k]`, or none. Nothing is allocated
-    /// or waited for.
+    /// Queues the product. `w`: `[experts, k, n]`, or `[experts, n, k]`; `weights`: one of each choice, `[tokens, top_k]`, or none.
+    /// Nothing is allocated or waited for.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or is not
@@ -114,23 +128,24 @@ impl<T: Scalar> GroupedMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.run_behind(routing, a, w, weights, c, stream, false)
+        let operands = GroupedRun {
+            a,
+            w,
+            weights,
+            gate: None,
+            early: false,
+        };
+        self.run_with(routing, &operands, c, stream)
     }
 
-    /// The same. `early`: the kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood
-    /// before it.
-    #[expect(clippy::too_many_arguments)]
-    pub(crate) fn run_behind(
-        &self,
-        routing: &Routing,
-        a: &Tensor<T>,
-        w: &Tensor<T>,
-        weights: Option<&Tensor<f32>>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-        early: bool,
-    ) -> Result<()> {
-        let GroupedOptions { gather, k, n, .. } = self.options;
+    fn check(&self, routing: &Routing, run: &GroupedRun<'_, T>, c: &Tensor<T>) -> Result<()> {
+        let GroupedOptions {
+            gather,
+            k,
+            n,
+            transposed,
+            ..
+        } = self.options;
         let GroupedExtents {
             tokens,
             top,
@@ -138,37 +153,53 @@ impl<T: Scalar> GroupedMatmul<T> {
             ..
         } = self.extents;
         let slots = self.extents.slots();
+        let matrix = if transposed { [n, k] } else { [k, n] };
+        let rows = if gather { tokens } else { slots };
         check_shape("routing", &[tokens, top], &routing.shape())?;
         check_shape("routing", &[experts], &[routing.experts()])?;
-        check_shape("A", &[if gather { tokens } else { slots }, k], a.shape())?;
-        check_shape("W", &[experts, k, n], w.shape())?;
+        check_shape("A", &[rows, k], run.a.shape())?;
+        check_shape("W", &[experts, matrix[0], matrix[1]], run.w.shape())?;
         check_shape("C", &[slots, n], c.shape())?;
-        if let Some(weights) = weights {
+        if let Some(weights) = run.weights {
             check_shape("weights", &[tokens, top], weights.shape())?;
         }
+        if let Some(gate) = run.gate {
+            check_shape("gate", &[slots, n], gate.shape())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn run_with(
+        &self,
+        routing: &Routing,
+        run: &GroupedRun<'_, T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(routing, run, c)?;
         match (&self.launch, routing.routes()) {
-            (None, Routes::Host { order, offsets }) => {
-                self.on_host((order, offsets), a, w, weights, c)
-            }
+            (None, Routes::Host { order, offsets }) => self.on_host((order, offsets), run, c),
             (Some(launch), Routes::Device(routes, _, device))
                 if self.context.holds(Some(device)) =>
             {
-                let weights = match weights {
+                let there = |tensor| operand(&self.context, tensor, stream);
+                let weights = match run.weights {
                     None => 0,
                     Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
                 };
                 let operands = GroupedOperands {
                     routes,
-                    a: operand(&self.context, a, stream)?,
-                    w: operand(&self.context, w, stream)?,
+                    a: there(run.a)?,
+                    w: there(run.w)?,
                     weights,
-                    c: operand(&self.context, c, stream)?,
+                    gate: run.gate.map(there).transpose()?,
+                    c: there(c)?,
                 };
                 let way = GroupedWay {
-                    gather,
+                    gather: self.options.gather,
                     scatter: self.options.scatter,
                     relu: self.options.activation == Activation::Relu,
-                    early,
+                    early: run.early,
                 };
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are the
                 // caller's to keep until the stream is done, as with every run.
@@ -182,24 +213,19 @@ impl<T: Scalar> GroupedMatmul<T> {
     fn on_host(
         &self,
         (order, offsets): (&[u32], &[u32]),
-        a: &Tensor<T>,
-        w: &Tensor<T>,
-        weights: Option<&Tensor<f32>>,
+        run: &GroupedRun<'_, T>,
         c: &mut Tensor<T>,
     ) -> Result<()> {
         let GroupedOptions {
-            k,
             n,
-            gather,
             scatter,
             activation,
+            ..
         } = self.options;
         let GroupedExtents { top, experts, .. } = self.extents;
-        let (lda, ldw, ldc) = (a.leading(), w.leading(), c.leading());
-        let of_weight = weights.map(|t| (t.host(), t.leading()));
-        let a = a.host().ok_or_else(|| elsewhere("A"))?;
-        let w = w.host().ok_or_else(|| elsewhere("W"))?;
-        let weight = |choice: usize| match of_weight {
+        let ldc = c.leading();
+        let weights = run.weights.map(|t| (t.host(), t.leading()));
+        let weight = |choice: usize| match weights {
             None => Some(1.0),
             Some((values, leading)) => Some(values?[choice / top * leading + choice % top]),
         };
@@ -222,20 +248,62 @@ impl<T: Scalar> GroupedMatmul<T> {
                 return Ok(());
             }
             let expert = offsets[..=experts].partition_point(|&first| first as usize <= slot) - 1;
-            let from = if gather { choice / top } else { slot } * lda;
-            let mut sums = vec![<T as Element>::Acc::ZERO; n];
-            for (i, x) in a[from..from + k].iter().enumerate() {
-                let (x, line) = (x.to_acc(), (expert * k + i) * ldw);
-                for (sum, &y) in sums.iter_mut().zip(&w[line..line + n]) {
-                    *sum += x * y.to_acc();
-                }
-            }
+            let sums = self.sums(run, expert, (slot, choice))?;
             let weight = weight(choice).ok_or_else(|| elsewhere("weights"))?;
             let weight = <T as Element>::Acc::from_f64(f64::from(weight));
             for (to, sum) in out.iter_mut().zip(sums) {
                 *to = T::from_acc(weight * activate(activation, sum));
             }
+            let Some(gate) = run.gate else { return Ok(()) };
+            let values = gate.host().ok_or_else(|| elsewhere("gate"))?;
+            let gate = &values[slot * gate.leading()..][..n];
+            for (to, gate) in out.iter_mut().zip(gate) {
+                if gate.to_f64().is_nan() || gate.to_f64() <= 0.0 {
+                    *to = T::ZERO;
+                }
+            }
             Ok(())
         })
+    }
+
+    /// The sums of one slot, on the CPU.
+    fn sums(
+        &self,
+        run: &GroupedRun<'_, T>,
+        expert: usize,
+        (slot, choice): (usize, usize),
+    ) -> Result<Vec<<T as Element>::Acc>> {
+        let GroupedOptions {
+            k,
+            n,
+            gather,
+            transposed,
+            ..
+        } = self.options;
+        let (a, lda) = (run.a.host().ok_or_else(|| elsewhere("A"))?, run.a.leading());
+        let (w, ldw) = (run.w.host().ok_or_else(|| elsewhere("W"))?, run.w.leading());
+        let row = if gather {
+            choice / self.extents.top
+        } else {
+            slot
+        };
+        let a = &a[row * lda..][..k];
+        let mut sums = vec![<T as Element>::Acc::ZERO; n];
+        if transposed {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                let line = &w[(expert * n + j) * ldw..][..k];
+                for (x, y) in a.iter().zip(line) {
+                    *sum += x.to_acc() * y.to_acc();
+                }
+            }
+        } else {
+            for (i, x) in a.iter().enumerate() {
+                let line = &w[(expert * k + i) * ldw..][..n];
+                for (sum, y) in sums.iter_mut().zip(line) {
+                    *sum += x.to_acc() * y.to_acc();
+                }
+            }
+        }
+        Ok(sums)
     }
 }

@@ -1,8 +1,8 @@
 //! Rows on a GPU, each times the matrix that was chosen for it.
 
 use einsparse_kernels::abi::{
-    B_COLUMNS, Divisor, FLAG_RELU, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_GATHER, GROUPED_ONCE,
-    GROUPED_ROWS, GROUPED_SCATTER, GroupedParams,
+    B_COLUMNS, Divisor, FLAG_RELU, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_GATE, GROUPED_GATHER,
+    GROUPED_ONCE, GROUPED_ROWS, GROUPED_SCATTER, GroupedParams,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -66,6 +66,8 @@ pub(crate) struct GroupedOperands<'a> {
     pub w: DenseMatrix,
     /// Address of the weights of the choices, or 0.
     pub weights: u64,
+    /// Rows by slots; where they are not positive, C is zero.
+    pub gate: Option<DenseMatrix>,
     pub c: DenseMatrix,
 }
 
@@ -216,9 +218,13 @@ impl GroupedLaunch {
             a,
             w,
             weights,
+            gate,
             c,
         } = *operands;
-        for (name, matrix) in [("A", a), ("W", w), ("C", c)] {
+        // Nothing is read of a gate that is not there.
+        let gating = gate.is_some();
+        let gate = gate.unwrap_or(c);
+        for (name, matrix) in [("A", a), ("W", w), ("gate", gate), ("C", c)] {
             aligned(self.row, name, matrix.address, matrix.leading)?;
         }
         let dtype = self.row.dtype;
@@ -234,6 +240,7 @@ impl GroupedLaunch {
             (way.relu, FLAG_RELU),
             (way.early && !way.gather, GROUPED_EARLY),
             (self.extents.few_rows(), GROUPED_ONCE),
+            (gating, GROUPED_GATE),
         ];
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
         Ok(GroupedParams {
@@ -245,14 +252,14 @@ impl GroupedLaunch {
             offsets: routes.offsets.address(),
             panels: routes.panels.address(),
             weights,
-            gate: 0,
+            gate: gate.address,
             top: Divisor::new(small("choices of a token", top)?),
             across: Divisor::new(n.div_ceil(self.row.columns as usize) as u32),
             n: small("columns of W", n)?,
             k: small("rows of W", k)?,
             lda_bytes: bytes("bytes of a row of A", a.leading)?,
             ldc_bytes: bytes("bytes of a row of C", c.leading)?,
-            gate_bytes: 0,
+            gate_bytes: bytes("bytes of a row of the gate", gate.leading)?,
             experts: small("matrices", experts)?,
             slots: small("choices", self.extents.slots())?,
             flags: flags.fold(0, |all, flag| all | flag),

@@ -2,7 +2,7 @@
 
 use einsparse_kernels::abi::{
     Divisor, ROUTE_BLOCKS, ROUTE_EXPERTS, ROUTE_PANEL, ROUTE_RECORD, ROUTE_SHARE, RouteParams,
-    STEP_ROUTE_COUNT, STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
+    STEP_ROUTE_COUNT, STEP_ROUTE_GRADIENT, STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -199,6 +199,69 @@ impl SumLaunch {
             row_bytes: bytes("bytes of a row", rows.leading)?,
             sum_bytes: bytes("bytes of a sum", sums.leading)?,
             ..RouteParams::default()
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.step.run(self.blocks, &params, stream) }
+    }
+}
+
+/// The kernel that weights hidden rows and their gradients, and multiplies them for the gradient of the weights.
+#[derive(Debug)]
+pub(crate) struct WeighLaunch {
+    step: Step,
+    params: RouteParams,
+    blocks: u32,
+}
+
+impl WeighLaunch {
+    /// For hidden rows `[slots, width]` of so many experts: `[slots, experts, width]`.
+    pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
+        let step = Step::new(device, STEP_ROUTE_GRADIENT, dtype)?;
+        let [slots, experts, width] = extents;
+        let warps = step.row.threads / 32;
+        let params = RouteParams {
+            bins: Divisor::new(within("experts", experts, ROUTE_EXPERTS as usize)? + 1),
+            vectors: Divisor::new(small("columns", width.div_ceil(step.row.vector as usize))?),
+            count: within("slots", slots, i32::MAX as usize / 64)?,
+            ..RouteParams::default()
+        };
+        Ok(WeighLaunch {
+            blocks: params.count.div_ceil(warps),
+            step,
+            params,
+        })
+    }
+
+    /// Queues the kernel. `words`: weights and their gradients, one of each choice.
+    ///
+    /// # Safety
+    /// The routes are those of the rows, which have the planned extents and type, until the work is done.
+    pub(crate) unsafe fn run(
+        &self,
+        routes: &DeviceRoutes,
+        [hidden, gradients]: [DenseMatrix; 2],
+        words: [u64; 2],
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let row = self.step.row;
+        aligned(row, "hidden rows", hidden.address, hidden.leading)?;
+        aligned(
+            row,
+            "hidden gradients",
+            gradients.address,
+            gradients.leading,
+        )?;
+        let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
+        let params = RouteParams {
+            order: routes.order.address(),
+            offsets: routes.offsets.address(),
+            rows: hidden.address,
+            sums: gradients.address,
+            weights: words[0],
+            gradient: words[1],
+            row_bytes: bytes("bytes of a hidden row", hidden.leading)?,
+            sum_bytes: bytes("bytes of a hidden gradient", gradients.leading)?,
+            ..self.params
         };
         // SAFETY: the caller's promise.
         unsafe { self.step.run(self.blocks, &params, stream) }

@@ -28,7 +28,7 @@ pub use encoder::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 pub use feed_forward::{FeedForwardOptions, ReluFeedForward};
 pub use linear::{BlockLinear, LinearOptions};
 pub use message::{Aggregate, MessagePassing};
-pub use moe::{MoeLayer, MoeOptions};
+pub use moe::{MoeGradients, MoeLayer, MoeOptions};
 pub use prune::prune_to_nm;
 pub use sampled_tensor::SampledTensor;
 pub use softmax::{SoftmaxOptions, SparseSoftmax};

@@ -1,17 +1,21 @@
 //! A layer of experts: each token passes through the few that its router chose.
 
+mod gradient;
+
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{GroupedMatmul, GroupedOptions, Routing};
+use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routing};
 use crate::dynamic::{check_shape, elsewhere, operand};
 use crate::einsum::Activation;
 use crate::error::Result;
 use crate::launch::SumLaunch;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
+use gradient::Backward;
+pub use gradient::MoeGradients;
 
 /// Extents of a [`MoeLayer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +84,7 @@ pub struct MoeLayer<T> {
     /// By choices, where a token has several.
     parts: Option<Tensor<T>>,
     sum: Option<SumLaunch>,
+    backward: Option<Backward<T>>,
 }
 
 impl<T: Scalar> MoeLayer<T> {
@@ -103,15 +108,14 @@ impl<T: Scalar> MoeLayer<T> {
             k: model,
             n: hidden,
             gather: true,
-            scatter: false,
             activation,
+            ..GroupedOptions::default()
         };
         let down = GroupedOptions {
             k: hidden,
             n: model,
-            gather: false,
             scatter: true,
-            activation: Activation::Identity,
+            ..GroupedOptions::default()
         };
         let slots = routing.slots();
         let (parts, sum) = match (top_k > 1, context.device()) {
@@ -131,7 +135,18 @@ impl<T: Scalar> MoeLayer<T> {
             routing,
             parts,
             sum,
+            backward: None,
         })
+    }
+
+    /// The same with room for [`backward`](Self::backward): one more array of hidden rows.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`Error::Operand`](crate::Error::Operand) for GELU everywhere.
+    pub fn for_training(context: &Context, options: MoeOptions) -> Result<Self> {
+        let layer = Self::new(context, options)?;
+        let backward = Some(Backward::new(&layer.routing, &options)?);
+        Ok(MoeLayer { backward, ..layer })
     }
 
     /// Extents.
@@ -240,10 +255,14 @@ impl<T: Scalar> MoeLayer<T> {
             None => &mut *out,
             Some(parts) => parts,
         };
-        let weights = Some(weights);
-        let (routing, hidden) = (&self.routing, &self.hidden);
-        self.down
-            .run_behind(routing, hidden, down, weights, to, stream, early)?;
+        let operands = GroupedRun {
+            a: &self.hidden,
+            w: down,
+            weights: Some(weights),
+            gate: None,
+            early,
+        };
+        self.down.run_with(&self.routing, &operands, to, stream)?;
         match &self.parts {
             None => Ok(()),
             Some(parts) => self.add_up(parts, out, stream),

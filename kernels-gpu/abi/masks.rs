@@ -8,7 +8,7 @@ pub const MASK_PIECE: u32 = 64;
 /// Most keys that a mask made on the device may have.
 pub const MASK_KEYS: u32 = 1 << 17;
 /// Step of the kernels that make work lists of masks.
-pub const STEP_MASKS: u32 = 6;
+pub const STEP_MASKS: u32 = 8;
 /// Instead of a count of tiles: the queries are not there, nothing is written for them.
 pub const MASK_GONE: u32 = u32::MAX;
 

@@ -18,7 +18,7 @@ pub const SAMPLE_BITS: u32 = 21;
 const _: () = assert!(SAMPLE_BOXES * SAMPLE_COLUMNS * SAMPLE_ROWS / 32 < 1 << SAMPLE_BITS);
 
 /// Step of the family.
-pub const STEP_SAMPLE: u32 = 6;
+pub const STEP_SAMPLE: u32 = 7;
 
 /// A thread block for each box.
 #[derive(Clone, Copy, Debug)]

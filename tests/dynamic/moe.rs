@@ -10,14 +10,18 @@ use super::routing::{ROUTERS, Router, choices};
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// What a layer reads.
-struct Operands<T> {
-    x: Dense<T>,
-    weights: Dense<f32>,
-    up: Dense<T>,
-    down: Dense<T>,
+pub(super) struct Operands<T> {
+    pub x: Dense<T>,
+    pub weights: Dense<f32>,
+    pub up: Dense<T>,
+    pub down: Dense<T>,
 }
 
-fn options([tokens, top_k]: [usize; 2], experts: usize, [model, hidden]: [usize; 2]) -> MoeOptions {
+pub(super) fn options(
+    [tokens, top_k]: [usize; 2],
+    experts: usize,
+    [model, hidden]: [usize; 2],
+) -> MoeOptions {
     MoeOptions {
         tokens,
         experts,
@@ -29,7 +33,7 @@ fn options([tokens, top_k]: [usize; 2], experts: usize, [model, hidden]: [usize;
 }
 
 /// Integers, of which few are not zero, so that hidden rows are exact in 8 bits of mantissa; or any values.
-fn operands<T: Scalar>(o: &MoeOptions, exact: bool) -> Operands<T> {
+pub(super) fn operands<T: Scalar>(o: &MoeOptions, exact: bool) -> Operands<T> {
     let mut rng = Rng(17);
     let mut draw = |shape: Vec<usize>, every: u64| {
         let mut value = || match exact {

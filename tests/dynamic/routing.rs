@@ -148,7 +148,9 @@ fn product<T: Scalar>(
     let GroupedOptions { k, n, gather, .. } = options;
     let rows = if gather { tokens } else { slots };
     let a = integers::<T>(context, &[rows, k], k + 8, 5);
-    let w = integers::<T>(context, &[experts, k, n], n + 16, 6);
+    let matrix = if options.transposed { [n, k] } else { [k, n] };
+    let shape = [experts, matrix[0], matrix[1]];
+    let w = integers::<T>(context, &shape, matrix[1] + 16, 6);
     let weights = Rng(7).integers::<f32>(slots);
     let weights = Dense::new(vec![tokens, top], weights).unwrap();
     let weights = context.upload_dense(&weights).unwrap();
@@ -168,7 +170,7 @@ fn product<T: Scalar>(
     stored.into_iter().map(|x| x.to_f64()).collect()
 }
 
-fn multiplies<T: Scalar>(gpu: &Context, variant: &str) {
+fn multiplies<T: Scalar>(gpu: &Context, variant: &str, transposed: bool) {
     let cpu = Context::cpu();
     for (shape, experts, [k, n], router) in [
         ([300, 1], 3, [64, 256], Router::Even),
@@ -194,6 +196,7 @@ fn multiplies<T: Scalar>(gpu: &Context, variant: &str) {
                 } else {
                     Activation::Identity
                 },
+                transposed,
             };
             let run = |context, variant| {
                 product::<T>(context, &choices, experts, options, bit(3), variant)
@@ -214,11 +217,12 @@ fn grouped_products_are_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
     let own = kernels()
         .iter()
-        .filter(|row| row.operation == Operation::Grouped && row.order == 0);
+        .filter(|row| row.operation == Operation::Grouped);
     for row in own {
+        let transposed = row.order != 0;
         match row.dtype.name() {
-            "f16" => multiplies::<f16>(&gpu, row.name),
-            _ => multiplies::<bf16>(&gpu, row.name),
+            "f16" => multiplies::<f16>(&gpu, row.name, transposed),
+            _ => multiplies::<bf16>(&gpu, row.name, transposed),
         }
     }
 }
@@ -235,6 +239,7 @@ fn grouped_product_on_the_cpu() {
         gather: true,
         scatter: true,
         activation: Activation::Relu,
+        transposed: false,
     };
     let found = product::<f32>(&cpu, &choices, experts, options, true, None);
     let a = integers::<f32>(&cpu, &[9, k], k, 5).to_dense().unwrap();

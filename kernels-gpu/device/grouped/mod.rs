@@ -89,26 +89,31 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         gpu::sync_threads();
     }
 
-    /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go.
+    /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go. What the rows need on their way
+    /// out is fetched ahead, each thing a tile before what depends on it.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedParams) {
         let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let tiles = Self::tiles(p);
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
-        let mut later = Self::work(p, index, tiles);
+        let mut work = Self::work(p, index, tiles);
+        let mut later = Self::work(p, index + gpu::grid_x(), tiles);
+        let mut choice = Self::chosen(p, work, half);
         while index < tiles {
-            let work = later;
-            index += gpu::grid_x();
-            later = Self::work(p, index, tiles);
+            let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
+            let choice_later = Self::chosen(p, later, half);
+            let weight = Self::weight(p, work, half, choice);
             let rows = warp::shuffle::<32>(work.rows, 0, u32::MAX);
             if half * 64 < rows {
                 let mut acc = Acc::<CHUNKS>::zero();
                 ring = Self::products::<E>(p, half, ring, &mut acc);
-                Self::leave::<E>(p, work, half, &acc);
+                Self::leave::<E>(p, work, half, (choice, weight), &acc);
             } else {
                 ring = Self::pass(p, ring);
             }
+            (work, later, choice) = (later, latest, choice_later);
+            index += gpu::grid_x();
         }
     }
 

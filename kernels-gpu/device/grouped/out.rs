@@ -13,23 +13,51 @@ use crate::frag;
 const ROWS: [usize; 2] = [0, 2];
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
+    /// Which row of the panel lanes 0 to 15 of this warp hold for it; the others the same.
+    #[inline(always)]
+    fn own_row(half: u32) -> u32 {
+        let thread = gpu::thread_again();
+        half * 64 + thread / 32 % 4 * 16 + thread % 16
+    }
+
+    /// The choice of this lane's row, where one is asked for.
+    #[inline(always)]
+    pub(super) fn chosen(p: &GroupedParams, work: Work, half: u32) -> u32 {
+        let row = Self::own_row(half);
+        let asked = p.flags & GROUPED_SCATTER != 0 || p.weights != 0;
+        let at = p.order + (work.first + row) as u64 * 4;
+        global::load_b32_fresh(at, asked && row < work.rows)
+    }
+
+    /// Its weight, where there are any.
+    #[inline(always)]
+    pub(super) fn weight(p: &GroupedParams, work: Work, half: u32, choice: u32) -> u32 {
+        let there = p.weights != 0 && Self::own_row(half) < work.rows;
+        global::load_b32_fresh(p.weights + choice as u64 * 4, there)
+    }
+
     /// Stores a warpgroup's rows of a tile.
     #[inline(always)]
-    pub(super) fn leave<E: WgmmaElem>(p: &GroupedParams, work: Work, half: u32, acc: &Acc<CHUNKS>) {
+    pub(super) fn leave<E: WgmmaElem>(
+        p: &GroupedParams,
+        work: Work,
+        half: u32,
+        (choice, weight): (u32, u32),
+        acc: &Acc<CHUNKS>,
+    ) {
         let lane = gpu::thread_again() % 32;
-        let top = half * 64 + gpu::thread_again() / 32 % 4 * 16;
         // Here and now: predicates held through the loop over tiles cost registers.
         let flags = warp::again(p.flags);
-        // Lanes 0 to 15 know the warp's rows; the others the same.
-        let slot = work.first + top + lane % 16;
-        let inside = top + lane % 16 < work.rows;
-        let chosen = flags & GROUPED_SCATTER != 0 || p.weights != 0;
-        let choice = global::load_b32_fresh(p.order + slot as u64 * 4, inside && chosen);
-        let weighted = p.weights != 0;
-        let weight = global::load_b32_fresh(p.weights + choice as u64 * 4, inside && weighted);
+        let row = Self::own_row(half);
+        let inside = row < work.rows;
+        let slot = work.first + row;
         let weight = [0, 8].map(|r| {
             let own = warp::shuffle::<32>(weight, lane / 4 + r, u32::MAX);
-            if weighted { f32::from_bits(own) } else { 1.0 }
+            if p.weights != 0 {
+                f32::from_bits(own)
+            } else {
+                1.0
+            }
         });
         let floor = if flags & FLAG_RELU != 0 {
             0.0
@@ -41,7 +69,8 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             (true, true) => choice,
             (true, false) => slot,
         };
-        let corner = (half, top % 64, work.column);
+        let top = gpu::thread_again() / 32 % 4 * 16;
+        let corner = (half, top, work.column);
         Self::send::<E>(p, corner, place, (floor, weight), acc);
     }
 

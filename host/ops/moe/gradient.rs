@@ -1,0 +1,226 @@
+//! Backward of a layer of experts.
+
+use einsparse_formats::{Accumulator, Element};
+use rayon::prelude::*;
+
+use super::{MoeLayer, MoeOptions};
+use crate::device::Stream;
+use crate::dynamic::{GroupedGradient, GroupedGradientOptions, elsewhere, operand};
+use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routes, Routing, without_gaps};
+use crate::einsum::Activation;
+use crate::error::{Error, Result};
+use crate::launch::WeighLaunch;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Where [`MoeLayer::backward`] writes: the gradients of what their names say, each in its operand's shape.
+#[derive(Debug)]
+pub struct MoeGradients<'a, T> {
+    /// Of the tokens.
+    pub x: &'a mut Tensor<T>,
+    /// Of the weights of the choices; 0 where a choice names no expert.
+    pub weights: &'a mut Tensor<f32>,
+    /// Of the first matrices.
+    pub up: &'a mut Tensor<T>,
+    /// Of the second.
+    pub down: &'a mut Tensor<T>,
+}
+
+/// What backward needs beside forward.
+#[derive(Debug)]
+pub(super) struct Backward<T> {
+    through_down: GroupedMatmul<T>,
+    through_up: GroupedMatmul<T>,
+    up: GroupedGradient<T>,
+    down: GroupedGradient<T>,
+    weigh: Option<WeighLaunch>,
+    /// Of the hidden rows, by slots.
+    hidden: Tensor<T>,
+}
+
+impl<T: Scalar> Backward<T> {
+    pub(super) fn new(routing: &Routing, o: &MoeOptions) -> Result<Self> {
+        if o.activation == Activation::Gelu {
+            return Err(Error::Operand {
+                name: "activation".into(),
+                reason: "is gelu, whose gradient wants the sums in front of it; they are not kept"
+                    .into(),
+            });
+        }
+        if o.model == 0 || o.hidden == 0 {
+            return Err(Error::Operand {
+                name: "layer".into(),
+                reason: format!("has {} columns and {} hidden ones", o.model, o.hidden),
+            });
+        }
+        let context = routing.context();
+        let slots = routing.slots();
+        let products = |k, n, inwards: bool| {
+            let options = GroupedOptions {
+                k,
+                n,
+                gather: inwards,
+                scatter: !inwards,
+                transposed: true,
+                ..GroupedOptions::default()
+            };
+            GroupedMatmul::new(routing, options)
+        };
+        let gradients = |m, n, gather| {
+            let options = GroupedGradientOptions { m, n, gather };
+            GroupedGradient::new(routing, options)
+        };
+        let weigh = match context.device() {
+            None => None,
+            Some(device) => {
+                let extents = [slots, o.experts, o.hidden];
+                Some(WeighLaunch::new(device, T::DTYPE, extents)?)
+            }
+        };
+        Ok(Backward {
+            through_down: products(o.model, o.hidden, true)?,
+            through_up: products(o.hidden, o.model, false)?,
+            up: gradients(o.model, o.hidden, [true, false])?,
+            down: gradients(o.hidden, o.model, [false, true])?,
+            weigh,
+            hidden: context.zeros(&[slots, o.hidden])?,
+        })
+    }
+}
+
+impl<T: Scalar> MoeLayer<T> {
+    /// Queues the gradients, for the gradient `out` of the layer's output, `[tokens, model]`, and the operands of the [`run`] just
+    /// before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are weighted in place: one backward
+    /// for each run. Deterministic, and nothing is allocated or waited for; the layer has to be made
+    /// [`for_training`](MoeLayer::for_training).
+    ///
+    /// ReLU's gradient is that of the sign of the hidden rows as they were rounded. With `g = out[t] down[e]^T`, gated, the
+    /// weight's gradient is `h . g`, the matrices' are `x[t]^T (w g)` and `(w h)^T out[t]`, the token's the sum of `w g up[e]^T`.
+    /// `g`, `w g`, `w h` and, with several experts a token, what is summed are rounded to `T`.
+    ///
+    /// # Errors
+    /// As [`run`]; [`Error::Operand`] for a layer that was not made for training.
+    ///
+    /// [`run`]: MoeLayer::run
+    pub fn backward(
+        &mut self,
+        (x, weights): (&Tensor<T>, &Tensor<f32>),
+        (up, down): (&Tensor<T>, &Tensor<T>),
+        out: &Tensor<T>,
+        gradients: MoeGradients<'_, T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let relu = self.options.activation == Activation::Relu;
+        self.check(x, weights, (up, down), out)?;
+        let to = &gradients;
+        self.check(to.x, to.weights, (to.up, to.down), out)?;
+        let Some(backward) = &mut self.backward else {
+            return Err(Error::Operand {
+                name: "layer".into(),
+                reason: "was made without room for gradients: `MoeLayer::for_training`".into(),
+            });
+        };
+        let routing = &self.routing;
+        let operands = GroupedRun {
+            a: out,
+            w: down,
+            weights: None,
+            gate: relu.then_some(&self.hidden),
+            early: false,
+        };
+        let hidden = &mut backward.hidden;
+        backward
+            .through_down
+            .run_with(routing, &operands, hidden, stream)?;
+        let rows = [&mut self.hidden, hidden];
+        weigh(
+            routing,
+            rows,
+            weights,
+            gradients.weights,
+            &backward.weigh,
+            stream,
+        )?;
+        let (h, g) = (&self.hidden, &backward.hidden);
+        backward.down.run(routing, h, out, gradients.down, stream)?;
+        backward.up.run(routing, x, g, gradients.up, stream)?;
+        let parts = match &mut self.parts {
+            None => &mut *gradients.x,
+            Some(parts) => parts,
+        };
+        backward
+            .through_up
+            .run(routing, g, up, None, parts, stream)?;
+        match &self.parts {
+            None => Ok(()),
+            Some(parts) => self.add_up(parts, gradients.x, stream),
+        }
+    }
+}
+
+/// Dot products of the hidden rows with their gradients, which both become weighted.
+fn weigh<T: Scalar>(
+    routing: &Routing,
+    [h, g]: [&mut Tensor<T>; 2],
+    weights: &Tensor<f32>,
+    gradient: &mut Tensor<f32>,
+    launch: &Option<WeighLaunch>,
+    stream: &Stream,
+) -> Result<()> {
+    let context = routing.context();
+    match (routing.routes(), launch) {
+        (Routes::Device(routes, ..), Some(launch)) => {
+            let rows = [operand(context, h, stream)?, operand(context, g, stream)?];
+            let weights = without_gaps(context, "weights", weights, stream)?;
+            let gradient = without_gaps(context, "gradient of weights", gradient, stream)?;
+            // SAFETY: hidden rows of the planned extents, a weight and a gradient of each choice; the caller's to keep until the
+            // stream is done.
+            unsafe {
+                let words = [weights.address, gradient.address];
+                launch.run(routes, rows, words, stream.raw())
+            }
+        }
+        (Routes::Host { order, offsets }, _) => {
+            let routed = offsets[routing.experts()] as usize;
+            let top = routing.shape()[1];
+            weigh_on_host((order, routed, top), [h, g], weights, gradient)
+        }
+        _ => Err(elsewhere("routing")),
+    }
+}
+
+fn weigh_on_host<T: Scalar>(
+    (order, routed, top): (&[u32], usize, usize),
+    [h, g]: [&mut Tensor<T>; 2],
+    weights: &Tensor<f32>,
+    gradient: &mut Tensor<f32>,
+) -> Result<()> {
+    let (width, ldh, ldg) = (h.shape()[1], h.leading().max(1), g.leading().max(1));
+    let (ldw, ldd) = (weights.leading(), gradient.leading());
+    let weights = weights.host().ok_or_else(|| elsewhere("weights"))?;
+    let h = h.host_mut().ok_or_else(|| elsewhere("hidden rows"))?;
+    let g = g.host_mut().ok_or_else(|| elsewhere("hidden rows"))?;
+    let rows = h.par_chunks_mut(ldh).zip(g.par_chunks_mut(ldg));
+    let rows = rows.zip(order).enumerate().take(routed);
+    let dot = |(_, ((h, g), &choice)): (usize, ((&mut [T], &mut [T]), &u32))| {
+        let choice = choice as usize;
+        let weight = f64::from(weights[choice / top * ldw + choice % top]);
+        let weight = <T as Element>::Acc::from_f64(weight);
+        let mut sum = <T as Element>::Acc::ZERO;
+        for (x, y) in h[..width].iter_mut().zip(&mut g[..width]) {
+            sum += x.to_acc() * y.to_acc();
+            *x = T::from_acc(weight * x.to_acc());
+            *y = T::from_acc(weight * y.to_acc());
+        }
+        sum.to_f64() as f32
+    };
+    let dots: Vec<f32> = rows.map(dot).collect();
+    let to = gradient
+        .host_mut()
+        .ok_or_else(|| elsewhere("gradient of weights"))?;
+    for (slot, &choice) in order.iter().enumerate() {
+        let choice = choice as usize;
+        to[choice / top * ldd + choice % top] = dots.get(slot).copied().unwrap_or(0.0);
+    }
+    Ok(())
+}
