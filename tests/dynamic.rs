@@ -4,5 +4,6 @@ mod axes;
 mod detect;
 mod feed_forward;
 mod few;
+mod marked;
 mod matmul;
 mod operand;

@@ -10,7 +10,7 @@ use super::matmul::{integers, product};
 use crate::support::{gpu, gpu_alone};
 
 /// Weights of the first product, most of whose columns are never above zero for inputs that are not negative.
-fn first_weights<T: Scalar>([inputs, hidden]: [usize; 2], seed: u64) -> Dense<T> {
+pub(super) fn first_weights<T: Scalar>([inputs, hidden]: [usize; 2], seed: u64) -> Dense<T> {
     let base = integers::<T>([inputs, hidden], seed);
     let used = |column: usize| (column as u64 * 7 + seed).is_multiple_of(13);
     let value = |i: usize, x: &T| match used(i % hidden) {
@@ -23,7 +23,7 @@ fn first_weights<T: Scalar>([inputs, hidden]: [usize; 2], seed: u64) -> Dense<T>
 }
 
 /// Inputs 0 to 2.
-fn inputs<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
+pub(super) fn inputs<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
     let base = integers::<T>(shape, seed);
     let values = base.values().iter().map(|x| T::from_f64(x.to_f64().abs()));
     Dense::new(shape.to_vec(), values.collect()).unwrap()
@@ -135,4 +135,48 @@ fn relu_layers_name_what_does_not_fit() {
     layer.run([&x, &u, &w], &mut y, &stream).unwrap();
     let error = layer.run([&x, &u, &wrong], &mut y, &stream).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
+}
+
+/// Probe.
+#[test]
+fn relu_layers_probe() {
+    let cpu = Context::cpu();
+    for [t, d, h] in [
+        [512, 5120, 20480],
+        [512, 1024, 4096],
+        [512, 1024, 8192],
+        [256, 1024, 8192],
+        [512, 512, 8192],
+        [1024, 512, 4096],
+        [2048, 64, 4096],
+        [4096, 64, 2048],
+        [128, 5120, 20480],
+    ] {
+        let x = cpu.zeros::<f16>(&[t, d]).unwrap();
+        let u = cpu.zeros::<f16>(&[d, h]).unwrap();
+        let ops = [("X", (&x).into()), ("U", (&u).into())];
+        let p = cpu
+            .plan("H[t,h] = relu(X[t,i] * U[i,h])", &ops, &Default::default())
+            .unwrap();
+        let hh = cpu.zeros::<f16>(&[t, h]).unwrap();
+        let w = cpu.zeros::<f16>(&[h, d]).unwrap();
+        let ops = [
+            ("H", einsparse::dynamic::dynamic(&hh).into()),
+            ("W", (&w).into()),
+        ];
+        let q = cpu
+            .plan("Y[t,o] = H[t,h] * W[h,o]", &ops, &Default::default())
+            .unwrap();
+        println!(
+            "{t} {d} {h}: {:?} {:?}",
+            p.choice().candidates[..3]
+                .iter()
+                .map(|c| (c.name, c.cost.us))
+                .collect::<Vec<_>>(),
+            q.choice().candidates[..3]
+                .iter()
+                .map(|c| (c.name, c.cost.us))
+                .collect::<Vec<_>>()
+        );
+    }
 }
