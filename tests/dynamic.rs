@@ -4,6 +4,7 @@ mod axes;
 mod detect;
 mod feed_forward;
 mod few;
+mod gradient;
 mod marked;
 mod matmul;
 mod operand;

@@ -3,6 +3,7 @@
 
 mod axes;
 mod detect;
+mod gradient;
 mod index;
 mod marked;
 mod matmul;
@@ -13,6 +14,7 @@ mod rows;
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub(crate) use detect::above;
 pub use detect::{DetectOptions, Detector};
+pub use gradient::DynamicMatmulGradient;
 pub use index::MicroIndex;
 pub use marked::ReluMatmul;
 pub(crate) use marked::can_mark;
