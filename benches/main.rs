@@ -20,6 +20,7 @@ mod einsum;
 mod entries;
 mod epilogue;
 mod ffn;
+mod ffn_layer;
 mod host_ops;
 mod int8;
 mod join;
@@ -63,7 +64,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, ffn, fused_detect,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, ffn, ffn_layer, fused_detect,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -236,6 +237,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("detect", dynamic::detect),
         ("pit_matmul", dynamic::matmul),
         (ffn::OP, ffn::run),
+        (ffn_layer::OP, ffn_layer::run),
         (marked::OP, marked::run),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),
