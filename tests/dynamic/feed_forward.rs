@@ -137,46 +137,40 @@ fn relu_layers_name_what_does_not_fit() {
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }
 
-/// Probe.
+/// Where the first product can mark what it stores, nobody looks at the hidden activations again.
 #[test]
-fn relu_layers_probe() {
-    let cpu = Context::cpu();
-    for [t, d, h] in [
-        [512, 5120, 20480],
-        [512, 1024, 4096],
-        [512, 1024, 8192],
-        [256, 1024, 8192],
-        [512, 512, 8192],
-        [1024, 512, 4096],
-        [2048, 64, 4096],
-        [4096, 64, 2048],
-        [128, 5120, 20480],
-    ] {
-        let x = cpu.zeros::<f16>(&[t, d]).unwrap();
-        let u = cpu.zeros::<f16>(&[d, h]).unwrap();
-        let ops = [("X", (&x).into()), ("U", (&u).into())];
-        let p = cpu
-            .plan("H[t,h] = relu(X[t,i] * U[i,h])", &ops, &Default::default())
-            .unwrap();
-        let hh = cpu.zeros::<f16>(&[t, h]).unwrap();
-        let w = cpu.zeros::<f16>(&[h, d]).unwrap();
-        let ops = [
-            ("H", einsparse::dynamic::dynamic(&hh).into()),
-            ("W", (&w).into()),
-        ];
-        let q = cpu
-            .plan("Y[t,o] = H[t,h] * W[h,o]", &ops, &Default::default())
-            .unwrap();
-        println!(
-            "{t} {d} {h}: {:?} {:?}",
-            p.choice().candidates[..3]
-                .iter()
-                .map(|c| (c.name, c.cost.us))
-                .collect::<Vec<_>>(),
-            q.choice().candidates[..3]
-                .iter()
-                .map(|c| (c.name, c.cost.us))
-                .collect::<Vec<_>>()
+fn relu_layers_of_many_tokens_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let [tokens, d, h, o] = [2048, 64, 4096, 2048];
+    let (u, w) = (first_weights::<f16>([d, h], 3), integers::<f16>([h, o], 4));
+    let there = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
+    let (u_there, w_there) = (there(&u), there(&w));
+    let options = FeedForwardOptions {
+        expected: Expected::MicroTiles(0.08),
+        ..FeedForwardOptions::default()
+    };
+    let mut layer = ReluFeedForward::<f16>::new(&gpu, [tokens, d, h, o], &options).unwrap();
+    let variants = layer.variants();
+    let both = variants[0].starts_with("marked") && variants[1].starts_with("pit_f16");
+    assert!(both, "{variants:?}");
+    let stream = gpu.stream().unwrap();
+    for seed in [1, 2] {
+        let x = inputs::<f16>([tokens, d], seed);
+        let nan = Dense::new(vec![tokens, o], vec![f16::NAN; tokens * o]).unwrap();
+        let mut y = there(&nan);
+        let operands = [&there(&x), &u_there, &w_there];
+        layer.run(operands, &mut y, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let [hidden, out] = reference(&x, &u, &w);
+        assert!(
+            layer.hidden().to_dense().unwrap().values() == hidden,
+            "{seed}"
         );
+        assert!(y.to_dense().unwrap().values() == out, "{seed}");
+        // Planned for rows without gaps.
+        let strided = gpu.upload_strided(&x, d + 8, f16::NAN).unwrap();
+        let error = layer.run([&strided, &u_there, &w_there], &mut y, &stream);
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::Operand { .. }), "{error}");
     }
 }
