@@ -20,11 +20,13 @@ mod einsum;
 mod entries;
 mod epilogue;
 mod ffn;
+mod ffn_layer;
 mod host_ops;
 mod int8;
 mod join;
 mod layer;
 mod levels;
+mod marked;
 mod messages;
 mod moe;
 mod narrow;
@@ -65,7 +67,8 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_turned, ffn, moe,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_turned, ffn, ffn_layer,
+    /// fused_detect, moe,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -241,6 +244,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("pit_turned", pit_turned::run),
         (ffn::OP, ffn::run),
         (moe::OP, moe::run),
+        (ffn_layer::OP, ffn_layer::run),
+        (marked::OP, marked::run),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),
         ("narrow", narrow::run),

@@ -11,12 +11,8 @@ const HIDDEN: usize = 1024;
 
 /// Weights that put most hidden activations below zero: inputs are positive, and one column in sixteen has positive weights.
 fn weights() -> Result<[Dense<f16>; 2]> {
-    let random = |shape: [usize; 2], seed: u64| {
-        Dense::new(
-            shape,
-            generate::random_values::<f32>(shape[0] * shape[1], seed),
-        )
-    };
+    let values = |seed: u64| generate::random_values::<f32>(INPUTS * HIDDEN, seed);
+    let random = |shape: [usize; 2], seed: u64| Dense::new(shape, values(seed));
     let (u, w) = (random([INPUTS, HIDDEN], 1)?, random([HIDDEN, INPUTS], 2)?);
     let up = |at: &[usize]| {
         let size = u.get(at).unwrap_or(0.0).abs() / INPUTS as f32;
@@ -51,13 +47,8 @@ fn main() -> Result<()> {
         let hidden = einsum!(ctx, "H[t,h] = relu(X[t,i] * U[i,h])", X = &x, U = &u)?;
         let dense = einsum!(ctx, "Y[t,o] = H[t,h] * W[h,o]", H = &hidden, W = &w)?;
         let near = |(a, b): (&f16, &f16)| (a.to_f32() - b.to_f32()).abs() <= 0.01;
-        assert!(
-            y.to_dense()?
-                .values()
-                .iter()
-                .zip(dense.to_dense()?.values())
-                .all(near)
-        );
+        let (y, dense) = (y.to_dense()?, dense.to_dense()?);
+        assert!(y.values().iter().zip(dense.values()).all(near));
     }
     Ok(())
 }

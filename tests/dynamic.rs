@@ -7,6 +7,8 @@ mod detect;
 mod encoder;
 mod feed_forward;
 mod few;
+mod gradient;
+mod marked;
 mod matmul;
 mod moe;
 mod moe_gradient;

@@ -4,6 +4,7 @@
 mod axes;
 mod calibrate;
 mod detect;
+mod gradient;
 mod grouped;
 mod grouped_gradient;
 mod index;
@@ -21,6 +22,7 @@ pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub(crate) use detect::above;
 pub use detect::{DetectOptions, Detector};
 pub(crate) use detect::{check_shape, elsewhere, operand};
+pub use gradient::DynamicMatmulGradient;
 pub(crate) use grouped::GroupedRun;
 pub use grouped::{GroupedMatmul, GroupedOptions};
 pub use grouped_gradient::{GroupedGradient, GroupedGradientOptions};

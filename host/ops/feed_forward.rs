@@ -176,16 +176,15 @@ impl<T: Scalar> ReluFeedForward<T> {
     /// Queues the layer of `[X, U, W]`. Runs of one layer must follow one another: they share the hidden activations.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one lies in another
+    /// context, or has gaps between rows that it was not planned for.
     pub fn run(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        if let Some(marked) = &mut self.marked
-            && x.leading() == x.shape().last().copied().unwrap_or(0)
-        {
+        if let Some(marked) = &mut self.marked {
             return marked.run([x, u, w], &mut self.hidden, y, stream);
         }
         let operands = [("X", x.into()), ("U", u.into())];

@@ -10,7 +10,7 @@ use super::matmul::{integers, product};
 use crate::support::{gpu, gpu_alone};
 
 /// Weights of the first product, most of whose columns are never above zero for inputs that are not negative.
-fn first_weights<T: Scalar>([inputs, hidden]: [usize; 2], seed: u64) -> Dense<T> {
+pub(super) fn first_weights<T: Scalar>([inputs, hidden]: [usize; 2], seed: u64) -> Dense<T> {
     let base = integers::<T>([inputs, hidden], seed);
     let used = |column: usize| (column as u64 * 7 + seed).is_multiple_of(13);
     let value = |i: usize, x: &T| match used(i % hidden) {
@@ -23,7 +23,7 @@ fn first_weights<T: Scalar>([inputs, hidden]: [usize; 2], seed: u64) -> Dense<T>
 }
 
 /// Inputs 0 to 2.
-fn inputs<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
+pub(super) fn inputs<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
     let base = integers::<T>(shape, seed);
     let values = base.values().iter().map(|x| T::from_f64(x.to_f64().abs()));
     Dense::new(shape.to_vec(), values.collect()).unwrap()
@@ -135,4 +135,42 @@ fn relu_layers_name_what_does_not_fit() {
     layer.run([&x, &u, &w], &mut y, &stream).unwrap();
     let error = layer.run([&x, &u, &wrong], &mut y, &stream).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
+}
+
+/// Where the first product can mark what it stores, nobody looks at the hidden activations again.
+#[test]
+fn relu_layers_of_many_tokens_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let [tokens, d, h, o] = [2048, 64, 4096, 2048];
+    let (u, w) = (first_weights::<f16>([d, h], 3), integers::<f16>([h, o], 4));
+    let there = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
+    let (u_there, w_there) = (there(&u), there(&w));
+    let options = FeedForwardOptions {
+        expected: Expected::MicroTiles(0.08),
+        ..FeedForwardOptions::default()
+    };
+    let mut layer = ReluFeedForward::<f16>::new(&gpu, [tokens, d, h, o], &options).unwrap();
+    let variants = layer.variants();
+    let both = variants[0].starts_with("marked") && variants[1].starts_with("pit_f16");
+    assert!(both, "{variants:?}");
+    let stream = gpu.stream().unwrap();
+    for seed in [1, 2] {
+        let x = inputs::<f16>([tokens, d], seed);
+        let nan = Dense::new(vec![tokens, o], vec![f16::NAN; tokens * o]).unwrap();
+        let mut y = there(&nan);
+        let operands = [&there(&x), &u_there, &w_there];
+        layer.run(operands, &mut y, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let [hidden, out] = reference(&x, &u, &w);
+        assert!(
+            layer.hidden().to_dense().unwrap().values() == hidden,
+            "{seed}"
+        );
+        assert!(y.to_dense().unwrap().values() == out, "{seed}");
+        // Planned for rows without gaps.
+        let strided = gpu.upload_strided(&x, d + 8, f16::NAN).unwrap();
+        let error = layer.run([&strided, &u_there, &w_there], &mut y, &stream);
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::Operand { .. }), "{error}");
+    }
 }

@@ -1,0 +1,61 @@
+//! Gradients of products with an operand that is sparse for one step, against plain loops: exact on integers.
+
+use einsparse::dynamic::DynamicMatmulGradient;
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::{Context, Scalar};
+
+use super::matmul::{dynamic, integers, product};
+use crate::support::gpu;
+
+fn turned<T: Scalar>(x: &Dense<T>) -> Dense<T> {
+    let [rows, columns] = [x.shape()[0], x.shape()[1]];
+    let at = |i: usize| x.values()[i % rows * columns + i / rows];
+    Dense::new(vec![columns, rows], (0..rows * columns).map(at).collect()).unwrap()
+}
+
+fn gradients<T: Scalar>(context: &Context) {
+    for [m, k, n] in [[1, 64, 40], [32, 136, 72], [200, 96, 128]] {
+        for (relu, per_mille) in [(true, 100), (false, 100), (true, 0), (true, 1000)] {
+            let mut a = dynamic::<T>([m, k], m.min(64), per_mille, 7);
+            if relu {
+                let values = a.values().iter().map(|x| T::from_f64(x.to_f64().max(0.0)));
+                a = Dense::new(vec![m, k], values.collect()).unwrap();
+            }
+            let (b, dc) = (integers::<T>([k, n], 3), integers::<T>([m, n], 4));
+            let there = |x: &Dense<T>| context.upload_dense(x).unwrap();
+            let nan = |shape: [usize; 2]| {
+                let values = vec![T::from_f64(f64::NAN); shape[0] * shape[1]];
+                there(&Dense::new(shape.to_vec(), values).unwrap())
+            };
+            let (mut da, mut db) = (nan([m, k]), nan([k, n]));
+            let (a_there, b_there, dc_there) = (there(&a), there(&b), there(&dc));
+            let gradient = DynamicMatmulGradient::<T>::new(context, [m, k, n], relu).unwrap();
+            let stream = context.stream().unwrap();
+            let operands = [&a_there, &b_there, &dc_there];
+            gradient.run(operands, [&mut da, &mut db], &stream).unwrap();
+            stream.synchronize().unwrap();
+            let gate =
+                |(x, a): (f64, &T)| T::from_f64(if relu && a.to_f64() <= 0.0 { 0.0 } else { x });
+            let wanted = product(&dc, &turned(&b));
+            let wanted: Vec<T> = wanted.into_iter().zip(a.values()).map(gate).collect();
+            let what = (T::NAME, m, k, n, relu, per_mille, gradient.variants());
+            assert!(da.to_dense().unwrap().values() == wanted, "dA {what:?}");
+            let wanted = product(&turned(&a), &dc).into_iter().map(T::from_f64);
+            let wanted: Vec<T> = wanted.collect();
+            assert!(db.to_dense().unwrap().values() == wanted, "dB {what:?}");
+        }
+    }
+}
+
+#[test]
+fn dynamic_gradients_on_the_cpu() {
+    gradients::<f32>(&Context::cpu());
+    gradients::<bf16>(&Context::cpu());
+}
+
+#[test]
+fn dynamic_gradients_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    gradients::<f16>(&gpu);
+    gradients::<bf16>(&gpu);
+}
