@@ -5,6 +5,7 @@
 
 mod attention;
 mod attention_gradient;
+mod attention_masks;
 mod calibrate;
 mod case;
 mod check;
@@ -17,6 +18,7 @@ mod device;
 mod dtype;
 mod dynamic;
 mod einsum;
+mod encoder;
 mod entries;
 mod epilogue;
 mod ffn;
@@ -68,7 +70,7 @@ pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
     /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_turned, ffn, ffn_layer,
-    /// fused_detect, moe,
+    /// fused_detect, moe, attention_masks, encoder,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -236,6 +238,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         (join::OP, join::run),
         ("int8", int8::run),
         ("attention_gradient", attention_gradient::run),
+        ("attention_masks", attention_masks::run),
+        ("encoder", encoder::run),
         ("conv", conv::run),
         ("layer", layer::run),
         ("detect", dynamic::detect),

@@ -22,7 +22,33 @@ pub struct FusedDense {
 
 impl FusedDense {
     /// Opens the library and asks it for its algorithm.
-    pub fn new(gpu: &Gpu, dtype: Dtype, [m, k, n]: [usize; 3], bias: &Buffer) -> Result<Self> {
+    pub fn new(gpu: &Gpu, dtype: Dtype, extents: [usize; 3], bias: &Buffer) -> Result<Self> {
+        let relu = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU_BIAS;
+        Self::with_epilogue(gpu, dtype, extents, bias, relu)
+    }
+
+    /// The same with a bias and, if wanted, a GELU (its tanh form).
+    pub fn linear(
+        gpu: &Gpu,
+        dtype: Dtype,
+        extents: [usize; 3],
+        (bias, gelu): (&Buffer, bool),
+    ) -> Result<Self> {
+        use sys::cublasLtEpilogue_t as Epilogue;
+        let epilogue = match gelu {
+            true => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
+            false => Epilogue::CUBLASLT_EPILOGUE_BIAS,
+        };
+        Self::with_epilogue(gpu, dtype, extents, bias, epilogue)
+    }
+
+    fn with_epilogue(
+        gpu: &Gpu,
+        dtype: Dtype,
+        [m, k, n]: [usize; 3],
+        bias: &Buffer,
+        epilogue: sys::cublasLtEpilogue_t,
+    ) -> Result<Self> {
         use sys::cudaDataType as T;
         // SAFETY: only tries to open the library.
         if !unsafe { sys::is_culib_present() } {
@@ -39,7 +65,7 @@ impl FusedDense {
         let description = result::create_matmul_desc(compute, T::CUDA_R_32F).map_err(text)?;
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let transposed = cublasOperation_t::CUBLAS_OP_T as i32;
-        let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU_BIAS as i32;
+        let epilogue = epilogue as i32;
         let values: [(Attribute, *const c_void, usize); 3] = [
             (
                 Attribute::CUBLASLT_MATMUL_DESC_TRANSA,

@@ -92,7 +92,7 @@ impl MaskLaunch {
             counters: blocks + 1,
         };
         let counts = device.zeros((all * 4).max(16))?;
-        let prefix = device.zeros((groups as usize * 4).max(16))?;
+        let prefix = device.zeros((groups as usize * 4 + 4).max(16))?;
         let status = device.zeros(16)?;
         let params = MaskParams {
             tiles: lists.tiles.address(),

@@ -213,6 +213,7 @@ pub(crate) struct LiveProduct {
     row: &'static Row,
     function: Function,
     extents: [usize; 3],
+    grid: [u32; 3],
     empty: DeviceMemory,
 }
 
@@ -255,8 +256,21 @@ impl LiveProduct {
             None => find(STEP_LIVE_PRODUCT, dtype, "a product of packed rows")?,
         };
         let modules = device.modules();
+        let across = n.div_ceil(row.columns as usize) * row.parts as usize;
+        // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread block
+        // without work costs as much as a start.
+        let all = m.div_ceil(row.block.0 as usize).max(1);
+        let down = match row.items {
+            1 => all,
+            _ => (some / across.max(1)).clamp(1, all),
+        };
         Ok(LiveProduct {
             row,
+            grid: [
+                within("tiles across", across, MAX_GRID_X)?,
+                within("tiles down", down, MAX_GRID_Y)?,
+                u32::from(m > 0),
+            ],
             function: modules.function(row.family, row.name, row.shared_bytes)?,
             extents: [m, k, n],
             empty: device.zeros(16)?,
@@ -315,12 +329,6 @@ impl LiveProduct {
             stages: small("stages", k.div_ceil(deep))?,
             reserved: 0,
         };
-        let across = n.div_ceil(self.row.columns as usize) * self.row.parts as usize;
-        let grid = [
-            within("tiles across", across, MAX_GRID_X)?,
-            within("tiles down", m.div_ceil(high), MAX_GRID_Y)?,
-            1,
-        ];
-        start(&self.function, self.row, grid, &params, stream)
+        start(&self.function, self.row, self.grid, &params, stream)
     }
 }

@@ -200,7 +200,7 @@ pub struct MaskParams {
     pub masks: u64,
     /// Out: tiles of each 128 queries of a mask, or [`MASK_GONE`].
     pub counts: u64,
-    /// Room: what the queries in front of each 128 of a head cost, and all.
+    /// Room: what lies in front of each 128 queries of a head, in tiles, and all of them.
     pub prefix: u64,
     /// Out: [`Queries`](super::Queries) by rounds.
     pub work: u64,

@@ -1,6 +1,6 @@
 //! Rows whose number is known on the device only: those of the sequences of a batch, packed one behind the other (PIT, arXiv
 //! 2301.10936: tokens are micro-tiles along m), and what a layer does with them beside attention. Family `rows` packs and
-//! normalises, family `dense_live` multiplies: tiles behind the last row end at once.
+//! normalises, family `dense_live` multiplies: tiles behind the last row are not computed.
 
 use super::{DETECT_THREADS, DenseTile, Dtype, Tile};
 
@@ -95,9 +95,18 @@ pub struct RowsParams {
 
 const _: () = assert!(size_of::<RowsParams>() == 104);
 
-/// A tile of the `dense` family that ends at once where `live` rows do not reach it.
+/// A tile of the `dense` family if `live` rows reach it, and with [`LiveTile::AGAIN`] those that lie a grid further down.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {
+    /// Does a thread block take tiles further down? A loop around the largest sums leaves too few registers.
+    pub const AGAIN: bool = CHUNKS < 4 || CUT > 1;
+    /// Offset of the row of tiles that is computed, behind the barriers.
+    pub const DOWN: usize = DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS
+        + DenseTile::<GROUPS, CHUNKS, CUT>::STAGES * 16
+        + 8;
+}
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
     for LiveTile<GROUPS, CHUNKS, CUT>
@@ -105,13 +114,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
     const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::THREADS;
     const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS;
     const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
-    const ITEMS: u32 = 1;
+    /// Tiles.
+    const ITEMS: u32 = if Self::AGAIN { u32::MAX } else { 1 };
     const PARTS: u32 = CUT as u32;
     const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
     const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
     const STEP: u32 = STEP_LIVE_PRODUCT;
     fn shared_bytes(dtype: Dtype) -> u32 {
-        DenseTile::<GROUPS, CHUNKS, CUT>::shared_bytes(dtype)
+        DenseTile::<GROUPS, CHUNKS, CUT>::shared_bytes(dtype) + 8
     }
     fn vector(dtype: Dtype) -> u32 {
         DenseTile::<GROUPS, CHUNKS, CUT>::vector(dtype)

@@ -244,7 +244,8 @@ fn structured_masks_see_what_they_say() {
     let [q, k, values] = [&q, &keys, &v].map(|dense| cpu.upload_dense(dense).unwrap());
     for mask in structured() {
         let options = plain(1, 1);
-        let attention = SparseAttention::structured(&cpu, [m, n], &[mask.clone()], &options);
+        let attention =
+            SparseAttention::structured(&cpu, [m, n], std::slice::from_ref(&mask), &options);
         let mut out = cpu.zeros(&[1, m, 1]).unwrap();
         let stream = cpu.stream().unwrap();
         attention

@@ -1,8 +1,24 @@
 //! The same product for rows whose number is known on the device: family `dense_live`.
 
-use super::{Body, DenseElem, gpu, grid};
+use super::{Body, DenseElem, barrier, cluster, gpu, grid};
 use crate::abi::*;
-use crate::device::ptx::global;
+use crate::device::ptx::{copy, global};
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {
+    /// The row of tiles that is computed, in shared memory: registers are the sums'.
+    #[inline(always)]
+    fn down() -> u32 {
+        copy::arena() + Self::DOWN as u32
+    }
+
+    /// Is there a row of this tile in that row of tiles? The same for all threads of a cluster.
+    #[inline(always)]
+    fn reaches(p: &DenseParams, down: u32) -> bool {
+        let rows = global::load_b32_fresh(p.live, true).min(p.m);
+        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
+        down * high < rows
+    }
+}
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Body
     for LiveTile<GROUPS, CHUNKS, CUT>
@@ -10,13 +26,36 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Body
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
         grid::let_next_start();
-        grid::wait_for_previous();
-        let top = gpu::block_y() * DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
-        // All threads alike: nobody waits for those that leave.
-        if top >= global::load_b32_fresh(p.live, true) {
+        if !Self::AGAIN {
+            grid::wait_for_previous();
+            if Self::reaches(p, gpu::block_y()) {
+                DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(p, at, gpu::block_y);
+            }
             return;
         }
-        // SAFETY: the caller's promise; the geometry is that of the tile.
-        unsafe { DenseTile::<GROUPS, CHUNKS, CUT>::run::<W, E>(p, at) }
+        if gpu::thread() == 0 {
+            copy::store_shared_b32(Self::down(), gpu::block_y());
+        }
+        gpu::sync_threads();
+        grid::wait_for_previous();
+        // All threads of a cluster alike: nobody waits for those that leave.
+        while Self::reaches(p, copy::load_shared_b32(Self::down())) {
+            DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(p, at, || {
+                copy::load_shared_b32(Self::down())
+            });
+            // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
+            barrier::fence_copies();
+            if CUT > 1 {
+                cluster::arrive();
+                cluster::wait();
+            } else {
+                gpu::sync_threads();
+            }
+            if gpu::thread() == 0 {
+                let next = copy::load_shared_b32(Self::down()) + gpu::grid_y();
+                copy::store_shared_b32(Self::down(), next);
+            }
+            gpu::sync_threads();
+        }
     }
 }

@@ -44,11 +44,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         Self::full(2 * Self::STAGES as u32)
     }
 
-    /// First row and column of this thread block's tile.
+    /// First row and column of this thread block's tile, in row `down` of tiles.
     #[inline(always)]
-    fn corner() -> [u32; 2] {
+    fn corner(down: impl Fn() -> u32) -> [u32; 2] {
         let across = gpu::block_x() / CUT as u32;
-        let corner = [gpu::block_y() * Self::ROWS as u32, across * Self::COLUMNS];
+        let corner = [down() * Self::ROWS as u32, across * Self::COLUMNS];
         // Here and now: the copies of each stage would compute it again, and they are what a stage waits for.
         corner.map(warp::again)
     }
@@ -146,7 +146,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// The warp that copies makes the barriers, and starts as many stages as fit before the others know.
     #[inline(always)]
-    fn begin(p: &DenseParams, at: u64) {
+    fn begin(p: &DenseParams, at: u64, down: impl Fn() -> u32) {
         let [from, count] = Self::part(p);
         if warp::elected() {
             Self::set_up(at);
@@ -155,7 +155,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         Self::ready();
         if warp::elected() {
             grid::wait_for_previous();
-            let corner = Self::corner();
+            let corner = Self::corner(down);
             Self::start::<false>(at, corner, from, 0, Self::ahead(count), (0, 0));
         }
         // Together to the barrier of all threads.
@@ -164,10 +164,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// The warp that copies, once the ring has been filled.
     #[inline(always)]
-    fn go_on(p: &DenseParams, at: u64) {
+    fn go_on(p: &DenseParams, at: u64, down: impl Fn() -> u32) {
         let [from, count] = Self::part(p);
         if warp::elected() {
-            let corner = Self::corner();
+            let corner = Self::corner(down);
             Self::start::<true>(at, corner, from, Self::ahead(count), count, (0, 0));
         }
         warp::sync_lanes(u32::MAX);
@@ -242,31 +242,41 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Body
-    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
+    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
+    /// This thread block's tile in row `down` of tiles, which is asked for where it is needed. All threads.
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
-        grid::let_next_start();
+    fn tile<E: DenseElem>(p: &DenseParams, at: u64, down: impl Fn() -> u32 + Copy) {
         // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of `wgmma` are
         // computed in registers of each lane, and every product waits for them.
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
         let copies = warp >= Self::WARPS as u32;
         if copies {
-            Self::begin(p, at);
+            Self::begin(p, at, down);
         } else {
             Self::ready();
         }
         // One barrier for all threads: the barriers of the ring are made.
         gpu::sync_threads();
         if copies {
-            Self::go_on(p, at);
+            Self::go_on(p, at, down);
             Self::stand_by();
         } else {
             let acc = Self::multiply::<E>(p);
             // Without a stage nothing was waited for.
             grid::wait_for_previous();
-            Self::leave::<E>(p, &acc);
+            Self::leave::<E>(p, &acc, down);
         }
+    }
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Body
+    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+{
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
+        grid::let_next_start();
+        Self::tile::<E>(p, at, gpu::block_y);
     }
 }

@@ -67,14 +67,18 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Finishes the sums of a warpgroup and stores them, or those that the cluster leaves to this thread block.
     #[inline(always)]
-    pub(super) fn leave<E: Elem<Acc = f32>>(p: &DenseParams, acc: &Acc<CHUNKS>) {
+    pub(super) fn leave<E: Elem<Acc = f32>>(
+        p: &DenseParams,
+        acc: &Acc<CHUNKS>,
+        down: impl Fn() -> u32,
+    ) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32);
         let mut own: Own = [[[0.0; 4]; 4]; 8];
         let place = if CUT == 1 {
             unroll!(q < Self::FOURS, {
                 own[q] = [0, 1, 2, 3].map(|g| four(acc, q * 4 + g));
             });
-            Self::place(lane, warp, 0)
+            Self::place(down, lane, warp, 0)
         } else {
             Self::send(acc, lane, warp);
             barrier::wait(Self::summed(), 0);
@@ -83,7 +87,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             let first = cluster::rank() * Self::SHARE as u32 + mine;
             let from = Self::sums() + mine * Self::ATOM as u32 + lane * 16;
             Self::join(from, &mut own);
-            Self::place(lane, first / Self::ATOMS as u32, first % Self::ATOMS as u32)
+            let [warp, atom] = [first / Self::ATOMS as u32, first % Self::ATOMS as u32];
+            Self::place(down, lane, warp, atom)
         };
         let o = p.output();
         let changed = o.flags & (FLAG_BIAS_ROWS | FLAG_BIAS_COLUMNS | FLAG_RELU | FLAG_GELU) != 0;
@@ -101,8 +106,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Place of atom `atom` of the 16 rows (turned over, columns) of a warp.
     #[inline(always)]
-    fn place(lane: u32, warp: u32, atom: u32) -> Place {
-        let [top, left] = Self::corner();
+    fn place(down: impl Fn() -> u32, lane: u32, warp: u32, atom: u32) -> Place {
+        let [top, left] = Self::corner(down);
         let (own, pair) = frag::accumulator(lane, 0);
         if Self::TURNED {
             let across = warp / 2 * 32 + frag::turned_column(warp % 2 * 16 + own);

@@ -5,6 +5,9 @@ use super::{gpu, over};
 use crate::abi::*;
 use crate::device::ptx::{copy, global, warp};
 
+/// Fewer groups than this are dealt out of shared memory, where the bits of columns and diagonals were.
+const NEAR: u32 = MASK_STATES / 4;
+
 /// A place in the row of all tiles: which 128 queries of a head, and which of their tiles.
 #[derive(Clone, Copy)]
 struct Border {
@@ -77,10 +80,35 @@ fn sums(value: u32) -> [u32; 2] {
 }
 
 impl Row<'_> {
-    /// What lies in front of a group.
+    /// What lies in front of a group; behind the last one, all.
     #[inline(always)]
     fn before(&self, group: u32) -> u32 {
-        global::load_b32_fresh(self.p.prefix + group as u64 * 4, true)
+        if self.groups < NEAR {
+            copy::load_shared_b32(copy::arena() + group * 4)
+        } else {
+            global::load_b32_fresh(self.p.prefix + group as u64 * 4, true)
+        }
+    }
+
+    /// Says what lies in front of a group.
+    #[inline(always)]
+    fn say(&self, group: u32, before: u32) {
+        if self.groups < NEAR {
+            copy::store_shared_b32(copy::arena() + group * 4, before);
+        } else {
+            global::store_b32(self.p.prefix + group as u64 * 4, before);
+        }
+    }
+
+    /// Tiles of a group, or [`MASK_GONE`].
+    #[inline(always)]
+    fn tiles(&self, group: u32) -> u32 {
+        let cost = self.before(group + 1) - self.before(group);
+        if cost == 0 {
+            MASK_GONE
+        } else {
+            cost - MASK_QUERIES
+        }
     }
 
     /// The cut number `number`.
@@ -101,7 +129,7 @@ impl Row<'_> {
                 high = middle;
             }
         }
-        let tiles = tiles_of(self.p, low);
+        let tiles = self.tiles(low);
         let offset = at - self.before(low);
         let next = Border {
             group: low + 1,
@@ -161,13 +189,13 @@ impl Row<'_> {
             } else {
                 0
             };
-            let tiles = tiles_of(self.p, end.group);
+            let tiles = self.tiles(end.group);
             self.write((block, round), end.group, from, end.tile, tiles);
             round += 1;
         }
         let (mut group, mut from) = (start.group, start.tile);
         while group < end.group {
-            let tiles = tiles_of(self.p, group);
+            let tiles = self.tiles(group);
             if tiles != MASK_GONE {
                 self.write((block, round), group, from, tiles, tiles);
                 round += 1;
@@ -211,20 +239,22 @@ impl MaskTiles {
             group += 1;
         }
         let [mut before, total] = sums(own);
-        group = first;
-        while group < end {
-            global::store_b32(p.prefix + group as u64 * 4, before);
-            before += cost(tiles_of(p, group));
-            group += 1;
-        }
-        gpu::sync_threads();
-        let share = total.div_ceil(p.blocks_of_work.max(1)).max(MASK_WHOLE);
         let row = Row {
             p,
             groups,
             total,
-            share,
+            share: total.div_ceil(p.blocks_of_work.max(1)).max(MASK_WHOLE),
         };
+        group = first;
+        while group < end {
+            row.say(group, before);
+            before += cost(tiles_of(p, group));
+            group += 1;
+        }
+        if gpu::thread() == 0 {
+            row.say(groups, total);
+        }
+        gpu::sync_threads();
         let mut block = gpu::thread();
         while block < p.blocks_of_work {
             row.deal(block);

@@ -47,41 +47,69 @@ struct View<'a> {
     lower: u64,
 }
 
+/// A bit for each of 16 bytes.
+#[inline(always)]
+fn bits_of(words: [u32; 4]) -> u32 {
+    let mut bits = 0;
+    unroll!(w < 4, {
+        let word = words[w];
+        let marks = (((word & 0x7f7f_7f7f) + 0x7f7f_7f7f) | word) & 0x8080_8080;
+        bits |= ((marks >> 7).wrapping_mul(0x0020_4081) >> 21 & 0xf) << (4 * w);
+    });
+    bits
+}
+
+/// Do 16 flags from `from` on lie inside, so that one access brings them?
+#[inline(always)]
+fn whole(flags: u64, from: i32, count: i32) -> bool {
+    flags != 0 && flags.is_multiple_of(16) && from >= 0 && from + 16 <= count
+}
+
 /// Bits of 16 flags from `from` on, a multiple of 16; those outside `0..count` are 0.
 #[inline(always)]
 fn sixteen(flags: u64, from: i32, count: i32) -> u32 {
+    let at = flags.wrapping_add(from as i64 as u64);
+    if whole(flags, from, count) {
+        return bits_of(global::load_v4_fresh(at, true));
+    }
     if flags == 0 || from >= count || from + 16 <= 0 {
         return 0;
     }
-    let at = flags.wrapping_add(from as i64 as u64);
-    let mut bits = 0;
-    if from >= 0 && from + 16 <= count && at.is_multiple_of(16) {
-        let words = global::load_v4_fresh(at, true);
-        unroll!(w < 4, {
-            let word = words[w];
-            let marks = (((word & 0x7f7f_7f7f) + 0x7f7f_7f7f) | word) & 0x8080_8080;
-            bits |= ((marks >> 7).wrapping_mul(0x0020_4081) >> 21 & 0xf) << (4 * w);
-        });
-    } else {
-        let mut i = 0;
-        while i < 16 {
-            warp::stay_rolled();
-            let inside = from + i >= 0 && from + i < count;
-            let flag = global::load_b8(at.wrapping_add(i as u64), inside);
-            bits |= u32::from(flag != 0) << i;
-            i += 1;
-        }
+    let (mut bits, mut i) = (0, 0);
+    while i < 16 {
+        warp::stay_rolled();
+        let inside = from + i >= 0 && from + i < count;
+        let flag = global::load_b8(at.wrapping_add(i as u64), inside);
+        bits |= u32::from(flag != 0) << i;
+        i += 1;
     }
     bits
 }
 
-/// Bits of flags from `from` on to shared memory, `words` of them.
+/// Bits of flags from `from` on to shared memory, `words` of them; four accesses of a thread are under way at once.
 #[inline(always)]
 fn fill(to: u32, flags: u64, from: i32, count: i32, words: u32) {
-    let mut i = gpu::thread();
-    while i < 2 * words {
-        copy::store_shared_b16(to + i * 2, sixteen(flags, from + 16 * i as i32, count));
-        i += DETECT_THREADS;
+    let mut first = gpu::thread();
+    while first < 2 * words {
+        let mut raw = [[0; 4]; 4];
+        unroll!(u < 4, {
+            let from = from + 16 * (first + u as u32 * DETECT_THREADS) as i32;
+            let at = flags.wrapping_add(from as i64 as u64);
+            raw[u] = global::load_v4_fresh(at, whole(flags, from, count));
+        });
+        unroll!(u < 4, {
+            let i = first + u as u32 * DETECT_THREADS;
+            let from = from + 16 * i as i32;
+            let bits = if whole(flags, from, count) {
+                bits_of(raw[u])
+            } else {
+                sixteen(flags, from, count)
+            };
+            if i < 2 * words {
+                copy::store_shared_b16(to + i * 2, bits);
+            }
+        });
+        first += 4 * DETECT_THREADS;
     }
 }
 
