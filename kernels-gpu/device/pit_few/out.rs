@@ -49,7 +49,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         unroll!(i < MT / 16, most 4, {
             unroll!(j < 4, {
                 let atom = i as u32 * Self::ATOMS_ACROSS as u32 + warp * 4 + j as u32;
-                let rank = atom * inverse >> 16;
+                let rank = (atom * inverse) >> 16;
                 let slot = own * share + atom - rank * share;
                 let at = copy::arena() + slot * Self::ATOM as u32 + lane * 16;
                 let four = sums[i][j].map(f32::to_bits);
