@@ -179,16 +179,14 @@ impl<T: Scalar> GroupedMatmul<T> {
         self.check(routing, run, c)?;
         match (&self.launch, routing.routes()) {
             (None, Routes::Host { order, offsets }) => self.on_host((order, offsets), run, c),
-            (Some(launch), Routes::Device(routes, _, device))
-                if self.context.holds(Some(device)) =>
-            {
+            (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
                 let there = |tensor| operand(&self.context, tensor, stream);
                 let weights = match run.weights {
                     None => 0,
                     Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
                 };
                 let operands = GroupedOperands {
-                    routes,
+                    routes: &on.routes,
                     a: there(run.a)?,
                     w: there(run.w)?,
                     weights,

@@ -100,14 +100,12 @@ impl<T: Scalar> GroupedGradient<T> {
         check_shape("W", &[self.experts, m, n], w.shape())?;
         match (&self.launch, routing.routes()) {
             (None, Routes::Host { order, offsets }) => self.on_host((order, offsets), [a, b], w),
-            (Some(launch), Routes::Device(routes, _, device))
-                if self.context.holds(Some(device)) =>
-            {
+            (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
                 let there = |tensor| operand(&self.context, tensor, stream);
                 let operands = [there(a)?, there(b)?, there(w)?];
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are the
                 // caller's to keep until the stream is done, as with every run.
-                unsafe { launch.run(routes, operands, stream.raw()) }
+                unsafe { launch.run(&on.routes, operands, stream.raw()) }
             }
             _ => Err(elsewhere("routing")),
         }

@@ -42,7 +42,15 @@ pub struct Routing {
 #[derive(Debug)]
 pub(crate) enum Routes {
     Host { order: Vec<u32>, offsets: Vec<u32> },
-    Device(DeviceRoutes, RouteLaunch, Arc<Device>),
+    Device(Box<OnDevice>),
+}
+
+/// Slots of a GPU, and what finds them.
+#[derive(Debug)]
+pub(crate) struct OnDevice {
+    pub routes: DeviceRoutes,
+    pub device: Arc<Device>,
+    launch: RouteLaunch,
 }
 
 impl Routing {
@@ -74,7 +82,11 @@ impl Routing {
             Some(device) => {
                 let launch = RouteLaunch::new(device, count, experts)?;
                 let routes = launch.routes(device)?;
-                Routes::Device(routes, launch, Arc::clone(device))
+                Routes::Device(Box::new(OnDevice {
+                    routes,
+                    device: Arc::clone(device),
+                    launch,
+                }))
             }
         };
         Ok(Routing {
@@ -105,7 +117,7 @@ impl Routing {
     pub fn bytes(&self) -> usize {
         match &self.storage {
             Routes::Host { .. } => 0,
-            Routes::Device(routes, ..) => routes.bytes(),
+            Routes::Device(there) => there.routes.bytes(),
         }
     }
 
@@ -132,10 +144,13 @@ impl Routing {
                 sort(chosen, self.experts, order, offsets);
                 Ok(())
             }
-            Routes::Device(routes, launch, _) => {
+            Routes::Device(there) => {
                 let source = without_gaps(&self.context, "choices", choices, stream)?;
                 // SAFETY: as many choices as planned; they and this routing are the caller's to keep until the stream is done.
-                unsafe { launch.run(source.address, routes, stream.raw()) }
+                unsafe {
+                    let routes = &there.routes;
+                    there.launch.run(source.address, routes, stream.raw())
+                }
             }
         }
     }
@@ -147,9 +162,9 @@ impl Routing {
     pub fn order(&self) -> Result<Vec<u32>> {
         match &self.storage {
             Routes::Host { order, .. } => Ok(order.clone()),
-            Routes::Device(routes, _, device) => {
+            Routes::Device(there) => {
                 let mut order = vec![0; self.slots()];
-                device.read(&routes.order, &mut order)?;
+                there.device.read(&there.routes.order, &mut order)?;
                 Ok(order)
             }
         }
@@ -162,9 +177,9 @@ impl Routing {
     pub fn offsets(&self) -> Result<Vec<u32>> {
         match &self.storage {
             Routes::Host { offsets, .. } => Ok(offsets.clone()),
-            Routes::Device(routes, _, device) => {
+            Routes::Device(there) => {
                 let mut offsets = vec![0; self.experts + 2];
-                device.read(&routes.offsets, &mut offsets)?;
+                there.device.read(&there.routes.offsets, &mut offsets)?;
                 Ok(offsets)
             }
         }
@@ -173,11 +188,11 @@ impl Routing {
     /// What products of a GPU work through: expert, first slot and slots, at most 128, of each panel. Waits for all work.
     #[doc(hidden)]
     pub fn panels(&self) -> Result<Vec<[u32; 3]>> {
-        let Routes::Device(routes, launch, device) = &self.storage else {
+        let Routes::Device(there) = &self.storage else {
             return Ok(Vec::new());
         };
-        let mut words = vec![0u32; (1 + launch.panels()) * 4];
-        device.read(&routes.panels, &mut words)?;
+        let mut words = vec![0u32; (1 + there.launch.panels()) * 4];
+        there.device.read(&there.routes.panels, &mut words)?;
         let count = words[0] as usize;
         let records = words.chunks(4).skip(1).take(count);
         Ok(records.map(|r| [r[0], r[1], r[2]]).collect())
