@@ -169,7 +169,7 @@ fn weigh<T: Scalar>(
 ) -> Result<()> {
     let context = routing.context();
     match (routing.routes(), launch) {
-        (Routes::Device(routes, ..), Some(launch)) => {
+        (Routes::Device(on), Some(launch)) => {
             let rows = [operand(context, h, stream)?, operand(context, g, stream)?];
             let weights = without_gaps(context, "weights", weights, stream)?;
             let gradient = without_gaps(context, "gradient of weights", gradient, stream)?;
@@ -177,7 +177,7 @@ fn weigh<T: Scalar>(
             // stream is done.
             unsafe {
                 let words = [weights.address, gradient.address];
-                launch.run(routes, rows, words, stream.raw())
+                launch.run(&on.routes, rows, words, stream.raw())
             }
         }
         (Routes::Host { order, offsets }, _) => {
