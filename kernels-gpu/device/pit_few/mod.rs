@@ -167,21 +167,28 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             Self::start(p, found, s, s);
             s += 1;
         }
-        let mut values = Self::fetch(p, found, 0);
+        // Four stages of values are on the way, each in registers of its own: one alone would be waited for at every stage.
+        let mut values = [[[0; 2]; 4]; 4];
+        unroll!(j < 4, { values[j] = Self::fetch(p, found, j as u32) });
         // The slot of stage s, and the one in front of it in the ring.
         let (mut slot, mut freed) = (0, AHEAD);
-        let mut s = 0;
-        while s < stages {
-            Self::put(s, values);
-            values = Self::fetch(p, found, s + 1);
-            copy::copy_wait::<{ FEW_STAGES as u32 - 2 }>();
-            // All have written their part of stage s, and read stage s - 1.
-            gpu::sync_threads();
-            Self::start(p, found, s + AHEAD, freed);
-            Self::multiply::<E>(found, s, slot, sums);
-            freed = slot;
-            slot = if slot == AHEAD { 0 } else { slot + 1 };
-            s += 1;
+        let mut first = 0;
+        while first < stages {
+            unroll!(j < 4, {
+                let s = first + j as u32;
+                if s < stages {
+                    Self::put(s, values[j]);
+                    values[j] = Self::fetch(p, found, s + 4);
+                    copy::copy_wait::<{ FEW_STAGES as u32 - 2 }>();
+                    // All have written their part of stage s, and read stage s - 1.
+                    gpu::sync_threads();
+                    Self::start(p, found, s + AHEAD, freed);
+                    Self::multiply::<E>(found, s, slot, sums);
+                    freed = slot;
+                    slot = if slot == AHEAD { 0 } else { slot + 1 };
+                }
+            });
+            first += 4;
         }
     }
 
