@@ -201,8 +201,7 @@ fn weigh_on_host<T: Scalar>(
     let h = h.host_mut().ok_or_else(|| elsewhere("hidden rows"))?;
     let g = g.host_mut().ok_or_else(|| elsewhere("hidden rows"))?;
     let rows = h.par_chunks_mut(ldh).zip(g.par_chunks_mut(ldg));
-    let rows = rows.zip(order).enumerate().take(routed);
-    let dot = |(_, ((h, g), &choice)): (usize, ((&mut [T], &mut [T]), &u32))| {
+    let rows = rows.zip(order).take(routed).map(|((h, g), &choice)| {
         let choice = choice as usize;
         let weight = f64::from(weights[choice / top * ldw + choice % top]);
         let weight = <T as Element>::Acc::from_f64(weight);
@@ -213,8 +212,8 @@ fn weigh_on_host<T: Scalar>(
             *y = T::from_acc(weight * y.to_acc());
         }
         sum.to_f64() as f32
-    };
-    let dots: Vec<f32> = rows.map(dot).collect();
+    });
+    let dots: Vec<f32> = rows.collect();
     let to = gradient
         .host_mut()
         .ok_or_else(|| elsewhere("gradient of weights"))?;
