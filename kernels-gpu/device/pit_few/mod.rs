@@ -40,6 +40,13 @@ impl Found {
 }
 
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+    /// Stages of values on the way: the more rows, the fewer there are registers for.
+    const QUEUE: usize = match MT {
+        16 => 4,
+        32 => 3,
+        _ => 2,
+    };
+
     /// This thread's warp and lane.
     #[inline(always)]
     fn own() -> (u32, u32) {
@@ -167,18 +174,20 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             Self::start(p, found, s, s);
             s += 1;
         }
-        // Four stages of values are on the way, each in registers of its own: one alone would be waited for at every stage.
+        // Several stages of values are on the way, each in registers of its own: one alone would be waited for at every stage.
         let mut values = [[[0; 2]; 4]; 4];
-        unroll!(j < 4, { values[j] = Self::fetch(p, found, j as u32) });
+        unroll!(j < Self::QUEUE, most 4, {
+            values[j] = Self::fetch(p, found, j as u32);
+        });
         // The slot of stage s, and the one in front of it in the ring.
         let (mut slot, mut freed) = (0, AHEAD);
         let mut first = 0;
         while first < stages {
-            unroll!(j < 4, {
+            unroll!(j < Self::QUEUE, most 4, {
                 let s = first + j as u32;
                 if s < stages {
                     Self::put(s, values[j]);
-                    values[j] = Self::fetch(p, found, s + 4);
+                    values[j] = Self::fetch(p, found, s + Self::QUEUE as u32);
                     copy::copy_wait::<{ FEW_STAGES as u32 - 2 }>();
                     // All have written their part of stage s, and read stage s - 1.
                     gpu::sync_threads();
@@ -188,7 +197,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
                     slot = if slot == AHEAD { 0 } else { slot + 1 };
                 }
             });
-            first += 4;
+            first += Self::QUEUE as u32;
         }
     }
 

@@ -11,10 +11,8 @@ const WORDS: u32 = FEW_SECTION / 32;
 const _: () = assert!(WORDS == 96 && FEW_SECTION.is_multiple_of(ACROSS));
 
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
-    /// Rows that a warp loads together: beside the sums of 64 rows there are registers for four.
+    /// Rows that a warp looks at together: beside the sums of 64 rows there are registers for four.
     const TOGETHER: usize = if MT == 64 { 4 } else { 8 };
-    /// How often before it looks at them: more rows are more to wait for.
-    const LOADS: usize = if MT == 32 { 2 } else { 1 };
 
     /// Shared address of the bits.
     #[inline(always)]
@@ -57,8 +55,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         let mut unit = own;
         loop {
             let (group, piece) = (unit / (FEW_SECTION / ACROSS), unit % (FEW_SECTION / ACROSS));
-            let top = group * (Self::LOADS * Self::TOGETHER) as u32;
-            if top >= p.m {
+            if group * Self::TOGETHER as u32 >= p.m {
                 break;
             }
             unit += WARPS as u32;
@@ -66,24 +63,16 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             if at >= width {
                 continue;
             }
-            let mut raw = [[[0; 4]; 8]; 2];
-            unroll!(load < 2, {
-                if load < Self::LOADS {
-                    unroll!(i < Self::TOGETHER, {
-                        let row = top + (load * Self::TOGETHER + i) as u32;
-                        raw[load][i] = Self::vector(p, row, from + at);
-                    });
-                }
+            let mut raw = [[0; 4]; 8];
+            unroll!(i < Self::TOGETHER, {
+                let row = group * Self::TOGETHER as u32 + i as u32;
+                raw[i] = Self::vector(p, row, from + at);
             });
             let mut found = 0;
             unroll!(w < 4, {
                 let mut marks = 0;
-                unroll!(load < 2, {
-                    if load < Self::LOADS {
-                        unroll!(i < Self::TOGETHER, {
-                            marks |= ((raw[load][i][w] & 0x7fff_7fff) + p.above) & 0x8000_8000;
-                        });
-                    }
+                unroll!(i < Self::TOGETHER, {
+                    marks |= ((raw[i][w] & 0x7fff_7fff) + p.above) & 0x8000_8000;
                 });
                 found |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
             });
