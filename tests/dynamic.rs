@@ -6,3 +6,4 @@ mod detect;
 mod encoder;
 mod matmul;
 mod operand;
+mod structured;
