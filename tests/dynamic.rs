@@ -14,4 +14,5 @@ mod moe;
 mod moe_gradient;
 mod operand;
 mod routing;
+mod structured;
 mod turned;

@@ -43,22 +43,21 @@ pub(crate) struct MaskLaunch {
     status: DeviceMemory,
 }
 
-impl MaskLaunch {
-    /// Room for work lists of `masks` masks that share the heads in equal parts, and the lists for the attention kernel.
-    pub(crate) fn new(
-        device: &Device,
-        extents: AttentionExtents,
-        masks: usize,
-        causal: Option<i64>,
-    ) -> Result<(Self, AttentionLists)> {
+/// How much there can be at the most.
+struct Room {
+    /// Groups of 128 queries of a mask, and tiles of each.
+    strips: usize,
+    capacity: usize,
+    /// Groups of all heads.
+    groups: u32,
+    /// Thread blocks of the attention, and rounds of its work list.
+    blocks: u32,
+    rounds: usize,
+}
+
+impl Room {
+    fn new(device: &Device, extents: AttentionExtents, masks: usize) -> Result<Self> {
         let AttentionExtents { heads, m, n, .. } = extents;
-        let own = |row: &&Row| row.operation == Operation::Detection && row.step == STEP_MASKS;
-        let Some(row) = kernels().iter().find(own) else {
-            return Err(Error::NoKernel {
-                indirect: "work lists of attention masks".into(),
-                tried: Vec::new(),
-            });
-        };
         within("keys of a mask made on the GPU", n, MASK_KEYS as usize)?;
         within("queries of a mask made on the GPU", m, 1 << 30)?;
         let (strips, capacity) = (m.div_ceil(STRIP), n.div_ceil(ATTENTION_KEYS));
@@ -82,6 +81,41 @@ impl MaskLaunch {
             .div_ceil(u64::from(blocks.max(1)))
             .max(u64::from(MASK_WHOLE));
         let rounds = (share / u64::from(MASK_QUERIES) + 10).min(u64::from(groups) + 1) as usize;
+        Ok(Room {
+            strips,
+            capacity,
+            groups,
+            blocks,
+            rounds,
+        })
+    }
+}
+
+impl MaskLaunch {
+    /// Room for work lists of `masks` masks that share the heads in equal parts, and the lists for the attention kernel.
+    pub(crate) fn new(
+        device: &Device,
+        extents: AttentionExtents,
+        masks: usize,
+        causal: Option<i64>,
+    ) -> Result<(Self, AttentionLists)> {
+        let AttentionExtents { heads, m, n, .. } = extents;
+        let own = |row: &&Row| row.operation == Operation::Detection && row.step == STEP_MASKS;
+        let Some(row) = kernels().iter().find(own) else {
+            return Err(Error::NoKernel {
+                indirect: "work lists of attention masks".into(),
+                tried: Vec::new(),
+            });
+        };
+        let room = Room::new(device, extents, masks)?;
+        let Room {
+            strips,
+            capacity,
+            groups,
+            blocks,
+            rounds,
+        } = room;
+        let (all, tiles) = (strips * masks, strips * masks * capacity);
         let lists = AttentionLists {
             work: device.zeros((rounds * blocks as usize * size_of::<Queries>()).max(16))?,
             tiles: device.zeros((tiles * size_of::<KeyTile>()).max(16))?,
