@@ -1,11 +1,11 @@
 //! Shares by a sample, times of tiles, and plans that choose anew at each run.
 
-use einsparse::dynamic::{Expected, ShareSample, TileTimes, dynamic as skipping};
+use einsparse::dynamic::{Expected, HeightTimes, ShareSample, TileTimes, dynamic as skipping};
 use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Plan, Scalar, Tensor};
 
 use super::matmul::{dynamic, integers, product};
-use crate::support::{gpu, gpu_alone};
+use crate::support::{gpu, gpu_alone, small};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 
@@ -106,7 +106,7 @@ fn adaptive<T: Scalar>(context: &Context, a: &Tensor<T>, b: &Tensor<T>, relaxed:
 fn plans_follow_the_steps_before() {
     let Some(gpu) = gpu_alone() else { return };
     let times: TileTimes =
-        "height 128 start 1 tile 1 stage 1\nheight 64 start 2 tile 1 stage 0.4\n\
+        "height 128 start 1 tile 1 stage 1\nheight 64 start 2 tile 1 stage 0.8\n\
         height 32 start 1000 tile 1 stage 1\ndetect 0\ndense 1"
             .parse()
             .unwrap();
@@ -182,16 +182,18 @@ fn strict_plans_do_not_adapt() {
     assert!(!plan.to_string().contains("chosen at each run"), "{plan}");
 }
 
-/// A second of measuring: times are positive, and fewer rows to a gathered row of B never make a stage of the same columns dearer by much.
+/// A second of measuring: times are positive and of the size of a GPU's. Under a sanitizer that is not so.
 #[test]
 fn times_are_measured() {
     let Some(gpu) = gpu_alone() else { return };
     let times = TileTimes::measure(&gpu).unwrap();
-    println!("{times}");
     assert_eq!(times.heights.len(), 3);
-    for times in times.heights.values() {
-        assert!(times.stage > 0.05 && times.stage < 5.0, "{times:?}");
-        assert!(times.tile < 20.0 && times.start < 60.0, "{times:?}");
-    }
-    assert!(times.dense > 0.2 && times.dense < 5.0, "{times:?}");
+    let plausible = |t: &HeightTimes| {
+        (0.05..5.0).contains(&t.stage) && t.tile < 20.0 && (0.0..60.0).contains(&t.start)
+    };
+    let dense = (0.2..5.0).contains(&times.dense);
+    assert!(
+        small() || dense && times.heights.values().all(plausible),
+        "{times}"
+    );
 }
