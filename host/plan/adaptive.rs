@@ -80,26 +80,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
             height: None,
             us: predicted * times.dense,
         });
-        let skipping = operands.iter().map(|(name, operand)| match operand {
-            Operand::Dynamic(d) => (*name, dynamic(d.tensor).into()),
-            other => (*name, other.clone()),
-        });
-        let skipping: Vec<_> = skipping.collect();
-        for row in pit::rows(T::DTYPE, false) {
-            let own = Options {
-                variant: Some(row.name.into()),
-                ..options.clone()
-            };
-            match Plan::new(context, text, &skipping, &own) {
-                Ok(plan) => alternatives.push(Alternative {
-                    plan,
-                    height: Some(row.block.0 as usize),
-                    us: 0.0,
-                }),
-                Err(Error::NoKernel { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        alternatives.extend(Self::skipping(context, text, operands, options)?);
         if alternatives.len() < 2 {
             return refused("has no kernel to choose from that skips micro-tiles");
         }
@@ -115,6 +96,37 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
         };
         adaptive.choose();
         Ok(Ok(adaptive))
+    }
+
+    /// The kernels that skip micro-tiles and can run this.
+    fn skipping(
+        context: &Context,
+        text: &str,
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+    ) -> Result<Vec<Alternative<T, Out>>> {
+        let skipping = operands.iter().map(|(name, operand)| match operand {
+            Operand::Dynamic(d) => (*name, dynamic(d.tensor).into()),
+            other => (*name, other.clone()),
+        });
+        let skipping: Vec<_> = skipping.collect();
+        let mut alternatives = Vec::new();
+        for row in pit::rows(T::DTYPE, false) {
+            let own = Options {
+                variant: Some(row.name.into()),
+                ..options.clone()
+            };
+            match Plan::new(context, text, &skipping, &own) {
+                Ok(plan) => alternatives.push(Alternative {
+                    plan,
+                    height: Some(row.block.0 as usize),
+                    us: 0.0,
+                }),
+                Err(Error::NoKernel { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(alternatives)
     }
 
     /// The alternative for what is known now: of so many a few multiplications, and a load from the host's own memory.

@@ -11,6 +11,7 @@ use super::bind::{device_tensor, elsewhere, find, wrong};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
 use super::{Operand, Options};
+use crate::cost::Cost;
 use crate::cost::pit::{is_worth_it, predict};
 use crate::device::{Device, Stream};
 use crate::dynamic::kernels_of;
@@ -80,32 +81,43 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     }
     let times = question.context.tile_times();
     let offers = rows.map(|row| {
-        let form = form.clone();
-        Offer {
-            candidate: Candidate {
-                name: row.name,
-                cost: predict(row, extents, share(row), (question.machine, &times)),
-                zeros: row.zeros,
-                kept: None,
-            },
-            make: Box::new(move |device: &Arc<Device>| {
-                if row.family == "pit_few" {
-                    let made = few::Made::new::<T>(device, row, extents, &form)?;
-                    return Ok(Box::new(made) as Box<dyn Compiled<T, Out>>);
-                }
-                let made = Made::new::<T>(device, row, extents, (&form, question.options));
-                // More than the kernels number, or no room for the values of a full A: a dense kernel may have its turn.
-                let made = made.map_err(|error| match error {
-                    Error::Overflow { .. } | Error::OutOfMemory { .. } => {
-                        turned_down(question, row, &error)
-                    }
-                    other => other,
-                })?;
-                Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
-            }),
-        }
+        let cost = predict(row, extents, share(row), (question.machine, &times));
+        offer(question, row, extents, (form.clone(), cost))
     });
     Ok(Answer::Offers(offers.collect()))
+}
+
+/// One of the kernels, and how it is made.
+fn offer<'q, T: Scalar, Out: Scalar>(
+    question: &'q Question<'q, '_, T>,
+    row: &'static Row,
+    extents: [usize; 3],
+    (form, cost): (SpmmForm, Cost),
+) -> Offer<'q, T, Out> {
+    let made = move |device: &Arc<Device>| {
+        if row.family == "pit_few" {
+            let made = few::Made::new::<T>(device, row, extents, &form)?;
+            return Ok(Box::new(made) as Box<dyn Compiled<T, Out>>);
+        }
+        let made = Made::new::<T>(device, row, extents, (&form, question.options));
+        // More than the kernels number, or no room for the values of a full A: a dense kernel may have its turn.
+        let made = made.map_err(|error| match error {
+            Error::Overflow { .. } | Error::OutOfMemory { .. } => {
+                turned_down(question, row, &error)
+            }
+            other => other,
+        })?;
+        Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+    };
+    Offer {
+        candidate: Candidate {
+            name: row.name,
+            cost,
+            zeros: row.zeros,
+            kept: None,
+        },
+        make: Box::new(made),
+    }
 }
 
 /// The kernels for elements of this type that take A as `[m, k]`, or turned.
