@@ -162,7 +162,7 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         unroll!(four < 4, {
             let place = 4 * (four as u32) + within;
             let row = warp::shuffle::<32>(rows, place, u32::MAX);
-            let to = to + place * PANEL_BYTES as u32 + (chunk ^ place % 8) * 16;
+            let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
             let there = column < p.m && row != NO_TILE;
             let from = from + row as u64 * p.lda_bytes as u64;
             let (from, bytes) = if there { (from, 16) } else { (p.a, 0) };
