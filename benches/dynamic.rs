@@ -232,35 +232,9 @@ impl<T: Scalar> Case<'_, T> {
 
     /// The worst error of some rows, in multiples of its bound.
     fn error(&self, c: &Tensor<T>) -> Result<f64> {
-        let c = c.to_dense().map_err(text)?;
-        let unit = if T::NAME == "bf16" { -8 } else { -11 };
-        let (unit, sum) = (f64::powi(2.0, unit), f64::powi(2.0, -24));
-        let mut worst: f64 = 0.0;
-        for i in (0..CHECKED).map(|i| i * (EXTENT / CHECKED) + i * 7) {
-            let (mut wanted, mut size) = (vec![0.0; EXTENT], vec![0.0; EXTENT]);
-            for k in 0..EXTENT {
-                let x = self.a.values()[i * EXTENT + k].to_f64();
-                if x == 0.0 {
-                    continue;
-                }
-                let line = &self.b.values()[k * EXTENT..(k + 1) * EXTENT];
-                for (j, y) in line.iter().enumerate() {
-                    wanted[j] += x * y.to_f64();
-                    size[j] += (x * y.to_f64()).abs();
-                }
-            }
-            for (j, found) in c.values()[i * EXTENT..(i + 1) * EXTENT].iter().enumerate() {
-                let bound = unit * wanted[j].abs() + 4.0 * sum * 64.0 * size[j];
-                let error = (found.to_f64() - wanted[j]).abs();
-                let share = if error == 0.0 { 0.0 } else { error / bound };
-                worst = if share.is_nan() {
-                    f64::INFINITY
-                } else {
-                    worst.max(share)
-                };
-            }
-        }
-        Ok(worst)
+        let rows = (0..CHECKED).map(|i| i * (EXTENT / CHECKED) + i * 7);
+        let a = |i: usize, k: usize| self.a.values()[i * EXTENT + k];
+        worst_error(a, self.b, c, rows)
     }
 
     /// The whole product by cuBLAS, on the same operands.
@@ -287,4 +261,43 @@ impl<T: Scalar> Case<'_, T> {
             ..self.row(times)
         })
     }
+}
+
+/// The worst error of these rows of `C = A B`, in multiples of its bound.
+pub fn worst_error<T: Scalar>(
+    a: impl Fn(usize, usize) -> T,
+    b: &Dense<T>,
+    c: &Tensor<T>,
+    rows: impl Iterator<Item = usize>,
+) -> Result<f64> {
+    let c = c.to_dense().map_err(text)?;
+    let (depth, n) = (b.shape()[0], b.shape()[1]);
+    let unit = if T::NAME == "bf16" { -8 } else { -11 };
+    let (unit, sum) = (f64::powi(2.0, unit), f64::powi(2.0, -24));
+    let mut worst: f64 = 0.0;
+    for i in rows {
+        let (mut wanted, mut size) = (vec![0.0; n], vec![0.0; n]);
+        for k in 0..depth {
+            let x = a(i, k).to_f64();
+            if x == 0.0 {
+                continue;
+            }
+            let line = &b.values()[k * n..(k + 1) * n];
+            for (j, y) in line.iter().enumerate() {
+                wanted[j] += x * y.to_f64();
+                size[j] += (x * y.to_f64()).abs();
+            }
+        }
+        for (j, found) in c.values()[i * n..(i + 1) * n].iter().enumerate() {
+            let bound = unit * wanted[j].abs() + 4.0 * sum * 64.0 * size[j];
+            let error = (found.to_f64() - wanted[j]).abs();
+            let share = if error == 0.0 { 0.0 } else { error / bound };
+            worst = if share.is_nan() {
+                f64::INFINITY
+            } else {
+                worst.max(share)
+            };
+        }
+    }
+    Ok(worst)
 }

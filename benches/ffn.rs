@@ -4,6 +4,7 @@
 //! `nnz` are the elements of the columns that hold something; rates count these alone.
 
 use crate::device::{Buffer, Gpu, Result};
+use crate::dynamic::worst_error;
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
@@ -178,37 +179,11 @@ impl<T: Scalar> Case<'_, T> {
 
     /// The worst error of some rows, in multiples of its bound.
     fn error(&self, c: &Tensor<T>) -> Result<f64> {
-        let c = c.to_dense().map_err(text)?;
-        let unit = if T::NAME == "bf16" { -8 } else { -11 };
-        let (unit, sum) = (f64::powi(2.0, unit), f64::powi(2.0, -24));
-        let mut worst: f64 = 0.0;
         let checked = self.tokens.min(CHECKED);
-        for i in (0..checked).map(|i| i * (self.tokens / checked) + i % (self.tokens / checked)) {
-            let (mut wanted, mut size) = (vec![0.0; OUTPUTS], vec![0.0; OUTPUTS]);
-            for k in 0..HIDDEN {
-                let x = self.a.values()[i * HIDDEN + k].to_f64();
-                if x == 0.0 {
-                    continue;
-                }
-                let line = &self.w.values()[k * OUTPUTS..(k + 1) * OUTPUTS];
-                for (j, y) in line.iter().enumerate() {
-                    wanted[j] += x * y.to_f64();
-                    size[j] += (x * y.to_f64()).abs();
-                }
-            }
-            let line = &c.values()[i * OUTPUTS..(i + 1) * OUTPUTS];
-            for (j, found) in line.iter().enumerate() {
-                let bound = unit * wanted[j].abs() + 4.0 * sum * 64.0 * size[j];
-                let error = (found.to_f64() - wanted[j]).abs();
-                let share = if error == 0.0 { 0.0 } else { error / bound };
-                worst = if share.is_nan() {
-                    f64::INFINITY
-                } else {
-                    worst.max(share)
-                };
-            }
-        }
-        Ok(worst)
+        let apart = self.tokens / checked;
+        let rows = (0..checked).map(|i| i * apart + i % apart);
+        let a = |i: usize, k: usize| self.a.values()[i * HIDDEN + k];
+        worst_error(a, self.w, c, rows)
     }
 
     /// The whole product by cuBLAS, on the same operands.

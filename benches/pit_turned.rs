@@ -2,14 +2,14 @@
 //! on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked weights.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{EXTENT, sample, stream, text};
+use crate::dynamic::{EXTENT, sample, stream, text, worst_error};
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
 use einsparse::dynamic::TurnedMatmul;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Determinism, Scalar, Tensor};
+use einsparse::{Context, Determinism, Scalar};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Shares of micro-tiles that are empty, in percent.
@@ -59,7 +59,8 @@ fn of_type<T: Scalar>(
             let out = product.run(&a_there, &b_there, &mut c, &stream);
             out.map_err(text)
         })?;
-        let error = error(&a, &b, &c)?;
+        let rows = (0..CHECKED).map(|i| i * (EXTENT / CHECKED) + i * 7);
+        let error = worst_error(|i, k| a.values()[k * EXTENT + i], &b, &c, rows)?;
         let wrong = if error <= 1.0 { "" } else { "WRONG: " };
         recorder.add(Row {
             engine: "einsparse".into(),
@@ -85,36 +86,4 @@ fn of_type<T: Scalar>(
         })?;
     }
     Ok(())
-}
-
-/// The worst error of some rows, in multiples of its bound.
-fn error<T: Scalar>(a: &Dense<T>, b: &Dense<T>, c: &Tensor<T>) -> Result<f64> {
-    let c = c.to_dense().map_err(text)?;
-    let unit = f64::powi(2.0, if T::NAME == "bf16" { -8 } else { -11 });
-    let mut worst: f64 = 0.0;
-    for i in (0..CHECKED).map(|i| i * (EXTENT / CHECKED) + i * 7) {
-        let (mut wanted, mut size) = (vec![0.0; EXTENT], vec![0.0; EXTENT]);
-        for k in 0..EXTENT {
-            let x = a.values()[k * EXTENT + i].to_f64();
-            if x == 0.0 {
-                continue;
-            }
-            let line = &b.values()[k * EXTENT..(k + 1) * EXTENT];
-            for (j, y) in line.iter().enumerate() {
-                wanted[j] += x * y.to_f64();
-                size[j] += (x * y.to_f64()).abs();
-            }
-        }
-        for (j, found) in c.values()[i * EXTENT..(i + 1) * EXTENT].iter().enumerate() {
-            let bound = unit * wanted[j].abs() + 256.0 * f64::powi(2.0, -24) * size[j];
-            let error = (found.to_f64() - wanted[j]).abs();
-            let share = if error == 0.0 { 0.0 } else { error / bound };
-            worst = if share.is_nan() {
-                f64::INFINITY
-            } else {
-                worst.max(share)
-            };
-        }
-    }
-    Ok(worst)
 }

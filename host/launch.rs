@@ -95,7 +95,7 @@ pub(crate) use prune::{DenseMatrix, prune, pruner};
 pub(crate) use route::{DeviceRoutes, RouteLaunch, SumLaunch, WeighLaunch};
 pub(crate) use row_dots::{DotsLaunch, RawDots};
 pub(crate) use rows::{LiveProduct, PackLaunch, Rows};
-pub(crate) use sample::{SampleLaunch, Shares};
+pub(crate) use sample::SampleLaunch;
 pub use sampled::RawSampled;
 pub(crate) use sampled::{Places, SampledExtents, SampledLaunch};
 pub(crate) use scatter::Scatter;

@@ -2,7 +2,7 @@
 
 use einsparse_formats::{Dense, f16};
 
-use super::times::{HeightTimes, TileTimes};
+use super::times::{HeightTimes, TileTimes, megabytes, stages, waves};
 use super::{Detector, DynamicMatmul, MatmulOptions};
 use crate::context::Context;
 use crate::device::Stream;
@@ -29,7 +29,7 @@ impl TileTimes {
     /// [`Error::Cuda`](crate::Error::Cuda) on a CPU context; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU without the kernels;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn measure(context: &Context) -> Result<TileTimes> {
-        let multiprocessors = context.expect_device()?.machine().multiprocessors as usize;
+        let multiprocessors = context.expect_device()?.machine().multiprocessors;
         let stream = context.stream()?;
         let b = Dense::from_fn(vec![EXTENT, EXTENT], |i| value(i[0] * 31 + i[1]))?;
         let b = context.upload_dense(&b)?;
@@ -42,15 +42,13 @@ impl TileTimes {
             let run = |rare: usize, b: &Tensor<f16>| product_us(context, height, rare, b, &stream);
             let (often, rarely) = (run(OFTEN, &b)?, run(RARELY, &b)?);
             let few = run(RARELY, &narrow)?;
-            let waves = |n: usize| {
-                (EXTENT.div_ceil(height) * n.div_ceil(256)).div_ceil(multiprocessors) as f64
-            };
-            let stages = |rare: usize| EXTENT as f64 / rare as f64 / 64.0;
+            let waves = |n: usize| waves(height, [EXTENT, n], multiprocessors);
+            let stages = |rare: usize| stages(EXTENT, 1.0 / rare as f64);
             let more = waves(EXTENT) * (stages(OFTEN) - stages(RARELY));
             let stage = (often[0] - rarely[0]) / more;
             let of_tile = (rarely[0] - few[0]) / (waves(EXTENT) - waves(NARROW)).max(1.0);
             let tile = (of_tile - stages(RARELY) * stage).max(0.0);
-            let mb = 2e-6 * (EXTENT * EXTENT) as f64;
+            let mb = megabytes([EXTENT; 2]);
             detect = f64::min(
                 detect,
                 (few[1] - launch_us(context, &stream)?).max(0.0) / mb,

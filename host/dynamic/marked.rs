@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
+use super::detect::{DetectOptions, Detector, check_shape, operand};
 use super::index::{Lists, MicroIndex};
+use super::matmul::lists;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
@@ -165,10 +166,7 @@ impl<T: Scalar> ReluMatmul<T> {
 
     /// Lists and values on the device.
     pub(crate) fn lists(&self) -> Result<&DeviceLists> {
-        match &self.index.storage {
-            Lists::Device(lists, _) => Ok(lists),
-            Lists::Host(_) => Err(elsewhere("index")),
-        }
+        lists(&self.index)
     }
 }
 

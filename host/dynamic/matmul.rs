@@ -288,38 +288,51 @@ impl<T: Scalar> DynamicMatmul<T> {
         }
     }
 
-    /// The same on the CPU, a row at a time.
+    /// The same on the CPU.
     fn on_host(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
-        use einsparse_formats::{Accumulator, Element};
         let [m, k, n] = self.extents;
-        let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
+        let (lda, ldb) = (a.leading(), b.leading());
         let Lists::Host(lists) = &self.index.storage else {
             return Err(elsewhere("index"));
         };
         let a = a.host().ok_or_else(|| elsewhere("A"))?;
         let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
-        if n == 0 {
-            return Ok(());
-        }
-        let rows = c.par_chunks_mut(ldc).enumerate();
-        rows.take(self.items * m).for_each(|(row, out)| {
-            let mut sums = vec![<T as Element>::Acc::ZERO; n];
-            for &position in &lists[row / self.options.height] {
-                let position = position as usize;
-                let factor = a[row * lda + position].to_acc();
-                let from = (row / m * k + position) * ldb;
-                let line = &b[from..from + n];
-                for (sum, &x) in sums.iter_mut().zip(line) {
-                    *sum += factor * x.to_acc();
-                }
-            }
-            for (to, sum) in out.iter_mut().zip(sums) {
-                *to = T::from_acc(sum);
-            }
-        });
-        Ok(())
+        let factor = |row: usize, position: usize| a[row * lda + position];
+        let line = |row: usize, position: usize| &b[(row / m * k + position) * ldb..][..n];
+        let height = self.options.height;
+        multiply_on_host(c, self.items * m, (lists, height), factor, line)
     }
+}
+
+/// A product on the CPU, a row of C at a time: `factor` and `line` are A's element and B's row of a row of C and a place of its list,
+/// which `height` rows share.
+pub(super) fn multiply_on_host<'b, T: Scalar>(
+    c: &mut Tensor<T>,
+    rows: usize,
+    (lists, height): (&[Vec<u32>], usize),
+    factor: impl Fn(usize, usize) -> T + Sync,
+    line: impl Fn(usize, usize) -> &'b [T] + Sync,
+) -> Result<()> {
+    use einsparse_formats::{Accumulator, Element};
+    let (n, ldc) = (c.shape().last().copied().unwrap_or(0), c.leading());
+    let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
+    if n == 0 {
+        return Ok(());
+    }
+    let out = c.par_chunks_mut(ldc).enumerate().take(rows);
+    out.for_each(|(row, out)| {
+        let mut sums = vec![<T as Element>::Acc::ZERO; n];
+        for &position in &lists[row / height] {
+            let factor = factor(row, position as usize).to_acc();
+            for (sum, &x) in sums.iter_mut().zip(line(row, position as usize)) {
+                *sum += factor * x.to_acc();
+            }
+        }
+        for (to, sum) in out.iter_mut().zip(sums) {
+            *to = T::from_acc(sum);
+        }
+    });
+    Ok(())
 }
 
 /// Lists on a device.

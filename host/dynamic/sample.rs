@@ -7,7 +7,7 @@ use super::detect::{above, check_shape, operand};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::launch::{SampleLaunch, Shares, Turns};
+use crate::launch::{SampleLaunch, Turns};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -86,7 +86,7 @@ impl<T: Scalar> ShareSample<T> {
     pub fn latest(&self) -> Option<[f64; 3]> {
         match &self.kind {
             Kind::Host(latest) => *latest.lock().unwrap_or_else(PoisonError::into_inner),
-            Kind::Device(launch, _) => launch.latest().map(|Shares(shares)| shares),
+            Kind::Device(launch, _) => launch.latest(),
         }
     }
 

@@ -50,7 +50,8 @@ pub struct TileTimes {
 }
 
 impl TileTimes {
-    /// As measured on an H200 (benches/record/h200/2026-11-22-dynamic.csv, f16): what is taken where no file is.
+    /// Fitted to the products of 4096 x 4096 x 4096 on an H200 (benches/record/h200/2026-11-22-dynamic.csv, f16): what is taken
+    /// where no file is.
     pub fn built_in() -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
         TileTimes {
@@ -110,12 +111,26 @@ impl TileTimes {
         multiprocessors: u32,
     ) -> Option<f64> {
         let times = self.heights.get(&height)?;
-        let tiles = m.div_ceil(height) * n.div_ceil(COLUMNS);
-        let waves = tiles.div_ceil(multiprocessors.max(1) as usize) as f64;
-        let stages = (k as f64 * share / STEP).ceil() * STEP / STAGE;
-        let mb = 2e-6 * m as f64 * k as f64;
-        Some(times.start + self.detect * mb + waves * (times.tile + stages * times.stage))
+        let waves = waves(height, [m, n], multiprocessors);
+        let tile = times.tile + stages(k, share) * times.stage;
+        Some(times.start + self.detect * megabytes([m, k]) + waves * tile)
     }
+}
+
+/// Tiles of C, of so many rows, that a multiprocessor computes one after the other.
+pub(super) fn waves(height: usize, [m, n]: [usize; 2], multiprocessors: u32) -> f64 {
+    let tiles = m.div_ceil(height) * n.div_ceil(COLUMNS);
+    tiles.div_ceil(multiprocessors.max(1) as usize) as f64
+}
+
+/// Stages of a tile when this share of its `k` micro-tiles holds something.
+pub(super) fn stages(k: usize, share: f64) -> f64 {
+    (k as f64 * share / STEP).ceil() * STEP / STAGE
+}
+
+/// Size of a matrix of 16-bit elements.
+pub(super) fn megabytes([rows, columns]: [usize; 2]) -> f64 {
+    2e-6 * rows as f64 * columns as f64
 }
 
 impl fmt::Display for TileTimes {

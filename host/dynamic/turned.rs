@@ -3,11 +3,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::{kernels_of, lists};
+use super::matmul::{kernels_of, lists, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
@@ -147,41 +145,23 @@ impl<T: Scalar> TurnedMatmul<T> {
         }
     }
 
-    /// The same on the CPU, a row of C at a time.
+    /// The same on the CPU.
     fn on_host(&mut self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
-        use einsparse_formats::{Accumulator, Element};
         let [m, k, n] = self.extents;
         let options = DetectOptions {
             threshold: self.threshold,
             ..DetectOptions::default()
         };
         let detector = Detector::<T>::new(&self.context, [k, m], (1, WIDTH), options)?;
-        let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
-        let Lists::Host(lists) = &mut self.index.storage else {
+        detector.run(a, &mut self.index, &self.context.stream()?)?;
+        let (lda, ldb) = (a.leading(), b.leading());
+        let Lists::Host(lists) = &self.index.storage else {
             return Err(elsewhere("index"));
         };
         let a = a.host().ok_or_else(|| elsewhere("A"))?;
         let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
-        detector.on_host(a, lda, lists);
-        if n == 0 {
-            return Ok(());
-        }
-        let rows = c.par_chunks_mut(ldc).enumerate();
-        rows.take(m).for_each(|(row, out)| {
-            let mut sums = vec![<T as Element>::Acc::ZERO; n];
-            for &position in &lists[row / WIDTH] {
-                let position = position as usize;
-                let factor = a[position * lda + row].to_acc();
-                let line = &b[position * ldb..position * ldb + n];
-                for (sum, &x) in sums.iter_mut().zip(line) {
-                    *sum += factor * x.to_acc();
-                }
-            }
-            for (to, sum) in out.iter_mut().zip(sums) {
-                *to = T::from_acc(sum);
-            }
-        });
-        Ok(())
+        let factor = |row: usize, position: usize| a[position * lda + row];
+        let line = |_: usize, position: usize| &b[position * ldb..][..n];
+        multiply_on_host(c, m, (lists, WIDTH), factor, line)
     }
 }

@@ -11,10 +11,6 @@ use crate::driver::{DeviceMemory, Function, LaunchConfig, PinnedWord, RawStream}
 use crate::error::{Error, Result};
 use crate::registry::{Dtype, Operation, Row};
 
-/// Shares, from 0 to 1, of the micro-tiles of 32, 64 and 128 rows that hold something.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Shares(pub [f64; 3]);
-
 /// The kernel, for matrices of one shape, and what it counts in.
 #[derive(Debug)]
 pub(crate) struct SampleLaunch {
@@ -65,11 +61,12 @@ impl SampleLaunch {
         })
     }
 
-    /// What the last launch that has ended found; `None` before the first, and where there is nothing to look at.
-    pub(crate) fn latest(&self) -> Option<Shares> {
+    /// Shares, from 0 to 1, of the micro-tiles of 32, 64 and 128 rows that the last launch that has ended found to hold something;
+    /// `None` before the first, and where there is nothing to look at.
+    pub(crate) fn latest(&self) -> Option<[f64; 3]> {
         let report = self.report.load();
         let share = |which: u32| (report >> (16 * which) & 0xffff) as f64 / 65_535.0;
-        (report >> 48 != 0).then(|| Shares([0, 1, 2].map(share)))
+        (report >> 48 != 0).then(|| [0, 1, 2].map(share))
     }
 
     /// Queues the kernel.
