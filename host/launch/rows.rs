@@ -8,6 +8,7 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
 use super::{MAX_GRID_X, MAX_GRID_Y, config, refused, small, within};
+use crate::cost::live::clocks;
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
@@ -215,22 +216,6 @@ pub(crate) struct LiveProduct {
     extents: [usize; 3],
     grid: [u32; 3],
     empty: DeviceMemory,
-}
-
-/// Clocks that a tile costs beside its stages, and what joining its parts costs.
-const TILE_CLOCKS: usize = 2500;
-
-/// Clocks of `expected` rows of a product, were it computed by this row alone: Tensor Cores at seven eighths of 2048 products a
-/// clock, L2 at 45 bytes a clock and multiprocessor, in whole waves.
-fn clocks(row: &Row, [expected, k, n]: [usize; 3], multiprocessors: usize) -> usize {
-    let [high, wide] = [row.block.0 as usize, row.columns as usize];
-    let (deep, parts) = (row.block.1 as usize, row.parts as usize);
-    let blocks = expected.div_ceil(high) * n.div_ceil(wide) * parts;
-    let products = high * wide * deep / 2048;
-    let stage = (products + products / 7).max((high + wide) * deep * 2 / 45);
-    let joined = if parts > 1 { TILE_CLOCKS } else { 0 };
-    let tile = k.div_ceil(deep).div_ceil(parts) * stage + TILE_CLOCKS + joined;
-    blocks.div_ceil(multiprocessors.max(1)) * tile
 }
 
 impl LiveProduct {
