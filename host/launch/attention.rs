@@ -9,7 +9,7 @@ use super::maps::{Heads, heads_map};
 use super::turns::Turns;
 use super::{config, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::Result;
 use crate::queries::Work;
 
@@ -173,7 +173,10 @@ impl AttentionLaunch {
         }
         let params = self.params(raw)?;
         self.function.context().set_current()?;
-        let config = config(self.row, [self.lists.blocks, 1, 1]);
+        let config = LaunchConfig {
+            overlap_previous: true,
+            ..config(self.row, [self.lists.blocks, 1, 1])
+        };
         self.turns.queue(shared, stream, || {
             before()?;
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is

@@ -2,14 +2,14 @@
 
 use einsparse_kernels::abi::{
     ATTENTION_KEYS, ATTENTION_MASK, DETECT_THREADS, KeyTile, MASK_FULL, MASK_KEYS, MASK_LIMIT,
-    MASK_QUERIES, MASK_WHOLE, MaskParams, Queries, STEP_MASKS, STRIP,
+    MASK_PART, MASK_QUERIES, MaskParams, Queries, STEP_MASKS, STRIP,
 };
 use einsparse_kernels::table::{Row, kernels};
 
 use super::attention::AttentionLists;
 use super::{AttentionExtents, MAX_GRID_X, config, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Result};
 use crate::queries::causal_offset;
 use crate::registry::Operation;
@@ -79,7 +79,7 @@ impl Room {
         // All groups of a share may be empty; cuts move by a few tiles.
         let share = cost
             .div_ceil(u64::from(blocks.max(1)))
-            .max(u64::from(MASK_WHOLE));
+            .max(u64::from(MASK_PART));
         let rounds = (share / u64::from(MASK_QUERIES) + 10).min(u64::from(groups) + 1) as usize;
         Ok(Room {
             strips,
@@ -193,7 +193,10 @@ impl MaskLaunch {
             ..self.params
         };
         self.function.context().set_current()?;
-        let config = config(self.row, [self.blocks, 1, 1]);
+        let config = LaunchConfig {
+            overlap_previous: true,
+            ..config(self.row, [self.blocks, 1, 1])
+        };
         // SAFETY: the params are those of the family, the rooms those that the extents ask for; the flags are the caller's
         // promise.
         unsafe { self.function.launch(&config, stream, &params) }

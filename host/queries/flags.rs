@@ -104,7 +104,7 @@ impl Flags {
         for first in (0..self.shape[1]).step_by(ATTENTION_PIECE) {
             let (query, first) = (query as u32, first as u32);
             let block = self.block(query / MASK_PIECE * MASK_PIECE, first);
-            let bits = row_bits(self, query, first, block);
+            let bits = row_bits(self, query, self.range(query), first, block);
             keys.extend(
                 (0..64)
                     .filter(|i| bits >> i & 1 != 0)
@@ -155,7 +155,9 @@ impl Flags {
                 let bits = |query: u32| match cover {
                     Cover::Nothing => 0,
                     Cover::All => u64::MAX,
-                    Cover::Some => row_bits(self, query, key, self.block(top, key)),
+                    Cover::Some => {
+                        row_bits(self, query, self.range(query), key, self.block(top, key))
+                    }
                 };
                 *word = mask_word(bits(query), bits(query + 8), lane % 4);
             }

@@ -9,8 +9,6 @@ pub const MASK_PIECE: u32 = 64;
 pub const MASK_KEYS: u32 = 1 << 17;
 /// Step of the kernels that make work lists of masks.
 pub const STEP_MASKS: u32 = 8;
-/// Instead of a count of tiles: the queries are not there, nothing is written for them.
-pub const MASK_GONE: u32 = u32::MAX;
 
 /// What 128 queries cost beside their tiles, in tiles.
 pub const MASK_QUERIES: u32 = 2;
@@ -46,6 +44,11 @@ pub trait MaskFlags {
     fn diagonals(&self, first: i32) -> u64;
     /// First key that a query may see, and the one behind the last. Neither descends with the query.
     fn range(&self, query: u32) -> [u32; 2];
+    /// The ranges of the first and the last query of a piece.
+    #[inline(always)]
+    fn edges(&self, query: u32, last: u32) -> [[u32; 2]; 2] {
+        [query, last].map(|query| self.range(query))
+    }
     /// Queries.
     fn m(&self) -> u32;
     /// Keys above their query plus this are hidden.
@@ -83,7 +86,7 @@ pub fn cover<F: MaskFlags>(flags: &F, query: u32, key: u32) -> Cover {
     }
     let last = (query + MASK_PIECE - 1).min(m - 1);
     let behind = (last - query) as i32;
-    let (first_range, last_range) = (flags.range(query), flags.range(last));
+    let [first_range, last_range] = flags.edges(query, last);
     let k = key as i32;
     if k >= end(flags, last, last_range) || k + 64 <= first_range[0] as i32 {
         return Cover::Nothing;
@@ -106,9 +109,15 @@ pub fn cover<F: MaskFlags>(flags: &F, query: u32, key: u32) -> Cover {
     }
 }
 
-/// Bits of the keys from `key` on, a multiple of 64, that a query has entries at. `block`: theirs.
+/// Bits of the keys from `key` on, a multiple of 64, that a query with this range has entries at. `block`: theirs.
 #[inline(always)]
-pub fn row_bits<F: MaskFlags>(flags: &F, query: u32, key: u32, block: bool) -> u64 {
+pub fn row_bits<F: MaskFlags>(
+    flags: &F,
+    query: u32,
+    range: [u32; 2],
+    key: u32,
+    block: bool,
+) -> u64 {
     let m = flags.m();
     if query >= m {
         return 0;
@@ -120,7 +129,6 @@ pub fn row_bits<F: MaskFlags>(flags: &F, query: u32, key: u32, block: bool) -> u
         let first = key as i32 - query as i32 + m as i32 - 1;
         flags.columns(key) | flags.diagonals(first)
     };
-    let range = flags.range(query);
     let k = key as i32;
     bits & low_bits(end(flags, query, range) - k) & !low_bits(range[0] as i32 - k)
 }
@@ -198,7 +206,7 @@ pub struct MaskParams {
     pub tiles: u64,
     /// Out: masks of [`ATTENTION_MASK`](super::ATTENTION_MASK) bytes, two for each tile.
     pub masks: u64,
-    /// Out: tiles of each 128 queries of a mask, or [`MASK_GONE`].
+    /// Out: tiles of each 128 queries of a mask.
     pub counts: u64,
     /// Room: what lies in front of each 128 queries of a head, in tiles, and all of them.
     pub prefix: u64,

@@ -12,7 +12,7 @@ pub const STEP_NORM_ROWS: u32 = 2;
 pub const STEP_LIVE_PRODUCT: u32 = 3;
 
 /// Thread blocks that share a sequence.
-pub const PACK_PARTS: u32 = 4;
+pub const PACK_PARTS: u32 = 16;
 /// Packed rows are filled up with zeros to a multiple of this.
 pub const PACK_PAD: u32 = 128;
 /// Elements of a row that is normalised, at the most: four vectors of 8 a lane.
@@ -28,7 +28,7 @@ macro_rules! rows {
 
         impl Tile for $name {
             const THREADS: u32 = DETECT_THREADS;
-            const MIN_BLOCKS: u32 = 4;
+            const MIN_BLOCKS: u32 = 2;
             const COLUMNS: u32 = NORM_COLUMNS;
             const ITEMS: u32 = DETECT_THREADS / 32;
             const PARTS: u32 = PACK_PARTS;

@@ -7,7 +7,7 @@ mod out;
 mod softmax;
 
 use super::gpu;
-use super::ptx::{barrier, bulk, copy, global, warp};
+use super::ptx::{barrier, bulk, copy, global, grid, warp};
 use super::wgmma::{CONSUMERS, WgmmaElem};
 use crate::abi::*;
 
@@ -171,6 +171,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
 impl<const CHUNKS: usize> Body for Attention<CHUNKS> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &AttentionParams, at: u64) {
+        grid::let_next_start();
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot <= Self::QUERIES {
@@ -184,6 +185,7 @@ impl<const CHUNKS: usize> Body for Attention<CHUNKS> {
             bulk::prefetch_map(at + 256);
         }
         gpu::sync_threads();
+        grid::wait_for_previous();
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
             if gpu::thread() == CONSUMERS * 32 {

@@ -232,18 +232,45 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         };
         // Two of a lane's accumulators share a row, and all their rows (columns, turned over) are two.
         let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));
+        // The eight lanes that need the same hold one of eight atoms' each, and all loads are on the way before the first is
+        // waited for: registers for all of them there are not, and behind a branch each would be waited for by itself.
+        let lane = gpu::thread_again() % 32;
+        let moves = o.flags & others != 0;
+        let mut held = [[0.0f32; 2]; 4];
+        if moves {
+            unroll!(e < Self::OWN.div_ceil(8), most 4, {
+                let atom = 8 * e + (lane / 4) as usize;
+                unroll!(i < 2, {
+                    held[e][i] = bias(others, Self::element(place, atom, i));
+                });
+            });
+        }
         unroll!(q < Self::FOURS, {
             unroll!(g < Self::OF_FOUR, most 4, {
-                let moving = [0, 1].map(|i| bias(others, Self::element(place, q * 4 + g, i)));
-                unroll!(i < 4, {
-                    let mut x = E::fma(alpha, own[q][g][i], fixed[i / 2] + moving[i % 2]);
-                    if o.flags & FLAG_RELU != 0 {
-                        x = E::relu(x);
-                    } else if o.flags & FLAG_GELU != 0 {
-                        x = E::gelu(x);
-                    }
-                    own[q][g][i] = x;
+                let atom = q * 4 + g;
+                let from = (atom % 8 * 4) as u32 + lane % 4;
+                let moving = held[atom / 8].map(|x| {
+                    f32::from_bits(warp::shuffle::<32>(x.to_bits(), from, u32::MAX))
                 });
+                unroll!(i < 4, {
+                    let bias = fixed[i / 2] + moving[i % 2];
+                    own[q][g][i] = E::fma(alpha, own[q][g][i], bias);
+                });
+            });
+        });
+        if o.flags & FLAG_RELU != 0 {
+            Self::each(own, E::relu);
+        } else if o.flags & FLAG_GELU != 0 {
+            Self::each(own, E::gelu);
+        }
+    }
+
+    /// Replaces the sums by functions of themselves. A pass for each function: a test for each sum would keep them apart.
+    #[inline(always)]
+    fn each(own: &mut Own, f: impl Fn(f32) -> f32) {
+        unroll!(q < Self::FOURS, {
+            unroll!(g < Self::OF_FOUR, most 4, {
+                unroll!(i < 4, { own[q][g][i] = f(own[q][g][i]) });
             });
         });
     }

@@ -23,6 +23,8 @@ struct Row<'a> {
     total: u32,
     /// What a thread block takes.
     share: u32,
+    /// There are thread blocks enough for a group each, and none is long.
+    single: bool,
 }
 
 /// Strip, head and index of the tiles of a group.
@@ -33,26 +35,16 @@ fn place(p: &MaskParams, group: u32) -> [u32; 3] {
     [strip, head, over(head, p.sharing) * p.strips + strip]
 }
 
-/// Tiles of a group, or [`MASK_GONE`].
+/// Tiles of a group.
 #[inline(always)]
 fn tiles_of(p: &MaskParams, group: u32) -> u32 {
     let [_, _, index] = place(p, group);
     global::load_b32_fresh(p.counts + index as u64 * 4, true)
 }
 
-/// What a group costs.
+/// The sum of the values of the threads in front, and of all; is any of them `large`? Every thread must call it once.
 #[inline(always)]
-fn cost(tiles: u32) -> u32 {
-    if tiles == MASK_GONE {
-        0
-    } else {
-        tiles + MASK_QUERIES
-    }
-}
-
-/// The sum of the values of the threads in front, and of all. Every thread must call it once.
-#[inline(always)]
-fn sums(value: u32) -> [u32; 2] {
+fn sums(value: u32, large: bool) -> ([u32; 2], bool) {
     let lane = gpu::thread() % 32;
     let mut sum = value;
     let mut distance = 1;
@@ -63,20 +55,22 @@ fn sums(value: u32) -> [u32; 2] {
         }
         distance *= 2;
     }
+    let vote = warp::ballot(large);
     let place = copy::arena() + MASK_SUMS;
     if lane == 31 {
-        copy::store_shared_b32(place + gpu::thread() / 32 * 4, sum);
+        copy::store_shared_v2(place + gpu::thread() / 32 * 8, [sum, vote]);
     }
     gpu::sync_threads();
-    let (mut before, mut all) = (0, 0);
+    let (mut before, mut all, mut any) = (0, 0, 0);
     unroll!(w < 8, {
-        let of_warp = copy::load_shared_b32(place + w as u32 * 4);
+        let [of_warp, vote] = copy::load_shared_v2(place + w as u32 * 8);
         if (w as u32) < gpu::thread() / 32 {
             before += of_warp;
         }
         all += of_warp;
+        any |= vote;
     });
-    [before + sum - value, all]
+    ([before + sum - value, all], any != 0)
 }
 
 impl Row<'_> {
@@ -100,23 +94,19 @@ impl Row<'_> {
         }
     }
 
-    /// Tiles of a group, or [`MASK_GONE`].
+    /// Tiles of a group.
     #[inline(always)]
     fn tiles(&self, group: u32) -> u32 {
-        let cost = self.before(group + 1) - self.before(group);
-        if cost == 0 {
-            MASK_GONE
-        } else {
-            cost - MASK_QUERIES
-        }
+        self.before(group + 1) - self.before(group) - MASK_QUERIES
     }
 
     /// The cut number `number`.
     #[inline(always)]
     fn border(&self, number: u32) -> Border {
         let at = number * self.share;
-        if at >= self.total {
-            let group = self.groups;
+        if self.single || at >= self.total {
+            let group = if self.single { number } else { u32::MAX };
+            let group = group.min(self.groups);
             return Border { group, tile: 0 };
         }
         // The last group that begins at or in front of it.
@@ -140,7 +130,11 @@ impl Row<'_> {
             tile: 0,
         };
         if tiles <= MASK_WHOLE {
-            if offset * 2 < cost(tiles) { own } else { next }
+            if offset * 2 < tiles + MASK_QUERIES {
+                own
+            } else {
+                next
+            }
         } else if offset <= MASK_PART {
             own
         } else if offset + MASK_PART > tiles + 1 {
@@ -196,10 +190,8 @@ impl Row<'_> {
         let (mut group, mut from) = (start.group, start.tile);
         while group < end.group {
             let tiles = self.tiles(group);
-            if tiles != MASK_GONE {
-                self.write((block, round), group, from, tiles, tiles);
-                round += 1;
-            }
+            self.write((block, round), group, from, tiles, tiles);
+            round += 1;
             from = 0;
             group += 1;
         }
@@ -211,9 +203,9 @@ impl Row<'_> {
 }
 
 impl MaskTiles {
-    /// The last thread block to come here deals. All threads.
+    /// The last thread block to come here deals the work of the first `strips` strips. All threads.
     #[inline(always)]
-    pub(super) fn deal_last(p: &MaskParams) {
+    pub(super) fn deal_last(p: &MaskParams, strips: u32) {
         let told = copy::arena() + MASK_TOLD;
         global::fence_gpu();
         gpu::sync_threads();
@@ -229,26 +221,31 @@ impl MaskTiles {
             return;
         }
         global::fence_gpu();
-        let groups = p.strips * p.heads;
+        let groups = strips * p.heads;
         let each = groups.div_ceil(DETECT_THREADS);
         let first = (gpu::thread() * each).min(groups);
         let end = (first + each).min(groups);
-        let (mut own, mut group) = (0, first);
+        let (mut own, mut group, mut long) = (0, first, false);
         while group < end {
-            own += cost(tiles_of(p, group));
+            let tiles = tiles_of(p, group);
+            own += tiles + MASK_QUERIES;
+            long |= tiles > MASK_WHOLE;
             group += 1;
         }
-        let [mut before, total] = sums(own);
+        let ([mut before, total], long) = sums(own, long);
         let row = Row {
             p,
             groups,
             total,
-            share: total.div_ceil(p.blocks_of_work.max(1)).max(MASK_WHOLE),
+            share: total.div_ceil(p.blocks_of_work.max(1)).max(MASK_PART),
+            single: groups <= p.blocks_of_work && !long,
         };
         group = first;
         while group < end {
             row.say(group, before);
-            before += cost(tiles_of(p, group));
+            if group + 1 < end {
+                before += tiles_of(p, group) + MASK_QUERIES;
+            }
             group += 1;
         }
         if gpu::thread() == 0 {

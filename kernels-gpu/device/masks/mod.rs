@@ -45,6 +45,8 @@ struct View<'a> {
     /// Flags of the first 64 queries, and of the others.
     upper: u64,
     lower: u64,
+    /// Ranges of keys: of the first of 64 queries and the last, then of the others.
+    edges: [[u32; 2]; 4],
 }
 
 /// A bit for each of 16 bytes.
@@ -123,6 +125,18 @@ fn flags_of(flags: u64, mask: u32, bytes: u64) -> u64 {
     }
 }
 
+/// First key of a query and the one behind the last, of a mask of `length` keys.
+#[inline(always)]
+fn range(p: &MaskParams, length: u32, query: u32) -> [u32; 2] {
+    let at = p.ranges + query as u64 * 8;
+    let [first, end] = global::load_v2_fresh(at, p.ranges != 0 && query < p.m);
+    if p.ranges == 0 {
+        [0, length]
+    } else {
+        [first, end.min(length)]
+    }
+}
+
 impl MaskFlags for View<'_> {
     #[inline(always)]
     fn block(&self, query: u32, key: u32) -> bool {
@@ -160,13 +174,17 @@ impl MaskFlags for View<'_> {
 
     #[inline(always)]
     fn range(&self, query: u32) -> [u32; 2] {
-        let at = self.p.ranges + query as u64 * 8;
-        let [first, end] = global::load_v2_fresh(at, self.p.ranges != 0);
-        if self.p.ranges == 0 {
-            [0, self.length]
-        } else {
-            [first, end.min(self.length)]
-        }
+        range(self.p, self.length, query)
+    }
+
+    #[inline(always)]
+    fn edges(&self, query: u32, _: u32) -> [[u32; 2]; 2] {
+        // By arithmetic, as [`Self::rows`].
+        let first = u32::from(query == self.top).wrapping_neg();
+        let [a, b, c, d] = self.edges;
+        let of =
+            |x: [u32; 2], y: [u32; 2]| [x[0] & first | y[0] & !first, x[1] & first | y[1] & !first];
+        [of(a, c), of(b, d)]
     }
 
     #[inline(always)]
@@ -205,18 +223,24 @@ impl<'a> View<'a> {
             if full { u64::MAX } else { bits }
         };
         let given = global::load_b32_fresh(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
+        let length = if p.lengths == 0 {
+            p.n
+        } else {
+            (given.max(0) as u32).min(p.n)
+        };
+        // Here, all at once: pieces of keys would wait for them one behind the other.
+        let edge = |i: u32| range(p, length, (top + i).min(p.m - 1));
+        let (last, next) = (MASK_PIECE - 1, MASK_PIECE);
+        let edges = [edge(0), edge(last), edge(next), edge(next + last)];
         View {
             p,
             top,
             blocks: flags_of(p.blocks, mask, p.mask_bytes[0]),
-            length: if p.lengths == 0 {
-                p.n
-            } else {
-                (given.max(0) as u32).min(p.n)
-            },
+            length,
             first,
             upper: own(top),
             lower: own(top + MASK_PIECE),
+            edges,
         }
     }
 
@@ -304,14 +328,15 @@ impl<'a> View<'a> {
     fn write_bits(&self, base: u32, count: u32) {
         let (half, own) = (gpu::thread() / 128, gpu::thread() % 128);
         let query = self.top + half * MASK_PIECE + own / 32 * 16 + own % 32 / 4;
+        let ranges = [query, query + 8].map(|query| self.range(query));
         let mut t = 0;
         while t < count.div_ceil(2) {
             let pair = [0, 1].map(|i| self.listed(2 * t + i, count));
             let index = (base + t) * 2 + half;
             if mask_of(pair, half, index) == index {
                 let words = [
-                    self.word(pair[0], half, query),
-                    self.word(pair[1], half, query),
+                    self.word(pair[0], half, query, ranges),
+                    self.word(pair[1], half, query, ranges),
                 ];
                 let at = self.p.masks + index as u64 * ATTENTION_MASK as u64;
                 global::store_v2(at + own as u64 * 8, words);
@@ -322,14 +347,14 @@ impl<'a> View<'a> {
 
     /// The bits of this thread's accumulators of a piece.
     #[inline(always)]
-    fn word(&self, word: u32, half: u32, query: u32) -> u32 {
+    fn word(&self, word: u32, half: u32, query: u32, ranges: [[u32; 2]; 2]) -> u32 {
         match word >> (STATE + 2 * half) & 3 {
             0 => 0,
             SOME => {
                 let block = word >> (BLOCKS + half) & 1 != 0;
                 let key = (word & PIECE) * MASK_PIECE;
-                let upper = row_bits(self, query, key, block);
-                let lower = row_bits(self, query + 8, key, block);
+                let upper = row_bits(self, query, ranges[0], key, block);
+                let lower = row_bits(self, query + 8, ranges[1], key, block);
                 mask_word(upper, lower, gpu::thread() % 4)
             }
             _ => u32::MAX,
@@ -358,20 +383,18 @@ impl Body for MaskTiles {
         let strip = own - mask * p.strips;
         let live = global::load_b32_fresh(p.live, p.live != 0);
         let live = if p.live != 0 { live.min(p.m) } else { p.m };
-        let mut count = 0;
-        let gone = strip * STRIP as u32 >= live;
-        if !gone {
+        // A mask has the same strips as any other: those behind the last query are the last of each.
+        let strips = live.div_ceil(STRIP as u32);
+        if strip < strips {
             let view = View::new(p, mask, strip);
             gpu::sync_threads();
             let pieces = view.list();
             view.write_tiles(own * p.capacity, pieces);
             view.write_bits(own * p.capacity, pieces);
-            count = pieces.div_ceil(2);
+            if gpu::thread() == 0 {
+                global::store_b32(p.counts + own as u64 * 4, pieces.div_ceil(2));
+            }
         }
-        if gpu::thread() == 0 {
-            let count = if gone { MASK_GONE } else { count };
-            global::store_b32(p.counts + own as u64 * 4, count);
-        }
-        Self::deal_last(p);
+        Self::deal_last(p, strips);
     }
 }

@@ -32,16 +32,23 @@ fn sum(value: u32) -> u32 {
 }
 
 impl PackRows {
-    /// Copies a row, or zeros; a warp.
+    /// Copies a row, or zeros; a warp. All loads are on the way before the first is waited for.
     #[inline(always)]
     fn copy_row(p: &RowsParams, from: u64, to: u32, there: bool) {
         let to = p.out + to as u64 * p.out_row as u64;
-        let mut column = gpu::thread() % 32 * 8;
-        while column < p.columns {
-            let words = global::load_v4_fresh(from + column as u64 * 2, there);
-            global::store_v4(to + column as u64 * 2, words);
-            column += 256;
-        }
+        let first = gpu::thread() % 32 * 8;
+        let mut words = [[0; 4]; 4];
+        unroll!(v < 4, {
+            let column = first + 256 * v as u32;
+            let from = from + column as u64 * 2;
+            words[v] = global::load_v4_fresh(from, there && column < p.columns);
+        });
+        unroll!(v < 4, {
+            let column = first + 256 * v as u32;
+            if column < p.columns {
+                global::store_v4(to + column as u64 * 2, words[v]);
+            }
+        });
     }
 
     /// What is said of a packed row; one lane.
@@ -111,9 +118,6 @@ impl Body for NormRows {
         grid::let_next_start();
         grid::wait_for_previous();
         let row = gpu::block_x() * WARPS + gpu::thread() / 32;
-        if row >= global::load_b32_fresh(p.live, true) {
-            return;
-        }
         let first = gpu::thread() % 32 * 8;
         let inside = |v: usize| first + 256 * (v as u32) < p.columns;
         let place = |base: u64, v: usize| base + (first + 256 * v as u32) as u64 * 2;
@@ -121,13 +125,28 @@ impl Body for NormRows {
             p.x + row as u64 * p.x_row as u64,
             p.y + row as u64 * p.y_row as u64,
         );
+        // Rows behind the last, of which there is room, are loaded too: nothing waits for anything else.
+        let room = row < p.items * p.distance;
+        let live = global::load_b32_fresh(p.live, true);
+        let scatter = p.flags & ROWS_SCATTER != 0;
+        let source = global::load_b32_fresh(p.sources + row as u64 * 4, scatter && room);
+        let mut raw = [[[0; 4]; 4]; 4];
+        unroll!(v < 4, {
+            raw[0][v] = global::load_v4_fresh(place(x, v), room && inside(v));
+            raw[1][v] = global::load_v4_fresh(place(y, v), room && inside(v) && p.y != 0);
+        });
+        unroll!(v < 4, {
+            raw[2][v] = global::load_v4_fresh(place(p.scale, v), inside(v));
+            raw[3][v] = global::load_v4_fresh(place(p.shift, v), inside(v));
+        });
+        if row >= live {
+            return;
+        }
         let mut values = [[0f32; 8]; 4];
         let mut sum = 0.0;
         unroll!(v < 4, {
-            let own = global::load_v4_fresh(place(x, v), inside(v));
-            let added = global::load_v4_fresh(place(y, v), inside(v) && p.y != 0);
             unroll!(i < 8, {
-                values[v][i] = E::get(&own, i) + E::get(&added, i);
+                values[v][i] = E::get(&raw[0][v], i) + E::get(&raw[1][v], i);
                 sum += values[v][i];
             });
         });
@@ -141,18 +160,14 @@ impl Body for NormRows {
             });
         });
         let by = matrix::inverse_root(total(squares) * share + p.epsilon);
-        let scatter = p.flags & ROWS_SCATTER != 0;
-        let source = global::load_b32_fresh(p.sources + row as u64 * 4, scatter);
         let to = if scatter { source } else { row };
         let out = p.out + to as u64 * p.out_row as u64;
         unroll!(v < 4, {
             if inside(v) {
-                let scale = global::load_v4_fresh(place(p.scale, v), true);
-                let shift = global::load_v4_fresh(place(p.shift, v), true);
                 let mut results = [0f32; 8];
                 unroll!(i < 8, {
                     let own = (values[v][i] - mean) * by;
-                    results[i] = matrix::fma_f32(own, E::get(&scale, i), E::get(&shift, i));
+                    results[i] = matrix::fma_f32(own, E::get(&raw[2][v], i), E::get(&raw[3][v], i));
                 });
                 E::store::<8>(place(out, v), &results);
             }
