@@ -2,8 +2,11 @@
 
 use einsparse_kernels::table::Row;
 
-/// Clocks that a tile costs beside its stages, and what joining its parts costs.
+/// Clocks that a tile costs beside its stages, and a cluster that joins its parts.
 const TILE_CLOCKS: usize = 2500;
+const CLUSTER_CLOCKS: usize = 1000;
+/// Bytes of sums that a thread block sends to the others of its cluster in a clock.
+const JOINED_BYTES: usize = 25;
 
 /// Clocks of `expected` rows of a product, were it computed by this row alone: Tensor Cores at seven eighths of 2048 products a
 /// clock, L2 at 45 bytes a clock and multiprocessor, in whole waves.
@@ -13,7 +16,10 @@ pub(crate) fn clocks(row: &Row, [expected, k, n]: [usize; 3], multiprocessors: u
     let blocks = expected.div_ceil(high) * n.div_ceil(wide) * parts;
     let products = high * wide * deep / 2048;
     let stage = (products + products / 7).max((high + wide) * deep * 2 / 45);
-    let joined = if parts > 1 { TILE_CLOCKS } else { 0 };
+    let joined = match parts {
+        1 => 0,
+        _ => CLUSTER_CLOCKS + high * wide * 4 / parts * (parts - 1) / JOINED_BYTES,
+    };
     let tile = k.div_ceil(deep).div_ceil(parts) * stage + TILE_CLOCKS + joined;
     blocks.div_ceil(multiprocessors.max(1)) * tile
 }

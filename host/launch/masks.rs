@@ -1,8 +1,8 @@
 //! The kernel of the `masks` family: flags of an attention mask to a work list that never leaves the device.
 
 use einsparse_kernels::abi::{
-    ATTENTION_KEYS, ATTENTION_MASK, DETECT_THREADS, KeyTile, MASK_FULL, MASK_KEYS, MASK_LIMIT,
-    MASK_PART, MASK_QUERIES, MaskParams, Queries, STEP_MASKS, STRIP,
+    ATTENTION_KEYS, ATTENTION_MASK, DETECT_THREADS, KeyTile, MASK_BESIDE, MASK_FULL, MASK_KEYS,
+    MASK_LIMIT, MASK_PART, MASK_QUERIES, MaskParams, Queries, STEP_MASKS, STRIP,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -28,6 +28,8 @@ pub(crate) struct RawFlags {
     pub ranges: u64,
     /// How many queries there are.
     pub live: u64,
+    /// The launch ahead is a product of live rows, and what wrote the flags is in front of it.
+    pub beside: bool,
 }
 
 /// A kernel with room for what it makes.
@@ -179,6 +181,8 @@ impl MaskLaunch {
         }
         let flags = [raw.blocks, raw.columns, raw.rows, raw.diagonals];
         let full = flags.iter().all(|&(address, _)| address == 0);
+        let full = if full { MASK_FULL } else { 0 };
+        let beside = if raw.beside { MASK_BESIDE } else { 0 };
         let params = MaskParams {
             blocks: raw.blocks.0,
             columns: raw.columns.0,
@@ -189,7 +193,7 @@ impl MaskLaunch {
             live: raw.live,
             mask_bytes: flags.map(|(_, bytes)| bytes as u64),
             block_row: raw.block_row as u64,
-            flags: if full { MASK_FULL } else { 0 },
+            flags: full | beside,
             ..self.params
         };
         self.function.context().set_current()?;

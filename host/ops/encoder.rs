@@ -305,6 +305,8 @@ impl Launches {
         let flags = RawFlags {
             ranges,
             live,
+            // Packing is in front of the product to queries, keys and values.
+            beside: true,
             ..RawFlags::default()
         };
         let head = |part: usize| RawHeads {
@@ -331,8 +333,8 @@ impl Launches {
         // SAFETY: the caller's promise, and the order of the stream.
         unsafe {
             self.pack.pack(x, lengths, packed, stream)?;
-            self.masks.run(&flags, stream)?;
             product(0, packed, weights.qkv, qkv, false)?;
+            self.masks.run(&flags, stream)?;
             self.attention
                 .run_behind(&heads, stream, false, || Ok(()))?;
             product(1, normed, weights.out, sums, false)?;

@@ -19,6 +19,8 @@ pub const MASK_PART: u32 = 4;
 
 /// Without flags of entries: all are there.
 pub const MASK_FULL: u32 = 1;
+/// The flags had been written when the launch ahead started: the kernel runs beside that.
+pub const MASK_BESIDE: u32 = 2;
 
 /// What a piece of a mask holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ struct Ahead {
 #[inline(always)]
 fn mask_of(p: &AttentionParams, tile: u32, half: u32, there: bool) -> u32 {
     let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + half as u64 * 4;
-    let mask = global::load_b32(at, there);
+    let mask = global::load_b32_fresh(at, there);
     if there { mask } else { MASK_NONE }
 }
 
@@ -30,7 +30,7 @@ fn entries_of(p: &AttentionParams, mask: u32) -> Entries {
     let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64 * 8;
     Entries {
         mask,
-        bits: global::load_v2(at, mask < MASK_LIMIT),
+        bits: global::load_v2_fresh(at, mask < MASK_LIMIT),
     }
 }
 

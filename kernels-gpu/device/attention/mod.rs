@@ -32,8 +32,8 @@ fn queries(p: &AttentionParams, round: u32) -> Queries {
     let there = round < p.rounds;
     let index = round * gpu::grid_x() + gpu::block_x();
     let at = p.work + index as u64 * size_of::<Queries>() as u64;
-    let [row, head, key_head, tile] = global::load_v4(at, there);
-    let [tiles, first, parts, counter] = global::load_v4(at + 16, there);
+    let [row, head, key_head, tile] = global::load_v4_fresh(at, there);
+    let [tiles, first, parts, counter] = global::load_v4_fresh(at + 16, there);
     Queries {
         row: if there { row } else { NO_STRIP },
         head,
@@ -109,7 +109,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             round += 1;
             later = queries(p, round);
             let mut record = p.tiles + now.tile as u64 * size_of::<KeyTile>() as u64;
-            let mut keys = global::load_v2(record, now.tiles > 0);
+            let mut keys = global::load_v2_fresh(record, now.tiles > 0);
             if now.tiles == 0 {
                 continue;
             }
@@ -129,7 +129,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             while j <= now.tiles {
                 let this = keys;
                 record += size_of::<KeyTile>() as u64;
-                keys = global::load_v2(record, j + 1 < now.tiles);
+                keys = global::load_v2_fresh(record, j + 1 < now.tiles);
                 if j < now.tiles {
                     // Pieces one behind the other in each chunk of the head: 128 rows of the operand.
                     Self::copy_tile(at + 128, this, now.key_head, ring, |piece, c| c * 2 + piece);

@@ -1,6 +1,6 @@
 //! The same product for rows whose number is known on the device: family `dense_live`.
 
-use super::{Body, DenseElem, barrier, cluster, gpu, grid};
+use super::{Body, DenseElem, barrier, bulk, cluster, gpu, grid, warp};
 use crate::abi::*;
 use crate::device::ptx::{copy, global};
 
@@ -9,6 +9,28 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
     #[inline(always)]
     fn down() -> u32 {
         copy::arena() + Self::DOWN as u32
+    }
+
+    /// Brings the first stages of B to L2 while the launch ahead ends. If that writes them: L2 is where its writes go.
+    #[inline(always)]
+    fn fetch_ahead(p: &DenseParams, at: u64) {
+        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        if warp < DenseTile::<GROUPS, CHUNKS, CUT>::WARPS as u32 || !warp::elected() {
+            return;
+        }
+        bulk::prefetch_map(at);
+        bulk::prefetch_map(at + 128);
+        let [_, left] = DenseTile::<GROUPS, CHUNKS, CUT>::corner(|| 0);
+        let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(p);
+        let end = from + DenseTile::<GROUPS, CHUNKS, CUT>::ahead(count);
+        let mut s = from;
+        while s < end {
+            unroll!(c < CHUNKS, most 4, {
+                let (x, y) = (left + 64 * c as u32, s * 64);
+                bulk::prefetch(at + 128, x, y);
+            });
+            s += 1;
+        }
     }
 
     /// Is there a row of this tile in that row of tiles? The same for all threads of a cluster.
@@ -25,9 +47,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Body
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
-        grid::let_next_start();
+        Self::fetch_ahead(p, at);
         if !Self::AGAIN {
             grid::wait_for_previous();
+            // Not earlier: the next kernel may take it that what this one waited for has ended.
+            grid::let_next_start();
             if Self::reaches(p, gpu::block_y()) {
                 DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(p, at, gpu::block_y);
             }
@@ -38,6 +62,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Body
         }
         gpu::sync_threads();
         grid::wait_for_previous();
+        grid::let_next_start();
         // All threads of a cluster alike: nobody waits for those that leave.
         while Self::reaches(p, copy::load_shared_b32(Self::down())) {
             DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(p, at, || {

@@ -81,7 +81,7 @@ fn sixteen(flags: u64, from: i32, count: i32) -> u32 {
     while i < 16 {
         warp::stay_rolled();
         let inside = from + i >= 0 && from + i < count;
-        let flag = global::load_b8(at.wrapping_add(i as u64), inside);
+        let flag = global::load_b8_fresh(at.wrapping_add(i as u64), inside);
         bits |= u32::from(flag != 0) << i;
         i += 1;
     }
@@ -142,7 +142,7 @@ impl MaskFlags for View<'_> {
     fn block(&self, query: u32, key: u32) -> bool {
         let row = (query / MASK_PIECE) as u64 * self.p.block_row;
         let at = self.blocks + row + (key / MASK_PIECE) as u64;
-        global::load_b8(at, self.blocks != 0) != 0
+        global::load_b8_fresh(at, self.blocks != 0) != 0
     }
 
     #[inline(always)]
@@ -377,7 +377,9 @@ impl Body for MaskTiles {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &MaskParams, _: u64) {
         grid::let_next_start();
-        grid::wait_for_previous();
+        if p.flags & MASK_BESIDE == 0 {
+            grid::wait_for_previous();
+        }
         let own = gpu::block_x();
         let mask = over(own, p.strips);
         let strip = own - mask * p.strips;
@@ -396,5 +398,9 @@ impl Body for MaskTiles {
             }
         }
         Self::deal_last(p, strips);
+        if p.flags & MASK_BESIDE != 0 {
+            // Whoever waits for this kernel waits for the one ahead too.
+            grid::wait_for_previous();
+        }
     }
 }

@@ -68,6 +68,8 @@ load_one! {
     load_b32_fresh = "ld.global.cg.u32" (nostack);
     /// 2 bytes that other thread blocks, or the launch ahead, may have written: past L1; in the low half.
     load_b16_fresh = "ld.global.cg.u16" (nostack);
+    /// 1 byte that the launch ahead may have written: past L1; in the lowest.
+    load_b8_fresh = "ld.global.cg.u8" (nostack);
 }
 
 load_two! {

@@ -125,16 +125,12 @@ impl Body for NormRows {
             p.x + row as u64 * p.x_row as u64,
             p.y + row as u64 * p.y_row as u64,
         );
-        // Rows behind the last, of which there is room, are loaded too: nothing waits for anything else.
-        let room = row < p.items * p.distance;
+        // Loads together, in two rounds: what the second brings is not loaded for rows that are not there.
         let live = global::load_b32_fresh(p.live, true);
         let scatter = p.flags & ROWS_SCATTER != 0;
-        let source = global::load_b32_fresh(p.sources + row as u64 * 4, scatter && room);
+        let there = scatter && row < p.items * p.distance;
+        let source = global::load_b32_fresh(p.sources + row as u64 * 4, there);
         let mut raw = [[[0; 4]; 4]; 4];
-        unroll!(v < 4, {
-            raw[0][v] = global::load_v4_fresh(place(x, v), room && inside(v));
-            raw[1][v] = global::load_v4_fresh(place(y, v), room && inside(v) && p.y != 0);
-        });
         unroll!(v < 4, {
             raw[2][v] = global::load_v4_fresh(place(p.scale, v), inside(v));
             raw[3][v] = global::load_v4_fresh(place(p.shift, v), inside(v));
@@ -142,6 +138,10 @@ impl Body for NormRows {
         if row >= live {
             return;
         }
+        unroll!(v < 4, {
+            raw[0][v] = global::load_v4_fresh(place(x, v), inside(v));
+            raw[1][v] = global::load_v4_fresh(place(y, v), inside(v) && p.y != 0);
+        });
         let mut values = [[0f32; 8]; 4];
         let mut sum = 0.0;
         unroll!(v < 4, {
