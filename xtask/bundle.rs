@@ -97,7 +97,12 @@ fn pack(folder: &Path) -> Result<()> {
 fn executables() -> Result<BTreeMap<String, PathBuf>> {
     let mut build = cargo(["build", "--release", "--package", "einsparse"]);
     // Not all tests and benches: examples, and what needs no GPU, would each carry the kernels once more.
-    let programs = ["--test=main", "--bench=gpu", "--bench=cpu_bytes", "--bins"];
+    let programs = [
+        "--test=device",
+        "--bench=gpu",
+        "--bench=cpu_bytes",
+        "--bins",
+    ];
     build.args(programs);
     build.arg("--message-format=json-render-diagnostics");
     let output = build
@@ -191,7 +196,7 @@ mod tests {
         fs::create_dir_all(folder.join("data")).unwrap();
         fs::write(folder.join("run.sh"), RUN).unwrap();
         fs::write(folder.join("commit"), "c").unwrap();
-        let program = folder.join("tests/main");
+        let program = folder.join("tests/device");
         fs::copy("/bin/sh", &program).unwrap();
         fs::write(folder.join("data/m.mtx"), "1 1 1").unwrap();
         pack(&folder).unwrap();

@@ -283,7 +283,7 @@ fn masks_of_flags_in_a_graph() {
             while values.len() < shape.iter().product() {
                 values.extend_from_within(..);
             }
-            assert!(values.len() == shape.iter().product(), "{which}");
+            assert!(values.len() == shape.iter().product::<usize>(), "{which}");
             to.write(&Dense::new(shape, values).unwrap()).unwrap();
         }
         let lengths = Dense::new([2], flags.lengths.clone().unwrap()).unwrap();

@@ -7,6 +7,7 @@ use crate::support::{
 };
 use einsparse::driver::{DeviceMemory, Graph, RawStream};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, IndexArray, Role, bf16, f16};
+use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Error, Operand, Options, Plan, RawSpmm, Stream};
 
@@ -364,4 +365,15 @@ fn misaligned_addresses_are_refused_or_planned_for() {
             problem.exact(r, c)
         });
     }
+}
+
+#[test]
+fn a_tensor_of_another_context_is_refused() {
+    let Some(gpu) = gpu() else { return };
+    let pattern = spread(&[2, 3], 6);
+    let entries = AnySparse::from(Csr::new(pattern, vec![1f32; 5]).unwrap());
+    let there = gpu.upload(entries).unwrap();
+    let said = SparseSoftmax::new(&Context::cpu(), &there, SoftmaxOptions::default());
+    let said = said.unwrap_err().to_string();
+    assert!(said.contains("another context"), "{said}");
 }
