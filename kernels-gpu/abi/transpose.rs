@@ -78,15 +78,30 @@ mod tests {
             .flat_map(|row| (0..8).map(move |chunk| transpose_place(row, chunk)))
             .collect();
         assert_eq!(all.len() as u32, TRANSPOSE_ROWS * 8);
-        assert!(all.iter().all(|at| *at < TransposeTile::shared_bytes(Dtype::F16)));
-        let groups = |places: Vec<u32>| places.iter().map(|at| at / 16 % 8).collect::<BTreeSet<_>>().len();
+        assert!(
+            all.iter()
+                .all(|at| *at < TransposeTile::shared_bytes(Dtype::F16))
+        );
+        let groups = |places: Vec<u32>| {
+            places
+                .iter()
+                .map(|at| at / 16 % 8)
+                .collect::<BTreeSet<_>>()
+                .len()
+        };
         for row in 0..TRANSPOSE_ROWS {
-            assert_eq!(groups((0..8).map(|chunk| transpose_place(row, chunk)).collect()), 8);
+            assert_eq!(
+                groups((0..8).map(|chunk| transpose_place(row, chunk)).collect()),
+                8
+            );
         }
         for chunk in 0..8 {
             for first in (0..TRANSPOSE_ROWS).filter(|row| row % 32 < 8 && row % 2 == 0) {
                 let rows = (0..8).map(|r| first + r / 2 * 8 + r % 2);
-                assert_eq!(groups(rows.map(|row| transpose_place(row, chunk)).collect()), 8);
+                assert_eq!(
+                    groups(rows.map(|row| transpose_place(row, chunk)).collect()),
+                    8
+                );
             }
         }
     }

@@ -83,11 +83,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     /// The item that a panel belongs to, and its first row there. Rows of an A that is not turned are those of all items.
     #[inline(always)]
     fn place(p: &PitParams, panel: u32) -> (u32, u32) {
-        let (item, within) = if TURNED {
-            p.item.of(panel)
-        } else {
-            (0, panel)
-        };
+        let (item, within) = if TURNED { p.item.of(panel) } else { (0, panel) };
         (item, within * MT as u32)
     }
 
@@ -298,9 +294,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     }
 }
 
-impl<const MT: usize, const TURNED: bool, const ORDER: u32> Body
-    for PitColumns<MT, TURNED, ORDER>
-{
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> Body for PitColumns<MT, TURNED, ORDER> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64) {
         grid::let_next_start();
