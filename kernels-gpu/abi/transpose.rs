@@ -69,39 +69,38 @@ const _: () = assert!(size_of::<TransposeParams>() == 56);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
-    /// Every chunk has a place of its own, and what eight lanes write or read at once lies in eight bank groups.
+    /// Whether eight places lie in eight bank groups of 16 bytes.
+    fn apart(place: impl Fn(u32) -> u32) -> bool {
+        let groups = (0..8).fold(0u32, |seen, i| seen | 1 << (place(i) / 16 % 8));
+        groups == 0xff
+    }
+
+    /// A row's chunks lie in its own 128 bytes, and what eight lanes write or read at once lies in eight bank groups.
     #[test]
     fn places_are_apart() {
-        let all: BTreeSet<u32> = (0..TRANSPOSE_ROWS)
-            .flat_map(|row| (0..8).map(move |chunk| transpose_place(row, chunk)))
-            .collect();
-        assert_eq!(all.len() as u32, TRANSPOSE_ROWS * 8);
-        assert!(
-            all.iter()
-                .all(|at| *at < TransposeTile::shared_bytes(Dtype::F16))
-        );
-        let groups = |places: Vec<u32>| {
-            places
-                .iter()
-                .map(|at| at / 16 % 8)
-                .collect::<BTreeSet<_>>()
-                .len()
-        };
         for row in 0..TRANSPOSE_ROWS {
-            assert_eq!(
-                groups((0..8).map(|chunk| transpose_place(row, chunk)).collect()),
-                8
-            );
+            assert!((0..8).all(|chunk| transpose_place(row, chunk) / 128 == row));
+            assert!(apart(|chunk| transpose_place(row, chunk)));
         }
         for chunk in 0..8 {
             for first in (0..TRANSPOSE_ROWS).filter(|row| row % 32 < 8 && row % 2 == 0) {
-                let rows = (0..8).map(|r| first + r / 2 * 8 + r % 2);
-                assert_eq!(
-                    groups(rows.map(|row| transpose_place(row, chunk)).collect()),
-                    8
-                );
+                let row = |r: u32| first + r / 2 * 8 + r % 2;
+                assert!(apart(|r| transpose_place(row(r), chunk)));
+            }
+        }
+    }
+
+    /// Each lane's four pairs of rows of a transposed fragment are eight neighbours (`device/transpose.rs`).
+    #[test]
+    fn pairs_of_a_lane_are_neighbours() {
+        // Row `r` of matrix `of`, as lanes give it; a lane holds rows 2 t and 2 t + 1 of each matrix, t its number in four.
+        let given = |of: u32, r: u32| r / 2 * 8 + of * 2 + r % 2;
+        for t in 0..4 {
+            for of in 0..4 {
+                for half in 0..2 {
+                    assert_eq!(given(of, 2 * t + half), t * 8 + 2 * of + half);
+                }
             }
         }
     }
