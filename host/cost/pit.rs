@@ -53,7 +53,7 @@ fn predict_few(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) 
     }
 }
 
-/// A launch between two others that each wait for the one ahead, us (benches/NOTES.md, "Dynamic operands on the right"). Not measured.
+/// A launch between two others that each wait for the one ahead, us (benches/NOTES.md, "Sparsity found while running"). Not measured.
 const STEP_US: f64 = 2.5;
 
 /// The transpose of a matrix of elements of so many bytes: read and stored once, us.
