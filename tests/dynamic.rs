@@ -14,6 +14,7 @@ mod moe;
 mod moe_gradient;
 mod operand;
 mod right;
+mod right_plans;
 mod routing;
 mod structured;
 mod turned;

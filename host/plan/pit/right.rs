@@ -24,45 +24,16 @@ use crate::tensor::Tensor;
 pub(in crate::plan) fn offers<'q, T: Scalar, Out: Scalar>(
     question: &'q Question<'q, '_, T>,
 ) -> Result<Answer<'q, T, Out>> {
-    let refused = |reason: &str| {
-        Ok(Answer::Refused(Refusal {
-            name: "pit_right".into(),
-            reason: reason.into(),
-        }))
+    let (form, row, share, extents) = match asked(question, T::DTYPE == Out::DTYPE)? {
+        Ok(asked) => asked,
+        Err(reason) => {
+            return Ok(Answer::Refused(Refusal {
+                name: "pit_right".into(),
+                reason: reason.into(),
+            }));
+        }
     };
-    let form = question.indirect.as_gemm().filter(plain);
-    if question.options.zeros == ZerosRule::Strict {
-        return refused("multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict");
-    }
-    let Some(form) = form.filter(|_| T::DTYPE == Out::DTYPE) else {
-        return refused(
-            "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
-        );
-    };
-    let dynamic = question
-        .dynamic
-        .iter()
-        .find(|(name, _)| *name == form.dense);
-    let Some((_, expected)) = dynamic else {
-        return refused("skips pieces of rows of the second matrix, and that is not dynamic");
-    };
-    let extents = match extents(question, &form)? {
-        Ok(extents) => extents,
-        Err(reason) => return refused(reason),
-    };
-    let machine = question.machine;
-    if machine.wgmma == 0.0 {
-        return refused("is made of wgmma, which compute capability 9.0 has");
-    }
-    let own = |row: &&Row| row.family == "pit_right" && row.dtype == T::DTYPE;
-    let Some(row) = kernels().iter().find(own) else {
-        return refused("computes f16 and bf16");
-    };
-    let share = expected.share(RIGHT_WIDTH);
-    if question.options.variant.as_deref() != Some(row.name) && !is_worth_it(row, share) {
-        return refused("gains nothing where nearly all micro-tiles hold something");
-    }
-    let [m, k, n] = extents;
+    let ([m, k, n], machine) = (extents, question.machine);
     let times = question.context.tile_times();
     let mut cost = predict(row, [n, k, m], share, (machine, &times));
     if !form.order.transposed {
@@ -92,6 +63,51 @@ pub(in crate::plan) fn offers<'q, T: Scalar, Out: Scalar>(
         make: Box::new(make),
     };
     Ok(Answer::Offers(vec![offer]))
+}
+
+/// What is multiplied by which kernel, the share of the micro-tiles that are expected to hold something, and `[m, k, n]`.
+type Asked = (SpmmForm, &'static Row, f64, [usize; 3]);
+
+/// What is asked for, or why the kernels do not do it. `alike`: the output has the type of the operands.
+fn asked<T: Scalar>(
+    question: &Question<'_, '_, T>,
+    alike: bool,
+) -> Result<std::result::Result<Asked, &'static str>> {
+    if question.options.zeros == ZerosRule::Strict {
+        return Ok(Err(
+            "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict",
+        ));
+    }
+    let form = question.indirect.as_gemm().filter(plain);
+    let Some(form) = form.filter(|_| alike) else {
+        return Ok(Err(
+            "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
+        ));
+    };
+    let mut dynamic = question.dynamic.iter();
+    let Some((_, expected)) = dynamic.find(|(name, _)| *name == form.dense) else {
+        return Ok(Err(
+            "skips pieces of rows of the second matrix, and that is not dynamic",
+        ));
+    };
+    let extents = match extents(question, &form)? {
+        Ok(extents) => extents,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    if question.machine.wgmma == 0.0 {
+        return Ok(Err("is made of wgmma, which compute capability 9.0 has"));
+    }
+    let own = |row: &&Row| row.family == "pit_right" && row.dtype == T::DTYPE;
+    let Some(row) = kernels().iter().find(own) else {
+        return Ok(Err("computes f16 and bf16"));
+    };
+    let share = expected.share(RIGHT_WIDTH);
+    if question.options.variant.as_deref() != Some(row.name) && !is_worth_it(row, share) {
+        return Ok(Err(
+            "gains nothing where nearly all micro-tiles hold something",
+        ));
+    }
+    Ok(Ok((form, row, share, extents)))
 }
 
 /// `[m, k, n]`, or why the kernels do not take these operands.
