@@ -41,6 +41,7 @@ mod slicing;
 mod softmax;
 mod staged;
 pub(crate) mod tensor_product;
+mod transpose;
 mod turns;
 mod vectors;
 
@@ -102,6 +103,7 @@ pub(crate) use scatter::Scatter;
 pub(crate) use slicing::{SliceValues, fill_slices, survey_slices};
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
+pub(crate) use transpose::TransposeLaunch;
 pub(crate) use turns::Turns;
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.

@@ -40,6 +40,7 @@ mod softmax;
 mod spmm;
 mod staged;
 mod tensor_product;
+mod transpose;
 mod vectors;
 mod vectors_narrow;
 mod wgmma;
@@ -82,6 +83,7 @@ pub use softmax::*;
 pub use spmm::*;
 pub use staged::*;
 pub use tensor_product::*;
+pub use transpose::*;
 pub use vectors::*;
 pub use vectors_narrow::*;
 pub use wgmma::*;
@@ -191,6 +193,8 @@ pub enum Operation {
     Detection,
     /// A product with an operand whose micro-tiles were found while running.
     Dynamic,
+    /// A dense matrix to its transpose.
+    Transposition,
     /// A product that says which micro-tiles of its result are not empty.
     Marking,
     /// A step around the products of [`Operation::Grouped`].

@@ -13,6 +13,8 @@ mod matmul;
 mod moe;
 mod moe_gradient;
 mod operand;
+mod right;
+mod right_plans;
 mod routing;
 mod structured;
 mod turned;

@@ -53,6 +53,18 @@ fn predict_few(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) 
     }
 }
 
+/// A launch between two others that each wait for the one ahead, us (benches/NOTES.md, "Sparsity found while running"). Not measured.
+const STEP_US: f64 = 2.5;
+
+/// The transpose of a matrix of elements of so many bytes: read and stored once, us.
+pub(crate) fn transposition_us(
+    [rows, columns]: [usize; 2],
+    bytes: usize,
+    machine: &Machine,
+) -> f64 {
+    STEP_US + (2 * rows * columns * bytes) as f64 / machine.hbm * 1e6
+}
+
 /// Detection of `[m, k]` and the product of that share of its micro-tiles with `[k, n]`.
 pub(crate) fn predict(
     row: &Row,

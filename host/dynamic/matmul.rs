@@ -99,6 +99,9 @@ pub(crate) fn kernels_of<T: Scalar>(
         (Looked::Packed, [rows, k], (work.height, 1))
     };
     let detect = DetectLaunch::tiles(device, looked, shape, micro, how)?;
+    if work.turned {
+        return Ok((detect.batched(work.items)?, product));
+    }
     Ok((detect, product))
 }
 

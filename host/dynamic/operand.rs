@@ -23,7 +23,7 @@ pub enum Expected {
     /// and 32 rows, by the [`TileTimes`](super::TileTimes) of the GPU. The host waits for nothing: what the GPU has not told yet
     /// is not known yet, and before the first report a tenth is expected. Which kernel rounds a step therefore depends on
     /// time, so plans do this with [`Determinism::Relaxed`](crate::Determinism::Relaxed) only, else they expect a tenth. A captured CUDA
-    /// graph keeps the kernel that was best when it was captured.
+    /// graph keeps the kernel that was best when it was captured. Of a right operand, and of one that is `[k,m]`, a tenth is expected.
     LastSteps,
 }
 
@@ -49,8 +49,8 @@ impl Expected {
 const UNKNOWN: f64 = 0.1;
 
 /// A dense tensor as an operand that is sparse in every run in another way (a ReLU's output, a masked activation): where a kernel finds
-/// and skips its empty micro-tiles (of 128, 64 or 32 rows by one column) while running, a plan may take it, and keeps room for the values of
-/// as large a tensor then. A tenth of the micro-tiles is expected to hold something, which [`Dynamic::expecting`] changes. The expression stays what it is, and so does its result, but for elements of the other operand that are not finite and meet zeros only
+/// and skips its empty micro-tiles (of 128, 64 or 32 rows by one column; of a right operand, or one that is `[k,m]`, of one row by 64 columns) while running, a plan may take
+/// it, and keeps room then: for the values of as large a tensor, or for the transpose of the other one. A tenth of the micro-tiles is expected to hold something, which [`Dynamic::expecting`] changes. The expression stays what it is, and so does its result, but for elements of the other operand that are not finite and meet zeros only
 /// (`zeros = Dense`).
 ///
 /// ```

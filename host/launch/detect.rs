@@ -6,7 +6,7 @@ use einsparse_kernels::abi::{
 };
 use einsparse_kernels::table::{Row, kernels};
 
-use super::{DenseMatrix, MAX_GRID_X, config, small, within};
+use super::{DenseMatrix, MAX_GRID_X, MAX_GRID_Y, config, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
@@ -74,6 +74,8 @@ pub(crate) struct DetectLaunch {
     function: Function,
     params: DetectParams,
     blocks: u32,
+    /// Matrices that lie one behind the other, each with its own lists.
+    items: u32,
     /// Bytes of what every thread block leaves for the others.
     status_bytes: usize,
 }
@@ -209,7 +211,17 @@ impl DetectLaunch {
             function,
             params,
             blocks,
+            items: 1,
             status_bytes,
+        })
+    }
+
+    /// The same for so many matrices, one behind the other, whose lists follow one another: of single rows, where one matrix's lists
+    /// would go on into the next.
+    pub(crate) fn batched(self, items: usize) -> Result<Self> {
+        Ok(DetectLaunch {
+            items: within("items", items, MAX_GRID_Y)?,
+            ..self
         })
     }
 
@@ -219,7 +231,9 @@ impl DetectLaunch {
 
     /// Room for the lists, and for the values where they are wanted.
     pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
-        let (panels, stride) = (self.params.panels as usize, self.params.stride as usize);
+        let items = self.items as usize;
+        let panels = items.saturating_mul(self.params.panels as usize);
+        let stride = self.params.stride as usize;
         let words = panels.saturating_mul(stride);
         within("places of all lists", words, isize::MAX as usize / 512)?;
         let tile = self.row.block.0 as usize * 2;
@@ -230,7 +244,7 @@ impl DetectLaunch {
         Ok(DeviceLists {
             lists: device.zeros((words * 4).max(16))?,
             counts: device.zeros((panels * 4).max(16))?,
-            status: device.zeros(self.status_bytes.max(16))?,
+            status: device.zeros(items.saturating_mul(self.status_bytes).max(16))?,
             packed,
         })
     }
@@ -246,7 +260,7 @@ impl DetectLaunch {
         lists: &DeviceLists,
         stream: RawStream<'_>,
     ) -> Result<()> {
-        if self.blocks == 0 {
+        if self.blocks == 0 || self.items == 0 {
             return Ok(());
         }
         let bytes = self.row_bytes(source.leading);
@@ -265,7 +279,7 @@ impl DetectLaunch {
         let config = LaunchConfig {
             // The kernel waits for the one ahead before it reads.
             overlap_previous: true,
-            ..config(self.row, [self.blocks, 1, 1])
+            ..config(self.row, [self.blocks, self.items, 1])
         };
         // SAFETY: the params are those of the family; the lists have the room that the extents ask for, the rest is the
         // caller's promise.

@@ -10,10 +10,11 @@ use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
 use crate::registry::Dtype;
 
-/// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned, of one item, `C[m,n] = A[k,m] * B[k,n]`.
+/// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PitWork {
-    /// Items of the batch. Of more than one, micro-tiles do not reach from one to the next: `m` is a multiple of their rows.
+    /// Items of the batch. Of more than one, micro-tiles do not reach from one to the next: `m` is a multiple of their rows, or A is
+    /// turned.
     pub items: usize,
     /// `[m, k, n]` of an item.
     pub extents: [usize; 3],
@@ -21,6 +22,8 @@ pub(crate) struct PitWork {
     pub height: usize,
     /// A lies as `[k, m]`.
     pub turned: bool,
+    /// C lies as `[n, m]`, of a turned A only: a product whose right factor is A, and whose left one's transpose is B.
+    pub right: bool,
 }
 
 impl PitWork {
@@ -31,7 +34,24 @@ impl PitWork {
             extents,
             height,
             turned: false,
+            right: false,
         }
+    }
+
+    /// `C[z,m,n] = A[z,m,k] * B[z,k,n]` with micro-tiles of `1 x width` of B, of the transpose of A, for extents `[m, k, n]`.
+    pub(crate) fn right(items: usize, [m, k, n]: [usize; 3], width: usize) -> Self {
+        PitWork {
+            items,
+            extents: [n, k, m],
+            height: width,
+            turned: true,
+            right: true,
+        }
+    }
+
+    /// What the user calls the operand with micro-tiles, and the other one.
+    fn names(&self) -> [&'static str; 2] {
+        if self.right { ["B", "A"] } else { ["A", "B"] }
     }
 
     fn block(&self) -> (u32, u32) {
@@ -44,7 +64,11 @@ impl PitWork {
     }
 
     fn family(&self) -> &'static str {
-        if self.turned { "pit_turned" } else { "pit" }
+        match (self.turned, self.right) {
+            (false, _) => "pit",
+            (true, false) => "pit_turned",
+            (true, true) => "pit_right",
+        }
     }
 }
 
@@ -93,7 +117,7 @@ impl PitLaunch {
         for (what, value) in [("rows of A", rows), ("rows of B", k), ("columns of B", n)] {
             within(what, value, i32::MAX as usize - row.columns as usize)?;
         }
-        let panels = rows.div_ceil(height);
+        let panels = items.saturating_mul(m.div_ceil(height));
         within(
             "places of all lists",
             panels.saturating_mul(stride),
@@ -167,13 +191,15 @@ impl PitLaunch {
         } = self.work;
         let (dtype, height) = (self.row.dtype, self.work.height);
         let element = dtype.bytes();
-        aligned(self.row, "B", b.address, b.leading)?;
-        if !n.is_multiple_of(16 / element) {
+        let name = self.work.names()[1];
+        aligned(self.row, name, b.address, b.leading)?;
+        // Rows that end within 16 bytes are copied with what lies behind them; a sum of that is stored only where C has as many columns.
+        if !self.work.right && !n.is_multiple_of(16 / element) {
             let reason = format!(
                 "has {n} columns; the kernel copies {} at once",
                 16 / element
             );
-            return Err(refused("B", reason));
+            return Err(refused(name, reason));
         }
         let a_map = match &lists.packed {
             _ if self.work.turned => {
@@ -203,7 +229,7 @@ impl PitLaunch {
             alpha: 1.0,
             ldb_bytes: small("bytes of a row of B", b.leading.saturating_mul(element))?,
             ldc_bytes: small("bytes of a row of C", c.leading.saturating_mul(element))?,
-            m: small("rows of A", items * m)?,
+            m: small("rows of A", if self.work.turned { m } else { items * m })?,
             n: small("columns of B", n)?,
             panels,
             tiles: panels * n.div_ceil(self.row.columns as usize) as u32,
@@ -217,17 +243,20 @@ impl PitLaunch {
                 None => 0,
             },
             reserved: 0,
+            a_item: a.as_ref().map_or(0, |a| (k * a.leading * element) as u64),
+            c_item: ((if self.work.right { n } else { m }) * c.leading * element) as u64,
         })
     }
 
     /// A turned A is copied by 16 bytes too; there is no map of it.
     fn check_turned(&self, a: Option<&DenseMatrix>) -> Result<()> {
-        let a = a.ok_or_else(|| refused("A", "is gathered and was not given".into()))?;
+        let name = self.work.names()[0];
+        let a = a.ok_or_else(|| refused(name, "is gathered and was not given".into()))?;
         let (m, vector) = (self.work.extents[0], 16 / self.row.dtype.bytes());
-        aligned(self.row, "A", a.address, a.leading)?;
+        aligned(self.row, name, a.address, a.leading)?;
         if !m.is_multiple_of(vector) {
             let reason = format!("has {m} columns; the kernel copies {vector} at once");
-            return Err(refused("A", reason));
+            return Err(refused(name, reason));
         }
         Ok(())
     }

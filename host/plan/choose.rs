@@ -157,6 +157,7 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
     let mut offers = Offers::new(&question);
     if !dynamic.is_empty() {
         offers.beside(super::pit::offers, &mut choice)?;
+        offers.beside(super::pit::right::offers, &mut choice)?;
     }
     offers.widen(&mut choice)?;
     let Some(device) = context.device() else {

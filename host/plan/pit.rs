@@ -1,6 +1,7 @@
 //! Plans with an operand whose micro-tiles are found while running: families `detect` and `pit`.
 
 mod few;
+pub(super) mod right;
 
 use std::fmt;
 use std::sync::Arc;

@@ -4,8 +4,11 @@
 //!
 //! Turned, family `pit_turned`, it is `C[m,n] = A[k,m] * B[k,n]`: micro-tiles are pieces of 64 elements of a row of A, which are
 //! gathered as they lie, beside the same row of B.
+//!
+//! With the sparse operand on the right, family `pit_right`, it is that with C as `[n,m]`: `C[n,m] = (A[k,m])^T * B[k,n]` turned over, so
+//! what the params call A is the right factor of a product, and what they call B the transpose of the left one.
 
-use super::{Divisor, Dtype, MapWords, PANEL_BYTES, SLAB, Tile};
+use super::{C_COLUMNS, Divisor, Dtype, MapWords, PANEL_BYTES, PLAIN, SLAB, Tile};
 
 /// Columns of C of a thread block.
 pub const PIT_COLUMNS: usize = 256;
@@ -15,11 +18,11 @@ const CHUNKS: usize = PIT_COLUMNS / 64;
 /// Threads that gather.
 pub const PIT_COPIERS: u32 = 128;
 
-/// Tile of `pit`: `MT` rows by 256 columns. `TURNED`: A is gathered too.
+/// Tile of `pit`: `MT` rows by 256 columns. `TURNED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as `[n,m]`.
 #[derive(Clone, Copy, Debug)]
-pub struct PitColumns<const MT: usize, const TURNED: bool>;
+pub struct PitColumns<const MT: usize, const TURNED: bool, const ORDER: u32 = PLAIN>;
 
-impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
     /// Bytes of A in a stage: 64 micro-tiles of its rows.
     pub const A_BYTES: usize = MT * 64 * 2;
     /// Offset of B in a stage.
@@ -44,13 +47,14 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
     };
 }
 
-impl<const MT: usize, const TURNED: bool> Tile for PitColumns<MT, TURNED> {
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> Tile for PitColumns<MT, TURNED, ORDER> {
     const THREADS: u32 = 256 + PIT_COPIERS;
     const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = PIT_COLUMNS as u32;
     const ITEMS: u32 = 1;
     const PARTS: u32 = 1;
     const BURST: u32 = Self::STAGES as u32;
+    const ORDER: u32 = ORDER;
     const BLOCK: (u32, u32) = if TURNED {
         (1, MT as u32)
     } else {
@@ -66,7 +70,7 @@ impl<const MT: usize, const TURNED: bool> Tile for PitColumns<MT, TURNED> {
 }
 
 const _: () = assert!(PitColumns::<128, false>::BARRIERS + 80 <= 227 << 10);
-const _: () = assert!(PitColumns::<64, true>::BARRIERS + 80 <= 227 << 10);
+const _: () = assert!(PitColumns::<64, true, C_COLUMNS>::BARRIERS + 80 <= 227 << 10);
 
 /// Parameters of the `pit` kernels.
 #[repr(C)]
@@ -90,7 +94,7 @@ pub struct PitParams {
     pub ldb_bytes: u32,
     /// Bytes from one row of C to the next.
     pub ldc_bytes: u32,
-    /// Rows of C.
+    /// Rows of C, of a turned A those of an item.
     pub m: u32,
     /// Columns of B and C.
     pub n: u32,
@@ -112,6 +116,10 @@ pub struct PitParams {
     pub lda_bytes: u32,
     /// Zero.
     pub reserved: u32,
+    /// Bytes from one item's A to the next where A is turned.
+    pub a_item: u64,
+    /// Bytes from one item's C to the next where A is turned.
+    pub c_item: u64,
 }
 
-const _: () = assert!(size_of::<PitParams>() == 240);
+const _: () = assert!(size_of::<PitParams>() == 256);

@@ -91,7 +91,12 @@ mod mma;
 mod mttkrp;
 #[cfg(any(family = "nm", family = "nm_narrow", not(target_arch = "nvptx64")))]
 mod nm;
-#[cfg(any(family = "pit", family = "pit_turned", not(target_arch = "nvptx64")))]
+#[cfg(any(
+    family = "pit",
+    family = "pit_turned",
+    family = "pit_right",
+    not(target_arch = "nvptx64")
+))]
 mod pit;
 #[cfg(any(family = "pit_few", not(target_arch = "nvptx64")))]
 mod pit_few;
@@ -138,6 +143,8 @@ mod stages;
 #[cfg(any(family = "tensor_product", not(target_arch = "nvptx64")))]
 mod tensor_product;
 mod tile;
+#[cfg(any(family = "transpose", not(target_arch = "nvptx64")))]
+mod transpose;
 #[cfg(any(family = "vectors", not(target_arch = "nvptx64")))]
 mod vectors;
 #[cfg(any(family = "vectors_narrow", not(target_arch = "nvptx64")))]
@@ -160,6 +167,7 @@ mod walk;
     family = "levels",
     family = "pit",
     family = "pit_turned",
+    family = "pit_right",
     family = "marked",
     family = "grouped",
     family = "grouped_grad",
@@ -171,6 +179,8 @@ mod wgmma;
 use dense as dense_live;
 #[cfg(any(family = "nm_narrow", not(target_arch = "nvptx64")))]
 use nm::narrow as nm_narrow;
+#[cfg(any(family = "pit_right", not(target_arch = "nvptx64")))]
+use pit as pit_right;
 #[cfg(any(family = "pit_turned", not(target_arch = "nvptx64")))]
 use pit as pit_turned;
 #[cfg(any(family = "sddmm_narrow", not(target_arch = "nvptx64")))]

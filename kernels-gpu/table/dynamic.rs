@@ -78,6 +78,13 @@ macro_rules! table_dynamic {
                 pit_f16_1x64: Block, F16, PitColumns<64, true>;
                 pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
             }
+            pit_right "pit_right" PitParams sm_90a Dynamic {
+                pit_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS>;
+                pit_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS>;
+            }
+            transpose "transpose" TransposeParams sm_80 Transposition {
+                transpose_16: Direct, F16, TransposeTile;
+            }
             pit_few "pit_few" PitFewParams sm_90a Dynamic {
                 pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
                 pit_few_f16_16_n320: Block, F16, FewRows<16, 10>;

@@ -73,6 +73,24 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
+    /// The params of this thread block's item: matrices of a batch lie one behind the other, and so do their lists. Micro-tiles of
+    /// several rows need none of this: their lists are of rows, whose ever.
+    #[inline(always)]
+    fn of_item(p: &DetectParams) -> DetectParams {
+        if STEP != STEP_TILES || Self::ALONG_COLUMNS {
+            return *p;
+        }
+        let item = gpu::block_y() as u64;
+        let panels = item * p.panels as u64;
+        DetectParams {
+            source: p.source + item * p.rows as u64 * p.row_bytes,
+            lists: p.lists + panels * p.stride as u64 * 4,
+            counts: p.counts + panels * 4,
+            status: p.status + panels * (p.parts as u64 + 1) * 8,
+            ..*p
+        }
+    }
+
     /// The region of this thread block, row by row over the matrix.
     #[inline(always)]
     fn place(p: &DetectParams, r: Region) -> Place {
@@ -268,6 +286,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &DetectParams, _: u64) {
+        let p = &Self::of_item(p);
         let bits = Self::bits::<E>();
         let r = Self::region(bits);
         let place = Self::place(p, r);

@@ -31,9 +31,9 @@ const STEP: u32 = 16;
 
 impl PitParams {
     #[inline(always)]
-    fn output(&self) -> Output {
+    fn output(&self, item: u32) -> Output {
         Output {
-            c: self.c,
+            c: self.c + item as u64 * self.c_item,
             bias: self.bias,
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
@@ -59,13 +59,15 @@ fn steps(count: u32, from: u32) -> u32 {
     (count - from).min(DEPTH).div_ceil(STEP)
 }
 
-impl<const MT: usize, const TURNED: bool> Stages for PitColumns<MT, TURNED> {
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> Stages
+    for PitColumns<MT, TURNED, ORDER>
+{
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
     /// Work number `index`: neighbours share columns of B.
     #[inline(always)]
     fn work(p: &PitParams, index: u32) -> Work {
@@ -76,6 +78,13 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
             column: across * Self::COLUMNS,
             count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
         }
+    }
+
+    /// The item that a panel belongs to, and its first row there. Rows of an A that is not turned are those of all items.
+    #[inline(always)]
+    fn place(p: &PitParams, panel: u32) -> (u32, u32) {
+        let (item, within) = if TURNED { p.item.of(panel) } else { (0, panel) };
+        (item, within * MT as u32)
     }
 
     #[inline(always)]
@@ -156,8 +165,9 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         let thread = gpu::thread_again() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (within, chunk) = (lane / 8, lane % 8);
-        let column = work.panel * MT as u32 + chunk * 8;
-        let from = p.a + column as u64 * 2;
+        let (item, left) = Self::place(p, work.panel);
+        let column = left + chunk * 8;
+        let from = p.a + item as u64 * p.a_item + column as u64 * 2;
         let to = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
         unroll!(four < 4, {
             let place = 4 * (four as u32) + within;
@@ -258,7 +268,7 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         count: u32,
         acc: &mut Acc<C>,
     ) {
-        let top = work.panel * MT as u32;
+        let (item, top) = Self::place(p, work.panel);
         let (row, column) = if MT == 128 {
             (top + half * 64, work.column)
         } else {
@@ -266,8 +276,8 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         };
         let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
         let end = p.m.min(top + MT as u32);
-        let o = p.output();
-        Panel::<64, 64, C, PLAIN, 2>::write::<E>(o, end, [row, column], (half, slab), count, acc);
+        let o = p.output(item);
+        Panel::<64, 64, C, ORDER, 2>::write::<E>(o, end, [row, column], (half, slab), count, acc);
     }
 
     /// Lets the stage be overwritten, as far as this warp goes.
@@ -284,7 +294,7 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
     }
 }
 
-impl<const MT: usize, const TURNED: bool> Body for PitColumns<MT, TURNED> {
+impl<const MT: usize, const TURNED: bool, const ORDER: u32> Body for PitColumns<MT, TURNED, ORDER> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64) {
         grid::let_next_start();

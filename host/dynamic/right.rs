@@ -1,0 +1,300 @@
+//! The product whose right operand is sparse for one step: its pieces of rows are found, and gathered beside the rows of the left one's
+//! transpose that they meet.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
+use super::index::{Lists, MicroIndex};
+use super::matmul::{kernels_of, lists};
+use crate::context::Context;
+use crate::device::{Device, Stream};
+use crate::driver::RawStream;
+use crate::error::Result;
+use crate::launch::{
+    DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, PitWork, TransposeLaunch, list_stride,
+};
+use crate::plan::Determinism;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Elements of a row of B that a micro-tile has.
+pub(crate) const RIGHT_WIDTH: usize = 64;
+
+/// How a [`RightMatmul`] finds its operands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RightOptions {
+    /// A lies as `[k, m]`, as its rows are read; else as `[m, k]`, and each run makes the transpose, in a workspace of A's size.
+    pub by_columns: bool,
+    /// Elements of B of at most this magnitude are empty.
+    pub threshold: f64,
+    /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding changes from run to
+    /// run.
+    pub determinism: Determinism,
+}
+
+/// `C[m,n] = A[m,k] * B[k,n]` with a B that is dense in memory and has empty pieces of 64 elements of a row, other ones at each run: masked
+/// weights on the right, or activations that are. The micro-tiles are `1 x 64`, and the axis that is gathered is the summed one (PIT, arXiv
+/// 2301.10936: k is a PIT axis of either operand). One kernel lists, for every 64 columns of B, the rows that have one; one
+/// makes the transpose of A where A does not lie as `[k, m]`; a third gathers the pieces of B and the rows of A's transpose beside them, and stores C
+/// turned over. For f16 and bf16 on Hopper, n a multiple of 8; the CPU takes every element type and extent.
+///
+/// A micro-tile is multiplied whole, so a NaN or Inf in a column of A reaches the 64 columns of C that have such a micro-tile there
+/// (`zeros = Dense`), no others. Sums ascend along k, or are taken as found under [`Determinism::Relaxed`].
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::RightMatmul;
+/// use einsparse::formats::{Dense, f16};
+/// let ctx = Context::cpu();
+/// let a = Dense::from_fn(vec![8, 3], |i| f16::from_f32((i[0] + i[1]) as f32))?;
+/// let b = Dense::from_fn(vec![3, 8], |i| f16::from_f32(if i[0] == 1 { 2.0 } else { 0.0 }))?;
+/// let (a, b) = (ctx.upload_dense(&a)?, ctx.upload_dense(&b)?);
+/// let mut product = RightMatmul::<f16>::new(&ctx, [8, 3, 8], Default::default())?;
+/// let mut c = ctx.zeros::<f16>(&[8, 8])?;
+/// product.run(&a, &b, &mut c, &ctx.stream()?)?;
+/// assert_eq!(c.to_dense()?.get(&[4, 5]), Some(f16::from_f32(10.0)));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct RightMatmul<T> {
+    context: Context,
+    items: usize,
+    extents: [usize; 3],
+    options: RightOptions,
+    index: MicroIndex,
+    kernels: Option<RightKernels>,
+    element: PhantomData<T>,
+}
+
+/// The kernels of a run, in their order.
+#[derive(Debug)]
+pub(crate) struct RightKernels {
+    detect: DetectLaunch,
+    transpose: Option<TransposeLaunch>,
+    product: PitLaunch,
+}
+
+impl RightKernels {
+    /// For extents `[m, k, n]` of each of so many items, and an A that lies as `[k, m]` or not.
+    pub(crate) fn new<T: Scalar>(
+        device: &Arc<Device>,
+        items: usize,
+        extents: [usize; 3],
+        by_columns: bool,
+        how: (f64, Determinism),
+    ) -> Result<Self> {
+        let [m, k, _] = extents;
+        let work = PitWork::right(items, extents, RIGHT_WIDTH);
+        let (detect, product) = kernels_of::<T>(device, work, how)?;
+        let made = || TransposeLaunch::new(device, T::DTYPE, items, [m, k]);
+        Ok(RightKernels {
+            detect,
+            transpose: (!by_columns).then(made).transpose()?,
+            product,
+        })
+    }
+
+    /// Room for the lists.
+    pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
+        self.detect.lists(device)
+    }
+
+    /// Device bytes beside the lists.
+    pub(crate) fn bytes(&self) -> usize {
+        self.transpose.as_ref().map_or(0, TransposeLaunch::bytes)
+    }
+
+    /// Names in the order of a run.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        let made = self.transpose.as_ref().map(TransposeLaunch::name);
+        let first = std::iter::once(self.detect.name());
+        first.chain(made).chain([self.product.name()]).collect()
+    }
+
+    /// Queues all of them, of `[A, B, C]`. `turn` is handed the launches once nothing is left to be refused.
+    ///
+    /// # Safety
+    /// Operands of the planned extents and type, there until the work is done; lists of these kernels. Runs follow one another.
+    pub(crate) unsafe fn run(
+        &self,
+        lists: &DeviceLists,
+        [a, b, c]: [DenseMatrix; 3],
+        stream: RawStream<'_>,
+        turn: impl FnOnce(&mut dyn FnMut() -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let turned = self.transpose.as_ref().map_or(a, TransposeLaunch::out);
+        let params = self.product.params(lists, Some(b), turned, c)?;
+        // SAFETY: the caller's promise. Each kernel waits for the one ahead, so the product comes behind both.
+        turn(&mut || unsafe {
+            self.detect.run(b, lists, stream)?;
+            if let Some(transpose) = &self.transpose {
+                transpose.run(a, stream)?;
+            }
+            self.product.start(&params, stream)
+        })
+    }
+}
+
+impl<T: Scalar> RightMatmul<T> {
+    /// A product of these extents, `[m, k, n]`.
+    ///
+    /// # Errors
+    /// [`Error::Operand`](crate::Error::Operand) for a threshold that is no magnitude; on a GPU
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
+    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn new(context: &Context, extents: [usize; 3], options: RightOptions) -> Result<Self> {
+        Self::batched(context, 1, extents, options)
+    }
+
+    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same kernels.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn batched(
+        context: &Context,
+        items: usize,
+        extents: [usize; 3],
+        options: RightOptions,
+    ) -> Result<Self> {
+        let [_, k, n] = extents;
+        // What is wrong with the options is said the same way on every context.
+        Self::detector([k, n], options.threshold)?;
+        let panels = items.saturating_mul(n.div_ceil(RIGHT_WIDTH));
+        let how = (options.threshold, options.determinism);
+        let (kernels, storage) = match context.device() {
+            None => (None, Lists::Host(vec![Vec::new(); panels])),
+            Some(device) => {
+                let by_columns = options.by_columns;
+                let kernels = RightKernels::new::<T>(device, items, extents, by_columns, how)?;
+                let lists = Lists::Device(kernels.lists(device)?, Arc::clone(device));
+                (Some(kernels), lists)
+            }
+        };
+        Ok(RightMatmul {
+            context: context.clone(),
+            items,
+            extents,
+            options,
+            index: MicroIndex {
+                panels,
+                stride: list_stride(k),
+                storage,
+            },
+            kernels,
+            element: PhantomData,
+        })
+    }
+
+    /// Detection of an item on the CPU.
+    fn detector(shape: [usize; 2], threshold: f64) -> Result<Detector<T>> {
+        let options = DetectOptions {
+            threshold,
+            ..DetectOptions::default()
+        };
+        Detector::new(&Context::cpu(), shape, (1, RIGHT_WIDTH), options)
+    }
+
+    /// The kernels of a run in their order, `cpu` on a CPU context.
+    pub fn variants(&self) -> Vec<&'static str> {
+        let kernels = self.kernels.as_ref();
+        kernels.map_or_else(|| vec!["cpu"], RightKernels::names)
+    }
+
+    /// What the last run found: for each item a list for every 64 columns of B.
+    pub fn index(&self) -> &MicroIndex {
+        &self.index
+    }
+
+    /// Queues detection, transposition and product: A is `[m, k]`, or `[k, m]` by the [options](RightOptions), B `[k, n]`, C `[m, n]`, of more than one
+    /// item behind an axis for these. Nothing is allocated or waited for; runs of one product must follow one another.
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or on a GPU n is no multiple of 8, or B, or an A of
+    /// `[k, m]`, is not aligned to 16 bytes.
+    pub fn run(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [m, k, n] = self.extents;
+        let of_a = match self.options.by_columns {
+            true => [k, m],
+            false => [m, k],
+        };
+        self.check("A", of_a, a)?;
+        self.check("B", [k, n], b)?;
+        self.check("C", [m, n], c)?;
+        let Some(kernels) = &self.kernels else {
+            return self.on_host(a, b, c);
+        };
+        let all = [
+            operand(&self.context, a, stream)?,
+            operand(&self.context, b, stream)?,
+            operand(&self.context, c, stream)?,
+        ];
+        let found = lists(&self.index)?;
+        // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until the stream is
+        // done, as with every run.
+        unsafe { kernels.run(found, all, stream.raw(), |launch| launch()) }
+    }
+
+    /// Of more than one item operands have an axis for them.
+    fn check(&self, name: &str, [rows, columns]: [usize; 2], found: &Tensor<T>) -> Result<()> {
+        match self.items {
+            1 if found.shape().len() == 2 => check_shape(name, &[rows, columns], found.shape()),
+            items => check_shape(name, &[items, rows, columns], found.shape()),
+        }
+    }
+
+    /// The same on the CPU, a row of C at a time.
+    fn on_host(&mut self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
+        use einsparse_formats::{Accumulator, Element};
+        let [m, k, n] = self.extents;
+        let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
+        let a = a.host().ok_or_else(|| elsewhere("A"))?;
+        let b = b.host().ok_or_else(|| elsewhere("B"))?;
+        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
+        let Lists::Host(lists) = &mut self.index.storage else {
+            return Err(elsewhere("index"));
+        };
+        if n == 0 || m == 0 {
+            return Ok(());
+        }
+        let panels = n.div_ceil(RIGHT_WIDTH);
+        let detector = Self::detector([k, n], self.options.threshold)?;
+        for (item, lists) in lists.chunks_mut(panels).enumerate() {
+            detector.on_host(&b[item * k * ldb..], ldb, lists);
+        }
+        let by_columns = self.options.by_columns;
+        let rows = c.par_chunks_mut(ldc).enumerate().take(self.items * m);
+        rows.for_each(|(row, out)| {
+            let (item, i) = (row / m, row % m);
+            for (panel, list) in lists[item * panels..][..panels].iter().enumerate() {
+                let left = panel * RIGHT_WIDTH;
+                let width = RIGHT_WIDTH.min(n - left);
+                let mut sums = [<T as Element>::Acc::ZERO; RIGHT_WIDTH];
+                for &position in list {
+                    let at = position as usize;
+                    let factor = match by_columns {
+                        true => a[(item * k + at) * lda + i],
+                        false => a[row * lda + at],
+                    };
+                    let piece = &b[(item * k + at) * ldb + left..][..width];
+                    for (sum, &x) in sums.iter_mut().zip(piece) {
+                        *sum += factor.to_acc() * x.to_acc();
+                    }
+                }
+                for (to, sum) in out[left..left + width].iter_mut().zip(sums) {
+                    *to = T::from_acc(sum);
+                }
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Plans with a dynamic operand on the right: families `detect`, `transpose` and `pit_right`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use einsparse_kernels::table::{Row, kernels};
+
+use super::super::bind::{device_tensor, elsewhere, find, wrong};
+use super::super::choose::Candidate;
+use super::super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
+use super::super::{Operand, ZerosRule};
+use super::{matrix, plain};
+use crate::cost::pit::{is_worth_it, predict, transposition_us};
+use crate::device::{Device, Stream};
+use crate::dynamic::{RIGHT_WIDTH, RightKernels};
+use crate::error::{Error, Refusal, Result};
+use crate::indirect::SpmmForm;
+use crate::launch::{DeviceLists, Turns};
+use crate::plan::Determinism;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// The kernels for an expression whose right factor is dynamic.
+pub(in crate::plan) fn offers<'q, T: Scalar, Out: Scalar>(
+    question: &'q Question<'q, '_, T>,
+) -> Result<Answer<'q, T, Out>> {
+    let (form, row, share, extents) = match asked(question, T::DTYPE == Out::DTYPE)? {
+        Ok(asked) => asked,
+        Err(reason) => {
+            return Ok(Answer::Refused(Refusal {
+                name: "pit_right".into(),
+                reason: reason.into(),
+            }));
+        }
+    };
+    let ([m, k, n], machine) = (extents, question.machine);
+    let times = question.context.tile_times();
+    let mut cost = predict(row, [n, k, m], share, (machine, &times));
+    if !form.order.transposed {
+        let us = transposition_us([m, k], T::DTYPE.bytes(), machine);
+        cost.us += us;
+        cost.hbm_us += us;
+    }
+    let make = move |device: &Arc<Device>| {
+        let how = (0.0, question.options.determinism);
+        let made = Made::new::<T>(device, row, extents, (&form, how));
+        // No room for the transpose: a dense kernel may have its turn.
+        let made = made.map_err(|error| match error {
+            Error::Overflow { .. } | Error::OutOfMemory { .. } => {
+                turned_down(question, row, &error)
+            }
+            other => other,
+        })?;
+        Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+    };
+    let offer = Offer {
+        candidate: Candidate {
+            name: row.name,
+            cost,
+            zeros: row.zeros,
+            kept: None,
+        },
+        make: Box::new(make),
+    };
+    Ok(Answer::Offers(vec![offer]))
+}
+
+/// What is multiplied by which kernel, the share of the micro-tiles that are expected to hold something, and `[m, k, n]`.
+type Asked = (SpmmForm, &'static Row, f64, [usize; 3]);
+
+/// What is asked for, or why the kernels do not do it. `alike`: the output has the type of the operands.
+fn asked<T: Scalar>(
+    question: &Question<'_, '_, T>,
+    alike: bool,
+) -> Result<std::result::Result<Asked, &'static str>> {
+    if question.options.zeros == ZerosRule::Strict {
+        return Ok(Err(
+            "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict",
+        ));
+    }
+    let form = question.indirect.as_gemm().filter(plain);
+    let Some(form) = form.filter(|_| alike) else {
+        return Ok(Err(
+            "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
+        ));
+    };
+    let mut dynamic = question.dynamic.iter();
+    let Some((_, expected)) = dynamic.find(|(name, _)| *name == form.dense) else {
+        return Ok(Err(
+            "skips pieces of rows of the second matrix, and that is not dynamic",
+        ));
+    };
+    let extents = match extents(question, &form)? {
+        Ok(extents) => extents,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    if question.machine.wgmma == 0.0 {
+        return Ok(Err("is made of wgmma, which compute capability 9.0 has"));
+    }
+    let own = |row: &&Row| row.family == "pit_right" && row.dtype == T::DTYPE;
+    let Some(row) = kernels().iter().find(own) else {
+        return Ok(Err("computes f16 and bf16"));
+    };
+    let share = expected.share(RIGHT_WIDTH);
+    if question.options.variant.as_deref() != Some(row.name) && !is_worth_it(row, share) {
+        return Ok(Err(
+            "gains nothing where nearly all micro-tiles hold something",
+        ));
+    }
+    Ok(Ok((form, row, share, extents)))
+}
+
+/// `[m, k, n]`, or why the kernels do not take these operands.
+fn extents<T: Scalar>(
+    question: &Question<'_, '_, T>,
+    form: &SpmmForm,
+) -> Result<std::result::Result<[usize; 3], &'static str>> {
+    let (a, b) = (
+        find(question.operands, &form.sparse)?,
+        find(question.operands, &form.dense)?,
+    );
+    let Operand::Dense(rows) = a else {
+        return Err(wrong(&form.sparse, "an uploaded dense tensor", a));
+    };
+    let Operand::Dense(pieces) = b else {
+        return Err(wrong(&form.dense, "an uploaded dense tensor", b));
+    };
+    let (&[first, second], &[_, n]) = (a.shape(), b.shape()) else {
+        return Ok(Err("multiplies matrices"));
+    };
+    let vector = 16 / T::DTYPE.bytes();
+    let whole = |x: usize| x.is_multiple_of(vector);
+    let given = question.options.alignment.unwrap_or(vector).max(1);
+    if !whole(n) || !whole(pieces.leading()) || !whole(given) {
+        return Ok(Err(
+            "gathers pieces of rows of B by 16 bytes, which it is not a multiple of",
+        ));
+    }
+    if !form.order.transposed {
+        return Ok(Ok([first, second, n]));
+    }
+    if !whole(rows.leading()) {
+        return Ok(Err(
+            "gathers rows of A by 16 bytes, which it is not a multiple of",
+        ));
+    }
+    Ok(Ok([second, first, n]))
+}
+
+/// Detection, transposition and product, with the lists between them.
+#[derive(Debug)]
+struct Made {
+    row: &'static Row,
+    kernels: RightKernels,
+    lists: DeviceLists,
+    /// Runs share the lists and the transpose.
+    turns: Turns,
+    extents: [usize; 3],
+    by_columns: bool,
+    names: [String; 2],
+}
+
+impl Made {
+    fn new<T: Scalar>(
+        device: &Arc<Device>,
+        row: &'static Row,
+        extents: [usize; 3],
+        (form, how): (&SpmmForm, (f64, Determinism)),
+    ) -> Result<Self> {
+        let by_columns = form.order.transposed;
+        let kernels = RightKernels::new::<T>(device, 1, extents, by_columns, how)?;
+        Ok(Made {
+            row,
+            lists: kernels.lists(device)?,
+            kernels,
+            turns: Turns::new()?,
+            extents,
+            by_columns,
+            names: [form.sparse.clone(), form.dense.clone()],
+        })
+    }
+}
+
+impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+    fn variant(&self) -> &'static str {
+        self.row.name
+    }
+
+    fn bytes(&self) -> usize {
+        self.lists.bytes() + self.kernels.bytes()
+    }
+
+    fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [m, k, n] = self.extents;
+        let of_a = if self.by_columns { [k, m] } else { [m, k] };
+        let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
+        let to = out.address().ok_or_else(|| elsewhere("output"))?;
+        let c = matrix((to, out.leading()), [m, n]);
+        let all = [matrix(a?, of_a), matrix(b?, [k, n]), c];
+        let raw = stream.raw();
+        // SAFETY: the plan has checked shapes and places; the lists are of these kernels, and runs follow one another.
+        unsafe {
+            self.kernels.run(&self.lists, all, raw, |launch| {
+                self.turns.queue(true, raw, launch)
+            })
+        }
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.kernels.names();
+        let behind = names[..names.len() - 1].join(", ");
+        let geometry = format_args!("of the transposes, behind {behind}");
+        write_kernel(f, self.row, geometry)
+    }
+}

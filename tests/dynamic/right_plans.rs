@@ -1,0 +1,134 @@
+//! Plans with a dynamic operand on the right: what they take, why they do not, and that results are those of a dense one.
+
+use einsparse::dynamic::{Expected, dynamic as skipping};
+use einsparse::formats::{bf16, f16};
+use einsparse::{Context, Operand, Options, Scalar, einsum};
+
+use super::matmul::{integers, product};
+use super::right::{left, room};
+use super::turned::{exact, nan, pieces};
+use crate::support::gpu;
+
+const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
+const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
+
+/// What a plan of `line` takes for a B of which this is expected.
+fn taken(line: &str, expected: Expected) -> &'static str {
+    let cpu = Context::cpu();
+    let (a, b) = (
+        cpu.zeros::<f16>(&[4096, 4096]).unwrap(),
+        cpu.zeros::<f16>(&[4096, 4096]).unwrap(),
+    );
+    let b = skipping(&b).expecting(expected);
+    let operands = [("A", (&a).into()), ("B", b.into())];
+    let plan = cpu.plan(line, &operands, &Options::default()).unwrap();
+    plan.choice().candidates[0].name
+}
+
+/// The fuller, the less of it is worth skipping, and a transpose is not free.
+#[test]
+fn right_operands_are_chosen_for_by_their_share() {
+    for line in [LINE, BY_COLUMNS] {
+        for share in [0.02, 0.1] {
+            let name = taken(line, Expected::MicroTiles(share));
+            assert_eq!(name, "pit_right_f16_1x64", "{line} {share}");
+        }
+        let full = taken(line, Expected::MicroTiles(1.0));
+        assert!(!full.starts_with("pit"), "{line}: {full}");
+        assert_eq!(taken(line, Expected::Elements(0.1)), full, "{line}");
+    }
+}
+
+/// The reasons why a right operand is taken as the dense one that it is.
+#[test]
+fn plans_say_why_right_operands_are_dense() {
+    let cpu = Context::cpu();
+    let square = |n: usize| cpu.zeros::<f16>(&[n, n]).unwrap();
+    let (a, b, odd) = (square(64), square(64), square(60));
+    let said = |line: &str, a: Operand<'_, f16>, b: Operand<'_, f16>| {
+        let operands = [("A", a), ("B", b)];
+        let plan = cpu.plan(line, &operands, &Options::default()).unwrap();
+        let choice = plan.choice().to_string();
+        let own = choice.lines().filter(|line| line.contains("pit"));
+        own.collect::<Vec<_>>().join("\n")
+    };
+    let (x, y) = (skipping(&a), skipping(&b));
+    for (found, reason) in [
+        (
+            said("C[m,n] = 2 * A[m,k] * B[k,n]", (&a).into(), y.into()),
+            "without factors",
+        ),
+        (
+            said("C[m,n] = A[m,k] * B[n,k]", (&a).into(), y.into()),
+            "refused: computes C[m,n]",
+        ),
+        (said(LINE, x.into(), (&b).into()), "of the second matrix"),
+        (
+            said(LINE, (&odd).into(), skipping(&odd).into()),
+            "pieces of rows of B by 16 bytes",
+        ),
+    ] {
+        assert!(found.contains(reason), "{reason}: {found}");
+        assert!(!found.contains("pit_right_f16"), "{reason}: {found}");
+    }
+    // Both of them: kernels for either stand in the list.
+    let found = said(LINE, x.into(), y.into());
+    assert!(found.contains("pit_right_f16_1x64"), "{found}");
+    assert!(found.contains("pit_f16_128x1"), "{found}");
+}
+
+fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
+    let [m, k, n] = [301, 200, 264];
+    let by_columns = line == BY_COLUMNS;
+    let a = integers::<T>([m, k], 5);
+    let a_there = left(
+        context,
+        &a,
+        by_columns,
+        if by_columns { room(m) } else { 0 },
+    );
+    let mut b_there = context.zeros::<T>(&[k, n]).unwrap();
+    let options = Options {
+        variant: variant.map(Into::into),
+        ..Options::default()
+    };
+    let operands = [("A", (&a_there).into()), ("B", skipping(&b_there).into())];
+    let plan = context.plan(line, &operands, &options).unwrap();
+    if let Some(variant) = variant {
+        assert_eq!(plan.variant(), variant);
+        let said = plan.to_string();
+        assert_eq!(said.contains("transpose_16"), !by_columns, "{said}");
+        assert!(said.contains("detect_16_1x64"), "{said}");
+    }
+    let stream = context.stream().unwrap();
+    for per_mille in [1000, 0, 100, 30] {
+        let b = pieces::<T>([k, n], per_mille, 7 + per_mille);
+        b_there.write(&b).unwrap();
+        let mut c = context.upload_dense(&nan::<T>(&[m, n])).unwrap();
+        let operands = [("A", (&a_there).into()), ("B", skipping(&b_there).into())];
+        plan.run(&operands, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        exact(&c, &product(&a, &b), &format!("{plan}, {per_mille}"));
+    }
+    let once = match by_columns {
+        true => einsum!(*context, BY_COLUMNS, A = &a_there, B = skipping(&b_there)),
+        false => einsum!(*context, LINE, A = &a_there, B = skipping(&b_there)),
+    };
+    let b = b_there.to_dense().unwrap();
+    exact(&once.unwrap(), &product(&a, &b), line);
+}
+
+#[test]
+fn plans_with_dynamic_right_operands() {
+    for line in [LINE, BY_COLUMNS] {
+        agree::<f32>(&Context::cpu(), line, None);
+        agree::<bf16>(&Context::cpu(), line, None);
+    }
+    let Some(gpu) = gpu() else { return };
+    for line in [LINE, BY_COLUMNS] {
+        agree::<f16>(&gpu, line, Some("pit_right_f16_1x64"));
+        agree::<bf16>(&gpu, line, Some("pit_right_bf16_1x64"));
+        agree::<f16>(&gpu, line, None);
+        agree::<f32>(&gpu, line, None);
+    }
+}
