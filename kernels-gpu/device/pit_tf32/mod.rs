@@ -223,13 +223,24 @@ impl<const MT: usize> PitWords<MT> {
     fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &Own, used: u32) {
         let a = Self::stage(slot);
         acc.fence();
-        unroll!(step < STEPS, {
-            if (step as u32) < used {
-                let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
-                acc.mma_tf32_registers(own[step], a);
-            }
-        });
-        wgmma::commit();
+        // Straight code where all steps are there: behind a condition each product is a group of its own.
+        if used == STEPS as u32 {
+            unroll!(step < STEPS, { Self::step(acc, a, own, step) });
+            wgmma::commit();
+        } else {
+            unroll!(step < 3, {
+                if (step as u32) < used {
+                    Self::step(acc, a, own, step);
+                }
+            });
+            wgmma::commit();
+        }
+    }
+
+    #[inline(always)]
+    fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &Own, step: usize) {
+        let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
+        acc.mma_tf32_registers(own[step], a);
     }
 
     /// Stores 64 columns of C as they lie in registers: eight lanes fill a sector of 32 bytes.
