@@ -15,4 +15,5 @@ mod moe_gradient;
 mod operand;
 mod routing;
 mod structured;
+mod tf32;
 mod turned;

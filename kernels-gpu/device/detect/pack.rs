@@ -84,8 +84,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut words = [0; 4];
         unroll!(w < 4, {
             let row = piece * 8 + 2 * w as u32;
-            let [low, high] = [row, row + 1]
-                .map(|row| copy::load_shared_b16(Self::kept(r, 16, row, column / 8) + column % 8 * 2));
+            let [low, high] = [row, row + 1].map(|row| {
+                copy::load_shared_b16(Self::kept(r, 16, row, column / 8) + column % 8 * 2)
+            });
             words[w] = low | high << 16;
         });
         words
