@@ -44,6 +44,7 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
     let b_there = context.upload_dense(&b).map_err(text)?;
     let b = b.values().iter().map(|&x| rounded(x));
     let b = Dense::new([EXTENT, EXTENT], b.collect()).map_err(text)?;
+    let cublas = CuBlas::open(gpu, true).ok();
     for height in HEIGHTS {
         for empty in EMPTY {
             let (a, full) = sample::<f32>((height, 1), empty)?;
@@ -59,7 +60,9 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
             };
             case.ours(gpu, effort, recorder, &context)?;
             case.dense(gpu, effort, recorder, &context)?;
-            case.cublas(gpu, effort, recorder)?;
+            if let Some(cublas) = &cublas {
+                case.cublas(gpu, effort, recorder, cublas)?;
+            }
         }
     }
     Ok(())
@@ -167,10 +170,13 @@ impl Case<'_> {
     }
 
     /// The whole product by cuBLAS, on the same operands.
-    fn cublas(&self, gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
-        let Ok(cublas) = CuBlas::open(gpu, true) else {
-            return Ok(());
-        };
+    fn cublas(
+        &self,
+        gpu: &Gpu,
+        effort: Effort,
+        recorder: &mut Recorder,
+        cublas: &CuBlas,
+    ) -> Result<()> {
         let (Some(a), Some(b)) = (self.a_there.address(), self.b_there.address()) else {
             return Err("the operands are not on the GPU".into());
         };
