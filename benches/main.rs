@@ -45,6 +45,7 @@ mod peers {
 }
 mod pit_choice;
 mod pit_right;
+mod pit_tf32;
 mod pit_turned;
 mod problems;
 mod record;
@@ -70,7 +71,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_turned, pit_right, ffn, ffn_layer,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_tf32, pit_turned, pit_right, ffn, ffn_layer,
     /// fused_detect, moe, attention_masks, encoder,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
@@ -246,6 +247,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("detect", dynamic::detect),
         ("pit_matmul", dynamic::matmul),
         ("pit_choice", pit_choice::run),
+        (pit_tf32::OP, pit_tf32::run),
         ("pit_turned", pit_turned::run),
         (pit_right::OP, pit_right::run),
         (ffn::OP, ffn::run),

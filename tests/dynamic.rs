@@ -17,4 +17,5 @@ mod right;
 mod right_plans;
 mod routing;
 mod structured;
+mod tf32;
 mod turned;

@@ -1,5 +1,6 @@
 //! Predictions for products with micro-tiles found while running (benches/NOTES.md, "Sparsity found while running").
 
+use einsparse_kernels::abi::Dtype;
 use einsparse_kernels::table::Row;
 
 use super::{Cost, Machine};
@@ -76,10 +77,13 @@ pub(crate) fn predict(
         return predict_few(row, extents, share, machine);
     }
     let height = row.block.0.max(row.block.1) as usize;
+    let tf32 = (row.dtype == Dtype::Tf32).then(TileTimes::tf32);
+    let times = tf32.as_ref().unwrap_or(times);
     let us = times.product_us(height, extents, share, machine.multiprocessors);
     let [m, k, n] = extents.map(|x| x as f64);
     let bytes = row.dtype.bytes() as f64;
-    let tops = (machine.wgmma * rate(height as u32)).max(1.0);
+    let wgmma = machine.wgmma * if tf32.is_some() { 0.5 } else { 1.0 };
+    let tops = (wgmma * rate(height as u32)).max(1.0);
     Cost {
         us: us.unwrap_or(f64::INFINITY),
         hbm_us: (m * k + m * k * share + k * n + m * n) * bytes / machine.hbm * 1e6,

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::launch::{
     DetectLaunch, DeviceLists, Looked, PitFewLaunch, PitLaunch, PitWork, list_stride,
 };
-use crate::plan::Determinism;
-use crate::registry::Scalar;
+use crate::plan::{Determinism, Precision, multiplied_as};
+use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
 /// Micro-tiles of a [`DynamicMatmul`].
@@ -28,15 +28,18 @@ pub struct MatmulOptions {
     /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding changes from run to
     /// run.
     pub determinism: Determinism,
+    /// [`Precision::Tf32`]: f32 is rounded to TF32 and multiplied on Tensor Cores. On a GPU there is no kernel for f32 in full precision.
+    pub precision: Precision,
 }
 
 impl Default for MatmulOptions {
-    /// 128 rows, exact zeros, sums in order.
+    /// 128 rows, exact zeros, sums in order, f32 in full precision.
     fn default() -> Self {
         MatmulOptions {
             height: 128,
             threshold: 0.0,
             determinism: Determinism::Strict,
+            precision: Precision::Full,
         }
     }
 }
@@ -46,14 +49,14 @@ pub const FEW_ROWS: usize = 64;
 
 /// `C[m,n] = A[m,k] * B[k,n]` with an A that is dense in memory and has empty micro-tiles of `height x 1`, other ones at each run
 /// (PIT, arXiv 2301.10936): one kernel finds those that are not and packs their values, a second gathers the rows of B that
-/// they meet. The host learns nothing of it; both can be captured in a CUDA graph. For f16 and bf16 on Hopper; the CPU takes
-/// every element type.
+/// they meet. The host learns nothing of it; both can be captured in a CUDA graph. For f16 and bf16 on Hopper, and f32 with
+/// [`Precision::Tf32`]; the CPU takes every element type, and f32 in full precision.
 ///
 /// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a NaN or Inf
 /// in a row of B reaches the `height` rows that have such a micro-tile there (`zeros = Dense`), no others. Sums ascend along k
 /// by default: the same bits every time.
 ///
-/// Of at most [`FEW_ROWS`] rows that one micro-tile holds, [`run`](Self::run) is a single kernel: each of its thread blocks finds the
+/// Of at most [`FEW_ROWS`] rows of f16 or bf16 that one micro-tile holds, [`run`](Self::run) is a single kernel: each of its thread blocks finds the
 /// columns of its part of A itself, and reads no rows of B but those that they meet.
 ///
 /// ```
@@ -87,16 +90,27 @@ pub struct DynamicMatmul<T> {
 pub(crate) fn kernels_of<T: Scalar>(
     device: &Arc<Device>,
     work: PitWork,
+    how: (f64, Determinism),
+) -> Result<(DetectLaunch, PitLaunch)> {
+    kernels_as::<T>(device, T::DTYPE, work, how)
+}
+
+/// The same, multiplied as elements of type `dtype`.
+pub(crate) fn kernels_as<T: Scalar>(
+    device: &Arc<Device>,
+    dtype: Dtype,
+    work: PitWork,
     (threshold, determinism): (f64, Determinism),
 ) -> Result<(DetectLaunch, PitLaunch)> {
     let [m, k, _] = work.extents;
-    let product = PitLaunch::new(device, T::DTYPE, work, list_stride(k))?;
+    let product = PitLaunch::new(device, dtype, work, list_stride(k))?;
     let how = (above::<T>(threshold), determinism == Determinism::Strict);
     let (looked, shape, micro) = if work.turned {
         (Looked::Elements(T::DTYPE), [k, m], (1, work.height))
     } else {
         let rows = work.items.saturating_mul(m);
-        (Looked::Packed, [rows, k], (work.height, 1))
+        let packed = Looked::Packed(dtype.bytes());
+        (packed, [rows, k], (work.height, 1))
     };
     let detect = DetectLaunch::tiles(device, looked, shape, micro, how)?;
     if work.turned {
@@ -156,10 +170,12 @@ impl<T: Scalar> DynamicMatmul<T> {
                     ..PitWork::single(extents, options.height)
                 };
                 let how = (threshold, options.determinism);
-                let (detect, product) = kernels_of::<T>(device, work, how)?;
+                let dtype = multiplied_as(T::DTYPE, options.precision);
+                let (detect, product) = kernels_as::<T>(device, dtype, work, how)?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, Arc::clone(device));
-                let alone = (items == 1 && m <= FEW_ROWS.min(options.height))
+                let halves = T::DTYPE.bytes() == 2;
+                let alone = (halves && items == 1 && m <= FEW_ROWS.min(options.height))
                     .then(|| PitFewLaunch::best(device, T::DTYPE, extents, above::<T>(threshold)));
                 (Some((detect, product)), alone.transpose()?, storage)
             }

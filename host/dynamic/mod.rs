@@ -30,7 +30,7 @@ pub use grouped_gradient::{GroupedGradient, GroupedGradientOptions};
 pub use index::MicroIndex;
 pub use marked::ReluMatmul;
 pub(crate) use marked::can_mark;
-pub(crate) use matmul::kernels_of;
+pub(crate) use matmul::kernels_as;
 pub use matmul::{DynamicMatmul, FEW_ROWS, MatmulOptions};
 pub use micro::{DenseTile, MICRO_BYTES, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use operand::{Dynamic, Expected, dynamic};

@@ -65,6 +65,21 @@ impl TileTimes {
         }
     }
 
+    /// The same for f32 as TF32: from what a stage pulls through L2 (benches/NOTES.md, "Sparsity found while running"), not measured.
+    pub(crate) fn tf32() -> TileTimes {
+        let of = |start, tile, stage| HeightTimes { start, tile, stage };
+        TileTimes {
+            heights: BTreeMap::from([
+                (128, of(8.0, 4.8, 1.5)),
+                (64, of(8.0, 2.6, 1.24)),
+                (32, of(8.0, 1.8, 1.16)),
+            ]),
+            // Twice the bytes.
+            detect: 0.6,
+            dense: 1.0,
+        }
+    }
+
     /// The file of a GPU of this name: `EINSPARSE_CALIBRATION`, else `einsparse/<name>.times` in the user's folder of caches
     /// (`XDG_CACHE_HOME` or `~/.cache`); `None` where there is no such folder.
     pub fn file(gpu: &str) -> Option<PathBuf> {

@@ -17,8 +17,8 @@ use crate::registry::{Dtype, Operation};
 pub(crate) enum Looked {
     /// Elements of this type.
     Elements(Dtype),
-    /// The same, and values of the micro-tiles are wanted.
-    Packed,
+    /// Elements of so many bytes, and values of the micro-tiles are wanted.
+    Packed(usize),
     /// Bits, 32 to a word.
     Bits,
 }
@@ -27,7 +27,7 @@ impl Looked {
     fn step(self) -> u32 {
         match self {
             Looked::Elements(_) => STEP_TILES,
-            Looked::Packed => STEP_PACK,
+            Looked::Packed(_) => STEP_PACK,
             Looked::Bits => STEP_BITS,
         }
     }
@@ -35,7 +35,7 @@ impl Looked {
     fn bytes(self) -> usize {
         match self {
             Looked::Elements(dtype) => dtype.bytes(),
-            Looked::Packed => 2,
+            Looked::Packed(bytes) => bytes,
             Looked::Bits => 1,
         }
     }
@@ -114,7 +114,8 @@ impl DetectLaunch {
     ) -> Result<Self> {
         let what = match looked {
             Looked::Elements(dtype) => dtype.name(),
-            Looked::Packed => "packed 16-bit elements",
+            Looked::Packed(2) => "packed 16-bit elements",
+            Looked::Packed(_) => "packed elements",
             Looked::Bits => "bits",
         };
         let row = find(looked.step(), looked.bytes(), micro, what)?;
@@ -236,7 +237,7 @@ impl DetectLaunch {
         let stride = self.params.stride as usize;
         let words = panels.saturating_mul(stride);
         within("places of all lists", words, isize::MAX as usize / 512)?;
-        let tile = self.row.block.0 as usize * 2;
+        let tile = self.row.block.0 as usize * self.row.dtype.bytes();
         let packed = match self.row.step {
             STEP_PACK | STEP_MARKED => Some(device.zeros((words * tile).max(16))?),
             _ => None,

@@ -1,6 +1,6 @@
 //! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
 
-use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, PitParams};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, PIT_TF32_DEPTH, PitParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
@@ -63,8 +63,10 @@ impl PitWork {
         }
     }
 
-    fn family(&self) -> &'static str {
+    /// The family for matrices that are multiplied in this type.
+    fn family(&self, dtype: Dtype) -> &'static str {
         match (self.turned, self.right) {
+            (false, _) if dtype == Dtype::Tf32 => "pit_tf32",
             (false, _) => "pit",
             (true, false) => "pit_turned",
             (true, true) => "pit_right",
@@ -93,7 +95,9 @@ impl PitLaunch {
             height,
             ..
         } = work;
-        let own = kernels().iter().filter(|row| row.family == work.family());
+        let own = kernels()
+            .iter()
+            .filter(|row| row.family == work.family(dtype));
         let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
         let Some(row) = own.clone().find(fits) else {
             return Err(Error::NoKernel {
@@ -207,6 +211,16 @@ impl PitLaunch {
                 [0; 16]
             }
             None => return Err(refused("index", "holds no values".into())),
+            // A row of A each, as `wgmma` wants elements of 4 bytes. The copy engine rounds them.
+            Some(packed) if dtype == Dtype::Tf32 => {
+                let values = Flat {
+                    address: packed.address(),
+                    extents: [self.stride, self.panels * height],
+                    leading: self.stride,
+                };
+                let deep = PIT_TF32_DEPTH;
+                tensor_map(dtype, &values, [deep, height], deep, &self.empty)?
+            }
             Some(packed) => {
                 let values = Flat {
                     address: packed.address(),

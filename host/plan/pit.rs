@@ -1,4 +1,4 @@
-//! Plans with an operand whose micro-tiles are found while running: families `detect` and `pit`.
+//! Plans with an operand whose micro-tiles are found while running: families `detect`, `pit` and `pit_tf32`.
 
 mod few;
 pub(super) mod right;
@@ -15,12 +15,12 @@ use super::{Operand, Options};
 use crate::cost::Cost;
 use crate::cost::pit::{is_worth_it, predict};
 use crate::device::{Device, Stream};
-use crate::dynamic::kernels_of;
+use crate::dynamic::kernels_as;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, PitWork, Turns};
-use crate::plan::ZerosRule;
+use crate::plan::{ZerosRule, multiplied_as};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
@@ -68,9 +68,12 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     let few = kernels()
         .iter()
         .filter(|row| !turned && row.family == "pit_few" && row.dtype == T::DTYPE);
-    let mut rows = rows(T::DTYPE, turned).chain(few).peekable();
+    let dtype = multiplied_as(T::DTYPE, question.options.precision);
+    let mut rows = rows(dtype, turned).chain(few).peekable();
     if rows.peek().is_none() {
-        return refused("computes f16 and bf16");
+        return refused(
+            "computes f16 and bf16, and with A[m,k] f32 where the plan asks for Precision::Tf32",
+        );
     }
     let asked = question.options.variant.as_deref();
     let multiprocessors = question.machine.multiprocessors;
@@ -121,9 +124,13 @@ fn offer<'q, T: Scalar, Out: Scalar>(
     }
 }
 
-/// The kernels for elements of this type that take A as `[m, k]`, or turned.
+/// The kernels that multiply in this type and take A as `[m, k]`, or turned.
 pub(super) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> {
-    let family = if turned { "pit_turned" } else { "pit" };
+    let family = match (dtype, turned) {
+        (Dtype::Tf32, false) => "pit_tf32",
+        (_, false) => "pit",
+        (_, true) => "pit_turned",
+    };
     kernels()
         .iter()
         .filter(move |row| row.family == family && row.dtype == dtype)
@@ -241,7 +248,8 @@ impl Made {
             turned: form.order.transposed,
             ..PitWork::single(extents, height(row))
         };
-        let (detect, product) = kernels_of::<T>(device, work, (0.0, options.determinism))?;
+        let how = (0.0, options.determinism);
+        let (detect, product) = kernels_as::<T>(device, row.dtype, work, how)?;
         Ok(Made {
             row,
             lists: detect.lists(device)?,

@@ -53,7 +53,7 @@ pub const fn detect_rounds(mh: u32, bits: u32, step: u32) -> u32 {
 }
 
 /// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (128 KB of 4-byte elements, 32 KB to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for
-/// elements of 2 bytes and `MW` of 1, [`STEP_PACK`].
+/// elements of 2 or 4 bytes and `MW` of 1, [`STEP_PACK`].
 #[derive(Clone, Copy, Debug)]
 pub struct MicroTiles<const MH: u32, const MW: u32, const STEP: u32>;
 
@@ -199,7 +199,8 @@ pub struct DetectParams {
     pub counts: u64,
     /// For each panel `parts` + 1 pairs of words, all zero between launches: what its regions found, and how many have looked.
     pub status: u64,
-    /// Out ([`STEP_PACK`]): values of each place of the lists, one micro-tile each; zeros up to a multiple of [`DETECT_PAD`].
+    /// Out ([`STEP_PACK`]): values of each place of the lists, one micro-tile each, of 4-byte elements one row of A each, `stride` places
+    /// wide; zeros up to a multiple of [`DETECT_PAD`].
     pub packed: u64,
     /// Regions of a row of regions.
     pub across: Divisor,

@@ -100,6 +100,8 @@ mod nm;
 mod pit;
 #[cfg(any(family = "pit_few", not(target_arch = "nvptx64")))]
 mod pit_few;
+#[cfg(any(family = "pit_tf32", not(target_arch = "nvptx64")))]
+mod pit_tf32;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;

@@ -34,6 +34,9 @@ macro_rules! table_dynamic {
                 detect_pack_128x1: Direct, F16, MicroTiles<128, 1, STEP_PACK>;
                 detect_pack_64x1: Direct, F16, MicroTiles<64, 1, STEP_PACK>;
                 detect_pack_32x1: Direct, F16, MicroTiles<32, 1, STEP_PACK>;
+                detect_pack_32_128x1: Direct, F32, MicroTiles<128, 1, STEP_PACK>;
+                detect_pack_32_64x1: Direct, F32, MicroTiles<64, 1, STEP_PACK>;
+                detect_pack_32_32x1: Direct, F32, MicroTiles<32, 1, STEP_PACK>;
                 detect_marked_128x1: Direct, F16, MarkedTiles<128>;
                 detect_marked_64x1: Direct, F16, MarkedTiles<64>;
                 detect_marked_32x1: Direct, F16, MarkedTiles<32>;
@@ -84,6 +87,11 @@ macro_rules! table_dynamic {
             }
             transpose "transpose" TransposeParams sm_80 Transposition {
                 transpose_16: Direct, F16, TransposeTile;
+            }
+            pit_tf32 "pit_tf32" PitParams sm_90a Dynamic {
+                pit_tf32_128x1: Block, Tf32, PitWords<128>;
+                pit_tf32_64x1: Block, Tf32, PitWords<64>;
+                pit_tf32_32x1: Block, Tf32, PitWords<32>;
             }
             pit_few "pit_few" PitFewParams sm_90a Dynamic {
                 pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;

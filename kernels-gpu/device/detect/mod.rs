@@ -261,7 +261,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     ) {
         let raw = if STEP == STEP_PACK {
             Self::fetch(p, r, bits, place);
-            Self::fetched(r)
+            Self::fetched(r, bits)
         } else {
             Self::load(p, r, bits, place, round)
         };
@@ -311,7 +311,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         Self::find_bases(p, r, place);
         gpu::sync_threads();
         Self::write(p, r, place);
-        if STEP == STEP_PACK {
+        if STEP == STEP_PACK && bits == 32 {
+            Self::pack_rows(p, r, place);
+        } else if STEP == STEP_PACK {
             Self::pack(p, r, place);
         }
     }

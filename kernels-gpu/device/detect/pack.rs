@@ -7,10 +7,12 @@ use crate::device::gpu;
 use crate::device::ptx::{copy, global};
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// Where a vector of the region lies. Lanes that read one column read eight rows each: their vectors must not meet in a bank.
+    /// Where a vector of the region lies. Lanes that read one column read eight rows each, of elements of 4 bytes one: their vectors
+    /// must not meet in a bank.
     #[inline(always)]
-    fn kept(r: Region, row: u32, vector: u32) -> u32 {
-        copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
+    fn kept(r: Region, bits: u32, row: u32, vector: u32) -> u32 {
+        let turn = if bits == 32 { row } else { row / 8 };
+        copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (turn % 16))) * 16
     }
 
     /// Brings this thread's vectors to shared memory, past the registers, so that six thread blocks share a multiprocessor:
@@ -22,13 +24,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let column = place.left + vector * (128 / bits);
         unroll!(i < 8, {
             let row = row + i as u32 * step;
-            let to = Self::kept(r, row, vector);
+            let to = Self::kept(r, bits, row, vector);
             let row = place.top + row;
             if p.flags & DETECT_VECTORS == 0 {
                 copy::store_shared_v4(to, Self::vector(p, bits, row, column));
             } else {
                 let inside = row < p.rows && column < p.columns;
-                let at = row as u64 * p.row_bytes + column as u64 * 2;
+                let at = row as u64 * p.row_bytes + (column * (bits / 8)) as u64;
                 let (at, bytes) = if inside { (at, 16) } else { (0, 0) };
                 copy::copy_async_16(to, p.source + at, bytes);
             }
@@ -38,12 +40,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// This thread's vectors, as [`Self::fetch`] has left them.
     #[inline(always)]
-    pub(super) fn fetched(r: Region) -> Vectors {
+    pub(super) fn fetched(r: Region, bits: u32) -> Vectors {
         let (row, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
         let mut raw = [[0; 4]; DETECT_LOADS as usize];
         unroll!(i < 8, {
-            raw[i] = copy::load_shared_v4(Self::kept(r, row + i as u32 * step, vector));
+            raw[i] = copy::load_shared_v4(Self::kept(r, bits, row + i as u32 * step, vector));
         });
         raw
     }
@@ -82,10 +84,58 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut words = [0; 4];
         unroll!(w < 4, {
             let row = piece * 8 + 2 * w as u32;
-            let [low, high] = [row, row + 1]
-                .map(|row| copy::load_shared_b16(Self::kept(r, row, column / 8) + column % 8 * 2));
+            let [low, high] = [row, row + 1].map(|row| {
+                copy::load_shared_b16(Self::kept(r, 16, row, column / 8) + column % 8 * 2)
+            });
             words[w] = low | high << 16;
         });
         words
+    }
+
+    /// Offset of the columns that a region of elements of 4 bytes has micro-tiles in, behind its words of bits.
+    const COLUMNS_FOUND: u32 = 256;
+
+    /// The same of elements of 4 bytes, which a product wants contiguous along the columns: rows as wide as a list, without the columns of
+    /// empty micro-tiles.
+    #[inline(always)]
+    pub(super) fn pack_rows(p: &DetectParams, r: Region, place: Place) {
+        const { assert!(Self::COLUMNS_FOUND + DETECT_THREADS * 4 <= DETECT_RANKS) };
+        let thread = gpu::thread();
+        let [base, end] = Self::base(0);
+        let found = copy::arena() + Self::COLUMNS_FOUND;
+        if thread < r.positions {
+            let [bits, rank] = Self::word(thread / 32);
+            if bits >> (thread % 32) & 1 != 0 {
+                let before = (bits & ((1 << (thread % 32)) - 1)).count_ones();
+                copy::store_shared_b32(found + (rank + before) * 4, thread);
+            }
+        }
+        gpu::sync_threads();
+        let [last, before] = Self::word(r.positions / 32 - 1);
+        let count = before + last.count_ones();
+        // Threads for each row, a power of two.
+        let wide = 32 - (count.max(1) - 1).leading_zeros();
+        let (own, step) = (thread & ((1 << wide) - 1), DETECT_THREADS >> wide);
+        let top = p.packed + (place.down * MH) as u64 * p.stride as u64 * 4;
+        if own < count {
+            let column = copy::load_shared_b32(found + own * 4);
+            let mut row = thread >> wide;
+            while row < MH {
+                let from = Self::kept(r, 32, row, column / 4) + column % 4 * 4;
+                let to = top + (row as u64 * p.stride as u64 + (base + own) as u64) * 4;
+                global::store_b32(to, copy::load_shared_b32(from));
+                row += step;
+            }
+        }
+        let index = end.wrapping_add(thread % DETECT_PAD);
+        if end == NO_TILE || index >= end.next_multiple_of(DETECT_PAD) {
+            return;
+        }
+        let mut row = thread / DETECT_PAD;
+        while row < MH {
+            let to = top + (row as u64 * p.stride as u64 + index as u64) * 4;
+            global::store_b32(to, 0);
+            row += DETECT_THREADS / DETECT_PAD;
+        }
     }
 }
