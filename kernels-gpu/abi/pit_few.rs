@@ -77,7 +77,8 @@ impl<const MT: usize, const WARPS: usize> Tile for FewRows<MT, WARPS> {
 const _: () = assert!(FewRows::<16, 12>::SUMMED + 8 <= 227 << 10);
 const _: () = assert!(FewRows::<32, 12>::SUMMED + 8 <= 227 << 10);
 const _: () = assert!(FewRows::<64, 8>::SUMMED + 8 <= 227 << 10);
-const _: () = assert!(FewRows::<16, 12>::ATOMS.is_multiple_of(FEW_PARTS as usize));
+const _: () = assert!(FewRows::<16, 8>::ATOMS.is_multiple_of(2 * FEW_PARTS as usize));
+const _: () = assert!(FewRows::<16, 12>::ATOMS.is_multiple_of(2 * FEW_PARTS as usize));
 const _: () = assert!(FewRows::<64, 8>::ROOM.is_multiple_of(FEW_DEPTH));
 
 /// Parameters of the `pit_few` kernels.

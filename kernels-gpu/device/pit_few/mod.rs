@@ -53,27 +53,33 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         copy::arena() + slot * Self::STAGE as u32
     }
 
-    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places behind the
-    /// last listed column are zeros, up to a step of the product: zeros of A times whatever is no number would be none.
+    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. A step of the
+    /// product is filled up by the row of the last listed column: zeros of A times one that is not listed might be no numbers.
     #[inline(always)]
     fn start(p: &PitFewParams, listed: u32, s: u32, slot: u32) {
         const ROWS: u32 = 8;
         let across = WARPS as u32 * 4;
         let (row, chunk) = (gpu::thread() / across, gpu::thread() % across);
         let column = Self::tile(p) * Self::COLUMNS + chunk * 8;
-        let inside = u32::from(column < p.n);
         let from = p.b + column as u64 * 2;
-        let end = listed.next_multiple_of(16);
+        let end = if column < p.n {
+            listed.next_multiple_of(16)
+        } else {
+            0
+        };
+        let last = listed.saturating_sub(1);
+        let first = s * FEW_DEPTH + row;
+        // All four before the first copy, which they would wait behind.
+        let lines = [0, 1, 2, 3].map(|i| {
+            let place = (first + i * ROWS).min(last);
+            copy::load_shared_b32(Self::entry(place))
+        });
         unroll!(i < 4, {
-            let row = row + i as u32 * ROWS;
-            let place = s * FEW_DEPTH + row;
-            let to = Self::stage(slot) + frag::swizzle(row, chunk, Self::ROW_BYTES as u32);
-            if place < listed {
-                let line = copy::load_shared_b32(Self::entry(place));
-                copy::copy_async_whole(to, from + line as u64 * p.ldb_bytes as u64, inside);
-            } else if place < end {
-                copy::store_shared_v4(to, [0; 4]);
-            }
+            let down = i as u32 * ROWS;
+            let place = frag::swizzle(row + down, chunk, Self::ROW_BYTES as u32);
+            let from = from + lines[i] as u64 * p.ldb_bytes as u64;
+            let there = u32::from(first + down < end);
+            copy::copy_async_whole(Self::stage(slot) + place, from, there);
         });
         // One group a stage, whether there is something in it or not.
         copy::copy_commit();
@@ -152,9 +158,9 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         while from < end {
             let column = from + gpu::thread() * Self::EACH;
             let left = end.saturating_sub(column);
+            Self::fetch_ahead(p, from + Self::ROUND, end);
             let raw = Self::load(p, column, left);
             from += Self::ROUND;
-            Self::fetch_ahead(p, from, end);
             let found = Self::found(p, &raw, left);
             let [rank, total] = Self::rank(found, turn);
             turn ^= 1;
@@ -162,7 +168,11 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             loop {
                 let count = (total - first).min(Self::ROOM - listed);
                 let place = listed;
-                let taken = Taken { first, count, place };
+                let taken = Taken {
+                    first,
+                    count,
+                    place,
+                };
                 Self::put(&raw, found, rank, column, taken);
                 first += count;
                 listed += count;

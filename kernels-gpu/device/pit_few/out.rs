@@ -40,19 +40,13 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         if p.parts > 1 {
             // The others run, and have made their barriers.
             cluster::wait();
-            Self::send(p, sums);
-            gpu::sync_threads();
-            barrier::wait(Self::summed(), 0);
-            Self::join::<E>(p);
-            return;
         }
-        let own = gpu::thread() / 32 * 4;
-        unroll!(i < MT / 16, most 4, {
-            unroll!(j < 4, {
-                let atom = i as u32 * Self::ATOMS_ACROSS as u32 + own + j as u32;
-                Self::store::<E>(p, atom, sums[i][j]);
-            });
-        });
+        Self::send(p, sums);
+        gpu::sync_threads();
+        if p.parts > 1 {
+            barrier::wait(Self::summed(), 0);
+        }
+        Self::join::<E>(p);
     }
 
     /// Where the sums of an atom by a part lie, this lane's.
@@ -62,27 +56,28 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         copy::arena() + Self::SUMS as u32 + slot * Self::ATOM as u32 + lane * 16
     }
 
-    /// Sends this warp's atoms to those who finish them.
+    /// Sends this warp's atoms to those who finish them: neighbours by twos, which are sectors of C, dealt one after the other.
     #[inline(always)]
     fn send(p: &PitFewParams, sums: &Sums) {
         let own = cluster::rank();
-        let share = Self::share(p);
-        // Exact: an atom's number times the error of the inverse stays far below 1 / share.
-        let inverse = (0xffff_u32.checked_div(share)).unwrap_or(0) + 1;
+        let first = own * Self::share(p);
         let some = Self::has_rows(p);
         unroll!(i < MT / 16, most 4, {
-            unroll!(j < 4, {
-                let first = gpu::thread() / 32 * 4 + j as u32;
-                let atom = i as u32 * Self::ATOMS_ACROSS as u32 + first;
-                let rank = (atom * inverse) >> 16;
-                let at = Self::sums_at(own * share + atom - rank * share);
-                let four = sums[i][j].map(f32::to_bits);
-                if some && rank == own {
-                    copy::store_shared_v4(at, four);
-                } else if some {
-                    let bar = cluster::place(Self::summed(), rank);
-                    cluster::send_v4(cluster::place(at, rank), four, bar);
-                }
+            unroll!(q < 2, {
+                let across = gpu::thread() / 32 * 2 + q as u32;
+                let two = (i * Self::ATOMS_ACROSS / 2) as u32 + across;
+                let rank = two & (p.parts - 1);
+                let at = Self::sums_at(first + 2 * (two >> p.parts.trailing_zeros()));
+                let bar = cluster::place(Self::summed(), rank);
+                unroll!(j < 2, {
+                    let at = at + (j * Self::ATOM) as u32;
+                    let four = sums[i][2 * q + j].map(f32::to_bits);
+                    if some && rank == own {
+                        copy::store_shared_v4(at, four);
+                    } else if some {
+                        cluster::send_v4(cluster::place(at, rank), four, bar);
+                    }
+                });
             });
         });
     }
@@ -91,7 +86,6 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     #[inline(always)]
     fn join<E: Elem<Acc = f32>>(p: &PitFewParams) {
         let share = Self::share(p);
-        let first = cluster::rank() * share;
         let mut slot = gpu::thread() / 32;
         while slot < share && Self::has_rows(p) {
             let mut parts = [[0.0; 4]; FEW_PARTS as usize];
@@ -104,7 +98,8 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             });
             let mut sum = [0.0; 4];
             unroll!(q < 8, { unroll!(i < 4, { sum[i] += parts[q][i] }) });
-            Self::store::<E>(p, first + slot, sum);
+            let two = ((slot / 2) << p.parts.trailing_zeros()) + cluster::rank();
+            Self::store::<E>(p, 2 * two + slot % 2, sum);
             slot += WARPS as u32;
         }
     }

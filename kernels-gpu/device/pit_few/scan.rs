@@ -3,7 +3,7 @@
 
 use crate::abi::*;
 use crate::device::gpu;
-use crate::device::ptx::{bulk, copy, global, matrix, warp};
+use crate::device::ptx::{copy, global, matrix, warp};
 
 /// A lane's part of A: eight rows each of up to eight; the tile's words of a row.
 pub(super) type Raw = [[[u32; 4]; 8]; 8];
@@ -17,28 +17,25 @@ pub(super) struct Taken {
 }
 
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
-    /// Neighbouring words of a row from `at` on, the first of `left` columns; zeros where there are none. Where vectors are
-    /// allowed, rows have room for whole ones.
+    /// A lane's words of a row at `at`; zeros where the row is none of `rows`. Rows have room for whole vectors where these are
+    /// allowed.
     #[inline(always)]
-    fn vector(at: u64, ok: bool) -> [u32; 4] {
+    fn vector(at: u64, row: u32, rows: u32) -> [u32; 4] {
         match Self::WORDS {
-            4 => global::load_v4_fresh(at, ok),
-            2 => {
-                let [x, y] = global::load_v2_fresh(at, ok);
-                [x, y, 0, 0]
-            }
-            _ => [global::load_b32_fresh(at, ok), 0, 0, 0],
+            4 => global::load_v4_row(at, row, rows),
+            2 => global::load_v2_row(at, row, rows),
+            _ => global::load_b32_row(at, row, rows),
         }
     }
 
-    /// The same for rows that begin anywhere.
+    /// The same of rows that begin anywhere; `rows` of each column.
     #[inline(always)]
-    fn elements(at: u64, row_is_there: bool, left: u32) -> [u32; 4] {
+    fn elements(at: u64, row: u32, rows: [u32; 8]) -> [u32; 4] {
         let mut words = [0; 4];
         unroll!(w < Self::WORDS, most 4, {
             unroll!(h < 2, {
-                let i = (2 * w + h) as u32;
-                let half = global::load_b16_fresh(at + i as u64 * 2, row_is_there && i < left);
+                let i = 2 * w + h;
+                let [half, ..] = global::load_b16_row(at + i as u64 * 2, row, rows[i]);
                 words[w] |= half << (16 * h);
             });
         });
@@ -49,41 +46,45 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// looked at.
     #[inline(always)]
     pub(super) fn load(p: &PitFewParams, column: u32, left: u32) -> Raw {
-        let mut raw = [[[0; 4]; 8]; 8];
-        let mut at = p.a + column as u64 * 2;
+        let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| if i < left { p.m } else { 0 });
+        let at = p.a + column as u64 * 2;
+        // Apart from each other: neither asks at every row.
         if p.flags & FEW_VECTORS != 0 {
-            unroll!(g < MT / 8, {
-                unroll!(i < 8, {
-                    let row = (g * 8 + i) as u32;
-                    raw[g][i] = Self::vector(at, row < p.m && left != 0);
-                    at += p.lda_bytes as u64;
-                });
-            });
-        } else {
-            unroll!(g < MT / 8, {
-                unroll!(i < 8, {
-                    let row = (g * 8 + i) as u32;
-                    raw[g][i] = Self::elements(at, row < p.m, left);
-                    at += p.lda_bytes as u64;
-                });
-            });
+            return Self::each_row(p, at, |at, row| Self::vector(at, row, rows[0]));
         }
+        Self::each_row(p, at, |at, row| Self::elements(at, row, rows))
+    }
+
+    /// What `load` gives for the rows from `at` on.
+    #[inline(always)]
+    fn each_row(p: &PitFewParams, at: u64, load: impl Fn(u64, u32) -> [u32; 4]) -> Raw {
+        let mut raw = [[[0; 4]; 8]; 8];
+        let mut at = at;
+        unroll!(g < MT / 8, {
+            // Of one row the others' instructions would be most.
+            if g == 0 || g as u32 * 8 < p.m {
+                unroll!(i < 8, {
+                    raw[g][i] = load(at, (g * 8 + i) as u32);
+                    at += p.lda_bytes as u64;
+                });
+            }
+        });
         raw
     }
 
-    /// Asks L2 for the columns of the next round, from `from` on, a few rows for each tile that will look at them: by then copies of
-    /// B keep HBM busy.
+    /// Asks L2 for the columns of the next round, from `from` on; each tile that will look at them for some lines. By then copies
+    /// of B keep HBM busy.
     #[inline(always)]
     pub(super) fn fetch_ahead(p: &PitFewParams, from: u32, end: u32) {
+        const LINE: u32 = 64;
+        let across = Self::ROUND / LINE;
         let tiles = gpu::grid_x() >> p.parts.trailing_zeros();
-        let row = Self::tile(p) + gpu::thread() * tiles;
-        let some = gpu::thread() < MT as u32 && row < p.m;
-        if some && from < end && p.flags & FEW_VECTORS != 0 {
-            let bytes = (end - from).min(Self::ROUND) * 2 & !15;
-            let at = p.a + row as u64 * p.lda_bytes as u64 + from as u64 * 2;
-            if bytes != 0 {
-                bulk::prefetch_line(at, bytes);
-            }
+        let mut line = Self::tile(p) + gpu::thread() * tiles;
+        while from < end && line < p.m * across {
+            let column = from + line % across * LINE;
+            let at = p.a + (line / across) as u64 * p.lda_bytes as u64 + column as u64 * 2;
+            global::prefetch_l2(at, column < end);
+            line += tiles * Self::THREADS;
         }
     }
 
@@ -94,9 +95,11 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         unroll!(w < Self::WORDS, most 4, {
             let mut marks = 0;
             unroll!(g < MT / 8, {
-                unroll!(i < 8, {
-                    marks |= (raw[g][i][w] & 0x7fff_7fff) + p.above;
-                });
+                if g == 0 || g as u32 * 8 < p.m {
+                    unroll!(i < 8, {
+                        marks |= (raw[g][i][w] & 0x7fff_7fff) + p.above;
+                    });
+                }
             });
             found |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
         });
