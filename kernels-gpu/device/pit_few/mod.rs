@@ -22,7 +22,46 @@ pub trait Body: Tile {
 /// Sums of a warp: atoms of 16 rows, then of 8 columns. Of the first as many are used as the tile has.
 type Sums = [[[f32; 4]; 4]; 4];
 
+/// Rows of B that all threads copy at once.
+const ROWS: u32 = 8;
+
+/// What a thread copies of eight rows of B, and where it reads what it multiplies.
+#[derive(Clone, Copy)]
+struct Own {
+    /// Of the eight rows its own, and whether there are columns of it.
+    row: u32,
+    inside: bool,
+    /// Where its columns begin in B, and where they lie in a stage.
+    from: u64,
+    to: u32,
+    /// Where fragments lie: of A behind the first value of a step, of B in a stage.
+    a: u32,
+    b: [u32; 2],
+}
+
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+    /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
+    #[inline(always)]
+    fn places(p: &PitFewParams) -> Own {
+        let thread = gpu::thread_again();
+        let (warp, lane) = (thread / 32, thread % 32);
+        let across = WARPS as u32 * 4;
+        let (row, chunk) = (thread / across, thread % across);
+        let column = Self::tile(p) * Self::COLUMNS + chunk * 8;
+        let (deep, eight) = frag::ldmatrix_x4_columns(lane);
+        let (of_step, half) = frag::ldmatrix_x4(lane);
+        let wide = Self::ROW_BYTES as u32;
+        // Eight rows further, and sixteen, the swizzle is the same.
+        Own {
+            row,
+            inside: column < p.n,
+            from: p.b + column as u64 * 2,
+            to: frag::swizzle(row, chunk, wide),
+            a: deep * Self::A_ROW as u32 + eight * 16,
+            b: [0, 2].map(|h| frag::swizzle(of_step, warp * 4 + h + half, wide)),
+        }
+    }
+
     /// This thread's warp and lane.
     #[inline(always)]
     fn own() -> (u32, u32) {
@@ -56,19 +95,14 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. A step of the
     /// product is filled up by the row of the last listed column: zeros of A times one that is not listed might be no numbers.
     #[inline(always)]
-    fn start(p: &PitFewParams, listed: u32, s: u32, slot: u32) {
-        const ROWS: u32 = 8;
-        let across = WARPS as u32 * 4;
-        let (row, chunk) = (gpu::thread() / across, gpu::thread() % across);
-        let column = Self::tile(p) * Self::COLUMNS + chunk * 8;
-        let from = p.b + column as u64 * 2;
-        let end = if column < p.n {
+    fn start(p: &PitFewParams, own: Own, listed: u32, s: u32, slot: u32) {
+        let end = if own.inside {
             listed.next_multiple_of(16)
         } else {
             0
         };
         let last = listed.saturating_sub(1);
-        let first = s * FEW_DEPTH + row;
+        let first = s * FEW_DEPTH + own.row;
         // All four before the first copy, which they would wait behind.
         let lines = [0, 1, 2, 3].map(|i| {
             let place = (first + i * ROWS).min(last);
@@ -76,10 +110,9 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         });
         unroll!(i < 4, {
             let down = i as u32 * ROWS;
-            let place = frag::swizzle(row + down, chunk, Self::ROW_BYTES as u32);
-            let from = from + lines[i] as u64 * p.ldb_bytes as u64;
-            let there = u32::from(first + down < end);
-            copy::copy_async_whole(Self::stage(slot) + place, from, there);
+            let to = Self::stage(slot) + own.to + down * Self::ROW_BYTES as u32;
+            let from = own.from + lines[i] as u64 * p.ldb_bytes as u64;
+            copy::copy_async_whole(to, from, u32::from(first + down < end));
         });
         // One group a stage, whether there is something in it or not.
         copy::copy_commit();
@@ -87,23 +120,20 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
 
     /// Multiplies a stage: all rows with this warp's 32 columns.
     #[inline(always)]
-    fn multiply<E: MmaElem>(listed: u32, s: u32, slot: u32, sums: &mut Sums) {
-        let (warp, lane) = Self::own();
-        let (stage, values) = (Self::stage(slot), Self::values(s * FEW_DEPTH));
-        let (row, chunk) = frag::ldmatrix_x4(lane);
-        let (deep, eight) = frag::ldmatrix_x4_columns(lane);
+    fn multiply<E: MmaElem>(own: Own, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
+        let stage = Self::stage(slot);
+        let values = Self::values(s * FEW_DEPTH) + own.a;
         unroll!(step < 2, {
             let step = step as u32 * 16;
             if s * FEW_DEPTH + step < listed {
                 let mut b = [[0; 2]; 4];
                 unroll!(h < 2, {
-                    let chunk = warp * 4 + 2 * h as u32 + chunk;
-                    let place = frag::swizzle(step + row, chunk, Self::ROW_BYTES as u32);
-                    let [w, x, y, z] = matrix::ldmatrix_x4_trans(stage + place);
+                    let from = stage + own.b[h] + step * Self::ROW_BYTES as u32;
+                    let [w, x, y, z] = matrix::ldmatrix_x4_trans(from);
                     b[2 * h] = [w, x];
                     b[2 * h + 1] = [y, z];
                 });
-                let from = values + (step + deep) * Self::A_ROW as u32 + eight * 16;
+                let from = values + step * Self::A_ROW as u32;
                 unroll!(i < MT / 16, most 4, {
                     let a = matrix::ldmatrix_x4_trans(from + i as u32 * 32);
                     unroll!(j < 4, { E::mma(&mut sums[i][j], a, b[j]) });
@@ -126,7 +156,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// Multiplies all that is listed. As many stages as the ring has have been started, empty ones among them. The first is waited
     /// for together with the second, which nothing waits for: its place is not free before the first one's.
     #[inline(always)]
-    fn drain<E: MmaElem>(p: &PitFewParams, listed: u32, sums: &mut Sums) {
+    fn drain<E: MmaElem>(p: &PitFewParams, own: Own, listed: u32, sums: &mut Sums) {
         let stages = listed.div_ceil(FEW_DEPTH);
         // The slot of stage s, and the one in front of it in the ring.
         let (mut slot, mut freed) = (0, Self::STAGES - 1);
@@ -136,9 +166,9 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             // All have their part of stage s, and have read stage s - 1.
             gpu::sync_threads();
             if s > 0 {
-                Self::start(p, listed, s - 1 + Self::STAGES, freed);
+                Self::start(p, own, listed, s - 1 + Self::STAGES, freed);
             }
-            Self::multiply::<E>(listed, s, slot, sums);
+            Self::multiply::<E>(own, listed, s, slot, sums);
             freed = slot;
             slot = if slot == Self::STAGES - 1 {
                 0
@@ -160,6 +190,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             let left = end.saturating_sub(column);
             Self::fetch_ahead(p, from + Self::ROUND, end);
             let raw = Self::load(p, column, left);
+            let own = Self::places(p);
             from += Self::ROUND;
             let found = Self::found(p, &raw, left);
             let [rank, total] = Self::rank(found, turn);
@@ -186,13 +217,13 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
                 let whole = (listed / FEW_DEPTH).min(Self::STAGES);
                 let ready = if drains { Self::STAGES } else { whole };
                 while started < ready {
-                    Self::start(p, listed, started, started);
+                    Self::start(p, own, listed, started, started);
                     started += 1;
                 }
                 if !drains {
                     break;
                 }
-                Self::drain::<E>(p, listed, sums);
+                Self::drain::<E>(p, own, listed, sums);
                 if !over {
                     break;
                 }
@@ -203,11 +234,12 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         }
     }
 
-    /// Makes the barrier of the sums, which expects those of the other parts.
+    /// Makes the barrier of the sums, which expects those of the other parts. The last warp does, which has the fewest columns to
+    /// ask for.
     #[inline(always)]
     fn set_up(p: &PitFewParams) {
         if p.parts > 1 {
-            if gpu::thread() == 0 {
+            if gpu::thread() == Self::THREADS - 32 {
                 barrier::init(Self::summed(), 1);
                 barrier::init_fence();
                 barrier::arrive_expect(Self::summed(), Self::from_others(p));

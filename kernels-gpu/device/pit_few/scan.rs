@@ -114,20 +114,24 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         let (own, lane) = Self::own();
         let counts = copy::arena() + Self::COUNTS as u32 + turn * 128;
         let mine = found.count_ones();
-        let mut inclusive = mine;
-        unroll!(step < 5, {
-            let below = warp::shuffle_up(inclusive, 1 << step);
-            inclusive += if lane >= 1 << step { below } else { 0 };
+        let (mut in_front, mut all) = (0, 0);
+        // A digit of every lane's count at a time.
+        unroll!(digit < 4, {
+            if 1 << digit <= Self::EACH {
+                let lanes = warp::ballot(mine >> digit & 1 != 0);
+                in_front += (lanes & ((1 << lane) - 1)).count_ones() << digit;
+                all += lanes.count_ones() << digit;
+            }
         });
-        if lane == 31 {
-            copy::store_shared_b32(counts + own * 4, inclusive);
+        if lane == 0 {
+            copy::store_shared_b32(counts + own * 4, all);
         }
         gpu::sync_threads();
         let mut count = copy::load_shared_b32(counts + lane * 4);
         // Nobody has written what lies behind the last warp's.
         count = if lane < WARPS as u32 { count } else { 0 };
         let before = warp::total(if lane < own { count } else { 0 });
-        [before + inclusive - mine, warp::total(count)]
+        [before + in_front, warp::total(count)]
     }
 
     /// Leaves the values of this lane's columns where [`Self::multiply`] reads them, and the columns in the list. `column`: its
