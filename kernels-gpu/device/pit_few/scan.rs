@@ -48,9 +48,12 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     pub(super) fn load(p: &PitFewParams, column: u32, left: u32) -> Raw {
         let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| if i < left { p.m } else { 0 });
         let at = p.a + column as u64 * 2;
-        // Apart from each other: neither asks at every row.
-        if p.flags & FEW_VECTORS != 0 {
-            return Self::each_row(p, at, |at, row| Self::vector(at, row, rows[0]));
+        let vectors = p.flags & FEW_VECTORS != 0;
+        // Ahead of what is jumped over: instructions that do not follow come late too, then while these loads are on their way.
+        let whole = if vectors { rows[0] } else { 0 };
+        let raw = Self::each_row(p, at, |at, row| Self::vector(at, row, whole));
+        if vectors {
+            return raw;
         }
         Self::each_row(p, at, |at, row| Self::elements(at, row, rows))
     }
