@@ -92,17 +92,14 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         copy::arena() + slot * Self::STAGE as u32
     }
 
-    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. A step of the
-    /// product is filled up by the row of the last listed column: zeros of A times one that is not listed might be no numbers.
+    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places behind the
+    /// last listed column are zeros, up to a step of the product: zeros of A times whatever is no number would be none.
     #[inline(always)]
     fn start(p: &PitFewParams, own: Own, listed: u32, s: u32, slot: u32) {
-        let end = if own.inside {
-            listed.next_multiple_of(16)
-        } else {
-            0
-        };
+        let end = if own.inside { listed } else { 0 };
         let last = listed.saturating_sub(1);
         let first = s * FEW_DEPTH + own.row;
+        let to = Self::stage(slot) + own.to;
         // All four before the first copy, which they would wait behind.
         let lines = [0, 1, 2, 3].map(|i| {
             let place = (first + i * ROWS).min(last);
@@ -110,12 +107,21 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         });
         unroll!(i < 4, {
             let down = i as u32 * ROWS;
-            let to = Self::stage(slot) + own.to + down * Self::ROW_BYTES as u32;
             let from = own.from + lines[i] as u64 * p.ldb_bytes as u64;
+            let to = to + down * Self::ROW_BYTES as u32;
             copy::copy_async_whole(to, from, u32::from(first + down < end));
         });
         // One group a stage, whether there is something in it or not.
         copy::copy_commit();
+        if (s + 1) * FEW_DEPTH > listed {
+            unroll!(i < 4, {
+                let down = i as u32 * ROWS;
+                let place = first + down;
+                if place >= listed && place < listed.next_multiple_of(16) {
+                    copy::store_shared_v4(to + down * Self::ROW_BYTES as u32, [0; 4]);
+                }
+            });
+        }
     }
 
     /// Multiplies a stage: all rows with this warp's 32 columns.
