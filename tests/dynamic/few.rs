@@ -97,6 +97,42 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
     }
 }
 
+/// What fills up a step of the product adds nothing to an infinity in the row of the last column in use, and rows of B that no
+/// column meets may hold anything.
+#[test]
+fn few_rows_keep_infinities_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let ([k, n], stream) = ([3000, 8], gpu.stream().unwrap());
+    for m in [1, 20, 64] {
+        // One and two in the rows by turns, in every seventh column.
+        let value = |i: usize| match i % k % 7 {
+            0 => f16::from_f32((i / k % 2 + 1) as f32),
+            _ => f16::ZERO,
+        };
+        let a = Dense::new(vec![m, k], (0..m * k).map(value).collect()).unwrap();
+        let a_there = gpu.upload_dense(&a).unwrap();
+        let value = |i: usize| match (i / n % 7, i % n) {
+            (0, 3) => f16::INFINITY,
+            (0, _) => f16::ONE,
+            _ => f16::NAN,
+        };
+        let b = Dense::new(vec![k, n], (0..k * n).map(value).collect()).unwrap();
+        let b_there = gpu.upload_dense(&b).unwrap();
+        let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        for (i, found) in c.to_dense().unwrap().values().iter().enumerate() {
+            let sum = k.div_ceil(7) * (i / n % 2 + 1);
+            let wanted = match i % n {
+                3 => f16::INFINITY,
+                _ => f16::from_f32(sum as f32),
+            };
+            assert!(*found == wanted, "{m} {i}: {found} for {wanted}");
+        }
+    }
+}
+
 /// Every kernel of the family, as a plan's.
 fn named<T: Scalar>(context: &Context) {
     let rows = kernels().iter().filter(|row| row.family == "pit_few");
