@@ -29,11 +29,22 @@ pub(crate) fn few_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(fits)
 }
 
+/// Multiprocessors that clusters of so many find room on, one thread block each: they keep to a part of the GPU, the ends of which
+/// are left over.
+fn reach(parts: usize, multiprocessors: u32) -> usize {
+    let percent = match parts {
+        1 | 2 => 100,
+        4 => 93,
+        _ => 86,
+    };
+    multiprocessors as usize * percent / 100 / parts * parts
+}
+
 /// Tiles across, and thread blocks that share a tile along k: as many as there are multiprocessors for.
 fn cut(row: &Row, [_, k, n]: [usize; 3], multiprocessors: u32) -> [usize; 2] {
     let tiles = n.div_ceil(row.columns as usize);
     let mut parts = FEW_PARTS as usize;
-    while parts > 1 && (tiles * parts > multiprocessors as usize || k < LEAST_SHARE * parts) {
+    while parts > 1 && (tiles * parts > reach(parts, multiprocessors) || k < LEAST_SHARE * parts) {
         parts /= 2;
     }
     [tiles, parts]

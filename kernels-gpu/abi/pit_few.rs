@@ -4,12 +4,8 @@
 
 use super::{Dtype, Tile};
 
-/// Columns of A that are listed at once.
-pub const FEW_SECTION: u32 = 3072;
 /// Listed columns of a stage.
 pub const FEW_DEPTH: u32 = 32;
-/// Stages of the ring.
-pub const FEW_STAGES: usize = 5;
 /// Thread blocks of a cluster at the most.
 pub const FEW_PARTS: u32 = 8;
 
@@ -23,37 +19,51 @@ pub const FEW_PAIRS: u32 = 2;
 pub struct FewRows<const MT: usize, const WARPS: usize>;
 
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+    /// Words of a row of A that a lane looks at together: with all rows 64 registers.
+    pub const WORDS: usize = 64 / MT;
+    /// Columns of A that a lane looks at together.
+    pub const EACH: u32 = 2 * Self::WORDS as u32;
+    /// Those of all lanes: a round.
+    pub const ROUND: u32 = 32 * WARPS as u32 * Self::EACH;
+    /// Listed columns that there is room for, whole stages.
+    pub const ROOM: u32 = match MT {
+        16 => 1024,
+        32 => 512,
+        _ => 256,
+    };
+    /// Stages of the ring.
+    pub const STAGES: u32 = if MT == 16 { 6 } else { 5 };
     /// Bytes of a row of B in a stage.
     pub const ROW_BYTES: usize = WARPS * 64;
-    /// Bytes of B in a stage.
+    /// Bytes of a stage.
     pub const STAGE: usize = FEW_DEPTH as usize * Self::ROW_BYTES;
     /// Bytes from one listed column of A to the next: eight of them fall into different banks.
     pub const A_ROW: usize = MT * 2 + 16;
-    /// Offset of the values of A, two stages of them.
-    pub const A_AT: usize = FEW_STAGES * Self::STAGE;
-    /// Bytes of A in a stage.
-    pub const A_BYTES: usize = FEW_DEPTH as usize * Self::A_ROW;
-    /// Offset of a bit for each column of a section.
-    pub const BITS: usize = Self::A_AT + 2 * Self::A_BYTES;
-    /// Offset of the list, two bytes a column.
-    pub const LIST: usize = Self::BITS + FEW_SECTION as usize / 8;
-    /// Offset of the barrier of the sums, which themselves take the place of the stages.
-    pub const SUMMED: usize = Self::LIST + FEW_SECTION as usize * 2;
     /// Atoms of 16 x 8 of the tile, and those of a row of atoms.
     pub const ATOMS: usize = MT / 16 * Self::ATOMS_ACROSS;
     /// See [`Self::ATOMS`].
     pub const ATOMS_ACROSS: usize = WARPS * 4;
     /// Bytes of an atom's sums.
     pub const ATOM: usize = 512;
+    /// Offset of the sums of all parts. They have a place of their own: nobody waits until others have read their stages.
+    pub const SUMS: usize = Self::STAGES as usize * Self::STAGE;
+    /// Offset of the values of listed columns.
+    pub const VALUES: usize = Self::SUMS + Self::ATOMS * Self::ATOM;
+    /// Offset of the list, four bytes a column.
+    pub const LIST: usize = Self::VALUES + Self::ROOM as usize * Self::A_ROW;
+    /// Offset of how many columns each warp has found: of this round, and of the next.
+    pub const COUNTS: usize = Self::LIST + Self::ROOM as usize * 4;
+    /// Offset of the barrier of the sums.
+    pub const SUMMED: usize = Self::COUNTS + 2 * 128;
 }
 
 impl<const MT: usize, const WARPS: usize> Tile for FewRows<MT, WARPS> {
     const THREADS: u32 = 32 * WARPS as u32;
-    const MIN_BLOCKS: u32 = 2;
+    const MIN_BLOCKS: u32 = 1;
     const COLUMNS: u32 = 32 * WARPS as u32;
     const ITEMS: u32 = 1;
     const PARTS: u32 = FEW_PARTS;
-    const BURST: u32 = FEW_STAGES as u32;
+    const BURST: u32 = Self::STAGES;
     const BLOCK: (u32, u32) = (MT as u32, 1);
     fn shared_bytes(_: Dtype) -> u32 {
         Self::SUMMED as u32 + 8
@@ -64,10 +74,12 @@ impl<const MT: usize, const WARPS: usize> Tile for FewRows<MT, WARPS> {
     }
 }
 
-const _: () = assert!(2 * (FewRows::<32, 10>::SUMMED + 8 + 1024) <= 228 << 10);
-const _: () = assert!(2 * (FewRows::<64, 8>::SUMMED + 8 + 1024) <= 228 << 10);
-const _: () = assert!(FewRows::<64, 8>::ATOMS * 512 <= FewRows::<64, 8>::A_AT);
-const _: () = assert!(FewRows::<16, 10>::ATOMS.is_multiple_of(FEW_PARTS as usize));
+const _: () = assert!(FewRows::<16, 12>::SUMMED + 8 <= 227 << 10);
+const _: () = assert!(FewRows::<32, 12>::SUMMED + 8 <= 227 << 10);
+const _: () = assert!(FewRows::<64, 8>::SUMMED + 8 <= 227 << 10);
+const _: () = assert!(FewRows::<16, 8>::ATOMS.is_multiple_of(2 * FEW_PARTS as usize));
+const _: () = assert!(FewRows::<16, 12>::ATOMS.is_multiple_of(2 * FEW_PARTS as usize));
+const _: () = assert!(FewRows::<64, 8>::ROOM.is_multiple_of(FEW_DEPTH));
 
 /// Parameters of the `pit_few` kernels.
 #[repr(C)]

@@ -95,14 +95,14 @@ macro_rules! table_dynamic {
             }
             pit_few "pit_few" PitFewParams sm_90a Dynamic {
                 pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
-                pit_few_f16_16_n320: Block, F16, FewRows<16, 10>;
+                pit_few_f16_16_n384: Block, F16, FewRows<16, 12>;
                 pit_few_f16_32_n256: Block, F16, FewRows<32, 8>;
-                pit_few_f16_32_n320: Block, F16, FewRows<32, 10>;
+                pit_few_f16_32_n384: Block, F16, FewRows<32, 12>;
                 pit_few_f16_64_n256: Block, F16, FewRows<64, 8>;
                 pit_few_bf16_16_n256: Block, Bf16, FewRows<16, 8>;
-                pit_few_bf16_16_n320: Block, Bf16, FewRows<16, 10>;
+                pit_few_bf16_16_n384: Block, Bf16, FewRows<16, 12>;
                 pit_few_bf16_32_n256: Block, Bf16, FewRows<32, 8>;
-                pit_few_bf16_32_n320: Block, Bf16, FewRows<32, 10>;
+                pit_few_bf16_32_n384: Block, Bf16, FewRows<32, 12>;
                 pit_few_bf16_64_n256: Block, Bf16, FewRows<64, 8>;
             }
             marked "marked" MarkedParams sm_90a Marking {

@@ -33,8 +33,9 @@ fn all<T: Scalar>(context: &Context) {
     for extents in EXTENTS {
         multiplies::<T>(context, extents, &options);
     }
-    // Parts of more than one section.
+    // Parts of more than one round, with more columns than there is room for.
     multiplies::<T>(context, [3, 30_001, 16], &options);
+    multiplies::<T>(context, [20, 20_003, 24], &options);
     multiplies::<T>(context, [40, 26_000, 8], &options);
 }
 
@@ -48,11 +49,101 @@ fn few_rows_on_the_gpu() {
     all::<bf16>(&gpu);
 }
 
+/// An A with every `step`-th column in use.
+fn every<T: Scalar>([m, k]: [usize; 2], step: usize) -> Dense<T> {
+    let value = |i: usize| match (i / k, i % k) {
+        (_, column) if column % step != 0 => 0.0,
+        (0, _) => 1.0,
+        (row, column) => ((row * 7 + column / step * 3) % 5) as f64 - 2.0,
+    };
+    let values = (0..m * k).map(|i| T::from_f64(value(i)));
+    Dense::new(vec![m, k], values.collect()).unwrap()
+}
+
+/// Lists that just fit, that are full where a round of columns ends, and that have one stage too many: a thread block has room for
+/// 1024, 512 or 256 columns and looks at twice as many in a round.
+#[test]
+fn few_rows_whose_lists_are_full_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let (n, stream) = (8, gpu.stream().unwrap());
+    for (m, room) in [(1, 1024), (16, 1024), (32, 512), (19, 512), (64, 256)] {
+        let parts = 8;
+        for (share, step) in [
+            (room, 1),
+            (room + 64, 1),
+            (2 * room, 1),
+            (2 * room, 2),
+            (4 * room, 2),
+            (4 * room + 192, 2),
+            (6 * room, 3),
+        ] {
+            let k = parts * share;
+            let b = integers::<bf16>([k, n], 5);
+            let b_there = gpu.upload_dense(&b).unwrap();
+            let a = every::<bf16>([m, k], step);
+            let a_there = gpu.upload_dense(&a).unwrap();
+            let nan = Dense::new(vec![m, n], vec![bf16::NAN; m * n]).unwrap();
+            let mut c = gpu.upload_dense(&nan).unwrap();
+            let mut product_of =
+                DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+            product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let wanted: Vec<bf16> = product(&a, &b).into_iter().map(bf16::from_f64).collect();
+            assert!(
+                c.to_dense().unwrap().values() == wanted,
+                "{m} {share} {step}"
+            );
+        }
+    }
+}
+
+/// What fills up a step of the product adds nothing to an infinity in the row of the last column in use, and rows of B that no
+/// column meets may hold anything.
+#[test]
+fn few_rows_keep_infinities_on_the_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let ([k, n], stream) = ([3000, 8], gpu.stream().unwrap());
+    for m in [1, 20, 64] {
+        // One and two in the rows by turns, in every seventh column.
+        let value = |i: usize| match i % k % 7 {
+            0 => f16::from_f32((i / k % 2 + 1) as f32),
+            _ => f16::ZERO,
+        };
+        let a = Dense::new(vec![m, k], (0..m * k).map(value).collect()).unwrap();
+        let a_there = gpu.upload_dense(&a).unwrap();
+        let value = |i: usize| match (i / n % 7, i % n) {
+            (0, 3) => f16::INFINITY,
+            (0, _) => f16::ONE,
+            _ => f16::NAN,
+        };
+        let b = Dense::new(vec![k, n], (0..k * n).map(value).collect()).unwrap();
+        let b_there = gpu.upload_dense(&b).unwrap();
+        let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
+        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
+        product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+        stream.synchronize().unwrap();
+        for (i, found) in c.to_dense().unwrap().values().iter().enumerate() {
+            let sum = k.div_ceil(7) * (i / n % 2 + 1);
+            let wanted = match i % n {
+                3 => f16::INFINITY,
+                _ => f16::from_f32(sum as f32),
+            };
+            assert!(*found == wanted, "{m} {i}: {found} for {wanted}");
+        }
+    }
+}
+
 /// Every kernel of the family, as a plan's.
 fn named<T: Scalar>(context: &Context) {
     let rows = kernels().iter().filter(|row| row.family == "pit_few");
     for row in rows.filter(|row| row.dtype == T::DTYPE) {
-        for [less, k, n] in [[0, 600, 264], [7, 2600, 648], [1, 64, 8]] {
+        for [less, k, n] in [
+            [0, 600, 264],
+            [7, 2600, 648],
+            [1, 64, 8],
+            [8, 9000, 392],
+            [0, 26_000, 24],
+        ] {
             let m = row.block.0 as usize - less;
             let b = context.upload_dense(&integers::<T>([k, n], 3)).unwrap();
             let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
@@ -65,7 +156,7 @@ fn named<T: Scalar>(context: &Context) {
             let plan = context.plan(line, &operands, &options).unwrap();
             assert_eq!(plan.variant(), row.name);
             let stream = context.stream().unwrap();
-            for per_mille in [1000, 0, 60] {
+            for per_mille in [1000, 0, 60, 400] {
                 let a = dynamic::<T>([m, k], m, per_mille, 11 + per_mille);
                 a_there.write(&a).unwrap();
                 let nan = Dense::new(vec![m, n], vec![T::from_f64(f64::NAN); m * n]).unwrap();

@@ -7,9 +7,10 @@ mod scan;
 
 use super::gpu;
 use super::mma::MmaElem;
-use super::ptx::{barrier, cluster, copy, global, grid, matrix};
+use super::ptx::{barrier, cluster, copy, grid, matrix};
 use crate::abi::*;
 use crate::frag;
+use scan::Taken;
 
 /// The body, generic over the element; the tile is the implementor.
 pub trait Body: Tile {
@@ -21,31 +22,45 @@ pub trait Body: Tile {
 /// Sums of a warp: atoms of 16 rows, then of 8 columns. Of the first as many are used as the tile has.
 type Sums = [[[f32; 4]; 4]; 4];
 
-/// Values of a listed column that a thread has on the way: pairs of neighbouring rows.
-type Values = [[u32; 2]; 4];
+/// Rows of B that all threads copy at once.
+const ROWS: u32 = 8;
 
-/// What has been listed: from which column on, how many columns.
+/// What a thread copies of eight rows of B, and where it reads what it multiplies.
 #[derive(Clone, Copy)]
-struct Found {
-    from: u32,
-    count: u32,
-}
-
-impl Found {
-    /// Stages of it.
-    #[inline(always)]
-    fn stages(self) -> u32 {
-        self.count.div_ceil(FEW_DEPTH)
-    }
+struct Own {
+    /// Of the eight rows its own, and whether there are columns of it.
+    row: u32,
+    inside: bool,
+    /// Where its columns begin in B, and where they lie in a stage.
+    from: u64,
+    to: u32,
+    /// Where fragments lie: of A behind the first value of a step, of B in a stage.
+    a: u32,
+    b: [u32; 2],
 }
 
 impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
-    /// Stages of values on the way: the more rows, the fewer there are registers for.
-    const QUEUE: usize = match MT {
-        16 => 4,
-        32 => 3,
-        _ => 2,
-    };
+    /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
+    #[inline(always)]
+    fn places(p: &PitFewParams) -> Own {
+        let thread = gpu::thread_again();
+        let (warp, lane) = (thread / 32, thread % 32);
+        let across = WARPS as u32 * 4;
+        let (row, chunk) = (thread / across, thread % across);
+        let column = Self::tile(p) * Self::COLUMNS + chunk * 8;
+        let (deep, eight) = frag::ldmatrix_x4_columns(lane);
+        let (of_step, half) = frag::ldmatrix_x4(lane);
+        let wide = Self::ROW_BYTES as u32;
+        // Eight rows further, and sixteen, the swizzle is the same.
+        Own {
+            row,
+            inside: column < p.n,
+            from: p.b + column as u64 * 2,
+            to: frag::swizzle(row, chunk, wide),
+            a: deep * Self::A_ROW as u32 + eight * 16,
+            b: [0, 2].map(|h| frag::swizzle(of_step, warp * 4 + h + half, wide)),
+        }
+    }
 
     /// This thread's warp and lane.
     #[inline(always)]
@@ -53,16 +68,22 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         (gpu::thread() / 32, gpu::thread() % 32)
     }
 
-    /// Number of this thread block's tile.
+    /// Number of this thread block's tile. Parts are a power of two.
     #[inline(always)]
     fn tile(p: &PitFewParams) -> u32 {
-        gpu::block_x().checked_div(p.parts).unwrap_or(0)
+        gpu::block_x() >> p.parts.trailing_zeros()
     }
 
-    /// Column of A of a place of the list; the place is one of it.
+    /// Where the column of A of a place of the list stands.
     #[inline(always)]
-    fn listed(found: Found, place: u32) -> u32 {
-        found.from + copy::load_shared_b16(copy::arena() + Self::LIST as u32 + place * 2)
+    fn entry(place: u32) -> u32 {
+        copy::arena() + Self::LIST as u32 + place * 4
+    }
+
+    /// Where the values of a place of the list lie.
+    #[inline(always)]
+    fn values(place: u32) -> u32 {
+        copy::arena() + Self::VALUES as u32 + place * Self::A_ROW as u32
     }
 
     /// First byte of a stage.
@@ -74,88 +95,51 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places behind the
     /// last listed column are zeros, up to a step of the product: zeros of A times whatever is no number would be none.
     #[inline(always)]
-    fn start(p: &PitFewParams, found: Found, s: u32, slot: u32) {
-        const ROWS: u32 = 8;
-        let across = WARPS as u32 * 4;
-        let (row, chunk) = (gpu::thread() / across, gpu::thread() % across);
-        let column = Self::tile(p) * Self::COLUMNS + chunk * 8;
-        let inside = u32::from(column < p.n);
-        let from = p.b + column as u64 * 2;
-        let end = found.count.next_multiple_of(16);
+    fn start(p: &PitFewParams, own: Own, listed: u32, s: u32, slot: u32) {
+        let end = if own.inside { listed } else { 0 };
+        let last = listed.saturating_sub(1);
+        let first = s * FEW_DEPTH + own.row;
+        let to = Self::stage(slot) + own.to;
+        // All four before the first copy, which they would wait behind.
+        let lines = [0, 1, 2, 3].map(|i| {
+            let place = (first + i * ROWS).min(last);
+            copy::load_shared_b32(Self::entry(place))
+        });
         unroll!(i < 4, {
-            let row = row + i as u32 * ROWS;
-            let place = s * FEW_DEPTH + row;
-            let to = Self::stage(slot) + frag::swizzle(row, chunk, Self::ROW_BYTES as u32);
-            if place < found.count {
-                let line = Self::listed(found, place) as u64 * p.ldb_bytes as u64;
-                copy::copy_async_whole(to, from + line, inside);
-            } else if place < end {
-                copy::store_shared_v4(to, [0; 4]);
-            }
+            let down = i as u32 * ROWS;
+            let from = own.from + lines[i] as u64 * p.ldb_bytes as u64;
+            let to = to + down * Self::ROW_BYTES as u32;
+            copy::copy_async_whole(to, from, u32::from(first + down < end));
         });
         // One group a stage, whether there is something in it or not.
         copy::copy_commit();
-    }
-
-    /// Starts the loads of a stage's values of A: a lane has a listed column, a warp pairs of rows.
-    #[inline(always)]
-    fn fetch(p: &PitFewParams, found: Found, s: u32) -> Values {
-        let (warp, lane) = Self::own();
-        let place = s * FEW_DEPTH + lane;
-        let there = place < found.count;
-        let column = if there { Self::listed(found, place) } else { 0 };
-        let from = p.a + column as u64 * 2;
-        let mut values = [[0; 2]; 4];
-        unroll!(t < (MT / 2).div_ceil(WARPS), most 4, {
-            let row = 2 * (warp + (t * WARPS) as u32);
-            unroll!(h < 2, {
-                let row = row + h as u32;
-                let at = from + row as u64 * p.lda_bytes as u64;
-                values[t][h] = global::load_b16_fresh(at, there && row < p.m);
+        if (s + 1) * FEW_DEPTH > listed {
+            unroll!(i < 4, {
+                let down = i as u32 * ROWS;
+                let place = first + down;
+                if place >= listed && place < listed.next_multiple_of(16) {
+                    copy::store_shared_v4(to + down * Self::ROW_BYTES as u32, [0; 4]);
+                }
             });
-        });
-        values
-    }
-
-    /// Leaves the values of a stage where [`Self::multiply`] reads them; rows that A does not have are zeros.
-    #[inline(always)]
-    fn put(s: u32, values: Values) {
-        let (warp, lane) = Self::own();
-        let to = Self::values(s) + lane * Self::A_ROW as u32;
-        unroll!(t < (MT / 2).div_ceil(WARPS), most 4, {
-            let pair = warp + (t * WARPS) as u32;
-            if pair < MT as u32 / 2 {
-                let [low, high] = values[t];
-                copy::store_shared_b32(to + pair * 4, low | high << 16);
-            }
-        });
-    }
-
-    /// Where the values of a stage lie.
-    #[inline(always)]
-    fn values(s: u32) -> u32 {
-        copy::arena() + (Self::A_AT as u32) + s % 2 * Self::A_BYTES as u32
+        }
     }
 
     /// Multiplies a stage: all rows with this warp's 32 columns.
     #[inline(always)]
-    fn multiply<E: MmaElem>(found: Found, s: u32, slot: u32, sums: &mut Sums) {
-        let (warp, lane) = Self::own();
-        let (stage, values) = (Self::stage(slot), Self::values(s));
-        let (row, chunk) = frag::ldmatrix_x4(lane);
-        let (deep, eight) = frag::ldmatrix_x4_columns(lane);
+    fn multiply<E: MmaElem>(own: Own, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
+        let stage = Self::stage(slot);
+        let values = Self::values(s * FEW_DEPTH) + own.a;
         unroll!(step < 2, {
             let step = step as u32 * 16;
-            if s * FEW_DEPTH + step < found.count {
+            if s * FEW_DEPTH + step < listed {
                 let mut b = [[0; 2]; 4];
                 unroll!(h < 2, {
-                    let chunk = warp * 4 + 2 * h as u32 + chunk;
-                    let place = frag::swizzle(step + row, chunk, Self::ROW_BYTES as u32);
-                    let [w, x, y, z] = matrix::ldmatrix_x4_trans(stage + place);
+                    let from = stage + own.b[h] + step * Self::ROW_BYTES as u32;
+                    let [w, x, y, z] = matrix::ldmatrix_x4_trans(from);
                     b[2 * h] = [w, x];
                     b[2 * h + 1] = [y, z];
                 });
-                let from = values + (step + deep) * Self::A_ROW as u32 + eight * 16;
+                let from = values + step * Self::A_ROW as u32;
                 unroll!(i < MT / 16, most 4, {
                     let a = matrix::ldmatrix_x4_trans(from + i as u32 * 32);
                     unroll!(j < 4, { E::mma(&mut sums[i][j], a, b[j]) });
@@ -164,52 +148,110 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         });
     }
 
-    /// Gathers and multiplies what has been listed.
+    /// Waits until all but the youngest groups of copies have ended: one less than those behind the stage that is multiplied next.
     #[inline(always)]
-    fn gather<E: MmaElem>(p: &PitFewParams, found: Found, sums: &mut Sums) {
-        const AHEAD: u32 = FEW_STAGES as u32 - 1;
-        let stages = found.stages();
-        let mut s = 0;
-        while s < AHEAD {
-            Self::start(p, found, s, s);
-            s += 1;
-        }
-        // Several stages of values are on the way, each in registers of its own: one alone would be waited for at every stage.
-        let mut values = [[[0; 2]; 4]; 4];
-        unroll!(j < Self::QUEUE, most 4, {
-            values[j] = Self::fetch(p, found, j as u32);
-        });
-        // The slot of stage s, and the one in front of it in the ring.
-        let (mut slot, mut freed) = (0, AHEAD);
-        let mut first = 0;
-        while first < stages {
-            unroll!(j < Self::QUEUE, most 4, {
-                let s = first + j as u32;
-                if s < stages {
-                    Self::put(s, values[j]);
-                    values[j] = Self::fetch(p, found, s + Self::QUEUE as u32);
-                    copy::copy_wait::<{ FEW_STAGES as u32 - 2 }>();
-                    // All have written their part of stage s, and read stage s - 1.
-                    gpu::sync_threads();
-                    Self::start(p, found, s + AHEAD, freed);
-                    Self::multiply::<E>(found, s, slot, sums);
-                    freed = slot;
-                    slot = if slot == AHEAD { 0 } else { slot + 1 };
-                }
-            });
-            first += Self::QUEUE as u32;
+    fn wait_for_copies() {
+        if Self::STAGES == 6 {
+            copy::copy_wait::<4>();
+        } else {
+            const { assert!(Self::STAGES == 5 || Self::STAGES == 6) };
+            copy::copy_wait::<3>();
         }
     }
 
-    /// Makes the barrier of the sums, which expects those of the other parts.
+    /// Multiplies all that is listed. As many stages as the ring has have been started, empty ones among them. The first is waited
+    /// for together with the second, which nothing waits for: its place is not free before the first one's.
+    #[inline(always)]
+    fn drain<E: MmaElem>(p: &PitFewParams, own: Own, listed: u32, sums: &mut Sums) {
+        let stages = listed.div_ceil(FEW_DEPTH);
+        // The slot of stage s, and the one in front of it in the ring.
+        let (mut slot, mut freed) = (0, Self::STAGES - 1);
+        let mut s = 0;
+        while s < stages {
+            Self::wait_for_copies();
+            // All have their part of stage s, and have read stage s - 1.
+            gpu::sync_threads();
+            if s > 0 {
+                Self::start(p, own, listed, s - 1 + Self::STAGES, freed);
+            }
+            Self::multiply::<E>(own, listed, s, slot, sums);
+            freed = slot;
+            slot = if slot == Self::STAGES - 1 {
+                0
+            } else {
+                slot + 1
+            };
+            s += 1;
+        }
+    }
+
+    /// Finds and multiplies the columns `from..end`. Copies of B start as soon as a stage of columns is listed; they are multiplied
+    /// when there is no room for more, or no more to come.
+    #[inline(always)]
+    fn gather<E: MmaElem>(p: &PitFewParams, from: u32, end: u32, sums: &mut Sums) {
+        let (mut from, mut turn) = (from, 0);
+        let (mut listed, mut started) = (0, 0);
+        while from < end {
+            let column = from + gpu::thread() * Self::EACH;
+            let left = end.saturating_sub(column);
+            Self::fetch_ahead(p, from + Self::ROUND, end);
+            let raw = Self::load(p, column, left);
+            let own = Self::places(p);
+            from += Self::ROUND;
+            let found = Self::found(p, &raw, left);
+            let [rank, total] = Self::rank(found, turn);
+            turn ^= 1;
+            let mut first = 0;
+            loop {
+                let count = (total - first).min(Self::ROOM - listed);
+                let place = listed;
+                let taken = Taken {
+                    first,
+                    count,
+                    place,
+                };
+                Self::put(&raw, found, rank, column, taken);
+                first += count;
+                listed += count;
+                let over = first < total;
+                let drains = over || from >= end;
+                if drains {
+                    Self::pad(listed);
+                }
+                // Nobody multiplies, and what is listed can be read.
+                gpu::sync_threads();
+                let whole = (listed / FEW_DEPTH).min(Self::STAGES);
+                let ready = if drains { Self::STAGES } else { whole };
+                while started < ready {
+                    Self::start(p, own, listed, started, started);
+                    started += 1;
+                }
+                if !drains {
+                    break;
+                }
+                Self::drain::<E>(p, own, listed, sums);
+                if !over {
+                    break;
+                }
+                (listed, started) = (0, 0);
+                // All have read the last stage, its values and the list.
+                gpu::sync_threads();
+            }
+        }
+    }
+
+    /// Makes the barrier of the sums, which expects those of the other parts. The last warp does, which has the fewest columns to
+    /// ask for.
     #[inline(always)]
     fn set_up(p: &PitFewParams) {
-        if p.parts > 1 && gpu::thread() == 0 {
-            let bytes = (Self::ATOMS * Self::ATOM) as u32;
-            let own = bytes.checked_div(p.parts).unwrap_or(0);
-            barrier::init(Self::summed(), 1);
-            barrier::init_fence();
-            barrier::arrive_expect(Self::summed(), bytes - own);
+        if p.parts > 1 {
+            if gpu::thread() == Self::THREADS - 32 {
+                barrier::init(Self::summed(), 1);
+                barrier::init_fence();
+                barrier::arrive_expect(Self::summed(), Self::from_others(p));
+            }
+            // The others wait for this before they send anything.
+            cluster::arrive_relaxed();
         }
     }
 }
@@ -219,26 +261,11 @@ impl<const MT: usize, const WARPS: usize> Body for FewRows<MT, WARPS> {
     unsafe fn run<W: WalkInfo, E: MmaElem>(p: &PitFewParams, _: u64) {
         grid::let_next_start();
         Self::set_up(p);
-        Self::clear();
-        gpu::sync_threads();
         grid::wait_for_previous();
-        let mut from = cluster::rank() * p.share;
-        let end = p.k.min(from + p.share);
+        let from = cluster::rank() * p.share;
+        let end = p.k.min(from.saturating_add(p.share));
         let mut sums: Sums = [[[0.0; 4]; 4]; 4];
-        while from < end {
-            let width = FEW_SECTION.min(end - from);
-            Self::scan(p, from, width);
-            gpu::sync_threads();
-            let count = Self::list();
-            gpu::sync_threads();
-            Self::gather::<E>(p, Found { from, count }, &mut sums);
-            from += width;
-            if from < end {
-                // Nobody reads bits any more, and behind the next barrier nobody the stages.
-                Self::clear();
-                gpu::sync_threads();
-            }
-        }
+        Self::gather::<E>(p, from, end, &mut sums);
         Self::leave::<E>(p, &sums);
     }
 }

@@ -15,70 +15,91 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         copy::arena() + Self::SUMMED as u32
     }
 
+    /// Atoms that each part finishes.
+    #[inline(always)]
+    fn share(p: &PitFewParams) -> u32 {
+        Self::ATOMS as u32 >> p.parts.trailing_zeros()
+    }
+
+    /// Whether a lane has sums of rows that there are: of one row four lanes do.
+    #[inline(always)]
+    fn has_rows(p: &PitFewParams) -> bool {
+        frag::accumulator(gpu::thread() % 32, 0).0 < p.m
+    }
+
+    /// Bytes of sums that the other parts send.
+    #[inline(always)]
+    pub(super) fn from_others(p: &PitFewParams) -> u32 {
+        let bytes = p.m.min(8) * (Self::ATOM / 8) as u32;
+        Self::share(p) * (p.parts - 1) * bytes
+    }
+
     /// Stores the sums, or those that the cluster leaves to this thread block.
     #[inline(always)]
     pub(super) fn leave<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &Sums) {
         if p.parts > 1 {
-            // The sums take the place of the stages: of this thread block's, then of the others'.
-            gpu::sync_threads();
-            cluster::arrive_relaxed();
+            // The others run, and have made their barriers.
             cluster::wait();
-            let share = (Self::ATOMS as u32).checked_div(p.parts).unwrap_or(1);
-            Self::send(sums, share);
-            gpu::sync_threads();
-            barrier::wait(Self::summed(), 0);
-            Self::join::<E>(p, share);
-            return;
         }
-        let own = gpu::thread() / 32 * 4;
-        unroll!(i < MT / 16, most 4, {
-            unroll!(j < 4, {
-                let atom = i as u32 * Self::ATOMS_ACROSS as u32 + own + j as u32;
-                Self::store::<E>(p, atom, sums[i][j]);
-            });
-        });
+        Self::send(p, sums);
+        gpu::sync_threads();
+        if p.parts > 1 {
+            barrier::wait(Self::summed(), 0);
+        }
+        Self::join::<E>(p);
     }
 
-    /// Sends this warp's atoms to those who finish them.
+    /// Where the sums of an atom by a part lie, this lane's.
     #[inline(always)]
-    fn send(sums: &Sums, share: u32) {
-        let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    fn sums_at(slot: u32) -> u32 {
+        let lane = gpu::thread() % 32;
+        copy::arena() + Self::SUMS as u32 + slot * Self::ATOM as u32 + lane * 16
+    }
+
+    /// Sends this warp's atoms to those who finish them: neighbours by twos, which are sectors of C, dealt one after the other.
+    #[inline(always)]
+    fn send(p: &PitFewParams, sums: &Sums) {
         let own = cluster::rank();
-        // Exact: an atom's number times the error of the inverse stays far below 1 / share.
-        let inverse = (0xffff_u32.checked_div(share)).unwrap_or(0) + 1;
+        let first = own * Self::share(p);
+        let some = Self::has_rows(p);
         unroll!(i < MT / 16, most 4, {
-            unroll!(j < 4, {
-                let atom = i as u32 * Self::ATOMS_ACROSS as u32 + warp * 4 + j as u32;
-                let rank = (atom * inverse) >> 16;
-                let slot = own * share + atom - rank * share;
-                let at = copy::arena() + slot * Self::ATOM as u32 + lane * 16;
-                let four = sums[i][j].map(f32::to_bits);
-                if rank == own {
-                    copy::store_shared_v4(at, four);
-                } else {
-                    let bar = cluster::place(Self::summed(), rank);
-                    cluster::send_v4(cluster::place(at, rank), four, bar);
-                }
+            unroll!(q < 2, {
+                let across = gpu::thread() / 32 * 2 + q as u32;
+                let two = (i * Self::ATOMS_ACROSS / 2) as u32 + across;
+                let rank = two & (p.parts - 1);
+                let at = Self::sums_at(first + 2 * (two >> p.parts.trailing_zeros()));
+                let bar = cluster::place(Self::summed(), rank);
+                unroll!(j < 2, {
+                    let at = at + (j * Self::ATOM) as u32;
+                    let four = sums[i][2 * q + j].map(f32::to_bits);
+                    if some && rank == own {
+                        copy::store_shared_v4(at, four);
+                    } else if some {
+                        cluster::send_v4(cluster::place(at, rank), four, bar);
+                    }
+                });
             });
         });
     }
 
     /// Adds up the atoms that are this thread block's and stores them.
     #[inline(always)]
-    fn join<E: Elem<Acc = f32>>(p: &PitFewParams, share: u32) {
-        let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-        let first = cluster::rank() * share;
-        let mut slot = warp;
-        while slot < share {
+    fn join<E: Elem<Acc = f32>>(p: &PitFewParams) {
+        let share = Self::share(p);
+        let mut slot = gpu::thread() / 32;
+        while slot < share && Self::has_rows(p) {
+            let mut parts = [[0.0; 4]; FEW_PARTS as usize];
+            unroll!(q < 8, {
+                let part = q as u32;
+                if part < p.parts {
+                    let at = Self::sums_at(part * share + slot);
+                    parts[q] = copy::load_shared_v4(at).map(f32::from_bits);
+                }
+            });
             let mut sum = [0.0; 4];
-            let mut part = 0;
-            while part < p.parts {
-                let at = copy::arena() + (part * share + slot) * Self::ATOM as u32 + lane * 16;
-                let four = copy::load_shared_v4(at).map(f32::from_bits);
-                unroll!(i < 4, { sum[i] += four[i] });
-                part += 1;
-            }
-            Self::store::<E>(p, first + slot, sum);
+            unroll!(q < 8, { unroll!(i < 4, { sum[i] += parts[q][i] }) });
+            let two = ((slot / 2) << p.parts.trailing_zeros()) + cluster::rank();
+            Self::store::<E>(p, 2 * two + slot % 2, sum);
             slot += WARPS as u32;
         }
     }

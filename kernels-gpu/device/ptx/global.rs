@@ -96,6 +96,45 @@ load_four! {
     load_v4_fresh = "ld.global.cg.v4.u32" (nostack);
 }
 
+macro_rules! load_row {
+    ($($(#[$doc:meta])* $name:ident = $op:literal $at:literal, [$($word:ident $i:literal),+];)+) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(addr: u64, row: u32, rows: u32) -> [u32; 4] {
+            $(let mut $word = 0u32;)+
+            ptx!(
+                concat!("{{ .reg .pred p; setp.lt.u32 p, {row}, {rows}; @p ", $op, " ", $at, ", [{addr}]; }}"),
+                $($word = inout(reg32) $word,)+
+                addr = in(reg64) addr, row = in(reg32) row, rows = in(reg32) rows, options(nostack)
+            );
+            let mut all = [0; 4];
+            $(all[$i] = $word;)+
+            all
+        }
+    )+};
+}
+
+// Compared here: of many loads one behind the other compilers take all comparisons to the front, and run out of predicates.
+load_row! {
+    /// As [`load_v4_fresh`] where `row < rows`.
+    load_v4_row = "ld.global.cg.v4.u32" "{{{a}, {b}, {c}, {d}}}", [a 0, b 1, c 2, d 3];
+    /// As [`load_v2_fresh`] where `row < rows`, in the first words.
+    load_v2_row = "ld.global.cg.v2.u32" "{{{a}, {b}}}", [a 0, b 1];
+    /// As [`load_b32_fresh`] where `row < rows`, in the first word.
+    load_b32_row = "ld.global.cg.u32" "{a}", [a 0];
+    /// As [`load_b16_fresh`] where `row < rows`, in the low half of the first word.
+    load_b16_row = "ld.global.cg.u16" "{a}", [a 0];
+}
+
+/// Asks L2 for the line of 128 bytes at `addr`, where `ok`.
+#[inline(always)]
+pub fn prefetch_l2(addr: u64, ok: bool) {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p prefetch.global.L2 [{addr}]; }}",
+        addr = in(reg64) addr, ok = in(reg32) ok as u32, options(nostack)
+    );
+}
+
 /// Stores 16 bytes. `addr`: 16-byte aligned.
 #[inline(always)]
 pub fn store_v4(addr: u64, v: [u32; 4]) {
