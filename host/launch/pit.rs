@@ -193,8 +193,19 @@ impl PitLaunch {
         };
         let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
         let panels = small("panels", self.panels)?;
+        let c_map = if whole {
+            let out = Flat {
+                address: c.address,
+                extents: [n, items * m],
+                leading: c.leading,
+            };
+            tensor_map(dtype, &out, [64, 16], 64, &self.empty)?
+        } else {
+            [0; 16]
+        };
         Ok(PitParams {
             a_map,
+            c_map,
             lists: lists.lists.address(),
             counts: lists.counts.address(),
             b: b.address,

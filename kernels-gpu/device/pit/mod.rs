@@ -2,6 +2,8 @@
 //! A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how many
 //! micro-tiles there are is read on the device.
 
+mod out;
+
 use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
@@ -28,6 +30,8 @@ const NONE: u32 = u32::MAX;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = 64;
 const STEP: u32 = 16;
+/// Where the map of C lies behind that of A.
+const C_MAP: u64 = size_of::<MapWords>() as u64;
 
 impl PitParams {
     #[inline(always)]
@@ -66,20 +70,32 @@ impl<const MT: usize, const TURNED: bool> Stages for PitColumns<MT, TURNED> {
 }
 
 impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
-    /// Work number `index`: neighbours share columns of B.
+    /// Work number `index`: neighbours share columns of B. Without micro-tiles behind the last. Asked for one tile ahead: how many
+    /// micro-tiles there are comes a whole latency of L2 later.
     #[inline(always)]
     fn work(p: &PitParams, index: u32) -> Work {
         let across = index.checked_div(p.panels).unwrap_or(0);
         let panel = index - across * p.panels;
+        let there = index < p.tiles;
         Work {
             panel,
             column: across * Self::COLUMNS,
-            count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
+            count: global::load_b32_fresh(p.counts + panel as u64 * 4, there),
         }
     }
 
+    /// The rows of B of the stage that begins at place `from` of a panel's list: a lane holds one of its warp's. Whatever memory
+    /// holds behind the places that were filled up.
     #[inline(always)]
-    fn set_up(at: u64) {
+    fn rows(p: &PitParams, panel: u32, from: u32, there: bool) -> u32 {
+        let thread = gpu::thread_again() - CONSUMERS * 32;
+        let list = p.lists + panel as u64 * p.stride as u64 * 4;
+        let place = from + thread / 32 * STEP + thread % STEP;
+        global::load_b32_fresh(list + place as u64 * 4, there && from < p.stride)
+    }
+
+    #[inline(always)]
+    fn set_up(flags: u32, at: u64) {
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
@@ -92,6 +108,9 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
             if !TURNED {
                 bulk::prefetch_map(at);
             }
+            if flags & FLAG_VECTORS != 0 {
+                bulk::prefetch_map(at + C_MAP);
+            }
         }
         gpu::sync_threads();
     }
@@ -102,21 +121,22 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         let (warp, lane) = (thread / 32, thread % 32);
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
+        let mut later = Self::work(p, index);
+        let mut ahead = Self::rows(p, later.panel, 0, index < p.tiles);
         while index < p.tiles {
-            let work = Self::work(p, index);
-            let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
+            let (work, mut rows) = (later, ahead);
+            index += gpu::grid_x();
+            later = Self::work(p, index);
+            ahead = Self::rows(p, later.panel, 0, index < p.tiles);
             let column = work.column + lane * 8;
             let (item, _) = p.item.of(work.panel);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
             let lanes = (b, u32::from(column < p.n));
-            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
-            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
-            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
             let mut from = 0;
             while from < work.count {
                 let now = rows;
                 let more = from + DEPTH < work.count;
-                rows = global::load_b32_fresh(place(from + DEPTH), more);
+                rows = Self::rows(p, work.panel, from + DEPTH, more);
                 barrier::wait(Self::empty(ring.0), ring.1);
                 if TURNED {
                     Self::gather_a(p, work, ring.0, now);
@@ -132,7 +152,6 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
                 ring = Self::next(ring);
                 from += DEPTH;
             }
-            index += gpu::grid_x();
         }
         copy::copy_wait_all();
     }
@@ -197,12 +216,17 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
 
     /// `C` chunks of 64 columns of a warpgroup: 128 rows are two halves, fewer are both warpgroups', half the columns each.
     #[inline(always)]
-    fn consume<E: WgmmaElem, const C: usize>(p: &PitParams) {
+    fn consume<E: WgmmaElem, const C: usize>(p: &PitParams, at: u64) {
         let half = gpu::thread() / 128;
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
+        let mut later = Self::work(p, index);
+        // The stage out of which the copy engine stores the tile before this one.
+        let mut lent = NONE;
         while index < p.tiles {
-            let work = Self::work(p, index);
+            let work = later;
+            index += gpu::grid_x();
+            later = Self::work(p, index);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let mut acc = Acc::<C>::zero();
             let mut held = NONE;
@@ -215,6 +239,11 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
                 acc.fence();
                 Self::multiply::<E, C>(&mut acc, slot, half, steps(count, from));
                 wgmma::commit();
+                // Two stages are being multiplied: the engine has time, and the ring is as long again before it needs the stage.
+                if from == DEPTH {
+                    Self::take_back(lent);
+                    lent = NONE;
+                }
                 acc.wait::<1>();
                 Self::free(held);
                 held = slot;
@@ -222,10 +251,11 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
                 from += DEPTH;
             }
             acc.wait::<0>();
-            Self::free(held);
-            Self::leave::<E, C>(p, work, half, count, &mut acc);
-            index += gpu::grid_x();
+            Self::take_back(lent);
+            lent = Self::leave::<E, C>(p, at, work, (half, held, count), &mut acc);
         }
+        // Shared memory ends with the thread block.
+        Self::take_back(lent);
     }
 
     #[inline(always)]
@@ -250,26 +280,6 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         });
     }
 
-    #[inline(always)]
-    fn leave<E: WgmmaElem, const C: usize>(
-        p: &PitParams,
-        work: Work,
-        half: u32,
-        count: u32,
-        acc: &mut Acc<C>,
-    ) {
-        let top = work.panel * MT as u32;
-        let (row, column) = if MT == 128 {
-            (top + half * 64, work.column)
-        } else {
-            (top, work.column + half * 128)
-        };
-        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
-        let end = p.m.min(top + MT as u32);
-        let o = p.output();
-        Panel::<64, 64, C, PLAIN, 2>::write::<E>(o, end, [row, column], (half, slab), count, acc);
-    }
-
     /// Lets the stage be overwritten, as far as this warp goes.
     #[inline(always)]
     fn free(slot: u32) {
@@ -288,7 +298,7 @@ impl<const MT: usize, const TURNED: bool> Body for PitColumns<MT, TURNED> {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64) {
         grid::let_next_start();
-        Self::set_up(at);
+        Self::set_up(p.flags, at);
         grid::wait_for_previous();
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
@@ -296,9 +306,9 @@ impl<const MT: usize, const TURNED: bool> Body for PitColumns<MT, TURNED> {
         } else {
             barrier::registers_up::<MANY>();
             if MT == 128 {
-                Self::consume::<E, 4>(p);
+                Self::consume::<E, 4>(p, at);
             } else {
-                Self::consume::<E, 2>(p);
+                Self::consume::<E, 2>(p, at);
             }
         }
     }
