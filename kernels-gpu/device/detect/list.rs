@@ -39,6 +39,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                 if lane == 0 {
                     copy::store_shared_b32(copy::arena() + DETECT_BASES + own * 8, base.0);
                     copy::store_shared_b32(copy::arena() + DETECT_BASES + own * 8 + 4, base.1);
+                    if STEP == STEP_PACK {
+                        copy::store_shared_b32(copy::arena() + DETECT_BASES + 8, count);
+                    }
                 }
                 if base.1 != NO_TILE {
                     Self::pad(p, panel, base.1);
@@ -177,6 +180,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let [bits, rank] = Self::word(at / 32);
             if bits >> (at % 32) & 1 != 0 {
                 let before = (bits & ((1 << (at % 32)) - 1)).count_ones();
+                if STEP == STEP_PACK {
+                    let to = copy::arena() + DETECT_FOUND + (rank + before) * 2;
+                    copy::store_shared_b16(to, position);
+                }
                 let index = Self::base(own)[0] + rank + before;
                 let list = p.lists + (first + own) as u64 * p.stride as u64 * 4;
                 global::store_b32(list + index as u64 * 4, part * r.positions + position);

@@ -241,12 +241,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         round: u32,
         marks: &mut [u32; 4],
     ) {
-        let raw = if STEP == STEP_PACK {
-            Self::fetch(p, r, bits, place);
-            Self::fetched(r)
-        } else {
-            Self::load(p, r, bits, place, round)
-        };
+        let raw = Self::load(p, r, bits, place, round);
         if Self::ALONG_COLUMNS {
             Self::add_columns(bits, p.above, &raw, marks);
         } else {
@@ -276,6 +271,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         grid::wait_for_previous();
         let inside = Self::inside(p, r, bits, place);
         let mut marks = [0; 4];
+        if STEP == STEP_PACK {
+            Self::find_and_pack(p, r, place, inside);
+            return;
+        }
         let rounds = detect_rounds(MH, bits, STEP);
         let whole = (r, bits, inside);
         // A loop: as straight code all loads would start at once, and registers spill.
@@ -292,8 +291,5 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         Self::find_bases(p, r, place);
         gpu::sync_threads();
         Self::write(p, r, place);
-        if STEP == STEP_PACK {
-            Self::pack(p, r, place);
-        }
     }
 }
