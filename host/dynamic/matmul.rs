@@ -259,7 +259,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         };
         let source = operand(&self.context, a, stream)?;
         let next = b.filter(|_| self.items == 1);
-        let next = next.map(|b| operand(&self.context, b, stream)).transpose()?;
+        let next = next
+            .map(|b| operand(&self.context, b, stream))
+            .transpose()?;
         let lists = lists(&self.index)?;
         // SAFETY: A and B have the planned shapes and type, the lists are this product's; A and B are the caller's to keep until the
         // stream is done, as with every run.

@@ -1,8 +1,8 @@
 //! Detection on a GPU: micro-tiles that are not empty, rows of sequences, choices of experts.
 
 use einsparse_kernels::abi::{
-    AHEAD_PIECE, DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, Divisor, STEP_BITS, STEP_CHOICES,
-    STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
+    AHEAD_PIECE, DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, Divisor, STEP_BITS,
+    STEP_CHOICES, STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
 };
 use einsparse_kernels::table::{Row, kernels};
 

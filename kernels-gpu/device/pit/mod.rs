@@ -70,8 +70,8 @@ impl<const MT: usize, const TURNED: bool> Stages for PitColumns<MT, TURNED> {
 }
 
 impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
-    /// Work number `index`: neighbours share columns of B. Without micro-tiles behind the last. Asked for one tile ahead: how many
-    /// micro-tiles there are comes a whole latency of L2 later.
+    /// Work number `index`: neighbours share columns of B. Without micro-tiles behind the last. Asked for before the tile
+    /// ahead is done: how many micro-tiles there are comes a whole latency of L2 later.
     #[inline(always)]
     fn work(p: &PitParams, index: u32) -> Work {
         let across = index.checked_div(p.panels).unwrap_or(0);
@@ -184,8 +184,7 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
             let there = column < p.m && row != NO_TILE;
             let from = from + row as u64 * p.lda_bytes as u64;
-            let (from, bytes) = if there { (from, 16) } else { (p.a, 0) };
-            copy::copy_async_16(to, from, bytes);
+            gather::copy_or_zero(to, if there { from } else { p.a }, there);
         });
     }
 
@@ -207,8 +206,7 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
                 } else {
                     let there = inside != 0 && row != NO_TILE;
                     let from = from + row as u64 * p.ldb_bytes as u64;
-                    let (from, bytes) = if there { (from, 16) } else { (p.b, 0) };
-                    copy::copy_async_16(to, from, bytes);
+                    gather::copy_or_zero(to, if there { from } else { p.b }, there);
                 }
             });
         });
@@ -225,8 +223,6 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         let mut lent = NONE;
         while index < p.tiles {
             let work = later;
-            index += gpu::grid_x();
-            later = Self::work(p, index);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let mut acc = Acc::<C>::zero();
             let mut held = NONE;
@@ -250,6 +246,9 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
                 ring = Self::next(ring);
                 from += DEPTH;
             }
+            // Behind the last fence in front of the end: one might wait for what was asked for.
+            index += gpu::grid_x();
+            later = Self::work(p, index);
             acc.wait::<0>();
             Self::take_back(lent);
             lent = Self::leave::<E, C>(p, at, work, (half, held, count), &mut acc);

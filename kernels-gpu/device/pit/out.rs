@@ -8,6 +8,7 @@ use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, bulk, copy, warp};
 use crate::device::stages::Stages;
 use crate::device::wgmma::WgmmaElem;
+use crate::frag;
 
 /// Named barrier of both warpgroups; those behind [`WARPGROUP`] are of one each.
 const BOTH: u32 = 3;
@@ -73,15 +74,16 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         (half, slot): (u32, u32),
         acc: &Acc<C>,
     ) {
-        let warp = gpu::thread_again() / 32 % 4;
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
+        let place = frag::ldmatrix_x4(lane);
         unroll!(c < C, most 4, {
             let slab = Self::staged(half, slot, c as u32) + warp * 2048;
-            Panel::<64, 64, C, PLAIN, 2>::stage_chunk::<E>(slab, &acc.0[c]);
+            Panel::<64, 64, C, PLAIN, 2>::stage_chunk::<E>(slab, place, &acc.0[c]);
         });
         barrier::fence_copies();
         warp::sync_lanes(u32::MAX);
         let row = top + warp * 16;
-        if gpu::thread_again().is_multiple_of(32) {
+        if lane == 0 {
             unroll!(c < C, most 4, {
                 let column = left + c as u32 * 64;
                 if row < end && column < p.n {

@@ -145,10 +145,14 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         (row, column)
     }
 
-    /// Writes 64 columns of a warp's 16 rows to shared memory, 128 bytes a row, swizzled.
+    /// Writes 64 columns of a warp's 16 rows to shared memory, 128 bytes a row, swizzled. The row and the chunk of 16 bytes are
+    /// those of the lane by [`frag::ldmatrix_x4`].
     #[inline(always)]
-    pub(in crate::device) fn stage_chunk<E: Elem<Acc = f32>>(slab: u32, acc: &[f32; 32]) {
-        let (r, chunk) = frag::ldmatrix_x4(gpu::thread_again() % 32);
+    pub(in crate::device) fn stage_chunk<E: Elem<Acc = f32>>(
+        slab: u32,
+        (r, chunk): frag::Place,
+        acc: &[f32; 32],
+    ) {
         unroll!(j < 4, {
             let mut words = [0u32; 4];
             unroll!(w < 4, {
@@ -280,12 +284,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     ) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
         let slab = slab + warp * 2048;
+        let (r, chunk) = frag::ldmatrix_x4(lane);
         let row = top + warp * 16 + lane / 8;
         let column = left + lane % 8 * 8;
         let c_row = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
         unroll!(c < CHUNKS, most 4, {
             warp::sync_lanes(u32::MAX);
-            Self::stage_chunk::<E>(slab, &acc.0[c]);
+            Self::stage_chunk::<E>(slab, (r, chunk), &acc.0[c]);
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let place = frag::swizzle(j as u32 * 4 + lane / 8, lane % 8, PANEL_BYTES as u32);
