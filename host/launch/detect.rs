@@ -1,8 +1,8 @@
 //! Detection on a GPU: micro-tiles that are not empty, rows of sequences, choices of experts.
 
 use einsparse_kernels::abi::{
-    AHEAD_PIECE, DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, Divisor, STEP_BITS,
-    STEP_CHOICES, STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
+    DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, Divisor, STEP_BITS, STEP_CHOICES,
+    STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -79,8 +79,10 @@ pub(crate) struct DetectLaunch {
     multiprocessors: u32,
 }
 
-/// Bytes that are fetched ahead at the most, and lists that make it worth while.
+/// Bytes that are fetched ahead at the most, of each row a multiple of those of a tile of the product, and lists that make it worth
+/// while.
 const AHEAD_BYTES: usize = 16 << 20;
+const AHEAD_STEP: usize = 512;
 const AHEAD_PANELS: u32 = 16;
 
 /// The row of a step, or why there is none.
@@ -270,7 +272,7 @@ impl DetectLaunch {
         if self.blocks == 0 {
             return Ok(());
         }
-        let (ahead, rows, pieces) = next.map_or((0, 0, 0), |next| self.ahead(&next));
+        let (ahead, rows, bytes_ahead) = next.map_or((0, 0, 0), |next| self.ahead(&next));
         let bytes = self.row_bytes(source.leading);
         let whole = bytes.is_multiple_of(16) && source.address.is_multiple_of(16);
         let params = DetectParams {
@@ -284,7 +286,7 @@ impl DetectLaunch {
             ahead,
             ahead_row_bytes: next.map_or(0, |next| (next.leading * 2) as u64),
             ahead_rows: rows,
-            ahead_pieces: pieces,
+            ahead_bytes: bytes_ahead,
             ..self.params
         };
         self.function.context().set_current()?;
@@ -298,7 +300,7 @@ impl DetectLaunch {
         unsafe { self.function.launch(&config, stream, &params) }
     }
 
-    /// What to fetch of `next`, a matrix of 2-byte elements: from where, how many rows, pieces of each. The left columns of all its rows, which
+    /// What to fetch of `next`, a matrix of 2-byte elements: from where, how many rows, bytes of each. The left columns of all its rows, which
     /// the first tiles of the product read, as far as they stay in L2; nothing where few panels would read few of the rows, or
     /// where the matrix takes more than one wave of thread blocks, which would wait behind these bytes.
     fn ahead(&self, next: &DenseMatrix) -> (u64, u32, u32) {
@@ -308,10 +310,10 @@ impl DetectLaunch {
         if !packs || !aligned || self.blocks > wave || self.params.panels < AHEAD_PANELS {
             return (0, 0, 0);
         }
-        let room = AHEAD_BYTES.checked_div(next.rows * AHEAD_PIECE as usize);
-        let pieces = (next.columns * 2 / AHEAD_PIECE as usize).min(room.unwrap_or(0));
-        match (u32::try_from(next.rows), u32::try_from(pieces)) {
-            (Ok(rows), Ok(pieces)) if pieces > 0 => (next.address, rows, pieces),
+        let room = AHEAD_BYTES.checked_div(next.rows).unwrap_or(0);
+        let bytes = (next.columns * 2).min(room) / AHEAD_STEP * AHEAD_STEP;
+        match (u32::try_from(next.rows), u32::try_from(bytes)) {
+            (Ok(rows), Ok(bytes)) if bytes > 0 => (next.address, rows, bytes),
             _ => (0, 0, 0),
         }
     }

@@ -111,8 +111,6 @@ pub const PACK_COLUMNS: u32 = 1024;
 pub const PACK_QUARTERS: u32 = 3;
 /// Bytes of shared memory that they take.
 pub const PACK_BYTES: u32 = PACK_QUARTERS * 16 * 1024;
-/// Bytes that a thread fetches for the next kernel at once.
-pub const AHEAD_PIECE: u32 = 512;
 
 const _: () = assert!(4 * (DETECT_REGION + PACK_BYTES + 1024) <= 228 << 10);
 const _: () = assert!(region((32, 1), 16, STEP_PACK).columns == PACK_COLUMNS);
@@ -236,8 +234,8 @@ pub struct DetectParams {
     pub ahead: u64,
     /// Bytes from one to the next.
     pub ahead_row_bytes: u64,
-    /// Pieces of [`AHEAD_PIECE`] bytes of each.
-    pub ahead_pieces: u32,
+    /// Bytes of each, a multiple of 16.
+    pub ahead_bytes: u32,
     /// Zero.
     pub reserved: u32,
 }

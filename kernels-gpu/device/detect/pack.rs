@@ -4,7 +4,7 @@
 use super::{MicroTiles, Place, mark};
 use crate::abi::*;
 use crate::device::gpu;
-use crate::device::ptx::{bulk, copy, global};
+use crate::device::ptx::{bulk, copy, gather, global};
 
 /// The vectors of a thread that wait in registers.
 type Late = [[u32; 4]; 4];
@@ -25,8 +25,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// The whole of it: finds the region's micro-tiles, and writes their places and values.
     #[inline(always)]
     pub(super) fn find_and_pack(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
-        Self::fetch(p, r, place);
-        let late = Self::late(p, r, place);
+        let late = Self::fetch(p, r, place);
         copy::copy_wait_all();
         let mut marks = Self::marks(p, r, &late);
         Self::fetch_ahead(p);
@@ -41,41 +40,54 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         Self::pack(p, r, place, &late);
     }
 
-    /// Brings this thread's upper vectors to shared memory, past the registers.
+    /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow no loads of 16
+    /// bytes that is other code, apart: what all run should be fetched in one piece.
     #[inline(always)]
-    fn fetch(p: &DetectParams, r: Region, place: Place) {
+    fn fetch(p: &DetectParams, r: Region, place: Place) -> Late {
+        let (first, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let (row, column) = (place.top + first, place.left + vector * (128 / BITS));
+        if p.flags & DETECT_VECTORS == 0 {
+            return Self::fetch_elements(p, r, place);
+        }
+        let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
+        let place = |i: usize| {
+            let further = i as u32 * step;
+            let there = row + further < p.rows && column < p.columns;
+            let at = at + further as u64 * p.row_bytes;
+            (if there { at } else { p.source }, there)
+        };
+        unroll!(quarter < 3, {
+            unroll!(i < 4, {
+                let (from, there) = place(4 * quarter + i);
+                let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
+                gather::copy_or_zero(to, from, there);
+            });
+        });
+        let mut late = [[0; 4]; 4];
+        unroll!(i < 4, {
+            let (from, there) = place(12 + i);
+            late[i] = global::load_v4_once(from, there);
+        });
+        late
+    }
+
+    /// The same, element by element.
+    #[inline(always)]
+    fn fetch_elements(p: &DetectParams, r: Region, place: Place) -> Late {
         let (first, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
         let column = place.left + vector * (128 / BITS);
-        unroll!(quarter < 3, {
-            unroll!(i < 4, {
-                let row = first + (4 * quarter as u32 + i as u32) * step;
-                let to = Self::kept(r, row, vector);
-                let row = place.top + row;
-                if p.flags & DETECT_VECTORS == 0 {
-                    copy::store_shared_v4(to, Self::vector(p, BITS, row, column));
-                } else {
-                    let inside = row < p.rows && column < p.columns;
-                    let at = row as u64 * p.row_bytes + column as u64 * 2;
-                    let (at, bytes) = if inside { (at, 16) } else { (0, 0) };
-                    copy::copy_async_16(to, p.source + at, bytes);
-                }
-            });
-        });
-    }
-
-    /// This thread's vectors of the last rows.
-    #[inline(always)]
-    fn late(p: &DetectParams, r: Region, place: Place) -> Late {
-        let (row, step) = Self::row(r, 0);
-        let vector = gpu::thread() % r.vectors;
-        let (row, column) = (
-            place.top + Self::LATE + row,
-            place.left + vector * (128 / BITS),
-        );
+        let mut row = first;
+        while row < Self::LATE {
+            let words = Self::vector(p, BITS, place.top + row, column);
+            copy::store_shared_v4(Self::kept(r, row, vector), words);
+            row += step;
+        }
         let mut late = [[0; 4]; 4];
         unroll!(i < 4, {
-            late[i] = Self::vector(p, BITS, row + i as u32 * step, column);
+            let row = place.top + Self::LATE + first + i as u32 * step;
+            late[i] = Self::vector(p, BITS, row, column);
         });
         late
     }
@@ -99,20 +111,17 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         marks
     }
 
-    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places.
+    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places. The last warp, of which
+    /// least is asked.
     #[inline(always)]
     fn fetch_ahead(p: &DetectParams) {
         if !cfg!(arch = "sm_90a") {
             return;
         }
-        let pieces = p.ahead_rows * p.ahead_pieces;
-        let mut piece = gpu::block_x() * DETECT_THREADS + gpu::thread();
-        while piece < pieces {
-            let row = piece.checked_div(p.ahead_pieces).unwrap_or(0);
-            let within = piece - row * p.ahead_pieces;
-            let at = row as u64 * p.ahead_row_bytes + (within * AHEAD_PIECE) as u64;
-            bulk::prefetch_line(p.ahead + at, AHEAD_PIECE);
-            piece += gpu::grid_x() * DETECT_THREADS;
+        let mut row = gpu::block_x() + (DETECT_THREADS - 1 - gpu::thread()) * gpu::grid_x();
+        while row < p.ahead_rows {
+            bulk::prefetch_line(p.ahead + row as u64 * p.ahead_row_bytes, p.ahead_bytes);
+            row += gpu::grid_x() * DETECT_THREADS;
         }
     }
 
