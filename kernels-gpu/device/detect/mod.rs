@@ -290,6 +290,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
+        let before = Self::begin_to_leave(p, place);
         Self::write(p, r, place);
+        Self::end_leaving(p, place, before);
     }
 }
