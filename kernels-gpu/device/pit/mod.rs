@@ -84,12 +84,13 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         }
     }
 
-    /// The rows of B of the stage that begins at place `from` of a panel's list: a lane holds one of its warp's. Whatever memory
-    /// holds behind the places that were filled up.
+    /// The rows of B of the two stages that begin at place `from` of a panel's list: half of the lanes hold one of their warp's in the
+    /// first, the others in the second. Whatever memory holds behind the places that were filled up.
     #[inline(always)]
     fn rows(p: &PitParams, panel: u32, from: u32, there: bool) -> u32 {
         let thread = gpu::thread_again() - CONSUMERS * 32;
         let list = p.lists + panel as u64 * p.stride as u64 * 4;
+        let from = from + thread / STEP % 2 * DEPTH;
         let place = from + thread / 32 * STEP + thread % STEP;
         global::load_b32_fresh(list + place as u64 * 4, there && from < p.stride)
     }
@@ -124,7 +125,7 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
         let mut later = Self::work(p, index);
         let mut ahead = Self::rows(p, later.panel, 0, index < p.tiles);
         while index < p.tiles {
-            let (work, mut rows) = (later, ahead);
+            let (work, mut rows, mut coming) = (later, ahead, 0);
             index += gpu::grid_x();
             later = Self::work(p, index);
             ahead = Self::rows(p, later.panel, 0, index < p.tiles);
@@ -134,9 +135,13 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
             let lanes = (b, u32::from(column < p.n));
             let mut from = 0;
             while from < work.count {
-                let now = rows;
-                let more = from + DEPTH < work.count;
-                rows = Self::rows(p, work.panel, from + DEPTH, more);
+                let second = from / DEPTH % 2;
+                let now = warp::shuffle::<32>(rows, second * STEP + lane % STEP, u32::MAX);
+                // Asked for two stages ahead: one does not take as long as L2.
+                if second == 0 {
+                    let next = from + 2 * DEPTH;
+                    coming = Self::rows(p, work.panel, next, next < work.count);
+                }
                 barrier::wait(Self::empty(ring.0), ring.1);
                 if TURNED {
                     Self::gather_a(p, work, ring.0, now);
@@ -149,6 +154,10 @@ impl<const MT: usize, const TURNED: bool> PitColumns<MT, TURNED> {
                     Self::gather::<false>(p, lanes, ring.0, now);
                 }
                 gather::arrive_with_copies(Self::full(ring.0));
+                if second == 1 {
+                    // Here and no earlier: whoever reads it waits for it.
+                    rows = warp::again(coming);
+                }
                 ring = Self::next(ring);
                 from += DEPTH;
             }
