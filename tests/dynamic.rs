@@ -15,4 +15,5 @@ mod moe_gradient;
 mod operand;
 mod routing;
 mod structured;
+mod tiles;
 mod turned;
