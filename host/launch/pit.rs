@@ -193,7 +193,7 @@ impl PitLaunch {
         };
         let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
         let panels = small("panels", self.panels)?;
-        let c_map = if whole {
+        let c_map = if whole && self.grid > 0 {
             let out = Flat {
                 address: c.address,
                 extents: [n, items * m],
