@@ -18,4 +18,5 @@ mod right_plans;
 mod routing;
 mod structured;
 mod tf32;
+mod tiles;
 mod turned;

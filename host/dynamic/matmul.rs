@@ -227,7 +227,8 @@ impl<T: Scalar> DynamicMatmul<T> {
         stream: &Stream,
     ) -> Result<()> {
         let Some(few) = &self.few else {
-            self.detect(a, stream)?;
+            self.check(a, b, c)?;
+            self.find(a, Some(b), stream)?;
             return self.multiply(a, b, c, stream);
         };
         self.check(a, b, c)?;
@@ -253,6 +254,11 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn detect(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.find(a, None, stream)
+    }
+
+    /// The micro-tiles of A, in front of a product with `b`.
+    fn find(&mut self, a: &Tensor<T>, b: Option<&Tensor<T>>, stream: &Stream) -> Result<()> {
         let [m, k, _] = self.extents;
         self.check_operand("A", [m, k], a)?;
         let Some((launch, _)) = &self.launch else {
@@ -271,10 +277,14 @@ impl<T: Scalar> DynamicMatmul<T> {
             return Ok(());
         };
         let source = operand(&self.context, a, stream)?;
+        let next = b.filter(|_| self.items == 1);
+        let next = next
+            .map(|b| operand(&self.context, b, stream))
+            .transpose()?;
         let lists = lists(&self.index)?;
-        // SAFETY: A has the planned shape and type, the lists are this product's; A is the caller's to keep until the stream is
-        // done, as with every run.
-        unsafe { launch.run(source, lists, stream.raw()) }
+        // SAFETY: A and B have the planned shapes and type, the lists are this product's; A and B are the caller's to keep until the
+        // stream is done, as with every run.
+        unsafe { launch.run_ahead_of(next, source, lists, stream.raw()) }
     }
 
     /// The second half: the product, of the micro-tiles that [`detect`](Self::detect) found in this A.

@@ -78,7 +78,14 @@ pub(crate) struct DetectLaunch {
     items: u32,
     /// Bytes of what every thread block leaves for the others.
     status_bytes: usize,
+    multiprocessors: u32,
 }
+
+/// Bytes that are fetched ahead at the most, of each row a multiple of those of a tile of the product, and lists that make it worth
+/// while.
+const AHEAD_BYTES: usize = 16 << 20;
+const AHEAD_STEP: usize = 512;
+const AHEAD_PANELS: u32 = 16;
 
 /// The row of a step, or why there is none.
 fn find(step: u32, bytes: usize, micro: (usize, usize), what: &str) -> Result<&'static Row> {
@@ -214,6 +221,7 @@ impl DetectLaunch {
             blocks,
             items: 1,
             status_bytes,
+            multiprocessors: device.machine().multiprocessors,
         })
     }
 
@@ -261,9 +269,25 @@ impl DetectLaunch {
         lists: &DeviceLists,
         stream: RawStream<'_>,
     ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_ahead_of(None, source, lists, stream) }
+    }
+
+    /// The same in front of a product with the matrix `next`, which a kernel that packs may fetch into L2 meanwhile.
+    ///
+    /// # Safety
+    /// As [`DetectLaunch::run`]; `next` is there as long.
+    pub(crate) unsafe fn run_ahead_of(
+        &self,
+        next: Option<DenseMatrix>,
+        source: DenseMatrix,
+        lists: &DeviceLists,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
         if self.blocks == 0 || self.items == 0 {
             return Ok(());
         }
+        let (ahead, rows, bytes_ahead) = next.map_or((0, 0, 0), |next| self.ahead(&next));
         let bytes = self.row_bytes(source.leading);
         let whole = bytes.is_multiple_of(16) && source.address.is_multiple_of(16);
         let params = DetectParams {
@@ -274,6 +298,10 @@ impl DetectLaunch {
             status: lists.status.address(),
             packed: lists.packed.as_ref().map_or(0, DeviceMemory::address),
             flags: self.params.flags | if whole { DETECT_VECTORS } else { 0 },
+            ahead,
+            ahead_row_bytes: next.map_or(0, |next| (next.leading * 2) as u64),
+            ahead_rows: rows,
+            ahead_bytes: bytes_ahead,
             ..self.params
         };
         self.function.context().set_current()?;
@@ -285,6 +313,24 @@ impl DetectLaunch {
         // SAFETY: the params are those of the family; the lists have the room that the extents ask for, the rest is the
         // caller's promise.
         unsafe { self.function.launch(&config, stream, &params) }
+    }
+
+    /// What to fetch of `next`, a matrix of 2-byte elements: from where, how many rows, bytes of each. The left columns of all its rows, which
+    /// the first tiles of the product read, as far as they stay in L2; nothing where few panels would read few of the rows, or
+    /// where the matrix takes more than one wave of thread blocks, which would wait behind these bytes.
+    fn ahead(&self, next: &DenseMatrix) -> (u64, u32, u32) {
+        let wave = self.row.min_blocks.saturating_mul(self.multiprocessors);
+        let packs = self.row.step == STEP_PACK && self.row.block.1 == 1;
+        let aligned = next.address.is_multiple_of(16) && next.leading.is_multiple_of(8);
+        if !packs || !aligned || self.blocks > wave || self.params.panels < AHEAD_PANELS {
+            return (0, 0, 0);
+        }
+        let room = AHEAD_BYTES.checked_div(next.rows).unwrap_or(0);
+        let bytes = (next.columns * 2).min(room) / AHEAD_STEP * AHEAD_STEP;
+        match (u32::try_from(next.rows), u32::try_from(bytes)) {
+            (Ok(rows), Ok(bytes)) if bytes > 0 => (next.address, rows, bytes),
+            _ => (0, 0, 0),
+        }
     }
 
     /// Bytes from one row to the next; rows of bits are words.

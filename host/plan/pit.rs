@@ -287,7 +287,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
         self.turns.queue(true, stream.raw(), || {
             // SAFETY: the plan has checked shapes and places; the lists are of this launch, and runs follow one another.
             unsafe {
-                self.detect.run(a, &self.lists, stream.raw())?;
+                self.detect
+                    .run_ahead_of(Some(b), a, &self.lists, stream.raw())?;
                 self.product.start(&product, stream.raw())
             }
         })

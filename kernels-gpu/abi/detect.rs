@@ -41,18 +41,18 @@ pub const STEP_MARKED: u32 = 6;
 pub const MARKED_COLUMNS: u32 = DETECT_THREADS;
 
 /// Rounds of [`DETECT_LOADS`] vectors that a thread goes through, for micro-tiles of `mh` rows. Every thread block waits for others
-/// once: with so many, 4096 x 4096 elements are on the GPU at once. Values that are packed wait in shared memory, which has room
-/// for fewer.
+/// once: with so many, 4096 x 4096 elements are on the GPU at once.
 pub const fn detect_rounds(mh: u32, bits: u32, step: u32) -> u32 {
     match step {
-        STEP_PACK => 1,
+        // Of which the values of 4 bytes wait in shared memory.
+        STEP_PACK if bits == 32 => 1,
         // Rows of 512 vectors would be too long for the threads.
         _ if bits == 32 && mh != 16 => 4,
         _ => 2,
     }
 }
 
-/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (128 KB of 4-byte elements, 32 KB to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for
+/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (128 KB of 4-byte elements, 32 KB of those to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for
 /// elements of 2 or 4 bytes and `MW` of 1, [`STEP_PACK`].
 #[derive(Clone, Copy, Debug)]
 pub struct MicroTiles<const MH: u32, const MW: u32, const STEP: u32>;
@@ -98,19 +98,28 @@ pub const fn region((mh, mw): (u32, u32), bits: u32, step: u32) -> Region {
 }
 
 /// Offsets in shared memory: bits of the micro-tiles, ranks of their words, first place and last word of each panel, then, for
-/// [`STEP_PACK`], the region.
+/// [`STEP_PACK`], the columns found, two bytes each, and the region's upper rows.
 pub const DETECT_RANKS: u32 = DETECT_WORDS * 4;
 /// See [`DETECT_RANKS`].
 pub const DETECT_BASES: u32 = 2 * DETECT_WORDS * 4;
 /// See [`DETECT_RANKS`].
-pub const DETECT_REGION: u32 = DETECT_BASES + DETECT_PANELS * 8;
+pub const DETECT_FOUND: u32 = DETECT_BASES + DETECT_PANELS * 8;
+/// See [`DETECT_RANKS`].
+pub const DETECT_REGION: u32 = DETECT_FOUND + PACK_COLUMNS * 2;
+/// Columns of a region that is packed, at the most.
+pub const PACK_COLUMNS: u32 = 1024;
+/// Quarters of such a region that wait in shared memory; the last one waits in registers. So four thread blocks, 256 KB of a matrix, are
+/// on a multiprocessor at once, and 4096 x 4096 elements on the GPU.
+pub const PACK_QUARTERS: u32 = 3;
+/// Bytes of shared memory that they take.
+pub const PACK_BYTES: u32 = PACK_QUARTERS * 16 * 1024;
 
-const _: () = assert!(6 * (DETECT_REGION + 32 * 1024 + 1024) <= 228 << 10);
+const _: () = assert!(4 * (DETECT_REGION + PACK_BYTES + 1024) <= 228 << 10);
+const _: () = assert!(region((32, 1), 16, STEP_PACK).columns == PACK_COLUMNS);
 
 impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, STEP> {
     const THREADS: u32 = DETECT_THREADS;
     const MIN_BLOCKS: u32 = match STEP {
-        STEP_PACK => 6,
         STEP_BITS => 3,
         _ => 4,
     };
@@ -120,9 +129,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
     const BURST: u32 = DETECT_LOADS;
     const BLOCK: (u32, u32) = (MH, MW);
     const STEP: u32 = STEP;
-    fn shared_bytes(_: Dtype) -> u32 {
-        let region = DETECT_THREADS * DETECT_LOADS * 16;
-        DETECT_REGION + if STEP == STEP_PACK { region } else { 0 }
+    fn shared_bytes(dtype: Dtype) -> u32 {
+        match (STEP, dtype.bytes()) {
+            (STEP_PACK, 4) => DETECT_REGION + DETECT_THREADS * DETECT_LOADS * 16,
+            (STEP_PACK, _) => DETECT_REGION + PACK_BYTES,
+            _ => DETECT_FOUND,
+        }
     }
     fn vector(_: Dtype) -> u32 {
         1
@@ -218,11 +230,20 @@ pub struct DetectParams {
     pub above: u32,
     /// `DETECT_*`.
     pub flags: u32,
+    /// Rows that the next kernel reads, fetched into L2 while thread blocks wait for their places ([`STEP_PACK`]). Zero where there are
+    /// none.
+    pub ahead_rows: u32,
+    /// The first of them, aligned to 16 bytes.
+    pub ahead: u64,
+    /// Bytes from one to the next.
+    pub ahead_row_bytes: u64,
+    /// Bytes of each, a multiple of 16.
+    pub ahead_bytes: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<DetectParams>() == 88);
+const _: () = assert!(size_of::<DetectParams>() == 112);
 
 #[cfg(test)]
 mod tests {

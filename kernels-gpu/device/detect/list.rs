@@ -39,6 +39,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                 if lane == 0 {
                     copy::store_shared_b32(copy::arena() + DETECT_BASES + own * 8, base.0);
                     copy::store_shared_b32(copy::arena() + DETECT_BASES + own * 8 + 4, base.1);
+                    if STEP == STEP_PACK {
+                        copy::store_shared_b32(copy::arena() + DETECT_BASES + 8, count);
+                    }
                 }
                 if base.1 != NO_TILE {
                     Self::pad(p, panel, base.1);
@@ -96,7 +99,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             other += 32;
         }
         let base = warp::total(sum);
-        Self::leave(p, status);
+        if !Self::ALONG_COLUMNS {
+            Self::leave(p, status);
+        }
         let last = part + 1 == p.parts;
         if last && lane == 0 {
             global::store_b32(p.counts + panel as u64 * 4, base + count);
@@ -108,18 +113,50 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn leave(p: &DetectParams, status: u64) {
         let lane = gpu::thread() % 32;
-        let done = status + p.parts as u64 * 8;
         warp::sync_lanes(u32::MAX);
         let mut before = 0;
         if lane == 0 {
-            before = global::atomic_add_b64(done, 1) as u32;
+            before = global::atomic_add_b64(status + p.parts as u64 * 8, 1) as u32;
         }
+        Self::clear_words(p, status, before);
+    }
+
+    /// Clears the words of a panel's regions if so many were done before this one that it is the last. One warp, of which the first
+    /// lane knows how many.
+    #[inline(always)]
+    fn clear_words(p: &DetectParams, status: u64, before: u32) {
         if warp::shuffle::<32>(before, 0, u32::MAX) + 1 == p.parts {
-            let mut part = lane;
+            let mut part = gpu::thread() % 32;
             while part <= p.parts {
                 global::store_b64_relaxed(status + part as u64 * 8, 0);
                 part += 32;
             }
+        }
+    }
+
+    /// Words that the only panel of a region keeps for its list, where another kernel's launch finds them zero.
+    #[inline(always)]
+    fn own_words(p: &DetectParams, place: Place) -> u64 {
+        p.status + place.down as u64 * (p.parts as u64 + 1) * 8
+    }
+
+    /// The two halves of leaving the words of the only panel: the thread block writes its micro-tiles between, not behind a latency of L2. This
+    /// one after the places are known to all.
+    #[inline(always)]
+    pub(super) fn begin_to_leave(p: &DetectParams, place: Place) -> u32 {
+        let mut before = 0;
+        if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() == 0 {
+            let done = Self::own_words(p, place) + p.parts as u64 * 8;
+            before = global::atomic_add_b64(done, 1) as u32;
+        }
+        before
+    }
+
+    /// See [`Self::begin_to_leave`], which has returned `before`.
+    #[inline(always)]
+    pub(super) fn end_leaving(p: &DetectParams, place: Place, before: u32) {
+        if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() < 32 {
+            Self::clear_words(p, Self::own_words(p, place), before);
         }
     }
 
@@ -177,6 +214,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let [bits, rank] = Self::word(at / 32);
             if bits >> (at % 32) & 1 != 0 {
                 let before = (bits & ((1 << (at % 32)) - 1)).count_ones();
+                if STEP == STEP_PACK {
+                    let to = copy::arena() + DETECT_FOUND + (rank + before) * 2;
+                    copy::store_shared_b16(to, position);
+                }
                 let index = Self::base(own)[0] + rank + before;
                 let list = p.lists + (first + own) as u64 * p.stride as u64 * 4;
                 global::store_b32(list + index as u64 * 4, part * r.positions + position);

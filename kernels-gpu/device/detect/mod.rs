@@ -5,6 +5,7 @@
 mod list;
 mod marked;
 mod pack;
+mod pack_words;
 mod rows;
 
 use super::gpu;
@@ -259,12 +260,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         round: u32,
         marks: &mut [u32; 4],
     ) {
-        let raw = if STEP == STEP_PACK {
-            Self::fetch(p, r, bits, place);
-            Self::fetched(r, bits)
-        } else {
-            Self::load(p, r, bits, place, round)
-        };
+        let raw = Self::load(p, r, bits, place, round);
         if Self::ALONG_COLUMNS {
             Self::add_columns(bits, p.above, &raw, marks);
         } else {
@@ -295,6 +291,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         grid::wait_for_previous();
         let inside = Self::inside(p, r, bits, place);
         let mut marks = [0; 4];
+        if STEP == STEP_PACK && bits == 32 {
+            return Self::find_and_pack_words(p, r, place, inside);
+        }
+        if STEP == STEP_PACK {
+            return Self::find_and_pack(p, r, place, inside);
+        }
         let rounds = detect_rounds(MH, bits, STEP);
         let whole = (r, bits, inside);
         // A loop: as straight code all loads would start at once, and registers spill.
@@ -310,11 +312,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, 
         gpu::sync_threads();
         Self::find_bases(p, r, place);
         gpu::sync_threads();
+        let before = Self::begin_to_leave(p, place);
         Self::write(p, r, place);
-        if STEP == STEP_PACK && bits == 32 {
-            Self::pack_rows(p, r, place);
-        } else if STEP == STEP_PACK {
-            Self::pack(p, r, place);
-        }
+        Self::end_leaving(p, place, before);
     }
 }

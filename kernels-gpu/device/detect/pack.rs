@@ -1,81 +1,181 @@
 //! Values of the micro-tiles, each contiguous, in the order of its list: what a product reads as A's transpose. The region waits
-//! in shared memory for its places.
+//! for its places on the multiprocessor, its upper rows in shared memory, the last quarter of them in registers.
 
-use super::{MicroTiles, Place, Vectors};
+use super::{MicroTiles, Place, mark};
 use crate::abi::*;
 use crate::device::gpu;
-use crate::device::ptx::{copy, global};
+use crate::device::ptx::{bulk, copy, gather, global};
+
+/// The vectors of a thread that wait in registers.
+type Late = [[u32; 4]; 4];
+
+/// Bits of an element.
+const BITS: u32 = 16;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// Where a vector of the region lies. Lanes that read one column read eight rows each, of elements of 4 bytes one: their vectors
-    /// must not meet in a bank.
+    /// First row of the region that does not wait in shared memory.
+    const LATE: u32 = MH / 4 * PACK_QUARTERS;
+
+    /// Where a vector of the region lies. Lanes that read one column read eight rows each: their vectors must not meet in a bank.
     #[inline(always)]
-    fn kept(r: Region, bits: u32, row: u32, vector: u32) -> u32 {
-        let turn = if bits == 32 { row } else { row / 8 };
-        copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (turn % 16))) * 16
+    fn kept(r: Region, row: u32, vector: u32) -> u32 {
+        copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
     }
 
-    /// Brings this thread's vectors to shared memory, past the registers, so that six thread blocks share a multiprocessor:
-    /// those that wait for their places leave others to load.
+    /// The whole of it: finds the region's micro-tiles, and writes their places and values.
     #[inline(always)]
-    pub(super) fn fetch(p: &DetectParams, r: Region, bits: u32, place: Place) {
-        let (row, step) = Self::row(r, 0);
-        let vector = gpu::thread() % r.vectors;
-        let column = place.left + vector * (128 / bits);
-        unroll!(i < 8, {
-            let row = row + i as u32 * step;
-            let to = Self::kept(r, bits, row, vector);
-            let row = place.top + row;
-            if p.flags & DETECT_VECTORS == 0 {
-                copy::store_shared_v4(to, Self::vector(p, bits, row, column));
-            } else {
-                let inside = row < p.rows && column < p.columns;
-                let at = row as u64 * p.row_bytes + (column * (bits / 8)) as u64;
-                let (at, bytes) = if inside { (at, 16) } else { (0, 0) };
-                copy::copy_async_16(to, p.source + at, bytes);
-            }
-        });
+    pub(super) fn find_and_pack(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
+        let late = Self::fetch(p, r, place);
         copy::copy_wait_all();
+        let mut marks = Self::marks(p, r, &late);
+        Self::fetch_ahead(p);
+        unroll!(w < 4, { marks[w] &= inside[w] });
+        Self::set_columns(r, BITS, marks);
+        gpu::sync_threads();
+        Self::find_bases(p, r, place);
+        gpu::sync_threads();
+        let before = Self::begin_to_leave(p, place);
+        Self::write(p, r, place);
+        // The columns found are in shared memory.
+        gpu::sync_threads();
+        Self::pack(p, r, place, &late);
+        Self::end_leaving(p, place, before);
     }
 
-    /// This thread's vectors, as [`Self::fetch`] has left them.
+    /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow no loads of 16
+    /// bytes that is other code, apart: what all run should be fetched in one piece.
     #[inline(always)]
-    pub(super) fn fetched(r: Region, bits: u32) -> Vectors {
-        let (row, step) = Self::row(r, 0);
+    fn fetch(p: &DetectParams, r: Region, place: Place) -> Late {
+        let (first, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
-        let mut raw = [[0; 4]; DETECT_LOADS as usize];
-        unroll!(i < 8, {
-            raw[i] = copy::load_shared_v4(Self::kept(r, bits, row + i as u32 * step, vector));
+        let (row, column) = (place.top + first, place.left + vector * (128 / BITS));
+        if p.flags & DETECT_VECTORS == 0 {
+            return Self::fetch_elements(p, r, place);
+        }
+        let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
+        let place = |i: usize| {
+            let further = i as u32 * step;
+            let there = row + further < p.rows && column < p.columns;
+            let at = at + further as u64 * p.row_bytes;
+            (if there { at } else { p.source }, there)
+        };
+        unroll!(quarter < 3, {
+            unroll!(i < 4, {
+                let (from, there) = place(4 * quarter + i);
+                let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
+                gather::copy_or_zero(to, from, there);
+            });
         });
-        raw
+        let mut late = [[0; 4]; 4];
+        unroll!(i < 4, {
+            let (from, there) = place(12 + i);
+            late[i] = global::load_v4_once(from, there);
+        });
+        late
+    }
+
+    /// The same, element by element.
+    #[inline(always)]
+    fn fetch_elements(p: &DetectParams, r: Region, place: Place) -> Late {
+        let (first, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let column = place.left + vector * (128 / BITS);
+        let mut row = first;
+        while row < Self::LATE {
+            let words = Self::vector(p, BITS, place.top + row, column);
+            copy::store_shared_v4(Self::kept(r, row, vector), words);
+            row += step;
+        }
+        let mut late = [[0; 4]; 4];
+        unroll!(i < 4, {
+            let row = place.top + Self::LATE + first + i as u32 * step;
+            late[i] = Self::vector(p, BITS, row, column);
+        });
+        late
+    }
+
+    /// The marks of this thread's columns, all of its rows together.
+    #[inline(always)]
+    fn marks(p: &DetectParams, r: Region, late: &Late) -> [u32; 4] {
+        let (first, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        let mut marks = [0; 4];
+        unroll!(quarter < 3, {
+            unroll!(i < 4, {
+                let row = first + (4 * quarter as u32 + i as u32) * step;
+                let raw = copy::load_shared_v4(Self::kept(r, row, vector));
+                unroll!(w < 4, { marks[w] |= mark(raw[w], BITS, p.above) });
+            });
+        });
+        unroll!(i < 4, {
+            unroll!(w < 4, { marks[w] |= mark(late[i][w], BITS, p.above) });
+        });
+        marks
+    }
+
+    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places. The last warp, of which
+    /// least is asked.
+    #[inline(always)]
+    fn fetch_ahead(p: &DetectParams) {
+        if !cfg!(arch = "sm_90a") {
+            return;
+        }
+        let mut row = gpu::block_x() + (DETECT_THREADS - 1 - gpu::thread()) * gpu::grid_x();
+        while row < p.ahead_rows {
+            bulk::prefetch_line(p.ahead + row as u64 * p.ahead_row_bytes, p.ahead_bytes);
+            row += gpu::grid_x() * DETECT_THREADS;
+        }
     }
 
     /// Writes the micro-tiles' values, 16 bytes of one a thread, and zeros behind the last of a list.
     #[inline(always)]
-    pub(super) fn pack(p: &DetectParams, r: Region, place: Place) {
-        let (panel, pieces) = (place.down, MH / 8);
+    fn pack(p: &DetectParams, r: Region, place: Place, late: &Late) {
         let [base, end] = Self::base(0);
-        let packed = p.packed + panel as u64 * p.stride as u64 * (MH * 2) as u64;
-        let (piece, mut column) = (gpu::thread() % pieces, gpu::thread() / pieces);
-        while column < r.columns {
-            let [bits, rank] = Self::word(column / 32);
-            if bits >> (column % 32) & 1 != 0 {
-                let before = (bits & ((1 << (column % 32)) - 1)).count_ones();
-                let index = base + rank + before;
-                let to = packed + index as u64 * (MH * 2) as u64 + piece as u64 * 16;
-                global::store_v4(to, Self::column(r, piece, column));
+        let count = copy::load_shared_b32(copy::arena() + DETECT_BASES + 8);
+        let bytes = MH * 2;
+        let packed = p.packed + place.down as u64 * p.stride as u64 * bytes as u64;
+        let own = packed + base as u64 * bytes as u64;
+        let found = |index: u32| copy::load_shared_b16(copy::arena() + DETECT_FOUND + index * 2);
+        let pieces = MH / 8;
+        let (piece, each) = (gpu::thread() % pieces, DETECT_THREADS / pieces);
+        let mut index = gpu::thread() / pieces;
+        while index < count {
+            if piece * 8 < Self::LATE {
+                let to = own + (index * bytes + piece * 16) as u64;
+                global::store_v4(to, Self::column(r, piece, found(index)));
             }
-            column += DETECT_THREADS / pieces;
+            index += each;
         }
-        if end == NO_TILE {
-            return;
+        if end != NO_TILE {
+            let mut index = end + gpu::thread() / pieces;
+            while index < end.next_multiple_of(DETECT_PAD) {
+                let to = packed + index as u64 * bytes as u64 + piece as u64 * 16;
+                global::store_v4(to, [0; 4]);
+                index += each;
+            }
         }
-        let mut index = end + gpu::thread() / pieces;
-        while index < end.next_multiple_of(DETECT_PAD) {
-            let to = packed + index as u64 * (MH * 2) as u64 + piece as u64 * 16;
-            global::store_v4(to, [0; 4]);
-            index += DETECT_THREADS / pieces;
+        gpu::sync_threads();
+        Self::take_late(r, late);
+        gpu::sync_threads();
+        let pieces = pieces / 4;
+        let (piece, each) = (gpu::thread() % pieces, DETECT_THREADS / pieces);
+        let mut index = gpu::thread() / pieces;
+        while index < count {
+            let to = own + (index * bytes + Self::LATE * 2 + piece * 16) as u64;
+            global::store_v4(to, Self::column(r, piece, found(index)));
+            index += each;
         }
+    }
+
+    /// Puts the vectors of the last rows where the first ones were.
+    #[inline(always)]
+    fn take_late(r: Region, late: &Late) {
+        let (first, step) = Self::row(r, 0);
+        let vector = gpu::thread() % r.vectors;
+        unroll!(i < 4, {
+            let to = Self::kept(r, first + i as u32 * step, vector);
+            copy::store_shared_v4(to, late[i]);
+        });
     }
 
     /// Eight rows of a column.
@@ -84,58 +184,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut words = [0; 4];
         unroll!(w < 4, {
             let row = piece * 8 + 2 * w as u32;
-            let [low, high] = [row, row + 1].map(|row| {
-                copy::load_shared_b16(Self::kept(r, 16, row, column / 8) + column % 8 * 2)
-            });
+            let [low, high] = [row, row + 1]
+                .map(|row| copy::load_shared_b16(Self::kept(r, row, column / 8) + column % 8 * 2));
             words[w] = low | high << 16;
         });
         words
-    }
-
-    /// Offset of the columns that a region of elements of 4 bytes has micro-tiles in, behind its words of bits.
-    const COLUMNS_FOUND: u32 = 256;
-
-    /// The same of elements of 4 bytes, which a product wants contiguous along the columns: rows as wide as a list, without the columns of
-    /// empty micro-tiles.
-    #[inline(always)]
-    pub(super) fn pack_rows(p: &DetectParams, r: Region, place: Place) {
-        const { assert!(Self::COLUMNS_FOUND + DETECT_THREADS * 4 <= DETECT_RANKS) };
-        let thread = gpu::thread();
-        let [base, end] = Self::base(0);
-        let found = copy::arena() + Self::COLUMNS_FOUND;
-        if thread < r.positions {
-            let [bits, rank] = Self::word(thread / 32);
-            if bits >> (thread % 32) & 1 != 0 {
-                let before = (bits & ((1 << (thread % 32)) - 1)).count_ones();
-                copy::store_shared_b32(found + (rank + before) * 4, thread);
-            }
-        }
-        gpu::sync_threads();
-        let [last, before] = Self::word(r.positions / 32 - 1);
-        let count = before + last.count_ones();
-        // Threads for each row, a power of two.
-        let wide = 32 - (count.max(1) - 1).leading_zeros();
-        let (own, step) = (thread & ((1 << wide) - 1), DETECT_THREADS >> wide);
-        let top = p.packed + (place.down * MH) as u64 * p.stride as u64 * 4;
-        if own < count {
-            let column = copy::load_shared_b32(found + own * 4);
-            let mut row = thread >> wide;
-            while row < MH {
-                let from = Self::kept(r, 32, row, column / 4) + column % 4 * 4;
-                let to = top + (row as u64 * p.stride as u64 + (base + own) as u64) * 4;
-                global::store_b32(to, copy::load_shared_b32(from));
-                row += step;
-            }
-        }
-        let index = end.wrapping_add(thread % DETECT_PAD);
-        if end == NO_TILE || index >= end.next_multiple_of(DETECT_PAD) {
-            return;
-        }
-        let mut row = thread / DETECT_PAD;
-        while row < MH {
-            let to = top + (row as u64 * p.stride as u64 + index as u64) * 4;
-            global::store_b32(to, 0);
-            row += DETECT_THREADS / DETECT_PAD;
-        }
     }
 }

@@ -8,6 +8,17 @@ pub fn arrive_with_copies(barrier: u32) {
     ptx!("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{b}];", b = in(reg32) barrier, options(nostack));
 }
 
+/// Copies 16 bytes to shared `to`, or zeros where `there` is not: a predicate, where a size that is not known costs a dozen
+/// instructions. Both addresses 16-byte aligned; `from` global.
+#[inline(always)]
+pub fn copy_or_zero(to: u32, from: u64, there: bool) {
+    ptx!(
+        "{{ .reg .pred p; setp.eq.u32 p, {there}, 0; cp.async.cg.shared.global [{to}], [{from}], 16, p; }}",
+        to = in(reg32) to, from = in(reg64) from, there = in(reg32) there as u32,
+        options(nostack)
+    );
+}
+
 /// Replaces a word that holds `expected` by `new` and returns what it held. Atomic over the GPU, without order.
 #[inline(always)]
 pub fn compare_swap(addr: u64, expected: u32, new: u32) -> u32 {
