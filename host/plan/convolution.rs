@@ -148,10 +148,9 @@ impl Found {
         };
         let counts = map.counts()?;
         if counts.multiplied > MANY.max(counts.pairs * WASTE) {
-            return Ok(Err(format!(
-                "multiplies 64 rows at a time, here {} rows for {} terms",
-                counts.multiplied, counts.pairs
-            )));
+            let (rows, terms) = (counts.multiplied, counts.pairs);
+            let why = format!("multiplies 64 rows at a time, here {rows} rows for {terms} terms");
+            return Ok(Err(why));
         }
         let lines = [
             leading(operands, &form.input, c),
