@@ -6,6 +6,7 @@ pub(crate) mod conv;
 mod dense;
 pub(crate) mod einsum;
 mod gather;
+pub(crate) mod grouped;
 pub(crate) mod live;
 pub(crate) mod pit;
 mod rows;

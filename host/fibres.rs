@@ -75,6 +75,25 @@ pub(crate) fn coordinates<T: Element>(tensor: &AnySparse<T>) -> Option<Vec<Cow<'
     })
 }
 
+/// Rows of the output, as many as kernels count at the most.
+fn counted(shape: &[usize], kept: &[usize], rows: RowsOf) -> Result<u128> {
+    for &extent in shape {
+        within(
+            "extent of a sparse tensor",
+            extent as u128,
+            u128::from(LAST_OF_ROW),
+        )?;
+    }
+    let all = kept.iter().map(|&axis| shape[axis] as u128).product();
+    let most = if rows == RowsOf::All {
+        i32::MAX as u128
+    } else {
+        u128::from(u64::MAX)
+    };
+    within("rows of the output", all, most)?;
+    Ok(all)
+}
+
 impl Fibres {
     /// Sorts the entries by the axes `kept`, in this order; `of_factors` says the axis of each factor. `None` for formats whose slots
     /// have no coordinates.
@@ -91,20 +110,7 @@ impl Fibres {
             return Ok(None);
         };
         let shape = tensor.shape();
-        for &extent in shape {
-            within(
-                "extent of a sparse tensor",
-                extent as u128,
-                u128::from(LAST_OF_ROW),
-            )?;
-        }
-        let all = kept.iter().map(|&axis| shape[axis] as u128).product();
-        let most = if rows == RowsOf::All {
-            i32::MAX as u128
-        } else {
-            u128::from(u64::MAX)
-        };
-        within("rows of the output", all, most)?;
+        let all = counted(shape, kept, rows)?;
         let slots = tensor.slots();
         let (keys, permutation) = sorted(&axes, shape, kept, slots);
         let entries = keys.len();

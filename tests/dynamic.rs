@@ -13,6 +13,7 @@ mod matmul;
 mod moe;
 mod moe_gradient;
 mod operand;
+mod replay;
 mod right;
 mod right_plans;
 mod routing;

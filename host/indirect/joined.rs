@@ -61,14 +61,7 @@ pub(crate) fn write_joined(
         .zip(table.slots)
         .enumerate()
     {
-        let known = values.iter().find(|(of, _)| of == tensor);
-        let own = match known {
-            Some((_, own)) => own.clone(),
-            None => fresh(&mut names.tensors, &format!("{tensor}V")),
-        };
-        if known.is_none() {
-            values.push((tensor.to_owned(), own.clone()));
-        }
+        let own = values_of(tensor, &mut values, &mut names);
         // A tensor of which every slot is there, in order, is read without a list.
         let plain = rows == all && (0..).zip(&slots).all(|(i, &slot)| i == slot);
         let index = if plain {
@@ -105,6 +98,16 @@ pub(crate) fn write_joined(
         lists,
         values,
     }
+}
+
+/// The name of the array with a tensor's values, the same wherever the tensor occurs.
+fn values_of(tensor: &str, values: &mut Vec<(String, String)>, names: &mut Names) -> String {
+    if let Some((_, own)) = values.iter().find(|(of, _)| of == tensor) {
+        return own.clone();
+    }
+    let own = fresh(&mut names.tensors, &format!("{tensor}V"));
+    values.push((tensor.to_owned(), own.clone()));
+    own
 }
 
 fn slot_of(list: &str, row: &str) -> IndexExpr {

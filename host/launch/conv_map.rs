@@ -289,18 +289,33 @@ pub(crate) unsafe fn strided(
         step(CONV_INSERT)?.queue(blocks(rows), stream, &params)?;
         step(CONV_FIRST)?.queue(blocks(rows), stream, &params)?;
         sort.run(&entries, keyed, sorted, true, stream)?;
-        stream.synchronize()?;
-        let mut outputs = [0u32];
-        count.read(&mut outputs, stream)?;
-        let outputs = outputs[0] as usize;
-        let out = alloc(device, outputs * 4)?;
-        let take = ConvStepParams {
-            out: out.address(),
-            rows: outputs as u32,
-            ..params
-        };
-        step(CONV_TAKE)?.queue(blocks(take.rows), stream, &take)?;
-        stream.synchronize()?;
-        Ok((out, outputs))
+        take(device, &count, &params, stream)
     }
+}
+
+/// The voxels that were found, `count` of them, in their order. Waits for their number, and for them.
+///
+/// # Safety
+/// The addresses of the params are those of live memory until the return.
+unsafe fn take(
+    device: &Arc<Device>,
+    count: &DeviceMemory,
+    params: &ConvStepParams,
+    stream: RawStream<'_>,
+) -> Result<(DeviceMemory, usize)> {
+    stream.synchronize()?;
+    let mut outputs = [0u32];
+    count.read(&mut outputs, stream)?;
+    let outputs = outputs[0] as usize;
+    let out = alloc(device, outputs * 4)?;
+    let take = ConvStepParams {
+        out: out.address(),
+        rows: outputs as u32,
+        ..*params
+    };
+    let kernel = Kernel::step(device, CONV_TAKE, |_| true)?;
+    // SAFETY: the caller's promise; the room is as large as the count.
+    unsafe { kernel.queue(blocks(take.rows), stream, &take)? };
+    stream.synchronize()?;
+    Ok((out, outputs))
 }

@@ -10,6 +10,7 @@ use super::maps::{Flat, Heads, heads_map, tensor_map};
 use super::route::DeviceRoutes;
 use super::{DenseMatrix, aligned, config, refused, small, within};
 use crate::cost::Machine;
+use crate::cost::grouped::{columns, few_rows};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
@@ -33,15 +34,8 @@ impl GroupedExtents {
         self.tokens.saturating_mul(self.top)
     }
 
-    /// Panels to expect: the last one of each expert is half full.
-    fn panels(&self) -> f64 {
-        let slots = self.slots() as f64;
-        slots / GROUPED_ROWS as f64 + 0.5 * slots.min(self.experts as f64)
-    }
-
-    /// Whether the matrices, not the products, are what takes time: few rows meet each.
     fn few_rows(&self) -> bool {
-        self.slots() <= self.experts.saturating_mul(GROUPED_ROWS)
+        few_rows(self.slots(), self.experts)
     }
 }
 
@@ -71,18 +65,6 @@ pub(crate) struct GroupedOperands<'a> {
     pub c: DenseMatrix,
 }
 
-/// Waves of the tiles of a kernel, each as long as its share of the columns; narrow tiles pull more through L2 for a product.
-fn cost(row: &Row, extents: &GroupedExtents, machine: &Machine) -> f64 {
-    let across = extents.n.div_ceil(row.columns as usize) as f64;
-    let waves = (extents.panels() * across / f64::from(machine.multiprocessors)).ceil();
-    let narrow = match (row.columns < 256, extents.few_rows()) {
-        (false, _) => 1.0,
-        (true, true) => 1.05,
-        (true, false) => 4.0 / 3.0,
-    };
-    waves * f64::from(row.columns) * narrow
-}
-
 /// The kernel for these extents, of those for this element type and order of W, or of this name.
 fn choose(
     dtype: Dtype,
@@ -98,7 +80,8 @@ fn choose(
         named && row.dtype == dtype && (row.order & B_COLUMNS != 0) == extents.turned
     };
     let dearer = |a: &&Row, b: &&Row| {
-        let [a, b] = [a, b].map(|row| cost(row, extents, machine));
+        let work = [extents.slots(), extents.experts, extents.n];
+        let [a, b] = [a, b].map(|row| columns(row, work, machine));
         a.total_cmp(&b)
     };
     own.clone()

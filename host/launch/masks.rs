@@ -91,6 +91,21 @@ impl Room {
             rounds,
         })
     }
+
+    /// What the kernel writes, and the attention reads.
+    fn lists(&self, device: &Device, masks: usize) -> Result<AttentionLists> {
+        let tiles = self.strips * masks * self.capacity;
+        let work = self.rounds * self.blocks as usize * size_of::<Queries>();
+        Ok(AttentionLists {
+            work: device.zeros(work.max(16))?,
+            tiles: device.zeros((tiles * size_of::<KeyTile>()).max(16))?,
+            masks: DeviceMemory::alloc(device.context(), (tiles * 2 * ATTENTION_MASK).max(16))?,
+            rounds: self.rounds as u32,
+            blocks: self.blocks,
+            slots: 2 * self.blocks + 2,
+            counters: self.blocks + 1,
+        })
+    }
 }
 
 impl MaskLaunch {
@@ -110,25 +125,10 @@ impl MaskLaunch {
             });
         };
         let room = Room::new(device, extents, masks)?;
-        let Room {
-            strips,
-            capacity,
-            groups,
-            blocks,
-            rounds,
-        } = room;
-        let (all, tiles) = (strips * masks, strips * masks * capacity);
-        let lists = AttentionLists {
-            work: device.zeros((rounds * blocks as usize * size_of::<Queries>()).max(16))?,
-            tiles: device.zeros((tiles * size_of::<KeyTile>()).max(16))?,
-            masks: DeviceMemory::alloc(device.context(), (tiles * 2 * ATTENTION_MASK).max(16))?,
-            rounds: rounds as u32,
-            blocks,
-            slots: 2 * blocks + 2,
-            counters: blocks + 1,
-        };
+        let all = room.strips * masks;
+        let lists = room.lists(device, masks)?;
         let counts = device.zeros((all * 4).max(16))?;
-        let prefix = device.zeros((groups as usize * 4 + 4).max(16))?;
+        let prefix = device.zeros((room.groups as usize * 4 + 4).max(16))?;
         let status = device.zeros(16)?;
         let params = MaskParams {
             tiles: lists.tiles.address(),
@@ -140,13 +140,13 @@ impl MaskLaunch {
             m: m as u32,
             n: n as u32,
             causal: causal_offset(causal),
-            strips: strips as u32,
-            capacity: capacity as u32,
+            strips: room.strips as u32,
+            capacity: room.capacity as u32,
             heads: heads as u32,
             sharing: (heads / masks.max(1)).max(1) as u32,
             group: (heads / extents.key_heads.max(1)).max(1) as u32,
-            blocks_of_work: blocks,
-            rounds: rounds as u32,
+            blocks_of_work: room.blocks,
+            rounds: room.rounds as u32,
             count: masks as u32,
             ..MaskParams::default()
         };

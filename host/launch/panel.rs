@@ -97,27 +97,13 @@ impl Panels {
         let Extents { m, k, n, .. } = extents;
         let pieces = Pieces::of(row);
         let folded = folded(&form, extents, pieces)?;
-        let (source, values, planned) = match matrix {
-            Matrix::Sparse {
-                runs,
-                columns,
-                block,
-                stored,
-                ..
-            } => (
-                Source::Blocks(runs, columns, block, form.order.transposed),
-                stored_blocks(block, stored),
-                Some(Planned::new(runs, columns)),
-            ),
-            Matrix::Sliced { .. } => {
-                let why = format!("lies in slices of rows, which {} does not read", row.name);
-                return Err(refused(&form.sparse, why));
-            }
-            Matrix::Dense { leading } => (
-                Source::Dense(m, k),
-                dense_values((m, k), leading, pieces.transposed),
-                None,
-            ),
+        let Some((source, values)) = lying(matrix, (m, k), (&form, pieces)) else {
+            let why = format!("lies in slices of rows, which {} does not read", row.name);
+            return Err(refused(&form.sparse, why));
+        };
+        let planned = match matrix {
+            Matrix::Sparse { runs, columns, .. } => Some(Planned::new(runs, columns)),
+            _ => None,
         };
         within("rows of A's blocks", values.rows, i32::MAX as usize)?;
         let records = Records::new(&source, pieces, (m, k));
@@ -345,6 +331,31 @@ pub(super) fn out_flag(out: Dtype) -> u32 {
         Dtype::Bf16 => FLAG_OUT_BF16,
         Dtype::F32 => FLAG_OUT_F32,
         _ => 0,
+    }
+}
+
+/// A's pieces, and how its values lie; nothing for slices of rows.
+fn lying<'a>(
+    matrix: Matrix<'a>,
+    extents: (usize, usize),
+    (form, pieces): (&SpmmForm, Pieces),
+) -> Option<(Source<'a>, Values)> {
+    match matrix {
+        Matrix::Sparse {
+            runs,
+            columns,
+            block,
+            stored,
+            ..
+        } => Some((
+            Source::Blocks(runs, columns, block, form.order.transposed),
+            stored_blocks(block, stored),
+        )),
+        Matrix::Sliced { .. } => None,
+        Matrix::Dense { leading } => Some((
+            Source::Dense(extents.0, extents.1),
+            dense_values(extents, leading, pieces.transposed),
+        )),
     }
 }
 

@@ -309,22 +309,7 @@ impl Launches {
             beside: true,
             ..RawFlags::default()
         };
-        let head = |part: usize| RawHeads {
-            address: qkv.address + (part * options.width * 2) as u64,
-            head: options.width / options.heads,
-            row: qkv.leading,
-        };
-        let heads = RawAttention {
-            q: head(0),
-            k: head(1),
-            v: head(2),
-            out: RawHeads {
-                address: normed.address,
-                head: options.width / options.heads,
-                row: normed.leading,
-            },
-            log_sum: 0,
-        };
+        let heads = heads(options, qkv, normed);
         let product = |which: usize, from: Rows, own: [&Tensor<T>; 2], to: Rows, gelu: bool| {
             let operands = [from, rows(own[0]), to];
             // SAFETY: the caller's promise; rows in between have room for the capacity.
@@ -346,6 +331,22 @@ impl Launches {
             let norm = weights.second_norm.map(at);
             self.pack.norm([normed, sums], norm, (out, true), stream)
         }
+    }
+}
+
+/// Queries, keys and values beside one another in rows, and the rows that the heads' results go to.
+fn heads(options: &EncoderOptions, qkv: Rows, out: Rows) -> RawAttention {
+    let head = |rows: Rows, part: usize| RawHeads {
+        address: rows.address + (part * options.width * 2) as u64,
+        head: options.width / options.heads,
+        row: rows.leading,
+    };
+    RawAttention {
+        q: head(qkv, 0),
+        k: head(qkv, 1),
+        v: head(qkv, 2),
+        out: head(out, 0),
+        log_sum: 0,
     }
 }
 

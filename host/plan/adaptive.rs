@@ -37,6 +37,14 @@ pub(super) struct Adaptive<T: Scalar, Out: Scalar> {
     taken: AtomicUsize,
 }
 
+/// The reason why a choice may not change.
+fn refusal(reason: &str) -> Option<Refusal> {
+    Some(Refusal {
+        name: "adaptive".into(),
+        reason: reason.into(),
+    })
+}
+
 impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
     /// The alternatives for an expression with an operand that is [`Expected::LastSteps`]; `None` where there is nothing to choose from, or
     /// the reason why the choice may not change.
@@ -53,12 +61,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
         ) else {
             return Ok(Err(None));
         };
-        let refused = |reason: &str| {
-            Ok(Err(Some(Refusal {
-                name: "adaptive".into(),
-                reason: reason.into(),
-            })))
-        };
+        let refused = |reason| Ok(Err(refusal(reason)));
         if options.determinism != Determinism::Relaxed {
             return refused(
                 "rounds as the kernel does that runs, and which one that is depends on when the GPU has told what it found: for \
@@ -71,15 +74,14 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
         let Some((dense, _)) = as_dense(operands) else {
             return Ok(Err(None));
         };
-        let mut alternatives = Vec::new();
         let times = context.tile_times();
         let plan: Plan<T, Out> = Plan::new(context, text, &dense, options)?;
         let predicted = plan.choice().candidates.first().map_or(0.0, |c| c.cost.us);
-        alternatives.push(Alternative {
+        let mut alternatives = vec![Alternative {
             plan,
             height: None,
             us: predicted * times.dense,
-        });
+        }];
         alternatives.extend(Self::skipping(context, text, operands, options)?);
         if alternatives.len() < 2 {
             return refused("has no kernel to choose from that skips micro-tiles");

@@ -160,11 +160,24 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         offers.beside(super::pit::right::offers, &mut choice)?;
     }
     offers.widen(&mut choice)?;
-    let Some(device) = context.device() else {
+    match context.device() {
+        Some(device) => first_that_runs(&question, device, (offers, choice), found.as_ref()),
         // The choice is still worked out, so that `explain` can show it without a GPU.
-        let exec = Exec::Cpu;
-        return Ok(Picked { exec, choice });
-    };
+        None => Ok(Picked {
+            exec: Exec::Cpu,
+            choice,
+        }),
+    }
+}
+
+/// The cheapest candidate that the pattern lets run; further families are asked as the others fall away.
+fn first_that_runs<'q, T: Scalar, Out: Scalar>(
+    question: &'q Question<'q, '_, T>,
+    device: &Arc<Device>,
+    (mut offers, mut choice): (Offers<'q, '_, T, Out>, Choice),
+    found: Option<&(Problem, SpmmForm)>,
+) -> Result<Picked<T, Out>> {
+    let indirect = question.indirect;
     let refuse = |tried| Error::NoKernel {
         indirect: indirect.to_string(),
         tried,
@@ -174,9 +187,9 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         let Some(best) = choice.candidates.first() else {
             return Err(refuse(choice.refused));
         };
-        let made = match (offers.of(best.name), &found) {
+        let made = match (offers.of(best.name), found) {
             (Some(offer), _) => (offer.make)(device).map(Exec::Family),
-            (None, Some(found)) => product(&question, device, best, found),
+            (None, Some(found)) => product(question, device, best, found),
             (None, None) => return Err(refuse(choice.refused)),
         };
         match made {

@@ -101,6 +101,21 @@ struct Found {
     work: Gathers,
 }
 
+/// The lists of a map, as they were given.
+fn lists<'o, T: Scalar>(
+    operands: &'o [(&str, Operand<'_, T>)],
+    form: &ConvolutionForm,
+) -> Result<std::result::Result<[&'o [u32]; 3], String>> {
+    let mut lists: [&[u32]; 3] = [&[]; 3];
+    for (to, name) in lists.iter_mut().zip(&form.lists) {
+        match find(operands, name)? {
+            Operand::Index(_, data) => *to = *data,
+            _ => return Ok(Err(format!("wants `{name}` as a list of numbers"))),
+        }
+    }
+    Ok(Ok(lists))
+}
+
 impl Found {
     fn new<T: Scalar>(
         question: &Question<'_, '_, T>,
@@ -114,13 +129,10 @@ impl Found {
         let (&[inputs, c], &[volume, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
             return Ok(Err("takes matrices of rows and a stack of matrices".into()));
         };
-        let mut lists: [&[u32]; 3] = [&[]; 3];
-        for (to, name) in lists.iter_mut().zip(&form.lists) {
-            match find(operands, name)? {
-                Operand::Index(_, data) => *to = *data,
-                _ => return Ok(Err(format!("wants `{name}` as a list of numbers"))),
-            }
-        }
+        let lists = match lists(operands, &form)? {
+            Ok(lists) => lists,
+            Err(reason) => return Ok(Err(reason)),
+        };
         if [volume, c, n].contains(&0) {
             return Ok(Err("has no kernel for operands without elements".into()));
         }
@@ -136,10 +148,9 @@ impl Found {
         };
         let counts = map.counts()?;
         if counts.multiplied > MANY.max(counts.pairs * WASTE) {
-            return Ok(Err(format!(
-                "multiplies 64 rows at a time, here {} rows for {} terms",
-                counts.multiplied, counts.pairs
-            )));
+            let (rows, terms) = (counts.multiplied, counts.pairs);
+            let why = format!("multiplies 64 rows at a time, here {rows} rows for {terms} terms");
+            return Ok(Err(why));
         }
         let lines = [
             leading(operands, &form.input, c),

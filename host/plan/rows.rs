@@ -44,9 +44,9 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if T::DTYPE != Out::DTYPE {
         return refused("its outputs have the type of the operands");
     }
-    let (pattern, here) = match find(question.operands, &form.sparse)? {
-        Operand::Sparse(a) => (a.pattern(), true),
-        Operand::HostSparse(a) => (a, false),
+    let pattern = match find(question.operands, &form.sparse)? {
+        Operand::Sparse(a) => a.pattern(),
+        Operand::HostSparse(a) => a,
         _ => return refused("walks a sparse tensor"),
     };
     if let Some(reason) = unfit(question.indirect, pattern) {
@@ -68,27 +68,12 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
             kept: None,
         };
         let form = form.clone();
-        let make = move |device: &Arc<Device>| -> Result<Box<dyn Compiled<T, Out>>> {
-            if !here {
-                return Err(Error::Operand {
-                    name: form.sparse.clone(),
-                    reason: "upload it to the context before planning".into(),
-                });
-            }
-            let Operand::Sparse(a) = find(question.operands, &form.sparse)? else {
-                return Err(elsewhere(&form.sparse));
-            };
-            Ok(Box::new(RowsPlan::<T>::new(
-                device,
-                row,
-                form.clone(),
-                a.shared_pattern(),
-                n,
-            )?))
-        };
         offers.push(Offer {
             candidate,
-            make: Box::new(make),
+            make: Box::new(move |device| {
+                let plan = RowsPlan::<T>::of(question, device, row, form.clone(), n)?;
+                Ok(Box::new(plan))
+            }),
         });
     }
     Ok(Answer::Offers(offers))
@@ -173,6 +158,24 @@ pub(super) struct RowsPlan<T: Scalar> {
 }
 
 impl<T: Scalar> RowsPlan<T> {
+    /// For the tensor that the question asks of, if it is on the device.
+    fn of(
+        question: &Question<'_, '_, T>,
+        device: &Arc<Device>,
+        row: &'static Row,
+        form: RowsForm,
+        n: usize,
+    ) -> Result<Self> {
+        match find(question.operands, &form.sparse)? {
+            Operand::Sparse(a) => Self::new(device, row, form, a.shared_pattern(), n),
+            Operand::HostSparse(_) => Err(Error::Operand {
+                name: form.sparse,
+                reason: "upload it to the context before planning".into(),
+            }),
+            _ => Err(elsewhere(&form.sparse)),
+        }
+    }
+
     fn new(
         device: &Arc<Device>,
         row: &'static Row,

@@ -17,7 +17,7 @@ use crate::cost::tensor_product::{Couplings, predict_couplings};
 use crate::device::Device;
 use crate::einsum::{Mode, Scalar as Factor};
 use crate::error::{Refusal, Result};
-use crate::indirect::{TensorProductForm, TensorProductKind};
+use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
 use crate::launch::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
 };
@@ -126,17 +126,7 @@ impl Bound {
             None => return Ok(Err("wants its values in a tensor".into())),
         };
         let shapes = shapes(question, &form)?;
-        let mut terms = Vec::with_capacity(count);
-        for point in 0..count {
-            let place = entries.point(point);
-            if let Some(mut term) = term(indirect, &form, (&entries, &place), &shapes)? {
-                let indices = &indirect.factors[form.values].indices;
-                for (index, stride) in indices.iter().zip(&holder.strides) {
-                    term.place += entries.at(index, &place)?.unwrap_or(0) * *stride as u32;
-                }
-                terms.push(term);
-            }
-        }
+        let terms = terms((indirect, &form), (&entries, count), &shapes, &holder)?;
         let slots = holder.slots();
         let named = form
             .factors
@@ -272,6 +262,27 @@ impl Holder {
         let steps = self.shape.iter().zip(&self.strides);
         1 + steps.map(|(e, s)| (e - 1) * s).sum::<usize>()
     }
+}
+
+/// The terms of so many entries, each with the place of its value.
+fn terms(
+    (indirect, form): (&IndirectEinsum, &TensorProductForm),
+    (entries, count): (&Entries<'_>, usize),
+    shapes: &[Vec<usize>; 5],
+    holder: &Holder,
+) -> Result<Vec<Term>> {
+    let mut terms = Vec::with_capacity(count);
+    for point in 0..count {
+        let place = entries.point(point);
+        if let Some(mut term) = term(indirect, form, (entries, &place), shapes)? {
+            let indices = &indirect.factors[form.values].indices;
+            for (index, stride) in indices.iter().zip(&holder.strides) {
+                term.place += entries.at(index, &place)?.unwrap_or(0) * *stride as u32;
+            }
+            terms.push(term);
+        }
+    }
+    Ok(terms)
 }
 
 fn holder<T: Scalar>(

@@ -23,7 +23,7 @@ impl<const CHUNKS: usize> Body for MarkedPanel<CHUNKS> {
             Panel::<64, 64, CHUNKS, PLAIN>::produce(&p.product, at);
         } else {
             barrier::registers_up::<{ wgmma::MANY }>();
-            Panel::<64, 64, CHUNKS, PLAIN>::consume_marked::<E>(p);
+            Panel::<64, 64, CHUNKS, PLAIN>::consume::<E, _>(p);
         }
     }
 }

@@ -80,6 +80,8 @@ mod join;
 mod levels;
 #[cfg(any(family = "lists", not(target_arch = "nvptx64")))]
 mod lists;
+#[cfg(any(family = "live_rows", not(target_arch = "nvptx64")))]
+mod live_rows;
 #[cfg(any(family = "marked", not(target_arch = "nvptx64")))]
 mod marked;
 #[cfg(any(family = "masks", not(target_arch = "nvptx64")))]
@@ -109,8 +111,6 @@ mod ptx;
 mod relaxed;
 #[cfg(any(family = "route", not(target_arch = "nvptx64")))]
 mod route;
-#[cfg(any(family = "rows", not(target_arch = "nvptx64")))]
-mod rows;
 #[cfg(any(family = "sample", not(target_arch = "nvptx64")))]
 mod sample;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]

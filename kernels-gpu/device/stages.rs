@@ -1,7 +1,11 @@
 //! A ring of stages in shared memory: the stages from the arena's start, and behind them a barrier each that says "arrived", then
 //! a barrier each that says "may be overwritten". Whoever copies waits for the second and fills, whoever multiplies waits for the first.
 
-use super::ptx::copy;
+use super::gpu;
+use super::ptx::{barrier, copy, warp};
+
+/// No stage is waiting to be freed.
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Where a tile keeps its ring.
 pub(crate) trait Stages {
@@ -37,6 +41,31 @@ pub(crate) trait Stages {
             (0, parity ^ 1)
         } else {
             (slot + 1, parity)
+        }
+    }
+
+    /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill a stage, and so many free it.
+    #[inline(always)]
+    fn make_barriers(fill: u32, free: u32) {
+        let mut slot = 0;
+        while slot < Self::COUNT as u32 {
+            barrier::init(Self::full(slot), fill);
+            barrier::init(Self::empty(slot), free);
+            slot += 1;
+        }
+        barrier::init_fence();
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn free(slot: u32) {
+        if slot == NONE {
+            return;
+        }
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        if gpu::thread_again().is_multiple_of(32) {
+            barrier::arrive(Self::empty(slot));
         }
     }
 }

@@ -49,11 +49,11 @@ macro_rules! table_dynamic {
             masks "masks" MaskParams sm_90a Detection {
                 attention_masks: Direct, F32, MaskTiles;
             }
-            rows "rows" RowsParams sm_90a Live {
-                rows_pack_f16: Direct, F16, PackRows;
-                rows_pack_bf16: Direct, Bf16, PackRows;
-                rows_norm_f16: Direct, F16, NormRows;
-                rows_norm_bf16: Direct, Bf16, NormRows;
+            live_rows "live_rows" LiveRowsParams sm_90a Live {
+                live_rows_pack_f16: Direct, F16, PackRows;
+                live_rows_pack_bf16: Direct, Bf16, PackRows;
+                live_rows_norm_f16: Direct, F16, NormRows;
+                live_rows_norm_bf16: Direct, Bf16, NormRows;
             }
             dense_live "dense_live" DenseParams sm_90a Live {
                 dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;

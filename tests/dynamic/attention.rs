@@ -1,7 +1,7 @@
 //! Attention with masks that are data: the GPU against the CPU.
 
+use super::replay::Replay;
 use crate::support::{Rng, gpu, gpu_alone, small};
-use einsparse::driver::Graph;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{
     AttentionMask, AttentionOptions, DynamicAttention, MaskTensors, SparseAttention,
@@ -259,12 +259,8 @@ fn masks_of_flags_in_a_graph() {
     let [q, k, v] = pair.host.each_ref().map(|d| gpu.upload_dense(d).unwrap());
     let mut out = poisoned(&gpu, [4, 400, 64]);
     let stream = gpu.stream().unwrap();
-    let warm = attention.run([&q, &k, &v], &there.mask(), &mut out, None, &stream);
-    warm.unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| attention.run([&q, &k, &v], &there.mask(), &mut out, None, &stream);
-    let captured = Graph::capture(stream.raw(), run).unwrap();
-    let mut graph = captured.instantiate().unwrap();
+    let run = || attention.run([&q, &k, &v], &there.mask(), &mut out, None, &stream);
+    let mut graph = Replay::of(&stream, run);
     let mut one = filled(shape, 0);
     one.columns.as_mut().unwrap()[77] = 1;
     let mut window = filled(shape, 0);
@@ -295,8 +291,7 @@ fn masks_of_flags_in_a_graph() {
         )
         .unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         let (wanted, _) = pair.run(&Context::cpu(), &flags);
         assert_near(&out, &wanted, "in a graph");
     }

@@ -1,7 +1,7 @@
 //! A Transformer layer over sequences of varying lengths: the GPU against the CPU, and against sequences on their own.
 
+use super::replay::Replay;
 use crate::support::{Rng, gpu, gpu_alone};
-use einsparse::driver::Graph;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 use einsparse::registry::Scalar;
@@ -211,13 +211,8 @@ fn encoder_in_a_graph() {
     let mut out = model.marked(&gpu);
     let stream = gpu.stream().unwrap();
     let weights = there.weights();
-    layer
-        .run(&x_there, &lengths_there, &weights, &mut out, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| layer.run(&x_there, &lengths_there, &weights, &mut out, &stream);
-    let captured = Graph::capture(stream.raw(), run).unwrap();
-    let mut graph = captured.instantiate().unwrap();
+    let run = || layer.run(&x_there, &lengths_there, &weights, &mut out, &stream);
+    let mut graph = Replay::of(&stream, run);
     let mut first: Option<Vec<f64>> = None;
     for lengths in [
         [90, 3, 40, 0, 77, 1],
@@ -231,8 +226,7 @@ fn encoder_in_a_graph() {
         out.write(&model.marked(&Context::cpu()).to_dense().unwrap())
             .unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         let found = wide(&out);
         let wanted = model.run(&Context::cpu(), &x, &lengths);
         assert_near::<f16>(&found, &wanted, &format!("{lengths:?}"));

@@ -1,12 +1,12 @@
 //! The feed-forward layer with ReLU against plain loops: exact on integers.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::Expected;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{FeedForwardOptions, ReluFeedForward};
 use einsparse::{Context, Error, Scalar};
 
 use super::matmul::{integers, product};
+use super::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 
 /// Weights of the first product, most of whose columns are never above zero for inputs that are not negative.
@@ -103,21 +103,13 @@ fn relu_layers_in_a_graph() {
         let extents = [tokens, d, h, o];
         let mut layer = ReluFeedForward::<f16>::new(&gpu, extents, &Default::default()).unwrap();
         let stream = gpu.stream().unwrap();
-        layer
-            .run([&x_there, &u_there, &w_there], &mut y, &stream)
-            .unwrap();
-        stream.synchronize().unwrap();
-        let run = |_| layer.run([&x_there, &u_there, &w_there], &mut y, &stream);
-        let mut graph = Graph::capture(stream.raw(), run)
-            .unwrap()
-            .instantiate()
-            .unwrap();
+        let run = || layer.run([&x_there, &u_there, &w_there], &mut y, &stream);
+        let mut graph = Replay::of(&stream, run);
         for seed in 1..5 {
             let x = inputs::<f16>([tokens, d], seed);
             x_there.write(&x).unwrap();
             // SAFETY: everything that the captured run names is alive until the end of this test.
-            unsafe { graph.launch(stream.raw()).unwrap() };
-            stream.synchronize().unwrap();
+            unsafe { graph.run() };
             let [_, out] = reference(&x, &u, &w);
             assert!(y.to_dense().unwrap().values() == out, "{tokens} {seed}");
         }

@@ -1,13 +1,13 @@
 //! Products of at most 64 rows by one kernel that finds the columns of A itself: exact on integers, whatever the parts, sections
 //! and leading dimensions.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, dynamic as skipping};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::registry::kernels;
 use einsparse::{Context, Options, Scalar};
 
 use super::matmul::{dynamic, integers, multiplies, product};
+use super::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 
 /// One tile and many, one part and eight, sections that end inside a vector, a word and a stage.
@@ -300,19 +300,13 @@ fn few_rows_in_a_graph() {
     let mut c = gpu.zeros::<bf16>(&[m, n]).unwrap();
     let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
     let stream = gpu.stream().unwrap();
-    product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Graph::capture(stream.raw(), run)
-        .unwrap()
-        .instantiate()
-        .unwrap();
+    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
+    let mut graph = Replay::of(&stream, run);
     for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)] {
         let a = dynamic::<bf16>([m, k], m, per_mille, seed);
         a_there.write(&a).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         let wanted: Vec<bf16> = product(&a, &b).into_iter().map(bf16::from_f64).collect();
         assert!(c.to_dense().unwrap().values() == wanted, "{per_mille}");
     }

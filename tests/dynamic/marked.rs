@@ -1,12 +1,12 @@
 //! Products with a ReLU that mark the micro-tiles of what they store: the values of the product, and the lists of a look at them.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::ReluMatmul;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Error, Scalar};
 
 use super::feed_forward::{first_weights, inputs};
 use super::matmul::product;
+use super::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 
 /// The product, rounded, and the columns of every `height` rows that hold something.
@@ -91,17 +91,11 @@ fn marked_products_in_a_graph() {
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     let mut product = ReluMatmul::<f16>::new(&gpu, [m, k, n], 128).unwrap();
     let stream = gpu.stream().unwrap();
-    product.run(&a, &b, &mut c, &stream).unwrap();
-    product.list(&c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| {
+    let run = || {
         product.run(&a, &b, &mut c, &stream)?;
         product.list(&c, &stream)
     };
-    let mut graph = Graph::capture(stream.raw(), run)
-        .unwrap()
-        .instantiate()
-        .unwrap();
+    let mut graph = Replay::of(&stream, run);
     for seed in 1..5 {
         let mut x = inputs::<f16>([m, k], seed).values().to_vec();
         if seed == 2 {
@@ -110,8 +104,7 @@ fn marked_products_in_a_graph() {
         let x = Dense::new(vec![m, k], x).unwrap();
         a.write(&x).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         let (values, lists) = reference(&x, &u, 128);
         assert!(c.to_dense().unwrap().values() == values, "{seed}");
         assert!(product.index().to_lists().unwrap() == lists, "{seed}");

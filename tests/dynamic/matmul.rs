@@ -1,10 +1,10 @@
 //! Products with an operand whose micro-tiles are found while running, against a plain product: exact on integers.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
 
+use super::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 
 /// A small generator (xorshift).
@@ -189,19 +189,13 @@ fn dynamic_product_in_a_graph() {
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], MatmulOptions::default()).unwrap();
     let stream = gpu.stream().unwrap();
-    product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Graph::capture(stream.raw(), run)
-        .unwrap()
-        .instantiate()
-        .unwrap();
+    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
+    let mut graph = Replay::of(&stream, run);
     for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)] {
         let a = dynamic::<f16>([m, k], 128, per_mille, seed);
         a_there.write(&a).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
         assert!(c.to_dense().unwrap().values() == wanted, "{per_mille}");
     }

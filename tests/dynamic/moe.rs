@@ -1,11 +1,11 @@
 //! A layer of experts against the same layer on the CPU, and that against sums written out: exact on integers.
 
-use einsparse::driver::Graph;
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{MoeLayer, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
+use super::replay::Replay;
 use super::routing::{ROUTERS, Router, choices};
 use crate::support::{Rng, gpu, gpu_alone};
 
@@ -210,19 +210,13 @@ fn a_layer_of_experts_in_a_graph() {
     let mut out = gpu.zeros::<f16>(&[260, 64]).unwrap();
     let mut layer = MoeLayer::<f16>::new(&gpu, o).unwrap();
     let stream = gpu.stream().unwrap();
-    let mut queue = || layer.run(&x, (&there, &weights), (&up, &down), &mut out, &stream);
-    queue().unwrap();
-    stream.synchronize().unwrap();
-    let mut graph = Graph::capture(stream.raw(), |_| queue())
-        .unwrap()
-        .instantiate()
-        .unwrap();
+    let run = || layer.run(&x, (&there, &weights), (&up, &down), &mut out, &stream);
+    let mut graph = Replay::of(&stream, run);
     for (seed, router) in ROUTERS.into_iter().chain(ROUTERS).enumerate() {
         let choices = choices([260, 2], 6, router, 100 + seed as u64);
         there.write(&choices).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         let wanted = reference(&o, &operands, &choices);
         let wanted: Vec<f16> = wanted.into_iter().map(f16::from_f64).collect();
         assert!(out.to_dense().unwrap().values() == wanted, "{router:?}");

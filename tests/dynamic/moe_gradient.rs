@@ -1,11 +1,11 @@
 //! Backward of a layer of experts: against differences of its output, and exact on integers against sums written out.
 
-use einsparse::driver::Graph;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
 use super::moe::{Operands, operands, options};
+use super::replay::Replay;
 use super::routing::{ROUTERS, Router, choices};
 use crate::support::{Rng, gpu, gpu_alone};
 
@@ -257,19 +257,13 @@ fn gradients_of_a_layer_of_experts_in_a_graph() {
     let mut there = There::new(&gpu, &operands, &dout);
     let mut chosen: Tensor<i32> = gpu.zeros(&[130, 2]).unwrap();
     let stream = gpu.stream().unwrap();
-    there.run(&mut layer, &chosen, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let mut graph = Graph::capture(stream.raw(), |_| there.run(&mut layer, &chosen, &stream))
-        .unwrap()
-        .instantiate()
-        .unwrap();
+    let mut graph = Replay::of(&stream, || there.run(&mut layer, &chosen, &stream));
     for router in ROUTERS {
         let choices = choices([130, 2], 5, router, 31);
         chosen.write(&choices).unwrap();
         let mut replay = || {
             // SAFETY: everything that the captured run names is alive until the end of this test.
-            unsafe { graph.launch(stream.raw()).unwrap() };
-            stream.synchronize().unwrap();
+            unsafe { graph.run() };
             there.gradients()
         };
         let found = replay();

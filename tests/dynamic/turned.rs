@@ -1,12 +1,12 @@
 //! Products with a transposed dynamic operand, batches, and expressions that are dense passes anyway; a step of sparse training made of
 //! them.
 
-use einsparse::driver::Graph;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, TurnedMatmul, dynamic as skipping};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 
 use super::matmul::{dynamic, integers, product};
+use super::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 
 pub(super) fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
@@ -87,19 +87,13 @@ fn turned_product_in_a_graph() {
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     let mut product_of = TurnedMatmul::new(&gpu, [m, k, n], 0.0, Determinism::Strict).unwrap();
     let stream = gpu.stream().unwrap();
-    product_of.run(&a_there, &b_there, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
-    let run = |_| product_of.run(&a_there, &b_there, &mut c, &stream);
-    let mut graph = Graph::capture(stream.raw(), run)
-        .unwrap()
-        .instantiate()
-        .unwrap();
+    let run = || product_of.run(&a_there, &b_there, &mut c, &stream);
+    let mut graph = Replay::of(&stream, run);
     for (per_mille, seed) in [(100, 1), (0, 2), (900, 3), (50, 4)] {
         let a = pieces::<f16>([k, m], per_mille, seed);
         a_there.write(&a).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.launch(stream.raw()).unwrap() };
-        stream.synchronize().unwrap();
+        unsafe { graph.run() };
         exact(&c, &product(&transposed(&a), &b), &per_mille.to_string());
     }
 }

@@ -287,17 +287,23 @@ mod tests {
                     }
                 }
             }
-            for &(slice, word, block) in &crossing {
-                let [first, count, own] = [word & 0xff, word >> 8 & 0xff, word >> 16];
-                assert_eq!((first + own) as usize, block);
-                if own == 0 {
-                    let parts =
-                        (0..count as usize).map(|i| (first as usize + i, usize::from(i == 0)));
-                    let chunks = parts.flat_map(|(b, which)| left[b][which].clone());
-                    finished.push((slice, chunks.collect()));
-                    let of = |&&(s, _, _): &&(u32, u32, usize)| s == slice;
-                    assert_eq!(crossing.iter().filter(of).count(), count as usize);
-                }
+            finished.extend(crossed(&crossing, &left));
+        }
+        finished
+    }
+
+    /// The slices that several thread blocks of a cluster share, whose parts the first of these adds up.
+    fn crossed(crossing: &[(u32, u32, usize)], left: &[[Vec<u32>; 2]]) -> Vec<(u32, Vec<u32>)> {
+        let mut finished = Vec::new();
+        for &(slice, word, block) in crossing {
+            let [first, count, own] = [word & 0xff, word >> 8 & 0xff, word >> 16];
+            assert_eq!((first + own) as usize, block);
+            if own == 0 {
+                let parts = (0..count as usize).map(|i| (first as usize + i, usize::from(i == 0)));
+                let chunks = parts.flat_map(|(b, which)| left[b][which].clone());
+                finished.push((slice, chunks.collect()));
+                let of = |&&(s, _, _): &&(u32, u32, usize)| s == slice;
+                assert_eq!(crossing.iter().filter(of).count(), count as usize);
             }
         }
         finished

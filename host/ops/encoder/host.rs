@@ -87,15 +87,29 @@ impl<T: Scalar> EncoderLayer<T> {
 
     /// The layer on the tokens of a sequence.
     fn sequence(&self, x: &[T], weights: &EncoderWeights<'_, T>) -> Vec<T> {
-        let EncoderOptions {
-            width,
-            heads,
-            epsilon,
-            ..
-        } = self.options;
-        let count = x.len() / width.max(1);
-        let d = width / heads;
-        let qkv = product(x, weights.qkv, false);
+        let EncoderOptions { width, epsilon, .. } = self.options;
+        let seen = self.attend(&product(x, weights.qkv, false));
+        let normed = |x: &[T], y: &[T], own| {
+            let mut out = vec![T::ZERO; x.len()];
+            for (row, out) in out.chunks_mut(width.max(1)).enumerate() {
+                let span = row * width..(row + 1) * width;
+                norm(&x[span.clone()], &y[span], own, epsilon, out);
+            }
+            out
+        };
+        let h = normed(x, &product(&seen, weights.out, false), weights.first_norm);
+        let hidden = product(&h, weights.up, true);
+        normed(
+            &h,
+            &product(&hidden, weights.down, false),
+            weights.second_norm,
+        )
+    }
+
+    /// Attention of the tokens of a sequence, whose queries, keys and values lie beside one another.
+    fn attend(&self, qkv: &[T]) -> Vec<T> {
+        let EncoderOptions { width, heads, .. } = self.options;
+        let (count, d) = (qkv.len() / (3 * width).max(1), width / heads);
         // Heads behind each other, `[heads, count, d]`.
         let part = |part: usize| -> Vec<T> {
             (0..heads * count)
@@ -126,26 +140,11 @@ impl<T: Scalar> EncoderLayer<T> {
         };
         let mut by_head = vec![T::ZERO; heads * count * d];
         attention.run(&mut by_head, d, None);
-        let seen: Vec<T> = (0..count * heads)
+        (0..count * heads)
             .flat_map(|i| {
                 let (row, head) = (i / heads, i % heads);
                 by_head[(head * count + row) * d..][..d].to_vec()
             })
-            .collect();
-        let normed = |x: &[T], y: &[T], own| {
-            let mut out = vec![T::ZERO; x.len()];
-            for (row, out) in out.chunks_mut(width.max(1)).enumerate() {
-                let span = row * width..(row + 1) * width;
-                norm(&x[span.clone()], &y[span], own, epsilon, out);
-            }
-            out
-        };
-        let h = normed(x, &product(&seen, weights.out, false), weights.first_norm);
-        let hidden = product(&h, weights.up, true);
-        normed(
-            &h,
-            &product(&hidden, weights.down, false),
-            weights.second_norm,
-        )
+            .collect()
     }
 }

@@ -230,6 +230,26 @@ impl Search<'_> {
         };
         let out = if last { self.einsum.out.clone() } else { own };
         let [flops, bytes] = self.work(a, b, &out);
+        let temporary = |term: &Term| Some((term.access.tensor.clone(), term.temporary?));
+        let sparse = a.entries.is_some();
+        let step = Step {
+            einsum: self.of_pair([a, b], &out, last),
+            flops,
+            bytes,
+            us: self.us(flops, bytes, sparse),
+            temporaries: [a, b].into_iter().filter_map(temporary).collect(),
+        };
+        let result = Term {
+            access: out,
+            entries: None,
+            temporary: Some(number),
+            filled: sparse || a.filled || b.filled,
+        };
+        (step, result)
+    }
+
+    /// The product of two terms. The last one does what the whole expression asks for beside it.
+    fn of_pair(&self, [a, b]: [&Term; 2], out: &Access, last: bool) -> Einsum {
         let mut einsum = Einsum {
             out: out.clone(),
             mode: if last { self.einsum.mode } else { Mode::Assign },
@@ -247,26 +267,15 @@ impl Search<'_> {
             text: String::new(),
         };
         einsum.text = einsum.to_string();
-        let temporary = |term: &Term| Some((term.access.tensor.clone(), term.temporary?));
-        let sparse = a.entries.is_some();
+        einsum
+    }
+
+    /// Time of a step.
+    fn us(&self, flops: f64, bytes: f64, sparse: bool) -> f64 {
         let share = if sparse { ENTRY_SHARE } else { DENSE_SHARE };
         let width = if self.dtype == Dtype::F64 { 0.5 } else { 1.0 };
         let rate = self.machine.issue * 64.0 * width * share;
-        let us = LAUNCH_US + (flops / rate).max(bytes / (self.machine.hbm * BYTE_SHARE)) * 1e6;
-        let step = Step {
-            einsum,
-            flops,
-            bytes,
-            us,
-            temporaries: [a, b].into_iter().filter_map(temporary).collect(),
-        };
-        let result = Term {
-            access: out,
-            entries: None,
-            temporary: Some(number),
-            filled: sparse || a.filled || b.filled,
-        };
-        (step, result)
+        LAUNCH_US + (flops / rate).max(bytes / (self.machine.hbm * BYTE_SHARE)) * 1e6
     }
 
     /// Flops, and bytes read and written.

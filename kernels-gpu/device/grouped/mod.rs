@@ -8,7 +8,7 @@ mod producer;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, global, grid, warp};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -25,8 +25,6 @@ const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three times 168.
 const FEW: u32 = 72;
 const MANY: u32 = 216;
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
 /// Elements along k of a stage.
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 
@@ -76,13 +74,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             } else {
                 1
             };
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), arrivals);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            Self::make_barriers(arrivals, CONSUMERS);
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
         }
@@ -174,19 +166,6 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             deep += DEPTH;
         }
         ring
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::thread_again().is_multiple_of(32) {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the rows of the
 //! slots or of their choices.
 
-use super::{CONSUMERS, NONE, Work};
+use super::{CONSUMERS, Work};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
@@ -11,6 +11,8 @@ use crate::frag;
 
 /// First accumulator of the pair that lies in row 0 or 8 of an atom.
 const ROWS: [usize; 2] = [0, 2];
+/// A row that is not there has no place in C.
+const NOWHERE: u32 = u32::MAX;
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     /// Which row of the panel lanes 0 to 15 of this warp hold for it; the others the same.
@@ -65,7 +67,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             f32::NEG_INFINITY
         };
         let place = match (inside, flags & GROUPED_SCATTER != 0) {
-            (false, _) => NONE,
+            (false, _) => NOWHERE,
             (true, true) => choice,
             (true, false) => slot,
         };
@@ -111,7 +113,7 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
             unroll!(j < 4, {
                 let from = frag::swizzle(4 * j as u32 + lane / 8, lane % 8, PANEL_BYTES as u32);
                 let eight = copy::load_shared_v4(slab + from);
-                if lines[j] != NONE && column + 64 * (c as u32) < p.n {
+                if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
                     let line = corner + lines[j] as u64 * p.ldc_bytes as u64;
                     let eight = Self::gated::<E>(p, (lines[j], column + 64 * c as u32), eight);
                     global::store_v4(line + c as u64 * 128, eight);

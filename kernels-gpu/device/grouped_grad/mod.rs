@@ -6,7 +6,7 @@ use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, copy, gather, global, grid, warp};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -23,8 +23,6 @@ const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, and of one that multiplies: with two of these, three times 168.
 const FEW: u32 = 72;
 const MANY: u32 = 216;
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
 /// Slots of one `wgmma`, and of one warp's share of a stage.
 const STEP: u32 = 16;
 
@@ -66,13 +64,7 @@ impl GroupedGrad {
     #[inline(always)]
     fn set_up() {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), GRAD_COPIERS);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            Self::make_barriers(GRAD_COPIERS, CONSUMERS);
         }
         gpu::sync_threads();
     }
@@ -241,19 +233,6 @@ impl GroupedGrad {
         };
         let corner = [work.row + half * 64, work.column];
         Panel::<64, 64, 4, PLAIN, 2>::write::<E>(o, p.m, corner, (half, slab), count, acc);
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::thread_again().is_multiple_of(32) {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

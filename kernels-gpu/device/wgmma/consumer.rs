@@ -8,14 +8,44 @@ use crate::device::ptx::{barrier, copy, matrix, warp};
 use crate::device::stages::Stages;
 use crate::frag;
 
+/// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in memory then.
+pub(in crate::device) trait Leave<E, P, const CHUNKS: usize> {
+    /// What describes the product.
+    fn product(params: &P) -> &WgmmaParams;
+
+    /// Sends a warpgroup's half out.
+    fn leave_for(params: &P, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>);
+}
+
+impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Leave<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+where
+    E: WgmmaElem,
+{
+    #[inline(always)]
+    fn product(params: &WgmmaParams) -> &WgmmaParams {
+        params
+    }
+
+    #[inline(always)]
+    fn leave_for(params: &WgmmaParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
+        Self::leave::<E>(params, strip, half, acc);
+    }
+}
+
 /// No stage is waiting to be freed.
 pub(super) const NONE: u32 = u32::MAX;
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
+    /// Multiplies a warpgroup's half of every strip, and hands its sums on.
     #[inline(always)]
-    pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
+    pub(in crate::device) fn consume<E: WgmmaElem, P>(params: &P)
+    where
+        Self: Leave<E, P, CHUNKS>,
+    {
+        let p = Self::product(params);
         let half = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
@@ -63,13 +93,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             }
             acc.wait::<0>();
             Self::free(held);
-            Self::leave::<E>(p, strip, half, &mut acc);
+            Self::leave_for(params, strip, half, &mut acc);
         }
     }
 
     /// The `wgmma`s of one stage.
     #[inline(always)]
-    pub(super) fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, half: u32, mask: u32) {
         let stage = Self::stage(slot);
         let (slab, panel) = (stage + half * SLAB as u32, stage + 2 * SLAB as u32);
         unroll!(step < STEPS, {

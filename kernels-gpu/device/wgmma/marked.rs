@@ -3,16 +3,14 @@
 
 use super::WgmmaElem;
 use super::carry::{Cut, carry};
-use super::consumer::NONE;
+use super::consumer::Leave;
 use super::out::ROWS;
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, row_bias, scale};
 use crate::device::gpu;
-use crate::device::ptx::wgmma;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, matrix, warp};
-use crate::device::stages::Stages;
+use crate::device::ptx::{copy, global, matrix, warp};
 use crate::frag;
 
 /// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from `lane % 8 * 8`
@@ -46,53 +44,25 @@ impl MarkedParams {
     }
 }
 
+impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Leave<E, MarkedParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+where
+    E: WgmmaElem,
+{
+    #[inline(always)]
+    fn product(params: &MarkedParams) -> &WgmmaParams {
+        &params.product
+    }
+
+    #[inline(always)]
+    fn leave_for(params: &MarkedParams, strip: Strip, half: u32, acc: &mut Acc<CHUNKS>) {
+        Self::leave_marked::<E>(params, strip, half, acc);
+    }
+}
+
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
-    /// As [`Self::consume`] for a dense A: every stage is multiplied whole.
-    #[inline(always)]
-    pub(in crate::device) fn consume_marked<E: WgmmaElem>(p: &MarkedParams) {
-        let half = gpu::thread() / 128;
-        let mut later = Self::strip(&p.product, 0);
-        let mut round = 0;
-        let (mut slot, mut parity) = (0, 0);
-        while later.row != NO_STRIP {
-            let strip = later;
-            round += 1;
-            later = Self::strip(&p.product, round);
-            let mut acc = Acc::<CHUNKS>::zero();
-            let mut held = NONE;
-            let mut s = 0;
-            while s < strip.stages {
-                barrier::wait(Self::full(slot), parity);
-                let mask = copy::load_shared_b32(Self::mask(slot)) >> half;
-                let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
-                if mask & 0x55 != 0 {
-                    acc.fence();
-                    Self::multiply::<E>(&mut acc, slot, half, mask);
-                    wgmma::commit();
-                    acc.wait::<1>();
-                    Self::free(held);
-                    held = slot;
-                } else {
-                    acc.wait::<0>();
-                    Self::free(held);
-                    Self::free(slot);
-                    held = NONE;
-                }
-                slot += 1;
-                if slot == Self::STAGES as u32 {
-                    slot = 0;
-                    parity ^= 1;
-                }
-                s += 1;
-            }
-            acc.wait::<0>();
-            Self::free(held);
-            Self::leave_marked::<E>(p, strip, half, &mut acc);
-        }
-    }
-
     /// As [`Self::leave`] for a C that allows accesses of 16 bytes.
     #[inline(always)]
     fn leave_marked<E: Elem<Acc = f32>>(

@@ -184,7 +184,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             Self::produce(p, at);
         } else {
             barrier::registers_up::<MANY>();
-            Self::consume::<E>(p);
+            Self::consume::<E, _>(p);
         }
     }
 }

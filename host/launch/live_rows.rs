@@ -1,8 +1,9 @@
-//! Kernels over rows whose number is known on the device only: families `rows` and `dense_live`.
+//! Kernels over rows whose number is known on the device only: families `live_rows` and `dense_live`.
 
 use einsparse_kernels::abi::{
-    DenseParams, FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, NORM_COLUMNS, PACK_PAD, PACK_PARTS,
-    PANEL_BYTES, ROWS_SCATTER, RowsParams, STEP_LIVE_PRODUCT, STEP_NORM_ROWS, STEP_PACK_ROWS,
+    DenseParams, FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, LIVE_ROWS_SCATTER, LiveRowsParams,
+    NORM_COLUMNS, PACK_PAD, PACK_PARTS, PANEL_BYTES, STEP_LIVE_PRODUCT, STEP_NORM_ROWS,
+    STEP_PACK_ROWS,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -68,7 +69,7 @@ fn start<P: Copy>(
 pub(crate) struct PackLaunch {
     pack: (&'static Row, Function),
     norm: (&'static Row, Function),
-    params: RowsParams,
+    params: LiveRowsParams,
     /// Packed rows at the most, a multiple of 128.
     capacity: usize,
     ranges: DeviceMemory,
@@ -102,7 +103,7 @@ impl PackLaunch {
         let ranges = device.zeros((capacity * 8).max(16))?;
         let sources = device.zeros((capacity * 4).max(16))?;
         let live = device.zeros(16)?;
-        let params = RowsParams {
+        let params = LiveRowsParams {
             ranges: ranges.address(),
             sources: sources.address(),
             live: live.address(),
@@ -110,7 +111,7 @@ impl PackLaunch {
             items: within("sequences", items, MAX_GRID_X)?,
             distance: small("rows of a sequence", distance)?,
             epsilon: epsilon as f32,
-            ..RowsParams::default()
+            ..LiveRowsParams::default()
         };
         Ok(PackLaunch {
             pack: kernel(STEP_PACK_ROWS, "rows of sequences, packed")?,
@@ -167,7 +168,7 @@ impl PackLaunch {
         out: Rows,
         stream: RawStream<'_>,
     ) -> Result<()> {
-        let params = RowsParams {
+        let params = LiveRowsParams {
             x: x.address,
             out: out.address,
             lengths,
@@ -190,7 +191,7 @@ impl PackLaunch {
         (out, scatter): (Rows, bool),
         stream: RawStream<'_>,
     ) -> Result<()> {
-        let params = RowsParams {
+        let params = LiveRowsParams {
             x: x.address,
             y: y.address,
             out: out.address,
@@ -199,7 +200,7 @@ impl PackLaunch {
             x_row: self.row_bytes(x, "x")?,
             y_row: self.row_bytes(y, "y")?,
             out_row: self.row_bytes(out, "out")?,
-            flags: if scatter { ROWS_SCATTER } else { 0 },
+            flags: if scatter { LIVE_ROWS_SCATTER } else { 0 },
             ..self.params
         };
         let blocks = self.capacity.div_ceil(self.norm.0.items as usize);

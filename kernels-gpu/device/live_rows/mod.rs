@@ -1,5 +1,6 @@
 //! Rows of sequences of varying lengths: packed one behind the other, normalised, and sent back to where they came from. A warp
-//! for each row; how many there are is read on the device.
+//! for each row; how many there are is read on the device. Packing adds up lengths itself, as `detect_lengths` does: through
+//! that list it would be a kernel later, a load deeper for each row, and without the ends of the row's sequence.
 
 use super::elem::Elem;
 use super::gpu;
@@ -10,7 +11,7 @@ use crate::abi::*;
 pub trait Body: Tile {
     /// # Safety
     /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RowsParams, at: u64);
+    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, at: u64);
 }
 
 /// Warps of a thread block.
@@ -34,7 +35,7 @@ fn sum(value: u32) -> u32 {
 impl PackRows {
     /// Copies a row, or zeros; a warp. All loads are on the way before the first is waited for.
     #[inline(always)]
-    fn copy_row(p: &RowsParams, from: u64, to: u32, there: bool) {
+    fn copy_row(p: &LiveRowsParams, from: u64, to: u32, there: bool) {
         let to = p.out + to as u64 * p.out_row as u64;
         let first = gpu::thread() % 32 * 8;
         let mut words = [[0; 4]; 4];
@@ -53,7 +54,7 @@ impl PackRows {
 
     /// What is said of a packed row; one lane.
     #[inline(always)]
-    fn say(p: &RowsParams, row: u32, range: [u32; 2], source: u32) {
+    fn say(p: &LiveRowsParams, row: u32, range: [u32; 2], source: u32) {
         global::store_v2(p.ranges + row as u64 * 8, range);
         global::store_b32(p.sources + row as u64 * 4, source);
     }
@@ -61,7 +62,7 @@ impl PackRows {
 
 impl Body for PackRows {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RowsParams, _: u64) {
+    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, _: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let (item, thread) = (gpu::block_x(), gpu::thread());
@@ -114,7 +115,7 @@ fn total(x: f32) -> f32 {
 
 impl Body for NormRows {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RowsParams, _: u64) {
+    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, _: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let row = gpu::block_x() * WARPS + gpu::thread() / 32;
@@ -127,7 +128,7 @@ impl Body for NormRows {
         );
         // Loads together, in two rounds: what the second brings is not loaded for rows that are not there.
         let live = global::load_b32_fresh(p.live, true);
-        let scatter = p.flags & ROWS_SCATTER != 0;
+        let scatter = p.flags & LIVE_ROWS_SCATTER != 0;
         let there = scatter && row < p.items * p.distance;
         let source = global::load_b32_fresh(p.sources + row as u64 * 4, there);
         let mut raw = [[[0; 4]; 4]; 4];

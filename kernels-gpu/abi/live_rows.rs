@@ -1,6 +1,6 @@
 //! Rows whose number is known on the device only: those of the sequences of a batch, packed one behind the other (PIT, arXiv
-//! 2301.10936: tokens are micro-tiles along m), and what a layer does with them beside attention. Family `rows` packs and
-//! normalises, family `dense_live` multiplies: tiles behind the last row are not computed.
+//! 2301.10936: tokens are micro-tiles along m), and what a layer does with them beside attention. Family `live_rows` packs
+//! and normalises, family `dense_live` multiplies: tiles behind the last row are not computed.
 
 use super::{DETECT_THREADS, DenseTile, Dtype, Tile};
 
@@ -18,9 +18,9 @@ pub const PACK_PAD: u32 = 128;
 /// Elements of a row that is normalised, at the most: four vectors of 8 a lane.
 pub const NORM_COLUMNS: u32 = 1024;
 /// Results go to the rows that the packed ones came from.
-pub const ROWS_SCATTER: u32 = 1;
+pub const LIVE_ROWS_SCATTER: u32 = 1;
 
-macro_rules! rows {
+macro_rules! live_rows {
     ($($(#[$doc:meta])* $name:ident = $step:ident;)+) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
@@ -46,17 +46,17 @@ macro_rules! rows {
     )+};
 }
 
-rows! {
+live_rows! {
     /// The rows of the sequences: a warp for each row.
     PackRows = STEP_PACK_ROWS;
     /// `out = (x + y - mean) / sqrt(variance + epsilon) * scale + shift`: a warp for each row.
     NormRows = STEP_NORM_ROWS;
 }
 
-/// Parameters of the `rows` kernels.
+/// Parameters of the `live_rows` kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RowsParams {
+pub struct LiveRowsParams {
     /// Rows of 16-bit elements: to pack, sequence behind sequence; to normalise.
     pub x: u64,
     /// What is added to them, or 0.
@@ -87,13 +87,13 @@ pub struct RowsParams {
     pub items: u32,
     /// Rows from one sequence to the next.
     pub distance: u32,
-    /// `ROWS_*`.
+    /// `LIVE_ROWS_*`.
     pub flags: u32,
     /// Added to the variance.
     pub epsilon: f32,
 }
 
-const _: () = assert!(size_of::<RowsParams>() == 104);
+const _: () = assert!(size_of::<LiveRowsParams>() == 104);
 
 /// A tile of the `dense` family if `live` rows reach it, and with [`LiveTile::AGAIN`] those that lie a grid further down.
 #[derive(Clone, Copy, Debug)]
