@@ -95,6 +95,8 @@ mod nm;
 mod pit;
 #[cfg(any(family = "pit_few", not(target_arch = "nvptx64")))]
 mod pit_few;
+#[cfg(any(family = "pit_sampled", not(target_arch = "nvptx64")))]
+mod pit_sampled;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
@@ -160,6 +162,7 @@ mod walk;
     family = "levels",
     family = "pit",
     family = "pit_turned",
+    family = "pit_sampled",
     family = "marked",
     family = "grouped",
     family = "grouped_grad",

@@ -78,6 +78,10 @@ macro_rules! table_dynamic {
                 pit_f16_1x64: Block, F16, PitColumns<64, true>;
                 pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
             }
+            pit_sampled "pit_sampled" PitSampledParams sm_90a Dynamic {
+                pit_f16_sampled: Block, F16, PitSampled;
+                pit_bf16_sampled: Block, Bf16, PitSampled;
+            }
             pit_few "pit_few" PitFewParams sm_90a Dynamic {
                 pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
                 pit_few_f16_16_n320: Block, F16, FewRows<16, 10>;
