@@ -39,10 +39,7 @@ impl PitSampled {
         lines: [[u32; 4]; 2],
         acc: &Acc<2>,
     ) {
-        let (lane, warp) = (
-            gpu::thread_again() % 32,
-            gpu::thread_again() / 32 % 4,
-        );
+        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
         let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
         let column = work.panel * SAMPLED_WIDTH as u32 + lane % 8 * 8;
         let inside = column < p.n;
