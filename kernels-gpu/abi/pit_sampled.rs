@@ -7,14 +7,14 @@ use super::{Dtype, MapWords, SLAB, Tile};
 /// Columns of S of a panel: elements of a micro-tile.
 pub const SAMPLED_WIDTH: usize = 64;
 /// Rows of a tile of S, from one stretch of a panel's list.
-pub const SAMPLED_LISTED: usize = 256;
+pub const SAMPLED_LISTED: usize = 128;
 /// Threads that gather.
 pub const SAMPLED_COPIERS: u32 = 128;
 
 /// S is only there where the gate is positive.
 pub const SAMPLED_GATE: u32 = 1;
 
-/// Tile of `pit_sampled`: 256 listed rows of X by 64 rows of Y. Y is the first operand of the `wgmma`, since its 64 rows are all there.
+/// Tile of `pit_sampled`: 128 listed rows of X by 64 rows of Y. Y is the first operand of the `wgmma`, since its 64 rows are all there.
 #[derive(Clone, Copy, Debug)]
 pub struct PitSampled;
 
@@ -24,7 +24,7 @@ impl PitSampled {
     /// Bytes of a stage, 64 deep.
     pub const STAGE: usize = Self::X_AT + SAMPLED_LISTED * 128;
     /// Stages in flight.
-    pub const STAGES: usize = 5;
+    pub const STAGES: usize = 8;
     /// Offset of the output buffers, [`SLAB`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.

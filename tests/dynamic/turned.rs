@@ -9,23 +9,23 @@ use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 use super::matmul::{dynamic, integers, product};
 use crate::support::{gpu, gpu_alone};
 
-fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
+pub(super) fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
     let (rows, columns) = (a.shape()[0], a.shape()[1]);
     let at = |i: &[usize]| a.values()[i[1] * columns + i[0]];
     Dense::from_fn(vec![columns, rows], at).unwrap()
 }
 
 /// An A as `[k, m]` whose pieces of 64 elements of a row are full with this probability in a thousand.
-fn pieces<T: Scalar>([k, m]: [usize; 2], per_mille: u64, seed: u64) -> Dense<T> {
+pub(super) fn pieces<T: Scalar>([k, m]: [usize; 2], per_mille: u64, seed: u64) -> Dense<T> {
     transposed(&dynamic::<T>([m, k], 64, per_mille, seed))
 }
 
-fn nan<T: Scalar>(shape: &[usize]) -> Dense<T> {
+pub(super) fn nan<T: Scalar>(shape: &[usize]) -> Dense<T> {
     let count = shape.iter().product();
     Dense::new(shape.to_vec(), vec![T::from_f64(f64::NAN); count]).unwrap()
 }
 
-fn exact<T: Scalar>(found: &Tensor<T>, wanted: &[f64], what: &str) {
+pub(super) fn exact<T: Scalar>(found: &Tensor<T>, wanted: &[f64], what: &str) {
     let found = found.to_dense().unwrap();
     for (i, (found, wanted)) in found.values().iter().zip(wanted).enumerate() {
         let wanted = T::from_f64(*wanted);

@@ -1,5 +1,5 @@
 //! A product of dense matrices at the micro-tiles of 1 x 64 that were found in another one: four warps gather the rows of X that a
-//! panel of 64 columns lists, and start the copies of the panel's rows of Y, two warpgroups multiply, 128 listed rows each. The grid
+//! panel of 64 columns lists, and start the copies of the panel's rows of Y, two warpgroups multiply, 64 listed rows each. The grid
 //! is persistent: how many tiles the lists make is read on the device, and only these are dealt.
 
 mod out;
@@ -158,19 +158,17 @@ impl PitSampled {
 
     /// The rows of X that this lane brings 16 bytes of, eight lanes a row, and a bit for each that is there.
     #[inline(always)]
-    fn rows(p: &PitSampledParams, work: Work) -> ([[u32; 8]; 2], u32) {
+    fn rows(p: &PitSampledParams, work: Work) -> ([u32; 8], u32) {
         let thread = gpu::thread_again() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
-        let (mut rows, mut there) = ([[0; 8]; 2], 0);
-        unroll!(h < 2, {
-            let first = warp * OWN + 32 * h as u32;
-            let place = first + lane;
-            let own = global::load_b32_fresh(Self::listed(p, work, place), place < work.rows);
-            unroll!(i < 8, {
-                let row = 4 * i as u32 + lane / 8;
-                rows[h][i] = warp::shuffle::<32>(own, row, u32::MAX);
-                there |= u32::from(first + row < work.rows) << (8 * h + i);
-            });
+        let first = warp * OWN;
+        let place = first + lane;
+        let own = global::load_b32_fresh(Self::listed(p, work, place), place < work.rows);
+        let (mut rows, mut there) = ([0; 8], 0);
+        unroll!(i < 8, {
+            let row = 4 * i as u32 + lane / 8;
+            rows[i] = warp::shuffle::<32>(own, row, u32::MAX);
+            there |= u32::from(first + row < work.rows) << i;
         });
         (rows, there)
     }
@@ -181,7 +179,7 @@ impl PitSampled {
     #[inline(always)]
     fn bring<const WHOLE: bool>(
         p: &PitSampledParams,
-        (rows, there): ([[u32; 8]; 2], u32),
+        (rows, there): ([u32; 8], u32),
         deep: u32,
         slot: u32,
     ) {
@@ -191,25 +189,22 @@ impl PitSampled {
         let to = Self::stage(slot) + Self::X_AT as u32 + (warp * OWN + row) * PANEL_BYTES as u32;
         let column = deep + chunk * 8;
         let from = p.x + column as u64 * 2;
-        unroll!(h < 2, {
-            unroll!(i < 8, {
-                let (bit, down) = (1 << (8 * h + i), (32 * h + 4 * i) as u32);
-                // Rows of eight lanes are four apart: every other one is swizzled alike.
-                let place = chunk ^ (row + 4 * (i as u32 % 2));
-                let to = to + place * 16 + down * PANEL_BYTES as u32;
-                let from = from + rows[h][i] as u64 * p.ldx_bytes as u64;
-                if WHOLE {
-                    copy::copy_async_whole(to, from, there & bit);
-                } else {
-                    let inside = there & bit != 0 && column < p.k;
-                    let (from, bytes) = if inside { (from, 16) } else { (p.x, 0) };
-                    copy::copy_async_16(to, from, bytes);
-                }
-            });
+        unroll!(i < 8, {
+            // Rows of eight lanes are four apart: every other one is swizzled alike.
+            let place = chunk ^ (row + 4 * (i as u32 % 2));
+            let to = to + place * 16 + 4 * i as u32 * PANEL_BYTES as u32;
+            let from = from + rows[i] as u64 * p.ldx_bytes as u64;
+            if WHOLE {
+                copy::copy_async_whole(to, from, there & (1 << i));
+            } else {
+                let inside = there & (1 << i) != 0 && column < p.k;
+                let (from, bytes) = if inside { (from, 16) } else { (p.x, 0) };
+                copy::copy_async_16(to, from, bytes);
+            }
         });
     }
 
-    /// A warpgroup's 128 listed rows of every tile. Where a tile has none of them it only lets the stages go.
+    /// A warpgroup's 64 listed rows of every tile. Where a tile has none of them it only lets the stages go.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &PitSampledParams) {
         let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
@@ -220,7 +215,7 @@ impl PitSampled {
         while work.rows > 0 {
             let used = half * HALF_LISTED < work.rows;
             let lines = Self::lines(p, work, half);
-            let mut acc = Acc::<2>::zero();
+            let mut acc = Acc::<1>::zero();
             let mut held = NONE;
             let mut deep = 0;
             while deep < p.k {
@@ -252,14 +247,14 @@ impl PitSampled {
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<2>, slot: u32, half: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<1>, slot: u32, half: u32) {
         let (y, row) = (Self::stage(slot), PANEL_BYTES as u32);
         let x = y + Self::X_AT as u32 + half * HALF_LISTED * row;
         unroll!(step < 4, {
             let deep = step as u32 * 32;
             let a = frag::descriptor(y + deep, row, 16);
             let b = frag::descriptor(x + deep, row, 16);
-            E::mma::<2, 0, 0>(acc, a, b);
+            E::mma::<1, 0, 0>(acc, a, b);
         });
     }
 
