@@ -86,13 +86,12 @@ impl Skipping {
         self.turns.queue(true, stream.raw(), || {
             // SAFETY: shapes and places were checked; the lists are of this launch, and runs follow one another.
             unsafe {
-                self.of_a.clear(da, stream.raw())?;
                 self.detect.run(a, &self.lists, stream.raw())?;
-                self.of_a.start(&of_a, stream.raw())?;
-                match &of_b {
-                    Some((launch, params)) => launch.start(params, stream.raw()),
-                    None => Ok(()),
+                if let Some((launch, params)) = &of_b {
+                    launch.start(params, stream.raw())?;
                 }
+                self.of_a.clear(da, stream.raw())?;
+                self.of_a.start(&of_a, stream.raw())
             }
         })
     }

@@ -6,9 +6,7 @@ use einsparse_kernels::table::{Row, kernels};
 use super::maps::{Flat, tensor_map};
 use super::{DenseMatrix, DeviceLists, aligned, config, list_stride, refused, small, within};
 use crate::device::Device;
-use crate::driver::{
-    DeviceMemory, Function, LaunchConfig, RawStream, memset_2d_async, memset_d8_async,
-};
+use crate::driver::{DeviceMemory, Function, RawStream, memset_2d_async, memset_d8_async};
 use crate::error::{Error, Refusal, Result};
 use crate::registry::Dtype;
 
@@ -156,11 +154,8 @@ impl PitSampledLaunch {
             return Ok(());
         }
         self.function.context().set_current()?;
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it touches an operand.
-            overlap_previous: true,
-            ..config(self.row, [self.grid, 1, 1])
-        };
+        // Not ahead of the end of what is in front: that is what clears S, and no kernel.
+        let config = config(self.row, [self.grid, 1, 1]);
         // SAFETY: the params are those of the family; the addresses are the caller's promise.
         unsafe { self.function.launch(&config, stream, params) }
     }
