@@ -123,7 +123,7 @@ fn options(items: usize, expected: usize) -> EncoderOptions {
 }
 
 /// What is queued, captured once and launched as a graph.
-fn in_a_graph(
+pub fn in_a_graph(
     gpu: &Gpu,
     effort: Effort,
     stream: &Stream,

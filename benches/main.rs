@@ -55,6 +55,7 @@ mod sweep;
 mod tensor_product;
 mod tensors;
 mod timing;
+mod training;
 mod turned;
 
 use clap::Parser;
@@ -72,7 +73,7 @@ pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
     /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_tf32, pit_turned, pit_right, ffn, ffn_layer,
-    /// fused_detect, moe, attention_masks, encoder,
+    /// fused_detect, moe, attention_masks, encoder, training,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
@@ -253,6 +254,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         (ffn::OP, ffn::run),
         (moe::OP, moe::run),
         (ffn_layer::OP, ffn_layer::run),
+        (training::OP, training::run),
         (marked::OP, marked::run),
         ("convert_entries", entries::conversions),
         ("levels", levels::run),

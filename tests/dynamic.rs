@@ -8,6 +8,7 @@ mod encoder;
 mod feed_forward;
 mod few;
 mod gradient;
+mod gradient_tiles;
 mod marked;
 mod matmul;
 mod moe;

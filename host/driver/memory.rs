@@ -93,6 +93,26 @@ pub unsafe fn memset_d8_async(
     check("cuMemsetD8Async", code)
 }
 
+/// Sets `width` bytes to `value` in each of `height` rows, which lie `pitch` bytes apart.
+///
+/// # Safety
+/// The rows are device memory that no other queued work touches meanwhile; `pitch` is at least `width`.
+pub unsafe fn memset_2d_async(
+    address: DevicePtr,
+    pitch: usize,
+    value: u8,
+    [width, height]: [usize; 2],
+    stream: RawStream<'_>,
+) -> Result<()> {
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let code =
+        unsafe { raw::cuMemsetD2D8Async(address, pitch, value, width, height, stream.handle()) };
+    check("cuMemsetD2D8Async", code)
+}
+
 /// Sets `words` 32-bit words to `value`.
 ///
 /// # Safety

@@ -28,7 +28,8 @@ pub use function::{Function, FunctionFacts, LaunchConfig, LoadedModule};
 pub use graph::{Graph, GraphExec};
 pub use memory::{
     DeviceMemory, MemoryInfo, copy_dtod_async, copy_dtoh_async, copy_htod_async, mem_alloc,
-    mem_alloc_async, mem_free, mem_free_async, mem_get_info, memset_d8_async, memset_d32_async,
+    mem_alloc_async, mem_free, mem_free_async, mem_get_info, memset_2d_async, memset_d8_async,
+    memset_d32_async,
 };
 pub use pinned::PinnedWord;
 pub use stream::{Event, OwnedStream, RawStream};

@@ -1,16 +1,69 @@
 //! Gradients of a product with an operand that is sparse for one step.
 
+use std::fmt;
+
+use einsparse_formats::{Accumulator, Element};
+use einsparse_kernels::table::kernels;
+use rayon::prelude::*;
+
+use super::detect::{DetectOptions, Detector, check_shape, elsewhere};
+use super::operand::{Expected, dynamic};
+use super::skipping::Skipping;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
-use crate::plan::{Options, Plan};
+use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{Operand, Tensor};
+
+/// Elements of a row that a micro-tile of a gradient has.
+pub(super) const WIDTH: usize = 64;
+
+/// Which elements of A's gradient are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GradientOfA {
+    /// All of them.
+    #[default]
+    Whole,
+    /// A came out of a ReLU: zero where A is not positive.
+    Relu,
+    /// A was masked by whole pieces of 64 elements of a row, from a multiple of 64 on: those of pieces that hold something in A, zeros
+    /// elsewhere. Always by the kernel that computes no others (family `pit_sampled`).
+    MicroTiles,
+}
+
+/// Gradients of a product with a dynamic operand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MatmulGradientOptions {
+    /// Which elements of A's gradient are wanted.
+    pub of_a: GradientOfA,
+    /// Of A's pieces of 64 elements of a row, what holds something: kernels are chosen for it. [`Expected::LastSteps`] tells nothing of
+    /// such pieces: B's gradient stays dense then.
+    pub expected: Expected,
+    /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
+    pub determinism: Determinism,
+}
+
+impl Default for MatmulGradientOptions {
+    /// All of A's gradient; a tenth of the micro-tiles, sums in order.
+    fn default() -> Self {
+        MatmulGradientOptions {
+            of_a: GradientOfA::Whole,
+            expected: Expected::MicroTiles(Expected::LastSteps.share(1)),
+            determinism: Determinism::Strict,
+        }
+    }
+}
 
 /// The gradients of `C[m,n] = A[m,k] * B[k,n]` ([`DynamicMatmul`](super::DynamicMatmul)) from that of C: `dB[k,n] = A[m,k] * dC[m,n]`,
-/// whose rows are zero where A's columns are, and `dA[m,k] = dC[m,n] * B[k,n]`, for an A that came out of a ReLU only where it is
-/// positive. Both by dense kernels: they read what A has, whatever its pattern, so forward and backward may follow one another
-/// with other patterns each time.
+/// whose rows are zero where A's columns are, and `dA[m,k] = dC[m,n] * B[k,n]`, all of it or where A has something
+/// ([`GradientOfA`]).
+///
+/// [`new`](Self::new) takes dense kernels: they read what A has, whatever its pattern. [`with`](Self::with) is told what to expect of
+/// micro-tiles of 1 x 64 in A. Where plans then take the kernel that gathers these (family `pit_turned`,
+/// [`TurnedMatmul`](super::TurnedMatmul)) for B's gradient, so does this, and A's gradient behind a ReLU is computed at the same micro-tiles
+/// only; one search for them serves both. Then an element of dC or B that is not finite does not reach gradients through
+/// empty micro-tiles (`zeros = Dense`). Patterns may be others at each run, also of a captured CUDA graph.
 ///
 /// ```
 /// use einsparse::Context;
@@ -29,60 +82,206 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct DynamicMatmulGradient<T: Scalar> {
-    first: Plan<T>,
-    second: Plan<T>,
-    relu_input: bool,
+    context: Context,
+    extents: [usize; 3],
+    of_a: GradientOfA,
+    /// What skips nothing of A's gradient, and what plans take for B's.
+    first: Option<Plan<T>>,
+    second: Option<Plan<T>>,
+    skipping: Option<Skipping>,
 }
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
-    /// Gradients for these extents, `[m, k, n]`. `relu_input`: A came out of a ReLU, and its gradient is zero where it is not
-    /// positive, in the same kernel.
+    /// Gradients for these extents, `[m, k, n]`, by dense kernels. `relu_input`: A came out of a ReLU, and its gradient is zero where it
+    /// is not positive, in the same kernel.
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type.
-    pub fn new(context: &Context, [m, k, n]: [usize; 3], relu_input: bool) -> Result<Self> {
+    pub fn new(context: &Context, extents: [usize; 3], relu_input: bool) -> Result<Self> {
+        let options = MatmulGradientOptions {
+            of_a: if relu_input {
+                GradientOfA::Relu
+            } else {
+                GradientOfA::Whole
+            },
+            expected: Expected::MicroTiles(1.0),
+            ..MatmulGradientOptions::default()
+        };
+        Self::with(context, extents, options)
+    }
+
+    /// Gradients for these extents, `[m, k, n]`, by what is best for what is expected.
+    ///
+    /// # Errors
+    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type. For
+    /// [`GradientOfA::MicroTiles`] on a GPU also for other types than f16 and bf16, and [`Error::Operand`](crate::Error::Operand) for a k
+    /// or n that is no multiple of 8; [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn with(
+        context: &Context,
+        extents: [usize; 3],
+        options: MatmulGradientOptions,
+    ) -> Result<Self> {
+        let [m, k, n] = extents;
         // Only the shapes are planned with.
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let dc = context.zeros::<T>(&[m, n])?;
-        let mut operands = vec![("dC", (&dc).into()), ("B", (&b).into())];
-        let first = if relu_input {
-            operands.push(("A", (&a).into()));
+        let second = Self::of_b(context, [&a, &dc], &options)?;
+        let skips = kernels()
+            .iter()
+            .any(|row| row.family == "pit_turned" && row.name == second.variant());
+        let sampled = match options.of_a {
+            GradientOfA::Whole => false,
+            GradientOfA::Relu => skips,
+            GradientOfA::MicroTiles => true,
+        };
+        let skipping = match context.device() {
+            Some(device) if sampled => {
+                let made = Skipping::new::<T>(device, extents, (skips, options.determinism))?;
+                Some(made)
+            }
+            _ => None,
+        };
+        Ok(DynamicMatmulGradient {
+            context: context.clone(),
+            extents,
+            of_a: options.of_a,
+            first: match sampled {
+                true => None,
+                false => Some(Self::dense(context, [&a, &b, &dc], options.of_a)?),
+            },
+            second: (skipping.is_none() || !skips).then_some(second),
+            skipping,
+        })
+    }
+
+    /// All of A's gradient.
+    fn dense(context: &Context, [a, b, dc]: [&Tensor<T>; 3], of_a: GradientOfA) -> Result<Plan<T>> {
+        let mut operands = vec![("dC", dc.into()), ("B", b.into())];
+        let text = if of_a == GradientOfA::Relu {
+            operands.push(("A", a.into()));
             "dA[m,k] = relu_grad(dC[m,n] * B[k,n], A[m,k])"
         } else {
             "dA[m,k] = dC[m,n] * B[k,n]"
         };
-        let first = context.plan(first, &operands, &Options::default())?;
-        let operands = [("A", (&a).into()), ("dC", (&dc).into())];
-        let second = context.plan("dB[k,n] = A[m,k] * dC[m,n]", &operands, &Options::default())?;
-        Ok(DynamicMatmulGradient {
-            first,
-            second,
-            relu_input,
-        })
+        context.plan(text, &operands, &Options::default())
     }
 
-    /// Queues the gradients `[dA, dB]` of `[A, B, dC]`.
+    /// B's gradient by what plans take.
+    fn of_b(
+        context: &Context,
+        [a, dc]: [&Tensor<T>; 2],
+        options: &MatmulGradientOptions,
+    ) -> Result<Plan<T>> {
+        let a: Operand<'_, T> = match options.expected {
+            Expected::LastSteps => a.into(),
+            known => dynamic(a).expecting(known).into(),
+        };
+        let given = Options {
+            determinism: options.determinism,
+            ..Options::default()
+        };
+        let operands = [("A", a), ("dC", dc.into())];
+        context.plan("dB[k,n] = A[m,k] * dC[m,n]", &operands, &given)
+    }
+
+    /// Queues the gradients `[dA, dB]` of `[A, B, dC]`. Nothing is allocated or waited for.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents,
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
+    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or is not aligned to 16 bytes where micro-tiles are
+    /// skipped.
     pub fn run(
         &self,
         [a, b, dc]: [&Tensor<T>; 3],
         [da, db]: [&mut Tensor<T>; 2],
         stream: &Stream,
     ) -> Result<()> {
-        let mut operands = vec![("dC", dc.into()), ("B", b.into())];
-        if self.relu_input {
-            operands.push(("A", a.into()));
+        let [m, k, n] = self.extents;
+        check_shape("A", &[m, k], a.shape())?;
+        check_shape("B", &[k, n], b.shape())?;
+        check_shape("dC", &[m, n], dc.shape())?;
+        check_shape("dA", &[m, k], da.shape())?;
+        check_shape("dB", &[k, n], db.shape())?;
+        if let Some(skipping) = &self.skipping {
+            let relu = self.of_a == GradientOfA::Relu;
+            skipping.run(&self.context, relu, [a, b, dc], [da, db], stream)?;
+        } else if let Some(first) = &self.first {
+            let mut operands = vec![("dC", dc.into()), ("B", b.into())];
+            if self.of_a == GradientOfA::Relu {
+                operands.push(("A", a.into()));
+            }
+            first.run(&operands, da, stream)?;
+        } else {
+            self.on_host([a, b, dc], da)?;
         }
-        self.first.run(&operands, da, stream)?;
+        let Some(second) = &self.second else {
+            return Ok(());
+        };
         let operands = [("A", a.into()), ("dC", dc.into())];
-        self.second.run(&operands, db, stream)
+        second.run(&operands, db, stream)
+    }
+
+    /// A's gradient at its micro-tiles, on the CPU.
+    fn on_host(&self, [a, b, dc]: [&Tensor<T>; 3], da: &mut Tensor<T>) -> Result<()> {
+        let [m, k, n] = self.extents;
+        let options = DetectOptions::default();
+        let detector = Detector::<T>::new(&self.context, [m, k], (1, WIDTH), options)?;
+        let mut lists = vec![Vec::new(); k.div_ceil(WIDTH)];
+        detector.on_host(
+            a.host().ok_or_else(|| elsewhere("A"))?,
+            a.leading(),
+            &mut lists,
+        );
+        let (ldb, ldc, lda) = (b.leading(), dc.leading(), da.leading());
+        let b = b.host().ok_or_else(|| elsewhere("B"))?;
+        let dc = dc.host().ok_or_else(|| elsewhere("dC"))?;
+        let da = da.host_mut().ok_or_else(|| elsewhere("dA"))?;
+        let rows = da.par_chunks_mut(lda.max(1)).enumerate().take(m);
+        rows.for_each(|(row, out)| {
+            for (column, to) in out.iter_mut().enumerate().take(k) {
+                let listed = lists[column / WIDTH].binary_search(&(row as u32)).is_ok();
+                let mut sum = <T as Element>::Acc::ZERO;
+                if listed {
+                    let pair = dc[row * ldc..][..n].iter().zip(&b[column * ldb..][..n]);
+                    for (x, y) in pair {
+                        sum += x.to_acc() * y.to_acc();
+                    }
+                }
+                *to = T::from_acc(sum);
+            }
+        });
+        Ok(())
     }
 
     /// Kernels of A's gradient and of B's.
     pub fn variants(&self) -> [&'static str; 2] {
-        [self.first.variant(), self.second.variant()]
+        let [of_a, of_b] = self
+            .skipping
+            .as_ref()
+            .map_or(["cpu"; 2], Skipping::variants);
+        [
+            self.first.as_ref().map_or(of_a, Plan::variant),
+            self.second.as_ref().map_or(of_b, Plan::variant),
+        ]
+    }
+
+    /// How B's gradient was planned: the kernels that were weighed, and why others were not. `None` where it shares a search for
+    /// micro-tiles with A's.
+    pub fn plan_of_b(&self) -> Option<&Plan<T>> {
+        self.second.as_ref()
+    }
+}
+
+impl<T: Scalar> fmt::Display for DynamicMatmulGradient<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [of_a, of_b] = self.variants();
+        match &self.first {
+            Some(first) => writeln!(f, "dA: {first}")?,
+            None => writeln!(f, "dA: {of_a} at the micro-tiles of A, zeros elsewhere")?,
+        }
+        match &self.second {
+            Some(second) => write!(f, "dB: {second}"),
+            None => write!(f, "dB: {of_b} of the same micro-tiles"),
+        }
     }
 }

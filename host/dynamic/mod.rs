@@ -16,6 +16,7 @@ mod right;
 mod routing;
 mod rows;
 mod sample;
+mod skipping;
 mod times;
 mod turned;
 
@@ -23,7 +24,7 @@ pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub(crate) use detect::above;
 pub use detect::{DetectOptions, Detector};
 pub(crate) use detect::{check_shape, elsewhere, operand};
-pub use gradient::DynamicMatmulGradient;
+pub use gradient::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};
 pub(crate) use grouped::GroupedRun;
 pub use grouped::{GroupedMatmul, GroupedOptions};
 pub use grouped_gradient::{GroupedGradient, GroupedGradientOptions};

@@ -102,6 +102,8 @@ mod nm;
 mod pit;
 #[cfg(any(family = "pit_few", not(target_arch = "nvptx64")))]
 mod pit_few;
+#[cfg(any(family = "pit_sampled", not(target_arch = "nvptx64")))]
+mod pit_sampled;
 #[cfg(any(family = "pit_tf32", not(target_arch = "nvptx64")))]
 mod pit_tf32;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
@@ -170,6 +172,7 @@ mod walk;
     family = "pit",
     family = "pit_turned",
     family = "pit_right",
+    family = "pit_sampled",
     family = "marked",
     family = "grouped",
     family = "grouped_grad",

@@ -93,6 +93,10 @@ macro_rules! table_dynamic {
                 pit_tf32_64x1: Block, Tf32, PitWords<64>;
                 pit_tf32_32x1: Block, Tf32, PitWords<32>;
             }
+            pit_sampled "pit_sampled" PitSampledParams sm_90a Dynamic {
+                pit_f16_sampled: Block, F16, PitSampled;
+                pit_bf16_sampled: Block, Bf16, PitSampled;
+            }
             pit_few "pit_few" PitFewParams sm_90a Dynamic {
                 pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
                 pit_few_f16_16_n384: Block, F16, FewRows<16, 12>;

@@ -1,0 +1,98 @@
+//! Gradients at the micro-tiles of 1 x 64 that one search has found.
+
+use std::sync::Arc;
+
+use super::detect::operand;
+use super::gradient::WIDTH;
+use super::matmul::kernels_of;
+use crate::context::Context;
+use crate::device::{Device, Stream};
+use crate::error::Result;
+use crate::launch::{
+    DetectLaunch, DeviceLists, PitLaunch, PitSampledLaunch, PitSampledRun, PitWork, Turns,
+};
+use crate::plan::Determinism;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// The search in A, `dA[m,k] = dC[m,n] * B[k,n]` where it finds something, and B's gradient if it skips as well.
+#[derive(Debug)]
+pub(super) struct Skipping {
+    detect: DetectLaunch,
+    lists: DeviceLists,
+    of_a: PitSampledLaunch,
+    of_b: Option<PitLaunch>,
+    /// Runs share the lists.
+    turns: Turns,
+}
+
+impl Skipping {
+    /// For extents `[m, k, n]` of the product; `skips`: B's gradient skips too.
+    pub(super) fn new<T: Scalar>(
+        device: &Arc<Device>,
+        [m, k, n]: [usize; 3],
+        (skips, determinism): (bool, Determinism),
+    ) -> Result<Self> {
+        let of_a = PitSampledLaunch::new(device, T::DTYPE, [m, k, n])?;
+        let work = PitWork {
+            turned: true,
+            ..PitWork::single([k, m, n], WIDTH)
+        };
+        let (detect, of_b) = kernels_of::<T>(device, work, (0.0, determinism))?;
+        Ok(Skipping {
+            lists: detect.lists(device)?,
+            detect,
+            of_a,
+            of_b: skips.then_some(of_b),
+            turns: Turns::new()?,
+        })
+    }
+
+    /// Kernels of A's gradient and of B's.
+    pub(super) fn variants(&self) -> [&'static str; 2] {
+        [
+            self.of_a.name(),
+            self.of_b.as_ref().map_or("", PitLaunch::name),
+        ]
+    }
+
+    /// Queues what this computes of `[dA, dB]`, of operands of the planned shapes. `relu`: A's gradient is zero where A is not positive.
+    pub(super) fn run<T: Scalar>(
+        &self,
+        context: &Context,
+        relu: bool,
+        [a, b, dc]: [&Tensor<T>; 3],
+        [da, db]: [&mut Tensor<T>; 2],
+        stream: &Stream,
+    ) -> Result<()> {
+        let [a, b, dc] = [a, b, dc].map(|matrix| operand(context, matrix, stream));
+        let (a, b, dc) = (a?, b?, dc?);
+        let da = operand(context, da, stream)?;
+        let db = operand(context, db, stream)?;
+        // What is refused is refused before anything is queued.
+        let of_a = self.of_a.params(
+            &self.lists,
+            &PitSampledRun {
+                x: dc,
+                y: b,
+                gate: relu.then_some(a),
+                s: da,
+            },
+        )?;
+        let of_b = match &self.of_b {
+            Some(launch) => Some((launch, launch.params(&self.lists, Some(a), dc, db)?)),
+            None => None,
+        };
+        self.turns.queue(true, stream.raw(), || {
+            // SAFETY: shapes and places were checked; the lists are of this launch, and runs follow one another.
+            unsafe {
+                self.detect.run(a, &self.lists, stream.raw())?;
+                if let Some((launch, params)) = &of_b {
+                    launch.start(params, stream.raw())?;
+                }
+                self.of_a.clear(da, stream.raw())?;
+                self.of_a.start(&of_a, stream.raw())
+            }
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops: exact on integers.
+
+use einsparse::driver::Graph;
+use einsparse::dynamic::{
+    DynamicMatmulGradient, Expected, GradientOfA, MatmulGradientOptions, TileTimes,
+};
+use einsparse::formats::{Dense, bf16, f16};
+use einsparse::{Context, Determinism, Error, Scalar};
+
+use super::matmul::{integers, product};
+use super::turned::{exact, nan, pieces, transposed};
+use crate::support::{gpu, gpu_alone};
+
+const WIDTH: usize = 64;
+
+/// Times that say that skipping is nearly free, so that small products skip as well.
+fn free() -> TileTimes {
+    "height 128 start 0 tile 0 stage 0.0001\nheight 64 start 0 tile 0 stage 0.0001\n\
+     height 32 start 0 tile 0 stage 0.0001\ndetect 0\ndense 1"
+        .parse()
+        .unwrap()
+}
+
+fn options(of_a: GradientOfA, share: f64) -> MatmulGradientOptions {
+    MatmulGradientOptions {
+        of_a,
+        expected: Expected::MicroTiles(share),
+        ..MatmulGradientOptions::default()
+    }
+}
+
+/// A's gradient, of which only what is wanted stays.
+fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOfA) -> Vec<f64> {
+    let k = a.shape()[1];
+    let all = product(dc, &transposed(b));
+    let kept = |(i, x): (usize, f64)| {
+        let (row, column) = (i / k, i % k);
+        let left = column / WIDTH * WIDTH;
+        let piece = &a.values()[row * k + left..row * k + k.min(left + WIDTH)];
+        let there = match wanted {
+            GradientOfA::Relu => a.values()[i].to_f64() > 0.0,
+            GradientOfA::MicroTiles => piece.iter().any(|x| x.to_f64() != 0.0),
+            _ => true,
+        };
+        if there { x } else { 0.0 }
+    };
+    all.into_iter().enumerate().map(kept).collect()
+}
+
+/// Every share of micro-tiles, all by one gradient; operands with room behind their rows, outputs of NaN.
+fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradientOptions) {
+    let [m, k, n] = extents;
+    let gradient = DynamicMatmulGradient::<T>::with(context, extents, given).unwrap();
+    let (b, dc) = (integers::<T>([k, n], 3), integers::<T>([m, n], 4));
+    let there = |x: &Dense<T>| {
+        let room = x.shape()[1].next_multiple_of(8) + 8;
+        context
+            .upload_strided(x, room, T::from_f64(f64::NAN))
+            .unwrap()
+    };
+    let (b_there, dc_there) = (there(&b), there(&dc));
+    let stream = context.stream().unwrap();
+    for per_mille in [1000, 0, 1, 100, 500, 30] {
+        let a = pieces::<T>([m, k], per_mille, 9 + per_mille);
+        let (a_there, mut da) = (there(&a), there(&nan::<T>(&[m, k])));
+        let mut db = context.upload_dense(&nan::<T>(&[k, n])).unwrap();
+        let operands = [&a_there, &b_there, &dc_there];
+        gradient.run(operands, [&mut da, &mut db], &stream).unwrap();
+        stream.synchronize().unwrap();
+        let what = format!(
+            "{} {extents:?} {per_mille} {given:?} {:?}",
+            T::NAME,
+            gradient.variants()
+        );
+        let wanted = of_a(&a, &b, &dc, given.of_a);
+        exact(&da, &wanted, &format!("dA {what}"));
+        exact(&db, &product(&transposed(&a), &dc), &format!("dB {what}"));
+    }
+}
+
+const ALL: [GradientOfA; 3] = [
+    GradientOfA::Whole,
+    GradientOfA::Relu,
+    GradientOfA::MicroTiles,
+];
+
+#[test]
+fn gradients_at_micro_tiles_on_the_cpu() {
+    for wanted in ALL {
+        skips::<f32>(&Context::cpu(), [33, 200, 9], options(wanted, 0.1));
+        skips::<bf16>(&Context::cpu(), [20, 64, 17], options(wanted, 1.0));
+    }
+}
+
+/// Lists of several tiles, of more panels than a warp looks at once, ragged ends on every axis.
+#[test]
+fn gradients_at_micro_tiles_on_the_gpu() {
+    let Some(gpu) = gpu_alone() else { return };
+    gpu.set_tile_times(free());
+    for extents in [
+        [64, 64, 64],
+        [1, 8, 8],
+        [200, 136, 72],
+        [300, 320, 136],
+        [129, 2568, 40],
+        [257, 192, 600],
+    ] {
+        for wanted in ALL {
+            for determinism in [Determinism::Strict, Determinism::Relaxed] {
+                let given = MatmulGradientOptions {
+                    determinism,
+                    ..options(wanted, 0.02)
+                };
+                skips::<f16>(&gpu, extents, given);
+                skips::<bf16>(&gpu, extents, given);
+            }
+            // B's gradient dense, A's as wanted.
+            skips::<f16>(&gpu, extents, options(wanted, 1.0));
+        }
+    }
+    gpu.set_tile_times(TileTimes::built_in());
+}
+
+/// What runs is what plans take for what is expected, and is said.
+#[test]
+fn gradients_skip_where_plans_do() {
+    let cpu = Context::cpu();
+    let first = |expected| {
+        let given = MatmulGradientOptions {
+            expected,
+            ..MatmulGradientOptions::default()
+        };
+        let gradient = DynamicMatmulGradient::<f16>::with(&cpu, [4096, 4096, 4096], given);
+        let gradient = gradient.unwrap();
+        gradient.plan_of_b().unwrap().choice().candidates[0].name
+    };
+    let skipping = "pit_f16_1x64";
+    assert_eq!(first(Expected::MicroTiles(0.05)), skipping);
+    for expected in [
+        Expected::MicroTiles(1.0),
+        Expected::Elements(0.3),
+        Expected::LastSteps,
+    ] {
+        assert_ne!(first(expected), skipping, "{expected:?}");
+    }
+    let Some(gpu) = gpu() else { return };
+    let made = |given| DynamicMatmulGradient::<f16>::with(&gpu, [4096, 4096, 4096], given).unwrap();
+    let whole = made(options(GradientOfA::Whole, 0.1));
+    assert_eq!(whole.variants()[1], skipping, "{whole}");
+    assert!(whole.to_string().contains(skipping), "{whole}");
+    for wanted in [GradientOfA::Relu, GradientOfA::MicroTiles] {
+        let both = made(options(wanted, 0.1));
+        assert_eq!(both.variants(), ["pit_f16_sampled", skipping], "{both}");
+        assert!(both.plan_of_b().is_none(), "{both}");
+    }
+    let dense = made(options(GradientOfA::Relu, 1.0));
+    let none = |name: &str| !name.starts_with("pit");
+    assert!(dense.variants().into_iter().all(none), "{dense}");
+    let own = made(options(GradientOfA::MicroTiles, 1.0));
+    assert_eq!(own.variants()[0], "pit_f16_sampled", "{own}");
+    assert!(none(own.variants()[1]), "{own}");
+}
+
+/// A captured graph sees another pattern at every replay: what the one before has left in dA goes away.
+#[test]
+fn gradients_at_micro_tiles_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let [m, k, n] = [512, 256, 264];
+    gpu.set_tile_times(free());
+    let given = options(GradientOfA::MicroTiles, 0.05);
+    let gradient = DynamicMatmulGradient::<f16>::with(&gpu, [m, k, n], given).unwrap();
+    gpu.set_tile_times(TileTimes::built_in());
+    assert_eq!(gradient.variants(), ["pit_f16_sampled", "pit_f16_1x64"]);
+    let (b, dc) = (integers::<f16>([k, n], 5), integers::<f16>([m, n], 6));
+    let (b_there, dc_there) = (
+        gpu.upload_dense(&b).unwrap(),
+        gpu.upload_dense(&dc).unwrap(),
+    );
+    let mut a_there = gpu.zeros::<f16>(&[m, k]).unwrap();
+    let mut da = gpu.upload_dense(&nan::<f16>(&[m, k])).unwrap();
+    let mut db = gpu.upload_dense(&nan::<f16>(&[k, n])).unwrap();
+    let stream = gpu.stream().unwrap();
+    let operands = [&a_there, &b_there, &dc_there];
+    gradient.run(operands, [&mut da, &mut db], &stream).unwrap();
+    stream.synchronize().unwrap();
+    let run = |_| gradient.run(operands, [&mut da, &mut db], &stream);
+    let mut graph = Graph::capture(stream.raw(), run)
+        .unwrap()
+        .instantiate()
+        .unwrap();
+    for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5)] {
+        let a = pieces::<f16>([m, k], per_mille, seed);
+        a_there.write(&a).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
+        unsafe { graph.launch(stream.raw()).unwrap() };
+        stream.synchronize().unwrap();
+        let wanted = of_a(&a, &b, &dc, GradientOfA::MicroTiles);
+        exact(&da, &wanted, &format!("dA {per_mille}"));
+        let wanted = product(&transposed(&a), &dc);
+        exact(&db, &wanted, &format!("dB {per_mille}"));
+    }
+}
+
+/// A NaN in a row of dC reaches A's gradient in that row's micro-tiles, and no others.
+#[test]
+fn gradients_at_micro_tiles_keep_nan_where_it_is() {
+    let Some(gpu) = gpu() else { return };
+    let [m, k, n] = [128, 256, 64];
+    let mut a = vec![f16::ZERO; m * k];
+    (a[9 * k + 100], a[10 * k + 1]) = (f16::ONE, f16::ONE);
+    let mut dc = integers::<f16>([m, n], 3).values().to_vec();
+    dc[9 * n] = f16::NAN;
+    dc[11 * n..12 * n].fill(f16::NAN);
+    let upload = |shape, values| {
+        gpu.upload_dense(&Dense::new(shape, values).unwrap())
+            .unwrap()
+    };
+    let (a, dc) = (upload([m, k], a), upload([m, n], dc));
+    let b = gpu.upload_dense(&integers::<f16>([k, n], 4)).unwrap();
+    let (mut da, mut db) = (
+        gpu.zeros::<f16>(&[m, k]).unwrap(),
+        gpu.zeros::<f16>(&[k, n]).unwrap(),
+    );
+    let given = options(GradientOfA::MicroTiles, 0.1);
+    let gradient = DynamicMatmulGradient::<f16>::with(&gpu, [m, k, n], given).unwrap();
+    let stream = gpu.stream().unwrap();
+    let outputs = [&mut da, &mut db];
+    gradient.run([&a, &b, &dc], outputs, &stream).unwrap();
+    stream.synchronize().unwrap();
+    for (i, x) in da.to_dense().unwrap().values().iter().enumerate() {
+        let there = i / k == 9 && (64..128).contains(&(i % k));
+        assert_eq!(x.is_nan(), there, "row {}, column {}", i / k, i % k);
+    }
+}
+
+#[test]
+fn gradients_at_micro_tiles_refuse_what_they_cannot() {
+    let Some(gpu) = gpu() else { return };
+    let given = options(GradientOfA::MicroTiles, 0.1);
+    let error = DynamicMatmulGradient::<f32>::with(&gpu, [8, 8, 8], given).unwrap_err();
+    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+    for extents in [[8, 12, 8], [8, 8, 12]] {
+        let error = DynamicMatmulGradient::<f16>::with(&gpu, extents, given).unwrap_err();
+        assert!(matches!(error, Error::Operand { .. }), "{error}");
+        assert!(error.to_string().contains("12 columns"), "{error}");
+    }
+    let gradient = DynamicMatmulGradient::<f16>::with(&gpu, [8, 8, 8], given).unwrap();
+    let eight = || gpu.zeros::<f16>(&[8, 8]).unwrap();
+    let wide = gpu.zeros::<f16>(&[8, 16]).unwrap();
+    let (a, b, mut da, mut db) = (eight(), eight(), eight(), eight());
+    let stream = gpu.stream().unwrap();
+    let outputs = [&mut da, &mut db];
+    let error = gradient.run([&a, &b, &wide], outputs, &stream).unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+}
