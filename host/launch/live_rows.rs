@@ -72,6 +72,8 @@ pub(crate) struct PackLaunch {
     params: LiveRowsParams,
     /// Packed rows at the most, a multiple of 128.
     capacity: usize,
+    /// Thread blocks of the normalisation that the GPU holds at once.
+    norm_blocks: usize,
     ranges: DeviceMemory,
     sources: DeviceMemory,
     live: DeviceMemory,
@@ -118,6 +120,7 @@ impl PackLaunch {
             norm: kernel(STEP_NORM_ROWS, "rows, normalised")?,
             params,
             capacity,
+            norm_blocks: 2 * device.machine().multiprocessors as usize,
             ranges,
             sources,
             live,
@@ -203,8 +206,9 @@ impl PackLaunch {
             flags: if scatter { LIVE_ROWS_SCATTER } else { 0 },
             ..self.params
         };
+        // Rows further down are taken by the same thread blocks.
         let blocks = self.capacity.div_ceil(self.norm.0.items as usize);
-        let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
+        let grid = [blocks.min(self.norm_blocks) as u32, 1, 1];
         start(&self.norm.1, self.norm.0, grid, &params, stream)
     }
 }
@@ -246,10 +250,7 @@ impl LiveProduct {
         // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread block
         // without work costs as much as a start.
         let all = m.div_ceil(row.block.0 as usize).max(1);
-        let down = match row.items {
-            1 => all,
-            _ => (some / across.max(1)).clamp(1, all),
-        };
+        let down = (some / across.max(1)).clamp(1, all);
         Ok(LiveProduct {
             row,
             grid: [

@@ -231,25 +231,10 @@ impl PitLaunch {
                 tensor_map(dtype, &values, [wide, 64], wide, &self.empty)?
             }
         };
-        let PitWork { turned, right, .. } = self.work;
-        // A map of C does not know where an item of a turned A ends.
-        let bounded = right || !turned || items == 1;
-        let whole =
-            bounded && c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
+        let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
         let panels = small("panels", self.panels)?;
-        let c_map = if whole && !right && self.grid > 0 {
-            let out = Flat {
-                address: c.address,
-                extents: [n, items * m],
-                leading: c.leading,
-            };
-            tensor_map(dtype, &out, [64, 16], 64, &self.empty)?
-        } else {
-            [0; 16]
-        };
         Ok(PitParams {
             a_map,
-            c_map,
             lists: lists.lists.address(),
             counts: lists.counts.address(),
             b: b.address,

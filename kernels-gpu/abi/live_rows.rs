@@ -95,13 +95,11 @@ pub struct LiveRowsParams {
 
 const _: () = assert!(size_of::<LiveRowsParams>() == 104);
 
-/// A tile of the `dense` family if `live` rows reach it, and with [`LiveTile::AGAIN`] those that lie a grid further down.
+/// A tile of the `dense` family if `live` rows reach it, and those that lie a grid further down.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {
-    /// Does a thread block take tiles further down? A loop around the largest sums leaves too few registers.
-    pub const AGAIN: bool = CHUNKS < 4 || CUT > 1;
     /// Offset of the row of tiles that is computed, behind the barriers.
     pub const DOWN: usize = DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS
         + DenseTile::<GROUPS, CHUNKS, CUT>::STAGES * 16
@@ -114,8 +112,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
     const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::THREADS;
     const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS;
     const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
-    /// Tiles.
-    const ITEMS: u32 = if Self::AGAIN { u32::MAX } else { 1 };
+    const ITEMS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::ITEMS;
     const PARTS: u32 = CUT as u32;
     const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
     const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;

@@ -78,8 +78,6 @@ const _: () = assert!(PitColumns::<64, true, C_COLUMNS>::BARRIERS + 80 <= 227 <<
 pub struct PitParams {
     /// Packed values of A: a micro-tile a row, `stride` of each panel. Not of a turned A.
     pub a_map: MapWords,
-    /// C, by 16 rows of 64 columns. Only where `flags` has [`FLAG_VECTORS`](super::FLAG_VECTORS).
-    pub c_map: MapWords,
     /// Rows of B of each panel, `stride` words.
     pub lists: u64,
     /// How many each panel has.
@@ -124,4 +122,4 @@ pub struct PitParams {
     pub c_item: u64,
 }
 
-const _: () = assert!(size_of::<PitParams>() == 384);
+const _: () = assert!(size_of::<PitParams>() == 256);

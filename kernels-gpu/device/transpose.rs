@@ -58,11 +58,15 @@ impl TransposeTile {
         let column = left + chunk * 8 + lane / 4;
         let row = top + lane % 4 * 8;
         let line = out + column as u64 * p.out_row_bytes + row as u64 * 2;
+        // All of them before a lane leaves the others for a store: `ldmatrix` wants the whole warp.
+        let mut eights = [[0u32; 4]; 4];
         unroll!(i < 4, {
             let place = transpose_place(given + i as u32 * 32, chunk);
-            let eight = matrix::ldmatrix_x4_trans(copy::arena() + place);
+            eights[i] = matrix::ldmatrix_x4_trans(copy::arena() + place);
+        });
+        unroll!(i < 4, {
             if column < p.columns && row + (i as u32 * 32) < p.rows {
-                global::store_v4(line + i as u64 * 64, eight);
+                global::store_v4(line + i as u64 * 64, eights[i]);
             }
         });
     }

@@ -47,13 +47,19 @@ fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOf
     all.into_iter().enumerate().map(kept).collect()
 }
 
-/// Every share of micro-tiles, all by one gradient; operands with room behind their rows, outputs of NaN.
+/// Every share of micro-tiles, all by one gradient; operands with room behind their rows where no dense kernel reads them, which
+/// want the rows that they were planned for; outputs of NaN.
 fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: MatmulGradientOptions) {
     let [m, k, n] = extents;
     let gradient = DynamicMatmulGradient::<T>::with(context, extents, given).unwrap();
     let (b, dc) = (integers::<T>([k, n], 3), integers::<T>([m, n], 4));
+    let skipping = |name: &&str| name.starts_with("pit_") || *name == "cpu";
+    let apart = gradient.variants().iter().all(skipping);
     let there = |x: &Dense<T>| {
-        let room = x.shape()[1].next_multiple_of(8) + 8;
+        let room = match apart {
+            true => x.shape()[1].next_multiple_of(8) + 8,
+            false => x.shape()[1],
+        };
         context
             .upload_strided(x, room, T::from_f64(f64::NAN))
             .unwrap()

@@ -57,13 +57,15 @@ pub(super) fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
 
 pub(super) fn product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
     let ([m, k], n) = ([a.shape()[0], a.shape()[1]], b.shape()[1]);
+    // Once: unpacking costs as much as many products.
+    let b: Vec<f64> = b.values().iter().map(|x| x.to_f64()).collect();
     let mut c = vec![0.0; m * n];
-    for i in 0..m {
+    for (i, c) in c.chunks_mut(n.max(1)).enumerate() {
         for x in 0..k {
             let factor = a.values()[i * k + x].to_f64();
             if factor != 0.0 {
-                for j in 0..n {
-                    c[i * n + j] += factor * b.values()[x * n + j].to_f64();
+                for (c, b) in c.iter_mut().zip(&b[x * n..][..n]) {
+                    *c += factor * b;
                 }
             }
         }

@@ -48,20 +48,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Body
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
         Self::fetch_ahead(p, at);
-        if !Self::AGAIN {
-            grid::wait_for_previous();
-            // Not earlier: the next kernel may take it that what this one waited for has ended.
-            grid::let_next_start();
-            if Self::reaches(p, gpu::block_y()) {
-                DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(p, at, gpu::block_y);
-            }
-            return;
-        }
         if gpu::thread() == 0 {
             copy::store_shared_b32(Self::down(), gpu::block_y());
         }
         gpu::sync_threads();
         grid::wait_for_previous();
+        // Not earlier: the next kernel may take it that what this one waited for has ended.
         grid::let_next_start();
         // All threads of a cluster alike: nobody waits for those that leave.
         while Self::reaches(p, copy::load_shared_b32(Self::down())) {
@@ -76,7 +68,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Body
             } else {
                 gpu::sync_threads();
             }
-            if gpu::thread() == 0 {
+            // Asked again: there is no register for the answer while sums are.
+            if gpu::thread_again() == 0 {
                 let next = copy::load_shared_b32(Self::down()) + gpu::grid_y();
                 copy::store_shared_b32(Self::down(), next);
             }

@@ -28,7 +28,8 @@ impl DenseParams {
             alpha: self.alpha,
             ldc_bytes: self.ldc_bytes,
             n: self.n,
-            flags: self.flags,
+            // Tested here and now: family `dense_live` has no register for the answer in its loop.
+            flags: warp::again(self.flags),
             gate: 0,
             gate_bytes: 0,
         }

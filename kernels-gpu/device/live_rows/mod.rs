@@ -113,12 +113,10 @@ fn total(x: f32) -> f32 {
     sum
 }
 
-impl Body for NormRows {
+impl NormRows {
+    /// Sums, normalises and stores a row; a warp.
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, _: u64) {
-        grid::let_next_start();
-        grid::wait_for_previous();
-        let row = gpu::block_x() * WARPS + gpu::thread() / 32;
+    fn norm<E: Elem<Acc = f32>>(p: &LiveRowsParams, row: u32, affine: &[[[u32; 4]; 4]; 2]) {
         let first = gpu::thread() % 32 * 8;
         let inside = |v: usize| first + 256 * (v as u32) < p.columns;
         let place = |base: u64, v: usize| base + (first + 256 * v as u32) as u64 * 2;
@@ -126,19 +124,9 @@ impl Body for NormRows {
             p.x + row as u64 * p.x_row as u64,
             p.y + row as u64 * p.y_row as u64,
         );
-        // Loads together, in two rounds: what the second brings is not loaded for rows that are not there.
-        let live = global::load_b32_fresh(p.live, true);
         let scatter = p.flags & LIVE_ROWS_SCATTER != 0;
-        let there = scatter && row < p.items * p.distance;
-        let source = global::load_b32_fresh(p.sources + row as u64 * 4, there);
-        let mut raw = [[[0; 4]; 4]; 4];
-        unroll!(v < 4, {
-            raw[2][v] = global::load_v4_fresh(place(p.scale, v), inside(v));
-            raw[3][v] = global::load_v4_fresh(place(p.shift, v), inside(v));
-        });
-        if row >= live {
-            return;
-        }
+        let source = global::load_b32_fresh(p.sources + row as u64 * 4, scatter);
+        let mut raw = [[[0; 4]; 4]; 2];
         unroll!(v < 4, {
             raw[0][v] = global::load_v4_fresh(place(x, v), inside(v));
             raw[1][v] = global::load_v4_fresh(place(y, v), inside(v) && p.y != 0);
@@ -168,10 +156,33 @@ impl Body for NormRows {
                 let mut results = [0f32; 8];
                 unroll!(i < 8, {
                     let own = (values[v][i] - mean) * by;
-                    results[i] = matrix::fma_f32(own, E::get(&raw[2][v], i), E::get(&raw[3][v], i));
+                    results[i] =
+                        matrix::fma_f32(own, E::get(&affine[0][v], i), E::get(&affine[1][v], i));
                 });
                 E::store::<8>(place(out, v), &results);
             }
         });
+    }
+}
+
+impl Body for NormRows {
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, _: u64) {
+        grid::let_next_start();
+        grid::wait_for_previous();
+        let first = gpu::thread() % 32 * 8;
+        let inside = |v: usize| first + 256 * (v as u32) < p.columns;
+        let place = |base: u64, v: usize| base + (first + 256 * v as u32) as u64 * 2;
+        let live = global::load_b32_fresh(p.live, true);
+        let mut affine = [[[0; 4]; 4]; 2];
+        unroll!(v < 4, {
+            affine[0][v] = global::load_v4_fresh(place(p.scale, v), inside(v));
+            affine[1][v] = global::load_v4_fresh(place(p.shift, v), inside(v));
+        });
+        let mut row = gpu::block_x() * WARPS + gpu::thread() / 32;
+        while row < live {
+            Self::norm::<E>(p, row, &affine);
+            row += gpu::grid_x() * WARPS;
+        }
     }
 }

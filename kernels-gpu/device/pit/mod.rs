@@ -2,8 +2,6 @@
 //! A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how many
 //! micro-tiles there are is read on the device.
 
-mod out;
-
 use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
@@ -30,8 +28,6 @@ const NONE: u32 = u32::MAX;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = 64;
 const STEP: u32 = 16;
-/// Where the map of C lies behind that of A.
-const C_MAP: u64 = size_of::<MapWords>() as u64;
 
 impl PitParams {
     #[inline(always)]
@@ -72,17 +68,15 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> Stages
 }
 
 impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
-    /// Work number `index`: neighbours share columns of B. Without micro-tiles behind the last. Asked for before the tile
-    /// ahead is done: how many micro-tiles there are comes a whole latency of L2 later.
+    /// Work number `index`: neighbours share columns of B.
     #[inline(always)]
     fn work(p: &PitParams, index: u32) -> Work {
         let across = index.checked_div(p.panels).unwrap_or(0);
         let panel = index - across * p.panels;
-        let there = index < p.tiles;
         Work {
             panel,
             column: across * Self::COLUMNS,
-            count: global::load_b32_fresh(p.counts + panel as u64 * 4, there),
+            count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
         }
     }
 
@@ -93,19 +87,8 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         (item, within * MT as u32)
     }
 
-    /// The rows of B of the two stages that begin at place `from` of a panel's list: half of the lanes hold one of their warp's in the
-    /// first, the others in the second. Whatever memory holds behind the places that were filled up.
     #[inline(always)]
-    fn rows(p: &PitParams, panel: u32, from: u32, there: bool) -> u32 {
-        let thread = gpu::thread_again() - CONSUMERS * 32;
-        let list = p.lists + panel as u64 * p.stride as u64 * 4;
-        let from = from + thread / STEP % 2 * DEPTH;
-        let place = from + thread / 32 * STEP + thread % STEP;
-        global::load_b32_fresh(list + place as u64 * 4, there && from < p.stride)
-    }
-
-    #[inline(always)]
-    fn set_up(flags: u32, at: u64) {
+    fn set_up(at: u64) {
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {
@@ -118,9 +101,6 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
             if !TURNED {
                 bulk::prefetch_map(at);
             }
-            if flags & FLAG_VECTORS != 0 {
-                bulk::prefetch_map(at + C_MAP);
-            }
         }
         gpu::sync_threads();
     }
@@ -131,26 +111,21 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         let (warp, lane) = (thread / 32, thread % 32);
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
-        let mut later = Self::work(p, index);
-        let mut ahead = Self::rows(p, later.panel, 0, index < p.tiles);
         while index < p.tiles {
-            let (work, mut rows, mut coming) = (later, ahead, 0);
-            index += gpu::grid_x();
-            later = Self::work(p, index);
-            ahead = Self::rows(p, later.panel, 0, index < p.tiles);
+            let work = Self::work(p, index);
+            let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 8;
             let (item, _) = p.item.of(work.panel);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
             let lanes = (b, u32::from(column < p.n));
+            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
+            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
+            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
             let mut from = 0;
             while from < work.count {
-                let second = from / DEPTH % 2;
-                let now = warp::shuffle::<32>(rows, second * STEP + lane % STEP, u32::MAX);
-                // Asked for two stages ahead: one does not take as long as L2.
-                if second == 0 {
-                    let next = from + 2 * DEPTH;
-                    coming = Self::rows(p, work.panel, next, next < work.count);
-                }
+                let now = rows;
+                let more = from + DEPTH < work.count;
+                rows = global::load_b32_fresh(place(from + DEPTH), more);
                 barrier::wait(Self::empty(ring.0), ring.1);
                 if TURNED {
                     Self::gather_a(p, work, ring.0, now);
@@ -163,13 +138,10 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                     Self::gather::<false>(p, lanes, ring.0, now);
                 }
                 gather::arrive_with_copies(Self::full(ring.0));
-                if second == 1 {
-                    // Here and no earlier: whoever reads it waits for it.
-                    rows = warp::again(coming);
-                }
                 ring = Self::next(ring);
                 from += DEPTH;
             }
+            index += gpu::grid_x();
         }
         copy::copy_wait_all();
     }
@@ -203,7 +175,8 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
             let there = column < p.m && row != NO_TILE;
             let from = from + row as u64 * p.lda_bytes as u64;
-            gather::copy_or_zero(to, if there { from } else { p.a }, there);
+            let (from, bytes) = if there { (from, 16) } else { (p.a, 0) };
+            copy::copy_async_16(to, from, bytes);
         });
     }
 
@@ -225,7 +198,8 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 } else {
                     let there = inside != 0 && row != NO_TILE;
                     let from = from + row as u64 * p.ldb_bytes as u64;
-                    gather::copy_or_zero(to, if there { from } else { p.b }, there);
+                    let (from, bytes) = if there { (from, 16) } else { (p.b, 0) };
+                    copy::copy_async_16(to, from, bytes);
                 }
             });
         });
@@ -233,15 +207,12 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
 
     /// `C` chunks of 64 columns of a warpgroup: 128 rows are two halves, fewer are both warpgroups', half the columns each.
     #[inline(always)]
-    fn consume<E: WgmmaElem, const C: usize>(p: &PitParams, at: u64) {
+    fn consume<E: WgmmaElem, const C: usize>(p: &PitParams) {
         let half = gpu::thread() / 128;
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
-        let mut later = Self::work(p, index);
-        // The stage out of which the copy engine stores the tile before this one.
-        let mut lent = NONE;
         while index < p.tiles {
-            let work = later;
+            let work = Self::work(p, index);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let mut acc = Acc::<C>::zero();
             let mut held = NONE;
@@ -254,26 +225,17 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 acc.fence();
                 Self::multiply::<E, C>(&mut acc, slot, half, steps(count, from));
                 wgmma::commit();
-                // Two stages are being multiplied: the engine has time, and the ring is as long again before it needs the stage.
-                if from == DEPTH {
-                    Self::take_back(lent);
-                    lent = NONE;
-                }
                 acc.wait::<1>();
                 Self::free(held);
                 held = slot;
                 ring = Self::next(ring);
                 from += DEPTH;
             }
-            // Behind the last fence in front of the end: one might wait for what was asked for.
-            index += gpu::grid_x();
-            later = Self::work(p, index);
             acc.wait::<0>();
-            Self::take_back(lent);
-            lent = Self::leave::<E, C>(p, at, work, (half, held, count), &mut acc);
+            Self::free(held);
+            Self::leave::<E, C>(p, work, half, count, &mut acc);
+            index += gpu::grid_x();
         }
-        // Shared memory ends with the thread block.
-        Self::take_back(lent);
     }
 
     #[inline(always)]
@@ -298,6 +260,26 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         });
     }
 
+    #[inline(always)]
+    fn leave<E: WgmmaElem, const C: usize>(
+        p: &PitParams,
+        work: Work,
+        half: u32,
+        count: u32,
+        acc: &mut Acc<C>,
+    ) {
+        let (item, top) = Self::place(p, work.panel);
+        let (row, column) = if MT == 128 {
+            (top + half * 64, work.column)
+        } else {
+            (top, work.column + half * 128)
+        };
+        let slab = copy::arena() + Self::OUT as u32 + half * SLAB as u32;
+        let end = p.m.min(top + MT as u32);
+        let o = p.output(item);
+        Panel::<64, 64, C, ORDER, 2>::write::<E>(o, end, [row, column], (half, slab), count, acc);
+    }
+
     /// Lets the stage be overwritten, as far as this warp goes.
     #[inline(always)]
     fn free(slot: u32) {
@@ -316,7 +298,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> Body for PitColumns<
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64) {
         grid::let_next_start();
-        Self::set_up(p.flags, at);
+        Self::set_up(at);
         grid::wait_for_previous();
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
@@ -324,9 +306,9 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> Body for PitColumns<
         } else {
             barrier::registers_up::<MANY>();
             if MT == 128 {
-                Self::consume::<E, 4>(p, at);
+                Self::consume::<E, 4>(p);
             } else {
-                Self::consume::<E, 2>(p, at);
+                Self::consume::<E, 2>(p);
             }
         }
     }

@@ -62,25 +62,3 @@ pub fn prefetch(map: u64, x: u32, y: u32) {
 pub fn prefetch_map(map: u64) {
     ptx!("prefetch.tensormap [{map}];", map = in(reg64) map, options(nostack));
 }
-
-/// Starts the copy of the tile in shared `from` to column `x`, row `y`. What lies outside the tensor is not written. `from`:
-/// aligned to 128 bytes, and written before [`fence_copies`](super::barrier::fence_copies).
-#[inline(always)]
-pub fn store(map: u64, x: u32, y: u32, from: u32) {
-    ptx!(
-        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [{map}, {{{x}, {y}}}], [{from}];",
-        map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, from = in(reg32) from, options(nostack)
-    );
-}
-
-/// Closes a group of this thread's [`store`]s.
-#[inline(always)]
-pub fn commit_stores() {
-    ptx!("cp.async.bulk.commit_group;", options(nostack));
-}
-
-/// Waits until this thread's [`store`]s have read shared memory.
-#[inline(always)]
-pub fn wait_stores_read() {
-    ptx!("cp.async.bulk.wait_group.read 0;", options(nostack));
-}

@@ -103,10 +103,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
+        let lane = gpu::thread_again() % 32;
         if top >= m {
             return;
         }
-        let (row, column) = Self::finish_at::<E>(o, m, [top, left], stages, acc);
+        let row = top + gpu::thread_again() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
+        let bias = ROWS.map(|r| {
+            let row = row + r as u32 * 4;
+            if row < m { row_bias::<E>(o, row) } else { 0.0 }
+        });
+        let column = left + lane % 4 * 2;
+        Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
         if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
             if E::BYTES == 4 {
                 Self::send_words::<E>(o, m, row, column, acc);
@@ -123,46 +130,6 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 }
             });
         }
-    }
-
-    /// Finishes the sums of a warpgroup at this corner; the first row and column of this lane.
-    #[inline(always)]
-    pub(in crate::device) fn finish_at<E: Elem<Acc = f32>>(
-        o: Output,
-        m: u32,
-        [top, left]: [u32; 2],
-        stages: u32,
-        acc: &mut Acc<CHUNKS>,
-    ) -> (u32, u32) {
-        let lane = gpu::thread_again() % 32;
-        let row = top + gpu::thread_again() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
-        let bias = ROWS.map(|r| {
-            let row = row + r as u32 * 4;
-            if row < m { row_bias::<E>(o, row) } else { 0.0 }
-        });
-        let column = left + lane % 4 * 2;
-        Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
-        (row, column)
-    }
-
-    /// Writes 64 columns of a warp's 16 rows to shared memory, 128 bytes a row, swizzled. The row and the chunk of 16 bytes are
-    /// those of the lane by [`frag::ldmatrix_x4`].
-    #[inline(always)]
-    pub(in crate::device) fn stage_chunk<E: Elem<Acc = f32>>(
-        slab: u32,
-        (r, chunk): frag::Place,
-        acc: &[f32; 32],
-    ) {
-        unroll!(j < 4, {
-            let mut words = [0u32; 4];
-            unroll!(w < 4, {
-                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                let (x, y) = (acc[k], acc[k + 1]);
-                words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-            });
-            let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-            matrix::stmatrix_x4(slab + place, words);
-        });
     }
 
     /// Scalar, bias and activation, each a pass of its own: a test per element would cost more than the pass.
@@ -290,7 +257,16 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         let c_row = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
         unroll!(c < CHUNKS, most 4, {
             warp::sync_lanes(u32::MAX);
-            Self::stage_chunk::<E>(slab, (r, chunk), &acc.0[c]);
+            unroll!(j < 4, {
+                let mut words = [0u32; 4];
+                unroll!(w < 4, {
+                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
+                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+                });
+                let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+                matrix::stmatrix_x4(slab + place, words);
+            });
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let place = frag::swizzle(j as u32 * 4 + lane / 8, lane % 8, PANEL_BYTES as u32);
