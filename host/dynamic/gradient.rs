@@ -9,15 +9,13 @@ use rayon::prelude::*;
 use super::detect::{DetectOptions, Detector, check_shape, elsewhere};
 use super::operand::{Expected, dynamic};
 use super::skipping::Skipping;
+use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
-
-/// Elements of a row that a micro-tile of a gradient has.
-pub(super) const WIDTH: usize = 64;
 
 /// Which elements of A's gradient are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

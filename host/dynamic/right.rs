@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use super::matmul::{kernels_of, lists};
+use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::driver::RawStream;
@@ -19,9 +20,6 @@ use crate::launch::{
 use crate::plan::Determinism;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
-
-/// Elements of a row of B that a micro-tile has.
-pub(crate) const RIGHT_WIDTH: usize = 64;
 
 /// How a [`RightMatmul`] finds its operands.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,7 +85,7 @@ impl RightKernels {
         how: (f64, Determinism),
     ) -> Result<Self> {
         let [m, k, _] = extents;
-        let work = PitWork::right(items, extents, RIGHT_WIDTH);
+        let work = PitWork::right(items, extents, WIDTH);
         let (detect, product) = kernels_of::<T>(device, work, how)?;
         let made = || TransposeLaunch::new(device, T::DTYPE, items, [m, k]);
         Ok(RightKernels {
@@ -162,7 +160,7 @@ impl<T: Scalar> RightMatmul<T> {
         let [_, k, n] = extents;
         // What is wrong with the options is said the same way on every context.
         Self::detector([k, n], options.threshold)?;
-        let panels = items.saturating_mul(n.div_ceil(RIGHT_WIDTH));
+        let panels = items.saturating_mul(n.div_ceil(WIDTH));
         let how = (options.threshold, options.determinism);
         let (kernels, storage) = match context.device() {
             None => (None, Lists::Host(vec![Vec::new(); panels])),
@@ -194,7 +192,7 @@ impl<T: Scalar> RightMatmul<T> {
             threshold,
             ..DetectOptions::default()
         };
-        Detector::new(&Context::cpu(), shape, (1, RIGHT_WIDTH), options)
+        Detector::new(&Context::cpu(), shape, (1, WIDTH), options)
     }
 
     /// The kernels of a run in their order, `cpu` on a CPU context.
@@ -266,7 +264,7 @@ impl<T: Scalar> RightMatmul<T> {
         if n == 0 || m == 0 {
             return Ok(());
         }
-        let panels = n.div_ceil(RIGHT_WIDTH);
+        let panels = n.div_ceil(WIDTH);
         let detector = Self::detector([k, n], self.options.threshold)?;
         for (item, lists) in lists.chunks_mut(panels).enumerate() {
             detector.on_host(&b[item * k * ldb..], ldb, lists);
@@ -276,9 +274,9 @@ impl<T: Scalar> RightMatmul<T> {
         rows.for_each(|(row, out)| {
             let (item, i) = (row / m, row % m);
             for (panel, list) in lists[item * panels..][..panels].iter().enumerate() {
-                let left = panel * RIGHT_WIDTH;
-                let width = RIGHT_WIDTH.min(n - left);
-                let mut sums = [<T as Element>::Acc::ZERO; RIGHT_WIDTH];
+                let left = panel * WIDTH;
+                let width = WIDTH.min(n - left);
+                let mut sums = [<T as Element>::Acc::ZERO; WIDTH];
                 for &position in list {
                     let at = position as usize;
                     let factor = match by_columns {

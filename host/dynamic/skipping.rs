@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::detect::operand;
-use super::gradient::WIDTH;
 use super::matmul::kernels_of;
+use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::Result;

@@ -15,7 +15,7 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
 /// Elements of a row that a micro-tile has.
-const WIDTH: usize = 64;
+pub(crate) const WIDTH: usize = 64;
 
 /// `C[m,n] = A[k,m] * B[k,n]` with an A that is dense in memory and has empty pieces of 64 elements of a row, other ones at each run: the gradient of
 /// B in `C = A B`, `B' = A^T C'`, and of the input of a layer with masked weights. The micro-tiles are `1 x 64` along the axis that is

@@ -12,7 +12,7 @@ use super::super::{Operand, ZerosRule};
 use super::{matrix, plain};
 use crate::cost::pit::{is_worth_it, predict, transposition_us};
 use crate::device::{Device, Stream};
-use crate::dynamic::{RIGHT_WIDTH, RightKernels};
+use crate::dynamic::{RightKernels, WIDTH};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::launch::{DeviceLists, Turns};
@@ -101,7 +101,7 @@ fn asked<T: Scalar>(
     let Some(row) = kernels().iter().find(own) else {
         return Ok(Err("computes f16 and bf16"));
     };
-    let share = expected.share(RIGHT_WIDTH);
+    let share = expected.share(WIDTH);
     if question.options.variant.as_deref() != Some(row.name) && !is_worth_it(row, share) {
         return Ok(Err(
             "gains nothing where nearly all micro-tiles hold something",

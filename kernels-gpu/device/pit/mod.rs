@@ -6,7 +6,7 @@ use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -23,8 +23,6 @@ const CONSUMERS: u32 = 8;
 /// Registers of a thread that gathers, and of one that multiplies.
 const FEW: u32 = 56;
 const MANY: u32 = 224;
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
 /// Micro-tiles of a stage, and of one `wgmma`.
 const DEPTH: u32 = 64;
 const STEP: u32 = 16;
@@ -90,14 +88,8 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                // Every thread that gathers, and the copy of A.
-                barrier::init(Self::full(slot), PIT_COPIERS + u32::from(!TURNED));
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            // Every thread that gathers, and the copy of A.
+            Self::make_barriers(PIT_COPIERS + u32::from(!TURNED), CONSUMERS);
             if !TURNED {
                 bulk::prefetch_map(at);
             }
@@ -278,19 +270,6 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         let end = p.m.min(top + MT as u32);
         let o = p.output(item);
         Panel::<64, 64, C, ORDER, 2>::write::<E>(o, end, [row, column], (half, slab), count, acc);
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::thread_again().is_multiple_of(32) {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

@@ -7,7 +7,7 @@ mod out;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -21,8 +21,6 @@ pub trait Body: Tile {
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
 /// Elements along k of a stage.
 const DEPTH: u32 = 64;
 /// Listed rows of a tile, of a warpgroup, and of a warp that gathers.
@@ -104,14 +102,8 @@ impl PitSampled {
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                // Every thread that gathers, and the copy of Y.
-                barrier::init(Self::full(slot), SAMPLED_COPIERS + 1);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            // Every thread that gathers, and the copy of Y.
+            Self::make_barriers(SAMPLED_COPIERS + 1, CONSUMERS);
             bulk::prefetch_map(at);
         }
         gpu::sync_threads();
@@ -256,19 +248,6 @@ impl PitSampled {
             let b = frag::descriptor(x + deep, row, 16);
             E::mma::<1, 0, 0>(acc, a, b);
         });
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::thread_again().is_multiple_of(32) {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

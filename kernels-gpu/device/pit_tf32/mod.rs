@@ -65,14 +65,8 @@ impl<const MT: usize> PitWords<MT> {
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                // Every thread that gathers, and the copy of A.
-                barrier::init(Self::full(slot), PIT_COPIERS + 1);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            // Every thread that gathers, and the copy of A.
+            Self::make_barriers(PIT_COPIERS + 1, CONSUMERS);
             bulk::prefetch_map(at);
         }
         gpu::sync_threads();
