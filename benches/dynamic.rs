@@ -54,6 +54,30 @@ pub fn sample<T: Scalar>((h, w): (usize, usize), empty: u32) -> Result<(Dense<T>
     Ok((dense, full))
 }
 
+/// The other operand: uniform values of variance 1.
+pub fn uniform<T: Scalar>() -> Result<Dense<T>> {
+    let mut rng = StdRng::seed_from_u64(SEED + 1);
+    let values = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(-1.73..1.73)));
+    Dense::new([EXTENT, EXTENT], values.collect()).map_err(text)
+}
+
+/// Cold times of detection and product by themselves, us.
+pub fn by_themselves<T: Scalar>(
+    gpu: &Gpu,
+    effort: Effort,
+    product: &mut DynamicMatmul<T>,
+    (a, b, c): (&Tensor<T>, &Tensor<T>, &mut Tensor<T>),
+) -> Result<[f64; 2]> {
+    let stream = stream(gpu);
+    let detection = measure(gpu, effort, &mut || {
+        product.detect(a, &stream).map_err(text)
+    })?;
+    let alone = measure(gpu, effort, &mut || {
+        product.multiply(a, b, c, &stream).map_err(text)
+    })?;
+    Ok([detection, alone].map(|times| times.cold * 1e3))
+}
+
 /// Detection alone.
 pub fn detect(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
     for micro in [(32, 1), (1, 32), (16, 16), (64, 1), (128, 1), (1, 64)] {
@@ -128,9 +152,7 @@ fn multiplied<T: Scalar>(
     dtype: Dtype,
 ) -> Result<()> {
     let context = Context::cuda(0).map_err(text)?;
-    let mut rng = StdRng::seed_from_u64(SEED + 1);
-    let b = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(-1.73..1.73)));
-    let b = Dense::new([EXTENT, EXTENT], b.collect()).map_err(text)?;
+    let b = uniform::<T>()?;
     let b_there = context.upload_dense(&b).map_err(text)?;
     for height in [128, 64, 32] {
         for empty in EMPTY {
@@ -204,13 +226,8 @@ impl<T: Scalar> Case<'_, T> {
             out.map_err(text)
         })?;
         let error = self.error(&c)?;
-        let detection = measure(gpu, effort, &mut || {
-            product.detect(&self.a_there, &stream).map_err(text)
-        })?;
-        let alone = measure(gpu, effort, &mut || {
-            let out = product.multiply(&self.a_there, self.b_there, &mut c, &stream);
-            out.map_err(text)
-        })?;
+        let all = (&self.a_there, self.b_there, &mut c);
+        let [detection, alone] = by_themselves(gpu, effort, &mut product, all)?;
         let row = self.row(times);
         recorder.add(Row {
             engine: "einsparse".into(),
@@ -223,8 +240,8 @@ impl<T: Scalar> Case<'_, T> {
                     Determinism::Strict => "",
                     Determinism::Relaxed => "sums in any order; ",
                 },
-                detection.cold * 1e3,
-                alone.cold * 1e3
+                detection,
+                alone
             ),
             ..row
         })

@@ -4,7 +4,7 @@
 //! `nnz` are the elements of the columns that hold something; rates count these alone.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::worst_error;
+use crate::dynamic::{by_themselves, worst_error};
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
@@ -154,13 +154,8 @@ impl<T: Scalar> Case<'_, T> {
         })?;
         let error = self.error(&c)?;
         // The halves of the way with lists; where one kernel does both, what that saves.
-        let detection = measure(gpu, effort, &mut || {
-            product.detect(&self.a_there, &stream).map_err(text)
-        })?;
-        let alone = measure(gpu, effort, &mut || {
-            let out = product.multiply(&self.a_there, self.w_there, &mut c, &stream);
-            out.map_err(text)
-        })?;
+        let all = (&self.a_there, self.w_there, &mut c);
+        let [detection, alone] = by_themselves(gpu, effort, &mut product, all)?;
         let row = self.row(times);
         let right = error <= 1.0;
         recorder.add(Row {
@@ -170,8 +165,8 @@ impl<T: Scalar> Case<'_, T> {
             note: format!(
                 "{}with lists of micro-tiles detection {:.1} us and product {:.1} us by themselves; err {error:.2} of the bound",
                 if right { "" } else { "WRONG: " },
-                detection.cold * 1e3,
-                alone.cold * 1e3
+                detection,
+                alone
             ),
             ..row
         })

@@ -2,15 +2,14 @@
 //! transposition of A where A lies by rows, beside cuBLAS on the whole of it.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{EXTENT, sample, stream, text, worst_error};
+use crate::dynamic::{EXTENT, sample, stream, text, uniform, worst_error};
 use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED};
+use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
 use einsparse::dynamic::{RightMatmul, RightOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Scalar, Tensor};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 pub const OP: &str = "pit_right";
 
@@ -32,9 +31,7 @@ fn of_type<T: Scalar>(
     dtype: Dtype,
 ) -> Result<()> {
     let context = Context::cuda(0).map_err(text)?;
-    let mut rng = StdRng::seed_from_u64(SEED + 1);
-    let a = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(-1.73..1.73)));
-    let a = Dense::new([EXTENT, EXTENT], a.collect()).map_err(text)?;
+    let a = uniform::<T>()?;
     let a_there = context.upload_dense(&a).map_err(text)?;
     for empty in EMPTY {
         let (b, full) = sample::<T>((1, 64), empty)?;

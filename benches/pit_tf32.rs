@@ -2,7 +2,7 @@
 //! dense ones: cuBLAS in TF32, and the dense kernel that a plan takes.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{EXTENT, sample, stream, text, worst_error};
+use crate::dynamic::{EXTENT, by_themselves, sample, stream, text, worst_error};
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
@@ -114,13 +114,8 @@ impl Case<'_> {
             out.map_err(text)
         })?;
         let error = self.error(&c)?;
-        let detection = measure(gpu, effort, &mut || {
-            product.detect(&self.a_there, &stream).map_err(text)
-        })?;
-        let alone = measure(gpu, effort, &mut || {
-            let out = product.multiply(&self.a_there, self.b_there, &mut c, &stream);
-            out.map_err(text)
-        })?;
+        let all = (&self.a_there, self.b_there, &mut c);
+        let [detection, alone] = by_themselves(gpu, effort, &mut product, all)?;
         let row = self.row(times);
         recorder.add(Row {
             engine: "einsparse".into(),
@@ -129,8 +124,8 @@ impl Case<'_> {
             note: format!(
                 "{}detection {:.1} us and product {:.1} us by themselves; err {error:.2} of the bound",
                 if error <= 1.0 { "" } else { "WRONG: " },
-                detection.cold * 1e3,
-                alone.cold * 1e3
+                detection,
+                alone
             ),
             ..row
         })

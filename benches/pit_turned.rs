@@ -2,15 +2,14 @@
 //! on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked weights.
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::dynamic::{EXTENT, sample, stream, text, worst_error};
+use crate::dynamic::{EXTENT, sample, stream, text, uniform, worst_error};
 use crate::peers::cublas::CuBlas;
-use crate::problems::{Dtype, SEED};
+use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
 use einsparse::dynamic::TurnedMatmul;
-use einsparse::formats::{Dense, bf16, f16};
+use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Determinism, Scalar};
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Shares of micro-tiles that are empty, in percent.
 const EMPTY: [u32; 4] = [0, 50, 90, 95];
@@ -30,9 +29,7 @@ fn of_type<T: Scalar>(
     dtype: Dtype,
 ) -> Result<()> {
     let context = Context::cuda(0).map_err(text)?;
-    let mut rng = StdRng::seed_from_u64(SEED + 1);
-    let b = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(-1.73..1.73)));
-    let b = Dense::new([EXTENT, EXTENT], b.collect()).map_err(text)?;
+    let b = uniform::<T>()?;
     let b_there = context.upload_dense(&b).map_err(text)?;
     let stream = stream(gpu);
     for empty in EMPTY {
