@@ -44,6 +44,7 @@ mod peers {
     pub mod whole;
 }
 mod pit_choice;
+mod pit_conv;
 mod pit_right;
 mod pit_tf32;
 mod pit_turned;
@@ -72,7 +73,7 @@ use timing::Effort;
 pub struct Arguments {
     /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_tf32, pit_turned, pit_right, ffn, ffn_layer,
+    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_tf32, pit_turned, pit_right, pit_conv, ffn, ffn_layer,
     /// fused_detect, moe, attention_masks, encoder, training,
     /// first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
@@ -251,6 +252,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         (pit_tf32::OP, pit_tf32::run),
         ("pit_turned", pit_turned::run),
         (pit_right::OP, pit_right::run),
+        (pit_conv::OP, pit_conv::run),
         (ffn::OP, ffn::run),
         (moe::OP, moe::run),
         (ffn_layer::OP, ffn_layer::run),

@@ -3,6 +3,7 @@
 mod attention;
 mod axes;
 mod choice;
+mod convolution;
 mod detect;
 mod encoder;
 mod feed_forward;

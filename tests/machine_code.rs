@@ -67,7 +67,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
         "wgmma" | "dense" | "dense_live" | "sampled" | "sddmm_tiles" | "narrow" | "bitmap"
         | "attention" | "conv" | "conv_grad" | "pit" | "pit_tf32" | "pit_turned" | "pit_right"
-        | "pit_sampled" | "marked" | "grouped" | "grouped_grad" => {
+        | "pit_conv" | "pit_sampled" | "marked" | "grouped" | "grouped_grad" => {
             hopper >= 4 && ampere + sparse == 0
         }
         // Loops, then Ampere's instruction, then Hopper's.

@@ -63,8 +63,10 @@ pub struct TensorMapLayout<'a> {
     pub extents: &'a [u64],
     /// Strides in bytes of all axes but the innermost; multiples of 16.
     pub strides: &'a [u64],
-    /// Extents of the tile, at most 256 each.
+    /// Extents of the tile, at most 256 each, what [`steps`](Self::steps) leave out included.
     pub tile: &'a [u32],
+    /// Along each axis every how manyth element of the tile is copied, 1 to 8; empty for all of them.
+    pub steps: &'a [u32],
     /// Permutation in shared memory.
     pub swizzle: Swizzle,
 }
@@ -82,19 +84,24 @@ impl TensorMap {
         const FILL_ZERO: c_int = 0;
         const CALL: &str = "cuTensorMapEncodeTiled";
         let rank = layout.extents.len();
-        if !(1..=5).contains(&rank) || layout.strides.len() + 1 != rank || layout.tile.len() != rank
-        {
+        let all = layout.steps.is_empty() || layout.steps.len() == rank;
+        let lengths = layout.strides.len() + 1 == rank && layout.tile.len() == rank && all;
+        if !(1..=5).contains(&rank) || !lengths {
             return Err(Error::Cuda {
                 call: CALL.into(),
                 reason: format!(
-                    "{rank} extents, {} strides and {} tile extents; want r, r - 1 and r with 1 <= r <= 5",
+                    "{rank} extents, {} strides, {} tile extents and {} steps; want r, r - 1, r and 0 or r with 1 <= r <= 5",
                     layout.strides.len(),
-                    layout.tile.len()
+                    layout.tile.len(),
+                    layout.steps.len()
                 ),
             });
         }
         let mut map = Self([0; 16]);
-        let element_strides = [1u32; 5];
+        let mut element_strides = [1u32; 5];
+        for (own, &step) in element_strides.iter_mut().zip(layout.steps) {
+            *own = step;
+        }
         // SAFETY: the arrays have the lengths that the rank asks for (checked above) and `map` is 128 bytes, aligned
         // to 64; the address is stored, not read.
         let code = unsafe {
@@ -129,6 +136,7 @@ mod tests {
             extents: &[64, 64],
             strides: &[],
             tile: &[64, 64],
+            steps: &[],
             swizzle: Swizzle::B128,
         };
         let error = TensorMap::encode_tiled(0, &layout).unwrap_err();

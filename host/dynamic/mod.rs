@@ -3,6 +3,8 @@
 
 mod axes;
 mod calibrate;
+mod channels;
+mod convolution;
 mod detect;
 mod gradient;
 mod grouped;
@@ -22,6 +24,10 @@ mod turned;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
 pub(crate) use detect::above;
+pub use channels::ChannelDetector;
+pub use convolution::{
+    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
+};
 pub use detect::{DetectOptions, Detector};
 pub(crate) use detect::{check_shape, elsewhere, operand};
 pub use gradient::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};

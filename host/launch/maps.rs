@@ -41,6 +41,7 @@ pub(super) fn heads_map(
         extents: &[columns, rows, count].map(|e| e.max(1) as u64),
         strides: &[row as u64, head as u64],
         tile: &[tile[0] as u32, tile[1] as u32, 1],
+        steps: &[],
         swizzle: Swizzle::B128,
     };
     let address = if there {
@@ -48,6 +49,42 @@ pub(super) fn heads_map(
     } else {
         empty.address()
     };
+    Ok(*TensorMap::encode_tiled(address, &layout)?.words())
+}
+
+/// Images in device memory, channels last, or anything else of four axes: extents, the innermost first, and elements from one place to
+/// the next along all axes but that.
+pub(super) struct Images {
+    pub address: u64,
+    pub extents: [usize; 4],
+    pub strides: [usize; 3],
+}
+
+/// Map of boxes of 16-bit elements of images, 128 bytes of channels each and swizzled over them; along each axis every `steps`th place is copied,
+/// `tile` of them. What is empty is mapped to `empty`.
+pub(super) fn images_map(
+    dtype: Dtype,
+    images: &Images,
+    (tile, steps): ([usize; 4], [usize; 4]),
+    empty: &DeviceMemory,
+) -> Result<[u64; 16]> {
+    let there = images.extents.iter().all(|&e| e > 0) && images.address != 0;
+    let bytes = dtype.bytes();
+    // A stride that nothing is reached by still has to be one.
+    let stride = |axis: usize| (images.strides[axis] * bytes).next_multiple_of(16).max(16) as u64;
+    let spanned = [0, 1, 2, 3].map(|axis| (tile[axis] * steps[axis]) as u32);
+    let layout = TensorMapLayout {
+        element: match dtype {
+            Dtype::Bf16 => TensorMapType::Bf16,
+            _ => TensorMapType::F16,
+        },
+        extents: &images.extents.map(|e| e.max(1) as u64),
+        strides: &[stride(0), stride(1), stride(2)],
+        tile: &spanned,
+        steps: &steps.map(|step| step as u32),
+        swizzle: Swizzle::B128,
+    };
+    let address = if there { images.address } else { empty.address() };
     Ok(*TensorMap::encode_tiled(address, &layout)?.words())
 }
 
@@ -76,6 +113,7 @@ pub(super) fn tensor_map(
         extents: &[columns.max(1) as u64, rows.max(1) as u64],
         strides: &[stride],
         tile: &[tile[0] as u32, tile[1] as u32],
+        steps: &[],
         swizzle: match swizzled * bytes {
             128 => Swizzle::B128,
             64 => Swizzle::B64,

@@ -100,6 +100,8 @@ mod nm;
     not(target_arch = "nvptx64")
 ))]
 mod pit;
+#[cfg(any(family = "pit_conv", not(target_arch = "nvptx64")))]
+mod pit_conv;
 #[cfg(any(family = "pit_few", not(target_arch = "nvptx64")))]
 mod pit_few;
 #[cfg(any(family = "pit_sampled", not(target_arch = "nvptx64")))]
@@ -172,6 +174,7 @@ mod walk;
     family = "pit",
     family = "pit_turned",
     family = "pit_right",
+    family = "pit_conv",
     family = "pit_sampled",
     family = "marked",
     family = "grouped",

@@ -93,6 +93,20 @@ macro_rules! table_dynamic {
                 pit_tf32_64x1: Block, Tf32, PitWords<64>;
                 pit_tf32_32x1: Block, Tf32, PitWords<32>;
             }
+            pit_conv "pit_conv" PitConvParams sm_90a Dynamic {
+                pit_conv_f16_128x256: Block, F16, PitConv<128, 4, false>;
+                pit_conv_f16_128x128: Block, F16, PitConv<128, 2, false>;
+                pit_conv_f16_64x256: Block, F16, PitConv<64, 4, false>;
+                pit_conv_bf16_128x256: Block, Bf16, PitConv<128, 4, false>;
+                pit_conv_bf16_128x128: Block, Bf16, PitConv<128, 2, false>;
+                pit_conv_bf16_64x256: Block, Bf16, PitConv<64, 4, false>;
+                pit_conv_f16_filters_128x256: Block, F16, PitConv<128, 4, true>;
+                pit_conv_f16_filters_128x128: Block, F16, PitConv<128, 2, true>;
+                pit_conv_f16_filters_64x256: Block, F16, PitConv<64, 4, true>;
+                pit_conv_bf16_filters_128x256: Block, Bf16, PitConv<128, 4, true>;
+                pit_conv_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true>;
+                pit_conv_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true>;
+            }
             pit_sampled "pit_sampled" PitSampledParams sm_90a Dynamic {
                 pit_f16_sampled: Block, F16, PitSampled;
                 pit_bf16_sampled: Block, Bf16, PitSampled;

@@ -194,6 +194,7 @@ fn tensor_maps_and_clusters() {
         extents: &[64, 64],
         strides: &[128],
         tile,
+        steps: &[],
         swizzle: Swizzle::B128,
     };
     TensorMap::encode_tiled(memory.address(), &layout(&[64, 32])).unwrap();

@@ -23,7 +23,17 @@ pub fn load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {
     );
 }
 
-/// The same; how L2 treats it says `policy`.
+/// The same of a tensor of four axes.
+#[inline(always)]
+pub fn load_4d(to: u32, map: u64, [x, y, z, w]: [u32; 4], barrier: u32) {
+    ptx!(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{to}], [{map}, {{{x}, {y}, {z}, {w}}}], [{bar}];",
+        to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, z = in(reg32) z,
+        w = in(reg32) w, bar = in(reg32) barrier, options(nostack)
+    );
+}
+
+/// Of three axes; how L2 treats it says `policy`.
 #[inline(always)]
 pub fn load_3d_under(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32, policy: u64) {
     ptx!(

@@ -83,6 +83,7 @@ fn map(address: u64, [columns, rows]: [usize; 2], tile: [u32; 2]) -> Result<MapW
         extents: &[columns as u64, rows as u64],
         strides: &[columns as u64 * 2],
         tile: &tile,
+        steps: &[],
         swizzle: Swizzle::B128,
     };
     Ok(*TensorMap::encode_tiled(address, &layout)?.words())

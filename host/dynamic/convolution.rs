@@ -1,0 +1,369 @@
+//! A convolution with channels, images or filters that are empty for one step.
+
+use std::marker::PhantomData;
+
+use einsparse_formats::{Accumulator, Element};
+use rayon::prelude::*;
+
+use super::channels::ChannelDetector;
+use super::detect::{check_shape, elsewhere, operand};
+use super::index::{Lists, MicroIndex};
+use super::matmul::lists;
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::{DenseMatrix, PitConvLaunch};
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B `[window, channels,
+/// filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image, 1 along y, its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvolutionShape {
+    /// Images.
+    pub images: usize,
+    /// Rows and columns of an image of A.
+    pub size: [usize; 2],
+    /// Channels of A and B.
+    pub channels: usize,
+    /// Filters of B and C.
+    pub filters: usize,
+    /// Rows and columns of the window.
+    pub window: [usize; 2],
+    /// Positions of A from one of C to the next.
+    pub step: [usize; 2],
+    /// Positions of A from one tap of the window to the next.
+    pub dilation: [usize; 2],
+    /// Positions of zeros around A, on each side.
+    pub padding: [usize; 2],
+}
+
+impl ConvolutionShape {
+    /// Every position of A, no padding: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]` for A `[n, h, w, m]` and B `[i, j, m, f]`.
+    pub fn new(a: [usize; 4], window: [usize; 2], filters: usize) -> Self {
+        ConvolutionShape {
+            images: a[0],
+            size: [a[1], a[2]],
+            channels: a[3],
+            filters,
+            window,
+            step: [1; 2],
+            dilation: [1; 2],
+            padding: [0; 2],
+        }
+    }
+
+    /// The same with so much padding that C has A's positions, for windows of odd extents.
+    pub fn same(self) -> Self {
+        let padding = [0, 1].map(|axis| self.dilation[axis] * (self.window[axis].max(1) - 1) / 2);
+        ConvolutionShape { padding, ..self }
+    }
+
+    /// Rows and columns of an image of C.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a window, step or dilation of 0; [`Error::Shape`] for a window that the padded image does not hold;
+    /// [`Error::Overflow`].
+    pub fn out(&self) -> Result<[usize; 2]> {
+        for (name, pair) in [
+            ("window", self.window),
+            ("step", self.step),
+            ("dilation", self.dilation),
+        ] {
+            if pair.contains(&0) {
+                return Err(Error::Operand {
+                    name: name.into(),
+                    reason: format!("is {pair:?}; both have to be at least 1"),
+                });
+            }
+        }
+        let along = |axis: usize| {
+            let padded = self.size[axis] as u128 + 2 * self.padding[axis] as u128;
+            let spanned = self.dilation[axis] as u128 * (self.window[axis] as u128 - 1) + 1;
+            let out = padded.checked_sub(spanned).map(|rest| rest / self.step[axis] as u128 + 1);
+            match out {
+                None => Err(Error::Shape {
+                    index: ["x", "y"][axis].into(),
+                    left: format!("the window spans {spanned}"),
+                    right: format!("the padded image has {padded}"),
+                }),
+                Some(out) if padded > i32::MAX as u128 => Err(Error::Overflow {
+                    what: "positions of a padded image".into(),
+                    value: padded.max(out),
+                    limit: i32::MAX as u128,
+                }),
+                Some(out) => Ok(out as usize),
+            }
+        };
+        Ok([along(0)?, along(1)?])
+    }
+
+    /// Taps of the window.
+    pub(crate) fn taps(&self) -> usize {
+        self.window[0].saturating_mul(self.window[1])
+    }
+}
+
+/// Which axes are sparse for one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConvolutionAxis {
+    /// Channels of A, those of each image by themselves: micro-tiles are a channel of an image, at all positions (the m axis). An image of which
+    /// all are empty costs nothing (the n axis).
+    #[default]
+    Channels,
+    /// Filters of B: micro-tiles are a filter, of all taps and channels (the f axis).
+    Filters,
+}
+
+/// How a [`DynamicConvolution`] is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ConvolutionOptions {
+    /// Where the zeros are.
+    pub axis: ConvolutionAxis,
+    /// Elements of at most this magnitude are empty.
+    pub threshold: f64,
+}
+
+/// `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, with an A that has empty channels or images, or a B that has empty filters,
+/// other ones at each run: the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936, table 1; x, y, i and j stand in index
+/// arithmetic and stay as they are). Two kernels list the channels (filters) that hold something and pack their values, a third
+/// multiplies these alone, with steps, dilation and padding of a [`ConvolutionShape`]. The host learns nothing of it; all can be
+/// captured in a CUDA graph. For f16 and bf16 on Hopper; the CPU takes every element type.
+///
+/// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite makes NaN there.
+/// A channel that an image does not have, or a filter that is empty, is multiplied with nothing. The same inputs give the same bits.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{ConvolutionShape, DynamicConvolution};
+/// use einsparse::formats::{Dense, f16};
+/// let ctx = Context::cpu();
+/// let one = f16::from_f32(1.0);
+/// let a = Dense::from_fn(vec![1, 4, 4, 8], |i| if i[3] == 2 { one } else { f16::ZERO })?;
+/// let b = Dense::from_fn(vec![3, 3, 8, 8], |_| one)?;
+/// let (a, b) = (ctx.upload_dense(&a)?, ctx.upload_dense(&b)?);
+/// let shape = ConvolutionShape::new([1, 4, 4, 8], [3, 3], 8).same();
+/// let mut convolution = DynamicConvolution::<f16>::new(&ctx, shape, Default::default())?;
+/// let mut c = ctx.zeros::<f16>(&[1, 4, 4, 8])?;
+/// convolution.run(&a, &b, &mut c, &ctx.stream()?)?;
+/// assert_eq!(c.to_dense()?.get(&[0, 1, 1, 5]), Some(f16::from_f32(9.0)));
+/// assert_eq!(c.to_dense()?.get(&[0, 0, 0, 5]), Some(f16::from_f32(4.0)));
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DynamicConvolution<T> {
+    context: Context,
+    shape: ConvolutionShape,
+    out: [usize; 2],
+    axis: ConvolutionAxis,
+    detector: ChannelDetector<T>,
+    index: MicroIndex,
+    launch: Option<PitConvLaunch>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> DynamicConvolution<T> {
+    /// A convolution of this shape, with room for an A (or a B) that is full.
+    ///
+    /// # Errors
+    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`] for a threshold that is no magnitude, on a GPU for a step above 8;
+    /// [`Error::NoKernel`] for element types without kernel; [`Error::Overflow`], [`Error::OutOfMemory`].
+    pub fn new(
+        context: &Context,
+        shape: ConvolutionShape,
+        options: ConvolutionOptions,
+    ) -> Result<Self> {
+        let out = shape.out()?;
+        let filters = options.axis == ConvolutionAxis::Filters;
+        let looked = if filters {
+            [1, shape.taps().saturating_mul(shape.channels), shape.filters]
+        } else {
+            let positions = shape.size[0].saturating_mul(shape.size[1]);
+            [shape.images, positions, shape.channels]
+        };
+        let detector = ChannelDetector::new(context, looked, options.threshold)?;
+        let index = detector.index()?;
+        let launch = context.device().map(|device| {
+            let lists = (filters, index.stride);
+            PitConvLaunch::new(device, T::DTYPE, shape, lists)
+        });
+        Ok(DynamicConvolution {
+            context: context.clone(),
+            shape,
+            out,
+            axis: options.axis,
+            detector,
+            index,
+            launch: launch.transpose()?,
+            element: PhantomData,
+        })
+    }
+
+    /// The kernels of a run, `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 3] {
+        let [mark, pack] = self.detector.variants();
+        [mark, pack, self.launch.as_ref().map_or("cpu", PitConvLaunch::name)]
+    }
+
+    /// What the last run found: the channels of each image, or one list of filters.
+    pub fn index(&self) -> &MicroIndex {
+        &self.index
+    }
+
+    /// Shapes of A, B and C.
+    pub fn shapes(&self) -> [[usize; 4]; 3] {
+        let ConvolutionShape {
+            images,
+            size,
+            channels,
+            filters,
+            window,
+            ..
+        } = self.shape;
+        [
+            [images, size[0], size[1], channels],
+            [window[0], window[1], channels, filters],
+            [images, self.out[0], self.out[1], filters],
+        ]
+    }
+
+    /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or waited for. Runs of one
+    /// convolution must follow one another.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context or is not
+    /// aligned to 16 bytes, or on a GPU for channels or filters that are no multiple of 8.
+    pub fn run(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(a, b, c)?;
+        if let Some(launch) = &self.launch {
+            // What is refused is refused before anything is queued.
+            launch.check(self.operands(a, b, c, stream)?)?;
+        }
+        let sparse = match self.axis {
+            ConvolutionAxis::Channels => a,
+            ConvolutionAxis::Filters => b,
+        };
+        self.detector.run(sparse, &mut self.index, stream)?;
+        self.multiply(a, b, c, stream)
+    }
+
+    /// The second part of [`run`](Self::run): the product of what the last detection found.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn multiply(
+        &self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(a, b, c)?;
+        let Some(launch) = &self.launch else {
+            return self.on_host(a, b, c);
+        };
+        let all = self.operands(a, b, c, stream)?;
+        // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's to keep until the
+        // stream is done, as with every run.
+        unsafe { launch.run(lists(&self.index)?, all, stream.raw()) }
+    }
+
+    fn operands(
+        &self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &Tensor<T>,
+        stream: &Stream,
+    ) -> Result<[DenseMatrix; 3]> {
+        Ok([
+            operand(&self.context, a, stream)?,
+            operand(&self.context, b, stream)?,
+            operand(&self.context, c, stream)?,
+        ])
+    }
+
+    /// The first part of [`run`](Self::run): the channels or filters that hold something.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let [a, b, _] = self.shapes();
+        let (name, shape) = match self.axis {
+            ConvolutionAxis::Channels => ("A", a),
+            ConvolutionAxis::Filters => ("B", b),
+        };
+        check_shape(name, &shape, sparse.shape())?;
+        self.detector.run(sparse, &mut self.index, stream)
+    }
+
+    fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
+        let shapes = self.shapes();
+        check_shape("A", &shapes[0], a.shape())?;
+        check_shape("B", &shapes[1], b.shape())?;
+        check_shape("C", &shapes[2], c.shape())
+    }
+
+    /// The product on the CPU, a position of C at a time.
+    fn on_host(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
+        let Lists::Host(found) = &self.index.storage else {
+            return Err(elsewhere("index"));
+        };
+        let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
+        let a = a.host().ok_or_else(|| elsewhere("A"))?;
+        let b = b.host().ok_or_else(|| elsewhere("B"))?;
+        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
+        let shape = &self.shape;
+        if shape.filters == 0 {
+            return Ok(());
+        }
+        let all: Vec<Vec<u32>> = match self.axis {
+            ConvolutionAxis::Channels => vec![(0..shape.filters as u32).collect()],
+            ConvolutionAxis::Filters => vec![(0..shape.channels as u32).collect()],
+        };
+        let of_image = self.out[0] * self.out[1];
+        let rows = c.par_chunks_mut(ldc).enumerate().take(shape.images * of_image);
+        rows.for_each(|(row, out)| {
+            let (image, place) = (row / of_image, row % of_image);
+            let place = [place / self.out[1], place % self.out[1]];
+            let (channels, filters) = match self.axis {
+                ConvolutionAxis::Channels => (&found[image], &all[0]),
+                ConvolutionAxis::Filters => (&all[0], &found[0]),
+            };
+            let mut sums = vec![<T as Element>::Acc::ZERO; shape.filters];
+            for tap in 0..shape.taps() {
+                let tap_at = [tap / shape.window[1], tap % shape.window[1]];
+                let from = position(shape, place, tap_at)
+                    .map(|[x, y]| ((image * shape.size[0] + x) * shape.size[1] + y) * lda);
+                for &channel in channels {
+                    let factor = from.map_or(<T as Element>::Acc::ZERO, |from| {
+                        a[from + channel as usize].to_acc()
+                    });
+                    let line = &b[(tap * shape.channels + channel as usize) * ldb..];
+                    for &filter in filters {
+                        sums[filter as usize] += factor * line[filter as usize].to_acc();
+                    }
+                }
+            }
+            for (to, sum) in out.iter_mut().zip(sums) {
+                *to = T::from_acc(sum);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The position of A that a position of C meets at a tap; none in the padding.
+fn position(shape: &ConvolutionShape, place: [usize; 2], tap: [usize; 2]) -> Option<[usize; 2]> {
+    let along = |axis: usize| {
+        let padded = place[axis] * shape.step[axis] + tap[axis] * shape.dilation[axis];
+        let own = padded.checked_sub(shape.padding[axis])?;
+        (own < shape.size[axis]).then_some(own)
+    };
+    Some([along(0)?, along(1)?])
+}

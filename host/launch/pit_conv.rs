@@ -1,0 +1,244 @@
+//! A convolution of the channels, or to the filters, that were listed while running.
+
+use einsparse_kernels::abi::{Divisor, PIT_CONV_DEPTH, PitConvParams, STEP_CHANNELS, STEP_FILTERS};
+use einsparse_kernels::table::{Row, kernels};
+
+use super::maps::{Heads, Images, heads_map, images_map};
+use super::{DenseMatrix, DeviceLists, aligned, config, in_vectors, refused, small, within};
+use crate::cost::ConvTiles;
+use crate::device::Device;
+use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream, memset_2d_async};
+use crate::dynamic::ConvolutionShape;
+use crate::error::{Error, Refusal, Result};
+use crate::registry::Dtype;
+
+/// Positions of a tile along an axis, times their distance in A, at the most: what a tensor map takes.
+const SPAN: usize = 256;
+/// Distance at the most.
+const STEP: usize = 8;
+
+/// A kernel and its tiles, chosen for a shape.
+#[derive(Debug)]
+pub(crate) struct PitConvLaunch {
+    row: &'static Row,
+    function: Function,
+    shape: ConvolutionShape,
+    filters: bool,
+    /// Positions of a tile.
+    tile: [usize; 2],
+    params: PitConvParams,
+    grid: u32,
+    empty: DeviceMemory,
+}
+
+/// Tiles of so many positions that the tensor maps can read.
+fn boxes(positions: usize, step: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
+    let along = (0..=positions.ilog2()).map(move |log| [positions >> log, 1 << log]);
+    along.filter(move |tile| (0..2).all(|axis| tile[axis] * step[axis] <= SPAN))
+}
+
+impl PitConvLaunch {
+    /// The convolution, with lists of `stride` places: of filters, or of the channels of each image.
+    pub(crate) fn new(
+        device: &Device,
+        dtype: Dtype,
+        shape: ConvolutionShape,
+        (filters, stride): (bool, usize),
+    ) -> Result<Self> {
+        if let Some(&step) = shape.step.iter().find(|&&step| step > STEP) {
+            let reason = format!("is {step}; kernels take at most {STEP}");
+            return Err(refused("step", reason));
+        }
+        let out = shape.out()?;
+        let own = kernels().iter().filter(|row| row.family == "pit_conv");
+        let wanted = if filters { STEP_FILTERS } else { STEP_CHANNELS };
+        let fits = |row: &&Row| row.dtype == dtype && row.step == wanted;
+        let choices = own.clone().filter(fits).flat_map(|row| {
+            let tiles = boxes(row.block.0 as usize, shape.step);
+            tiles.map(move |tile| (row, tile))
+        });
+        let machine = device.machine();
+        let us = |(row, tile): &(&'static Row, [usize; 2])| {
+            ConvTiles::of(row, *tile, &shape, out).us(machine)
+        };
+        let best = choices.min_by(|a, b| us(a).total_cmp(&us(b)));
+        let Some((row, tile)) = best else {
+            return Err(Error::NoKernel {
+                indirect: "C[n,x,y,f] += A[n,X[x,i],Y[y,j],AM[p]] * B[i,j,AM[p],f]".into(),
+                tried: own
+                    .map(|row| Refusal {
+                        name: row.name.into(),
+                        reason: format!("is for {}", row.dtype.name()),
+                    })
+                    .collect(),
+            });
+        };
+        let function = device
+            .modules()
+            .function(row.family, row.name, row.shared_bytes)?;
+        let params = params(&shape, out, tile, stride)?;
+        let across = shape.filters.div_ceil(row.columns as usize);
+        let tiles = (params.positions as usize).saturating_mul(across);
+        let tiles = within("tiles", tiles, i32::MAX as usize)?;
+        Ok(PitConvLaunch {
+            row,
+            function,
+            filters,
+            tile,
+            params,
+            grid: tiles.min(machine.multiprocessors),
+            empty: device.zeros(16)?,
+            shape,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// Queues the convolution of A, or of its packed channels, with B, or its packed filters.
+    ///
+    /// # Safety
+    /// The lists are those of a detection of A or B, with packed values, in the order of the stream; A, B and C are of the planned extents and
+    /// the row's type, until the work is done.
+    pub(crate) unsafe fn run(
+        &self,
+        lists: &DeviceLists,
+        all: [DenseMatrix; 3],
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let params = self.bound(lists, all)?;
+        let c = &all[2];
+        self.function.context().set_current()?;
+        let element = self.row.dtype.bytes();
+        if self.filters {
+            let rows = self.shape.images * self.params.out.iter().product::<u32>() as usize;
+            let extents = [self.shape.filters * element, rows];
+            // SAFETY: the caller's promise.
+            unsafe { memset_2d_async(c.address, c.leading * element, 0, extents, stream)? };
+        }
+        if self.grid == 0 {
+            return Ok(());
+        }
+        let config = LaunchConfig {
+            // The kernel waits for the one ahead before it touches an operand.
+            overlap_previous: true,
+            ..config(self.row, [self.grid, 1, 1])
+        };
+        // SAFETY: the params are those of the family; the addresses are the caller's promise.
+        unsafe { self.function.launch(&config, stream, &params) }
+    }
+
+    /// Why these operands cannot be read, if so: before anything is queued.
+    pub(crate) fn check(&self, [a, b, c]: [DenseMatrix; 3]) -> Result<()> {
+        aligned(self.row, "A", a.address, a.leading)?;
+        aligned(self.row, "B", b.address, b.leading)?;
+        if self.filters {
+            return Ok(());
+        }
+        aligned(self.row, "C", c.address, c.leading)?;
+        if !self.shape.filters.is_multiple_of(self.row.vector as usize) {
+            let reason = format!(
+                "has {} filters; the kernel copies {} at once",
+                self.shape.filters, self.row.vector
+            );
+            return Err(refused("B", reason));
+        }
+        Ok(())
+    }
+
+    /// The params of a run.
+    fn bound(&self, lists: &DeviceLists, all: [DenseMatrix; 3]) -> Result<PitConvParams> {
+        self.check(all)?;
+        let [a, b, c] = all;
+        let Some(packed) = &lists.packed else {
+            return Err(refused("index", "holds no values".into()));
+        };
+        in_vectors("index", packed.address())?;
+        let (shape, dtype) = (&self.shape, self.row.dtype);
+        let stride = self.params.list_stride as usize;
+        let (address, channels, leading) = if self.filters {
+            (a.address, shape.channels, a.leading)
+        } else {
+            (packed.address(), stride, stride)
+        };
+        let [h, w] = shape.size;
+        let images = Images {
+            address,
+            extents: [channels, w, h, shape.images],
+            strides: [leading, w * leading, h * w * leading],
+        };
+        let tile = [PIT_CONV_DEPTH, self.tile[1], self.tile[0], 1];
+        let steps = [1, shape.step[1], shape.step[0], 1];
+        let a_map = images_map(dtype, &images, (tile, steps), &self.empty)?;
+        let b_map = if self.filters {
+            let taps = Heads {
+                address: packed.address(),
+                extents: [stride, shape.channels, shape.taps()],
+                strides: [stride, shape.channels * stride],
+            };
+            heads_map(dtype, &taps, [64, PIT_CONV_DEPTH], &self.empty)?
+        } else {
+            [0; 16]
+        };
+        let bytes = |what: &str, leading: usize| {
+            small(what, leading.saturating_mul(dtype.bytes()))
+        };
+        Ok(PitConvParams {
+            a_map,
+            b_map,
+            lists: lists.lists.address(),
+            counts: lists.counts.address(),
+            b: b.address,
+            c: c.address,
+            ldb_bytes: bytes("bytes of a row of B", b.leading)?,
+            ldc_bytes: bytes("bytes of a row of C", c.leading)?,
+            ..self.params
+        })
+    }
+}
+
+/// What is the same in every run.
+fn params(
+    shape: &ConvolutionShape,
+    out: [usize; 2],
+    tile: [usize; 2],
+    stride: usize,
+) -> Result<PitConvParams> {
+    let pair = |what: &str, of: [usize; 2]| -> Result<[u32; 2]> {
+        Ok([
+            within(what, of[0], i32::MAX as usize / 2)?,
+            within(what, of[1], i32::MAX as usize / 2)?,
+        ])
+    };
+    pair("positions of A", shape.size)?;
+    let tiles = [out[0].div_ceil(tile[0]), out[1].div_ceil(tile[1])];
+    let of_image = small("tiles of an image", tiles[0].saturating_mul(tiles[1]))?;
+    let positions = shape.images.saturating_mul(tiles[0] * tiles[1]);
+    let rows = shape.images.saturating_mul(out[0].saturating_mul(out[1]));
+    within("rows of C", rows, i32::MAX as usize)?;
+    Ok(PitConvParams {
+        a_map: [0; 16],
+        b_map: [0; 16],
+        lists: 0,
+        counts: 0,
+        b: 0,
+        c: 0,
+        image: Divisor::new(of_image),
+        row: Divisor::new(small("tiles of a row", tiles[1])?),
+        window: Divisor::new(small("taps of a row", shape.window[1])?),
+        wide: Divisor::new(small("positions of a tile", tile[1])?),
+        out: pair("positions of C", out)?,
+        step: pair("step", shape.step)?,
+        dilation: pair("dilation", shape.dilation)?,
+        padding: pair("padding", shape.padding)?,
+        taps: small("taps", shape.taps())?,
+        positions: within("tiles", positions, i32::MAX as usize)?,
+        channels: within("channels", shape.channels, i32::MAX as usize)?,
+        filters: within("filters", shape.filters, i32::MAX as usize)?,
+        list_stride: small("places of a list", stride)?,
+        ldb_bytes: 0,
+        ldc_bytes: 0,
+        reserved: 0,
+    })
+}

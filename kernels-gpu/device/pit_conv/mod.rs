@@ -1,0 +1,196 @@
+//! A convolution whose listed channels or filters alone are multiplied, as a product of one row for each position of C: the copy
+//! engine brings boxes of positions, moved by the tap, with zeros for those outside of the image; four warps gather the rows of
+//! B that the image's list names, or one thread starts the copies of packed filters; two warpgroups multiply. The grid is persistent:
+//! how much is listed is read on the device.
+
+mod out;
+mod producer;
+
+use super::gpu;
+use super::ptx::wgmma::{self, Acc};
+use super::ptx::{barrier, bulk, global, grid, warp};
+use super::stages::{NONE, Stages};
+use super::wgmma::WgmmaElem;
+use crate::abi::*;
+use crate::frag;
+
+/// The body, generic over the element; the tile is the implementor.
+pub trait Body: Tile {
+    /// # Safety
+    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
+    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitConvParams, at: u64);
+}
+
+/// Warps that multiply.
+const CONSUMERS: u32 = 8;
+/// Registers of a thread that gathers, and of one that multiplies.
+const FEW: u32 = 56;
+const MANY: u32 = 224;
+/// Channels of a stage, and of one `wgmma`.
+const DEPTH: u32 = PIT_CONV_DEPTH as u32;
+const STEP: u32 = 16;
+
+/// What a thread block computes next: a box of positions of C, and the filters from `column` on.
+#[derive(Clone, Copy)]
+struct Work {
+    image: u32,
+    corner: [u32; 2],
+    column: u32,
+    /// Channels.
+    count: u32,
+}
+
+/// Steps of 16 channels of the stage that begins at `from`.
+#[inline(always)]
+fn steps(count: u32, from: u32) -> u32 {
+    (count - from).min(DEPTH).div_ceil(STEP)
+}
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Stages
+    for PitConv<MT, CHUNKS, FILTERS>
+{
+    const COUNT: usize = Self::STAGES;
+    const STRIDE: usize = Self::STAGE;
+    const FIRST_BARRIER: usize = Self::BARRIERS;
+}
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+    /// Columns of B that there are: the filters, or those that are listed.
+    #[inline(always)]
+    fn columns(p: &PitConvParams) -> u32 {
+        if FILTERS {
+            global::load_b32_fresh(p.counts, true)
+        } else {
+            p.filters
+        }
+    }
+
+    /// Work number `index`: neighbours share columns of B.
+    #[inline(always)]
+    fn work(p: &PitConvParams, index: u32) -> Work {
+        let across = index.checked_div(p.positions).unwrap_or(0);
+        let (image, tile) = p.image.of(index - across * p.positions);
+        let (down, right) = p.row.of(tile);
+        let tall = Self::BLOCK.0.checked_div(p.wide.value).unwrap_or(0);
+        let listed = global::load_b32_fresh(p.counts + image as u64 * 4, !FILTERS);
+        Work {
+            image,
+            corner: [down * tall, right * p.wide.value],
+            column: across * Self::COLUMNS,
+            count: if FILTERS { p.channels } else { listed },
+        }
+    }
+
+    #[inline(always)]
+    fn set_up(at: u64) {
+        if gpu::thread() == 0 {
+            // The copies of the engine, and every thread that gathers.
+            Self::make_barriers(if FILTERS { 1 } else { PIT_CONV_COPIERS + 1 }, CONSUMERS);
+            bulk::prefetch_map(at);
+            if FILTERS {
+                bulk::prefetch_map(at + 128);
+            }
+        }
+        gpu::sync_threads();
+    }
+
+    /// `C` chunks of 64 columns of a warpgroup: 128 positions are two halves, fewer are both warpgroups', half the columns each.
+    #[inline(always)]
+    fn consume<E: WgmmaElem, const C: usize>(p: &PitConvParams) {
+        let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let columns = warp::shuffle::<32>(Self::columns(p), 0, u32::MAX);
+        let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
+        let mut ring = (0, 0);
+        let mut index = gpu::block_x();
+        while index < tiles {
+            let work = Self::work(p, index);
+            let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
+            let mut acc = Acc::<C>::zero();
+            ring = Self::products::<E, C>((count, p.taps), half, ring, &mut acc);
+            Self::leave::<E, C>(p, work, (half, columns), &acc);
+            index += gpu::grid_x();
+        }
+    }
+
+    /// The sums of a tile.
+    #[inline(always)]
+    fn products<E: WgmmaElem, const C: usize>(
+        (count, taps): (u32, u32),
+        half: u32,
+        mut ring: (u32, u32),
+        acc: &mut Acc<C>,
+    ) -> (u32, u32) {
+        let mut held = NONE;
+        let mut tap = 0;
+        while tap < taps {
+            let mut from = 0;
+            while from < count {
+                let slot = ring.0;
+                barrier::wait(Self::full(slot), ring.1);
+                if !FILTERS {
+                    // The gathered rows were written by ordinary copies.
+                    barrier::fence_copies();
+                }
+                acc.fence();
+                Self::multiply::<E, C>(acc, slot, half, steps(count, from));
+                wgmma::commit();
+                acc.wait::<1>();
+                Self::free(held);
+                held = slot;
+                ring = Self::next(ring);
+                from += DEPTH;
+            }
+            tap += 1;
+        }
+        acc.wait::<0>();
+        Self::free(held);
+        ring
+    }
+
+    #[inline(always)]
+    fn multiply<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slot: u32, half: u32, used: u32) {
+        let stage = Self::stage(slot);
+        let panel = stage + Self::A_BYTES as u32;
+        let (a, b) = if MT == 128 {
+            (stage + half * SLAB as u32, panel)
+        } else {
+            (stage, panel + half * (CHUNKS / 2 * SLAB) as u32)
+        };
+        let row = PANEL_BYTES as u32;
+        unroll!(step < 4, {
+            if (step as u32) < used {
+                let a = frag::descriptor(a + step as u32 * 32, row, 16);
+                let b = frag::descriptor(b + step as u32 * STEP * row, row, SLAB as u32);
+                E::mma::<C, 0, 1>(acc, a, b);
+            }
+        });
+    }
+}
+
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Body
+    for PitConv<MT, CHUNKS, FILTERS>
+{
+    #[inline(always)]
+    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitConvParams, at: u64) {
+        grid::let_next_start();
+        Self::set_up(at);
+        grid::wait_for_previous();
+        if gpu::thread() >= CONSUMERS * 32 {
+            barrier::registers_down::<FEW>();
+            if FILTERS {
+                if gpu::thread() == CONSUMERS * 32 {
+                    Self::slide(p, at);
+                }
+            } else {
+                Self::gather(p, at);
+            }
+        } else {
+            barrier::registers_up::<MANY>();
+            if MT == 128 && CHUNKS == 4 {
+                Self::consume::<E, 4>(p);
+            } else {
+                Self::consume::<E, 2>(p);
+            }
+        }
+    }
+}
