@@ -3,6 +3,7 @@
 
 mod axes;
 mod calibrate;
+mod channels;
 mod detect;
 mod gradient;
 mod grouped;
@@ -21,6 +22,7 @@ mod times;
 mod turned;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
+pub use channels::ChannelDetector;
 pub(crate) use detect::above;
 pub use detect::{DetectOptions, Detector};
 pub(crate) use detect::{check_shape, elsewhere, operand};
