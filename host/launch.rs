@@ -4,6 +4,7 @@
 mod attention;
 mod batched;
 mod bitmap;
+mod channels;
 mod conv;
 mod conv_grad;
 mod conv_map;
@@ -73,6 +74,7 @@ use vectors::VectorProduct;
 pub(crate) use attention::AttentionLists;
 pub(crate) use attention::{AttentionExtents, AttentionLaunch};
 pub use attention::{RawAttention, RawHeads};
+pub(crate) use channels::ChannelsLaunch;
 pub(crate) use conv::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
 pub(crate) use conv_grad::{RawWeights, WeightGradient};
 pub(crate) use conv_map::{MapSteps, strided};

@@ -2,6 +2,7 @@
 
 mod attention;
 mod axes;
+mod channels;
 mod choice;
 mod convolution;
 mod detect;

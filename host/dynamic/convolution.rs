@@ -1,7 +1,5 @@
 //! A convolution with channels, images or filters that are empty for one step.
 
-use std::marker::PhantomData;
-
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
@@ -80,7 +78,9 @@ impl ConvolutionShape {
         let along = |axis: usize| {
             let padded = self.size[axis] as u128 + 2 * self.padding[axis] as u128;
             let spanned = self.dilation[axis] as u128 * (self.window[axis] as u128 - 1) + 1;
-            let out = padded.checked_sub(spanned).map(|rest| rest / self.step[axis] as u128 + 1);
+            let out = padded
+                .checked_sub(spanned)
+                .map(|rest| rest / self.step[axis] as u128 + 1);
             match out {
                 None => Err(Error::Shape {
                     index: ["x", "y"][axis].into(),
@@ -157,9 +157,7 @@ pub struct DynamicConvolution<T> {
     out: [usize; 2],
     axis: ConvolutionAxis,
     detector: ChannelDetector<T>,
-    index: MicroIndex,
     launch: Option<PitConvLaunch>,
-    element: PhantomData<T>,
 }
 
 impl<T: Scalar> DynamicConvolution<T> {
@@ -176,15 +174,18 @@ impl<T: Scalar> DynamicConvolution<T> {
         let out = shape.out()?;
         let filters = options.axis == ConvolutionAxis::Filters;
         let looked = if filters {
-            [1, shape.taps().saturating_mul(shape.channels), shape.filters]
+            [
+                1,
+                shape.taps().saturating_mul(shape.channels),
+                shape.filters,
+            ]
         } else {
             let positions = shape.size[0].saturating_mul(shape.size[1]);
             [shape.images, positions, shape.channels]
         };
         let detector = ChannelDetector::new(context, looked, options.threshold)?;
-        let index = detector.index()?;
         let launch = context.device().map(|device| {
-            let lists = (filters, index.stride);
+            let lists = (filters, detector.index().stride);
             PitConvLaunch::new(device, T::DTYPE, shape, lists)
         });
         Ok(DynamicConvolution {
@@ -193,21 +194,23 @@ impl<T: Scalar> DynamicConvolution<T> {
             out,
             axis: options.axis,
             detector,
-            index,
             launch: launch.transpose()?,
-            element: PhantomData,
         })
     }
 
     /// The kernels of a run, `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 3] {
         let [mark, pack] = self.detector.variants();
-        [mark, pack, self.launch.as_ref().map_or("cpu", PitConvLaunch::name)]
+        [
+            mark,
+            pack,
+            self.launch.as_ref().map_or("cpu", PitConvLaunch::name),
+        ]
     }
 
     /// What the last run found: the channels of each image, or one list of filters.
     pub fn index(&self) -> &MicroIndex {
-        &self.index
+        self.detector.index()
     }
 
     /// Shapes of A, B and C.
@@ -249,7 +252,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             ConvolutionAxis::Channels => a,
             ConvolutionAxis::Filters => b,
         };
-        self.detector.run(sparse, &mut self.index, stream)?;
+        self.detector.run(sparse, stream)?;
         self.multiply(a, b, c, stream)
     }
 
@@ -271,7 +274,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         let all = self.operands(a, b, c, stream)?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's to keep until the
         // stream is done, as with every run.
-        unsafe { launch.run(lists(&self.index)?, all, stream.raw()) }
+        unsafe { launch.run(lists(self.detector.index())?, all, stream.raw()) }
     }
 
     fn operands(
@@ -299,7 +302,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             ConvolutionAxis::Filters => ("B", b),
         };
         check_shape(name, &shape, sparse.shape())?;
-        self.detector.run(sparse, &mut self.index, stream)
+        self.detector.run(sparse, stream)
     }
 
     fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
@@ -311,7 +314,7 @@ impl<T: Scalar> DynamicConvolution<T> {
 
     /// The product on the CPU, a position of C at a time.
     fn on_host(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
-        let Lists::Host(found) = &self.index.storage else {
+        let Lists::Host(found) = &self.detector.index().storage else {
             return Err(elsewhere("index"));
         };
         let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
@@ -327,7 +330,10 @@ impl<T: Scalar> DynamicConvolution<T> {
             ConvolutionAxis::Filters => vec![(0..shape.channels as u32).collect()],
         };
         let of_image = self.out[0] * self.out[1];
-        let rows = c.par_chunks_mut(ldc).enumerate().take(shape.images * of_image);
+        let rows = c
+            .par_chunks_mut(ldc)
+            .enumerate()
+            .take(shape.images * of_image);
         rows.for_each(|(row, out)| {
             let (image, place) = (row / of_image, row % of_image);
             let place = [place / self.out[1], place % self.out[1]];

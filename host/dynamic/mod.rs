@@ -23,11 +23,9 @@ mod times;
 mod turned;
 
 pub use axes::{AxisUse, OperandAxis, pit_axes};
-pub(crate) use detect::above;
 pub use channels::ChannelDetector;
-pub use convolution::{
-    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution,
-};
+pub use convolution::{ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution};
+pub(crate) use detect::above;
 pub use detect::{DetectOptions, Detector};
 pub(crate) use detect::{check_shape, elsewhere, operand};
 pub use gradient::{DynamicMatmulGradient, GradientOfA, MatmulGradientOptions};

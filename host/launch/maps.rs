@@ -84,7 +84,11 @@ pub(super) fn images_map(
         steps: &steps.map(|step| step as u32),
         swizzle: Swizzle::B128,
     };
-    let address = if there { images.address } else { empty.address() };
+    let address = if there {
+        images.address
+    } else {
+        empty.address()
+    };
     Ok(*TensorMap::encode_tiled(address, &layout)?.words())
 }
 

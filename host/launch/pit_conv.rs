@@ -181,9 +181,7 @@ impl PitConvLaunch {
         } else {
             [0; 16]
         };
-        let bytes = |what: &str, leading: usize| {
-            small(what, leading.saturating_mul(dtype.bytes()))
-        };
+        let bytes = |what: &str, leading: usize| small(what, leading.saturating_mul(dtype.bytes()));
         Ok(PitConvParams {
             a_map,
             b_map,

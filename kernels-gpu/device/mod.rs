@@ -34,6 +34,8 @@ mod batched;
 mod bitmap;
 #[cfg(any(family = "block", not(target_arch = "nvptx64")))]
 mod block;
+#[cfg(any(family = "channels", not(target_arch = "nvptx64")))]
+mod channels;
 #[cfg(any(
     family = "conv",
     family = "conv_grad",

@@ -43,6 +43,10 @@ macro_rules! table_dynamic {
                 detect_lengths: Direct, F32, DetectLengths;
                 detect_choices: Direct, F32, DetectChoices;
             }
+            channels "channels" ChannelsParams sm_80 Detection {
+                channels_mark_16: Direct, F16, MarkChannels;
+                channels_pack_16: Direct, F16, PackChannels;
+            }
             sample "sample" SampleParams sm_80 Detection {
                 sample_16: Direct, F16, SampleBox;
             }

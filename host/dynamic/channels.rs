@@ -1,0 +1,194 @@
+//! Detection of columns: channels of images, filters of weights.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::detect::{above, check_shape, elsewhere, operand};
+use super::index::{Lists, MicroIndex};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::launch::{ChannelsLaunch, list_stride};
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::Tensor;
+
+/// Finds, for each item of `[items][rows][columns]`, the columns that hold an element above a threshold in any row, and copies them
+/// side by side: of activations `[n,h,w,m]` the channels of each image (items n, rows h times w, columns m), of weights `[i,j,m,f]`
+/// the filters (one item, rows i times j times m, columns f). Without the host; the pattern may be another at each run (PIT, arXiv
+/// 2301.10936, sections 3.1 and 3.3, of convolution: m and f are PIT axes, h and w are not).
+///
+/// Lists ascend. On a GPU elements are f16 or bf16 and columns at most 8192; on the CPU anything.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::ChannelDetector;
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// // Two images of 2 x 2, of three channels.
+/// let a = Dense::from_fn(vec![2, 2, 2, 3], |i| if i == [1, 0, 1, 2] { 4.0f32 } else { 0.0 })?;
+/// let a = ctx.upload_dense(&a)?;
+/// let mut channels = ChannelDetector::<f32>::new(&ctx, [2, 4, 3], 0.0)?;
+/// channels.run(&a, &ctx.stream()?)?;
+/// assert_eq!(channels.index().to_lists()?, [vec![], vec![2]]);
+/// // A row of 64 places for each row: that of image 1, row 1.
+/// assert_eq!(channels.packed()?[(4 + 1) * 64], 4.0);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ChannelDetector<T> {
+    context: Context,
+    /// Items, rows, columns.
+    shape: [usize; 3],
+    threshold: f64,
+    launch: Option<ChannelsLaunch>,
+    index: MicroIndex,
+    /// Packed rows of a CPU.
+    values: Vec<T>,
+}
+
+impl<T: Scalar> ChannelDetector<T> {
+    /// A detector for items, rows and columns. Elements of at most the magnitude `threshold` count for nothing; NaN counts always,
+    /// and at 0 both zeros do not.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns or items;
+    /// on a GPU [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
+    pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
+        if threshold.is_nan() || threshold < 0.0 {
+            return Err(Error::Operand {
+                name: "threshold".into(),
+                reason: format!("is {threshold}, not a magnitude"),
+            });
+        }
+        let [items, rows, columns] = shape;
+        let stride = list_stride(columns);
+        let (launch, storage, values) = match context.device() {
+            None => {
+                let places = items.saturating_mul(rows).saturating_mul(stride);
+                let values = crate::tensor::host_zeros(places)?;
+                (None, Lists::Host(vec![Vec::new(); items]), values)
+            }
+            Some(device) => {
+                if !matches!(T::DTYPE, Dtype::F16 | Dtype::Bf16) {
+                    return Err(Error::NoKernel {
+                        indirect: format!("columns of {}", T::NAME),
+                        tried: Vec::new(),
+                    });
+                }
+                let launch = ChannelsLaunch::new(device, T::DTYPE, shape, above::<T>(threshold))?;
+                let lists = Lists::Device(launch.lists(device)?, Arc::clone(device));
+                (Some(launch), lists, Vec::new())
+            }
+        };
+        Ok(ChannelDetector {
+            context: context.clone(),
+            shape,
+            threshold,
+            launch,
+            index: MicroIndex {
+                panels: items,
+                stride,
+                storage,
+            },
+            values,
+        })
+    }
+
+    /// The kernels, `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 2] {
+        let names = self.launch.as_ref().map(ChannelsLaunch::names);
+        names.unwrap_or(["cpu"; 2])
+    }
+
+    /// The columns that the last run found, a list for each item.
+    pub fn index(&self) -> &MicroIndex {
+        &self.index
+    }
+
+    /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
+    ///
+    /// `a` has the planned columns as its last axis, and as many rows as all items together, whatever the axes: `[n,h,w,m]` as well
+    /// as `[n h w, m]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it, or a row of
+    /// it, is not aligned to 16 bytes.
+    pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let [items, rows, columns] = self.shape;
+        let given = match a.shape().split_last() {
+            Some((&width, outer)) => [outer.iter().product(), width],
+            None => [1, 1],
+        };
+        let planned = [items.saturating_mul(rows), columns];
+        check_shape("rows and columns", &planned, &given)?;
+        match (&self.launch, &self.index.storage) {
+            (Some(launch), Lists::Device(lists, _)) => {
+                let matrix = operand(&self.context, a, stream)?;
+                // SAFETY: the tensor has the planned rows, columns and type, the lists are of this launch; the tensor is the
+                // caller's to keep until the stream is done, as with every run.
+                unsafe { launch.run(matrix, lists, stream.raw()) }
+            }
+            (None, Lists::Host(_)) => {
+                let values = a.host().ok_or_else(|| elsewhere("A"))?;
+                self.on_host(values, a.leading());
+                Ok(())
+            }
+            _ => Err(elsewhere("index")),
+        }
+    }
+
+    /// The same on the CPU, an item at a time.
+    fn on_host(&mut self, a: &[T], leading: usize) {
+        let [_, rows, columns] = self.shape;
+        let stride = self.index.stride;
+        let Lists::Host(lists) = &mut self.index.storage else {
+            return;
+        };
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        let counts = |value: T| {
+            let magnitude = value.to_f64().abs();
+            magnitude.is_nan() || magnitude > self.threshold
+        };
+        let packed = self.values.par_chunks_mut(rows * stride);
+        let items = lists.par_iter_mut().zip(packed).enumerate();
+        items.for_each(|(item, (list, packed))| {
+            let row = |i: usize| &a[(item * rows + i) * leading..][..columns];
+            let mut full = vec![false; columns];
+            for i in 0..rows {
+                for (full, &value) in full.iter_mut().zip(row(i)) {
+                    *full |= counts(value);
+                }
+            }
+            list.clear();
+            list.extend((0..columns as u32).filter(|&column| full[column as usize]));
+            for (i, to) in packed.chunks_mut(stride).enumerate() {
+                let from = row(i);
+                for (to, &column) in to.iter_mut().zip(list.iter()) {
+                    *to = from[column as usize];
+                }
+                to[list.len()..list_stride(list.len())].fill(T::ZERO);
+            }
+        });
+    }
+
+    /// The columns that the last run found, side by side: as many rows as there are of all items, each of
+    /// [`index().stride()`](MicroIndex::stride) places. Behind the columns of an item there are zeros up to a multiple of 64; what
+    /// lies behind these means nothing. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the copy fails.
+    pub fn packed(&self) -> Result<Vec<T>> {
+        let Lists::Device(lists, device) = &self.index.storage else {
+            return Ok(self.values.clone());
+        };
+        let [items, rows, _] = self.shape;
+        let mut values = vec![T::ZERO; items * rows * self.index.stride];
+        if let Some(packed) = lists.packed.as_ref().filter(|_| !values.is_empty()) {
+            device.read(packed, &mut values)?;
+        }
+        Ok(values)
+    }
+}
