@@ -21,8 +21,7 @@ impl ConvTiles {
         shape: &ConvolutionShape,
         out: [usize; 2],
     ) -> Self {
-        let [positions, deep, columns] =
-            [row.block.0, row.block.1, row.columns].map(|extent| f64::from(extent));
+        let [positions, deep, columns] = [row.block.0, row.block.1, row.columns].map(f64::from);
         let boxes = out[0].div_ceil(tile[0]) * out[1].div_ceil(tile[1]);
         let across = shape.filters.div_ceil(row.columns as usize);
         // Positions of A that lie apart are read with what lies between them, as far as that shares their lines: none of it does.
