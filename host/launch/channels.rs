@@ -88,9 +88,7 @@ fn strips(vectors: usize) -> (usize, usize) {
     if vectors <= most {
         return (vectors.max(1), 1);
     }
-    let width = vectors
-        .div_ceil(vectors.div_ceil(most))
-        .next_multiple_of(4);
+    let width = vectors.div_ceil(vectors.div_ceil(most)).next_multiple_of(4);
     (width, vectors.div_ceil(width))
 }
 
@@ -144,7 +142,11 @@ impl ChannelsLaunch {
         let marking = Deal::new(rows, wave(mark) / across, side_by_side, true);
         let packing = Deal::new(rows, wave(pack), rows_at_once(vectors), false);
         let part = |row: &'static Row, deal: Deal, across: usize| {
-            let blocks = within("thread blocks", deal.parts.saturating_mul(across), MAX_GRID_X)?;
+            let blocks = within(
+                "thread blocks",
+                deal.parts.saturating_mul(across),
+                MAX_GRID_X,
+            )?;
             let function = device
                 .modules()
                 .function(row.family, row.name, row.shared_bytes)?;

@@ -171,7 +171,12 @@ fn check<T: Scalar>(
 }
 
 /// With NaN between the rows.
-fn upload<T: Scalar>(context: &Context, shape: &[usize], values: &[T], leading: usize) -> Tensor<T> {
+fn upload<T: Scalar>(
+    context: &Context,
+    shape: &[usize],
+    values: &[T],
+    leading: usize,
+) -> Tensor<T> {
     let dense = Dense::new(shape.to_vec(), values.to_vec()).unwrap();
     let nan = T::from_f64(f64::NAN);
     context.upload_strided(&dense, leading, nan).unwrap()
