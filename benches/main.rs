@@ -8,6 +8,7 @@ mod attention_gradient;
 mod attention_masks;
 mod calibrate;
 mod case;
+mod channels;
 mod check;
 mod conv;
 mod conversions;
@@ -75,7 +76,7 @@ pub struct Arguments {
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
     /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_tf32, pit_turned, pit_right, pit_conv, ffn, ffn_layer,
     /// fused_detect, moe, attention_masks, encoder, training,
-    /// first_result, convert, read); all by default
+    /// channels, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -247,6 +248,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("conv", conv::run),
         ("layer", layer::run),
         ("detect", dynamic::detect),
+        (channels::OP, channels::run),
         ("pit_matmul", dynamic::matmul),
         ("pit_choice", pit_choice::run),
         (pit_tf32::OP, pit_tf32::run),

@@ -43,12 +43,17 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
     let source = p.source + (first_row(p) + top as u64) * p.row_bytes;
     let mut piece = gpu::thread();
     while piece < pieces {
+        // All questions before the first answer is waited for.
+        let mut marked = [0; 4];
+        unroll!(i < 4, {
+            let (_, vector) = p.vectors.of(piece + i as u32 * DETECT_THREADS);
+            // A vector has eight columns, a byte of marks.
+            marked[i] = copy::load_shared_b8(copy::arena() + vector);
+        });
         unroll!(i < 4, {
             let piece = piece + i as u32 * DETECT_THREADS;
             let (row, vector) = p.vectors.of(piece);
-            // A vector has eight columns, a byte of marks.
-            let marked = copy::load_shared_b8(copy::arena() + vector);
-            let yes = u32::from(piece < pieces) & u32::from(marked != 0);
+            let yes = u32::from(piece < pieces) & u32::from(marked[i] != 0);
             let from = source + row as u64 * p.row_bytes + vector as u64 * 16;
             copy::copy_async_whole(place(p, row) + vector * 16, from, yes);
         });
