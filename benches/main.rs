@@ -39,6 +39,7 @@ mod papers;
 mod peers {
     pub mod cublas;
     pub mod cublaslt;
+    pub mod cudnn;
     pub mod cusparse;
     pub mod fused;
     pub mod sddmm;

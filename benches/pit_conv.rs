@@ -1,9 +1,10 @@
 //! 3 x 3 convolutions, channels last, of which channels of each image, or filters, are empty for one step: detection inside the time,
-//! beside the same without empty ones, and beside cuBLAS on an image-to-column matrix that is there already (making it is not inside).
+//! beside the same without empty ones, cuDNN on all of it, and cuBLAS on an image-to-column matrix that is there already (making it is not inside).
 
 use crate::device::{Buffer, Gpu, Result};
 use crate::dynamic::{stream, text};
 use crate::peers::cublas::CuBlas;
+use crate::peers::cudnn::CuDnn;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
@@ -37,7 +38,9 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
                 case.ours(gpu, effort, recorder)?;
             }
         }
-        Case::new(&context, shape, ConvolutionAxis::Channels, 0)?.dense(gpu, effort, recorder)?;
+        let case = Case::new(&context, shape, ConvolutionAxis::Channels, 0)?;
+        case.cudnn(gpu, effort, recorder)?;
+        case.cublas(gpu, effort, recorder)?;
     }
     Ok(())
 }
@@ -163,7 +166,7 @@ impl<'c> Case<'c> {
         let times = measure(gpu, effort, &mut || {
             convolution.run(a, b, &mut c, &stream).map_err(text)
         })?;
-        let error = self.worst_error(&c)?;
+        let error = self.worst_error(c.to_dense().map_err(text)?.values());
         let detection = measure(gpu, effort, &mut || {
             convolution.detect(sparse, &stream).map_err(text)
         })?;
@@ -185,8 +188,7 @@ impl<'c> Case<'c> {
     }
 
     /// The largest error of some positions of C, over its bound: one rounding, and those of the sum.
-    fn worst_error(&self, c: &Tensor<f16>) -> Result<f64> {
-        let c = c.to_dense().map_err(text)?;
+    fn worst_error(&self, c: &[f16]) -> f64 {
         let [m, k, n] = self.extents();
         let s = &self.shape;
         let mut worst = 0.0f64;
@@ -211,17 +213,54 @@ impl<'c> Case<'c> {
                     *sum = (sum.0 + term, sum.1 + term.abs());
                 }
             }
-            let line = &c.values()[row * n..][..n];
+            let line = &c[row * n..][..n];
             for (found, (sum, size)) in line.iter().zip(sums) {
                 let bound = sum.abs() * 2f64.powi(-11) + size * k as f64 * 2f64.powi(-24) + 1e-6;
                 worst = worst.max((found.to_f64() - sum).abs() / bound);
             }
         }
-        Ok(worst)
+        worst
+    }
+
+    /// All of it by cuDNN, with the weights as it wants them.
+    fn cudnn(&self, gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+        let s = &self.shape;
+        let (images, taps) = (
+            [s.images, s.size[0], s.size[1], s.channels],
+            s.window[0] * s.window[1],
+        );
+        let weights = [s.filters, s.window[0], s.window[1], s.channels];
+        let library = match CuDnn::open(gpu, images, weights, s.padding) {
+            Ok(library) => library,
+            Err(reason) => {
+                eprintln!("cuDNN: {reason}");
+                return Ok(());
+            }
+        };
+        let inner = taps * s.channels;
+        let turned: Vec<f16> = (0..s.filters * inner)
+            .map(|i| self.b.values()[i % inner * s.filters + i / inner])
+            .collect();
+        let b = Buffer::from_slice(&turned)?;
+        let Some(a) = self.there[0].address() else {
+            return Err("the operands are not on the GPU".into());
+        };
+        let [m, _, n] = self.extents();
+        let c = Buffer::new(m * n * 2)?;
+        let times = measure(gpu, effort, &mut || library.run([a, b.ptr, c.ptr]))?;
+        let mut found = vec![f16::ZERO; m * n];
+        c.read(0, bytemuck::cast_slice_mut(&mut found))?;
+        let error = self.worst_error(&found);
+        recorder.add(Row {
+            engine: "cudnn".into(),
+            variant: library.algorithm(),
+            note: format!("cuDNN {}; err {error:.2} of the bound", library.version()),
+            ..self.row(times)
+        })
     }
 
     /// The product of an image-to-column matrix with B.
-    fn dense(&self, gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+    fn cublas(&self, gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
         let Ok(cublas) = CuBlas::open(gpu, false) else {
             return Ok(());
         };
