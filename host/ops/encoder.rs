@@ -158,6 +158,20 @@ impl<T: Scalar> EncoderLayer<T> {
         })
     }
 
+    /// What [`EncoderLayer::run_first`] counts.
+    #[doc(hidden)]
+    pub const STEPS: [&'static str; 9] = [
+        "packing",
+        "queries, keys and values",
+        "work list",
+        "attention",
+        "projection",
+        "first norm",
+        "up",
+        "down",
+        "second norm",
+    ];
+
     /// `x` and `out` `[items, distance, width]`, `lengths` `[items]` (below 0 is 0, above the distance is the distance). Rows of `out`
     /// behind a sequence's length are left as they are.
     ///
@@ -165,6 +179,20 @@ impl<T: Scalar> EncoderLayer<T> {
     /// Tensors of another shape or context than planned; output untouched.
     pub fn run(
         &self,
+        x: &Tensor<T>,
+        lengths: &Tensor<i32>,
+        weights: &EncoderWeights<'_, T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.run_first(Self::STEPS.len(), x, lengths, weights, out, stream)
+    }
+
+    /// The first so many of the layer's launches on a GPU, to time them; all on the CPU.
+    #[doc(hidden)]
+    pub fn run_first(
+        &self,
+        steps: usize,
         x: &Tensor<T>,
         lengths: &Tensor<i32>,
         weights: &EncoderWeights<'_, T>,
@@ -186,7 +214,7 @@ impl<T: Scalar> EncoderLayer<T> {
             // the work queued on the context. Runs take turns.
             unsafe {
                 own.run(
-                    &self.options,
+                    (&self.options, steps),
                     [rows(x), rows(out)],
                     lengths,
                     weights,
@@ -286,7 +314,7 @@ impl Launches {
     /// Tensors of the planned extents, until the work is done; runs follow one another.
     unsafe fn run<T: Scalar>(
         &self,
-        options: &EncoderOptions,
+        (options, steps): (&EncoderOptions, usize),
         [x, out]: [Rows; 2],
         lengths: u64,
         weights: &EncoderWeights<'_, T>,
@@ -310,27 +338,52 @@ impl Launches {
             ..RawFlags::default()
         };
         let heads = heads(options, qkv, normed);
-        let product = |which: usize, from: Rows, own: [&Tensor<T>; 2], to: Rows, gelu: bool| {
-            let operands = [from, rows(own[0]), to];
-            // SAFETY: the caller's promise; rows in between have room for the capacity.
-            unsafe { self.products[which].run(operands, (at(own[1]), gelu), live, stream) }
+        let matrices = [weights.qkv, weights.out, weights.up, weights.down];
+        let product = |which: usize, from: Rows, to: Rows| {
+            let [matrix, bias] = matrices[which];
+            let operands = [from, rows(matrix), to];
+            // Packing says how many rows there are, and is the launch ahead of the first product.
+            let live = (live, which > 0);
+            // SAFETY: the caller's promise; rows in between have room for the capacity. Nothing in here writes weights, and packing
+            // lets the next launch start when those ahead of the layer have ended.
+            unsafe { self.products[which].run(operands, (at(bias), which == 2), live, stream) }
         };
-        // SAFETY: the caller's promise, and the order of the stream.
-        unsafe {
-            self.pack.pack(x, lengths, packed, stream)?;
-            product(0, packed, weights.qkv, qkv, false)?;
-            self.masks.run(&flags, stream)?;
-            self.attention
-                .run_behind(&heads, stream, false, || Ok(()))?;
-            product(1, normed, weights.out, sums, false)?;
-            let norm = weights.first_norm.map(at);
-            self.pack
-                .norm([packed, sums], norm, (normed, false), stream)?;
-            product(2, normed, weights.up, hidden, true)?;
-            product(3, hidden, weights.down, sums, false)?;
-            let norm = weights.second_norm.map(at);
-            self.pack.norm([normed, sums], norm, (out, true), stream)
+        let norm = |own: [&Tensor<T>; 2], operands: [Rows; 2], to: Rows, scatter: bool| {
+            // SAFETY: as above; each launch waits for all those ahead of the one ahead.
+            unsafe {
+                self.pack
+                    .norm(operands, own.map(at), (to, scatter, true), stream)
+            }
+        };
+        let bytes = |tensor: &Tensor<T>| {
+            let [inputs, outputs] = [0, 1].map(|axis| tensor.shape().get(axis).map_or(0, |&x| x));
+            (
+                at(tensor),
+                (inputs.max(1) - 1) * tensor.leading() * 2 + outputs * 2,
+            )
+        };
+        for step in 0..steps {
+            // SAFETY: the caller's promise, and the order of the stream.
+            unsafe {
+                match step {
+                    0 => {
+                        let ahead = matrices.map(|[matrix, _]| bytes(matrix));
+                        self.pack.pack(x, lengths, packed, ahead, stream)?;
+                    }
+                    1 => product(0, packed, qkv)?,
+                    2 => self.masks.run(&flags, stream)?,
+                    3 => self
+                        .attention
+                        .run_behind(&heads, stream, false, || Ok(()))?,
+                    4 => product(1, normed, sums)?,
+                    5 => norm(weights.first_norm, [packed, sums], normed, false)?,
+                    6 => product(2, normed, hidden)?,
+                    7 => product(3, hidden, sums)?,
+                    _ => norm(weights.second_norm, [normed, sums], out, true)?,
+                }
+            }
         }
+        Ok(())
     }
 }
 
