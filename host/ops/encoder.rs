@@ -1,18 +1,16 @@
 //! A Transformer encoder layer over sequences of varying lengths.
 
 mod host;
+mod launches;
 mod norm;
 
 use crate::context::Context;
-use crate::device::{Device, Stream};
-use crate::driver::{DeviceMemory, RawStream};
+use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::launch::{
-    AttentionExtents, AttentionLaunch, LiveProduct, MaskLaunch, PackLaunch, RawAttention, RawFlags,
-    RawHeads, Rows, Turns,
-};
+use crate::launch::{LiveProduct, Rows};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
+use launches::Launches;
 pub use norm::ResidualNorm;
 
 /// Extents of an [`EncoderLayer`].
@@ -97,20 +95,6 @@ pub struct EncoderLayer<T> {
     options: EncoderOptions,
     launch: Option<Launches>,
     element: std::marker::PhantomData<T>,
-}
-
-/// Kernels in their order, and what lies between them.
-#[derive(Debug)]
-struct Launches {
-    /// End of the last run: all share the rows in between.
-    turns: Turns,
-    pack: PackLaunch,
-    masks: MaskLaunch,
-    attention: AttentionLaunch,
-    /// To queries, keys and values; output; up; down.
-    products: [LiveProduct; 4],
-    /// Packed input; queries, keys and values; attention, later normalised; sums; hidden.
-    rows: [(DeviceMemory, usize); 5],
 }
 
 impl<T: Scalar> EncoderLayer<T> {
@@ -258,148 +242,6 @@ impl<T: Scalar> EncoderLayer<T> {
             check("summand of the norm", norm[1], &[width])?;
         }
         Ok(())
-    }
-}
-
-impl Launches {
-    fn new<T: Scalar>(device: &std::sync::Arc<Device>, options: &EncoderOptions) -> Result<Self> {
-        let EncoderOptions {
-            items,
-            distance,
-            width,
-            heads,
-            hidden,
-            ..
-        } = *options;
-        let dtype = T::DTYPE;
-        let pack = PackLaunch::new(device, dtype, [items, distance, width], options.epsilon)?;
-        let m = pack.capacity();
-        let extents = AttentionExtents {
-            heads,
-            key_heads: heads,
-            m,
-            n: m,
-            d: width / heads,
-        };
-        let row = super::attention::choose::<T>(extents.d, None)?;
-        let (masks, lists) = MaskLaunch::new(device, extents, 1, None)?;
-        let scale = 1.0 / (extents.d.max(1) as f64).sqrt();
-        let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
-        let expected = options.expected.unwrap_or(m);
-        let product = |k, n| LiveProduct::new(device, dtype, [m, k, n], expected);
-        let zeros =
-            |columns: usize| Ok::<_, Error>((device.zeros((m * columns * 2).max(16))?, columns));
-        Ok(Launches {
-            turns: Turns::new()?,
-            products: [
-                product(width, 3 * width)?,
-                product(width, width)?,
-                product(width, hidden)?,
-                product(hidden, width)?,
-            ],
-            rows: [
-                zeros(width)?,
-                zeros(3 * width)?,
-                zeros(width)?,
-                zeros(width)?,
-                zeros(hidden)?,
-            ],
-            pack,
-            masks,
-            attention,
-        })
-    }
-
-    /// # Safety
-    /// Tensors of the planned extents, until the work is done; runs follow one another.
-    unsafe fn run<T: Scalar>(
-        &self,
-        (options, steps): (&EncoderOptions, usize),
-        [x, out]: [Rows; 2],
-        lengths: u64,
-        weights: &EncoderWeights<'_, T>,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
-        if self.pack.capacity() == 0 || options.width == 0 {
-            return Ok(());
-        }
-        let at = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);
-        let [packed, qkv, normed, sums, hidden] =
-            self.rows.each_ref().map(|(memory, columns)| Rows {
-                address: memory.address(),
-                leading: *columns,
-            });
-        let [ranges, live] = self.pack.addresses();
-        let flags = RawFlags {
-            ranges,
-            live,
-            // Packing is in front of the product to queries, keys and values.
-            beside: true,
-            ..RawFlags::default()
-        };
-        let heads = heads(options, qkv, normed);
-        let matrices = [weights.qkv, weights.out, weights.up, weights.down];
-        let product = |which: usize, from: Rows, to: Rows| {
-            let [matrix, bias] = matrices[which];
-            let operands = [from, rows(matrix), to];
-            // Packing says how many rows there are, and is the launch ahead of the first product.
-            let live = (live, which > 0);
-            // SAFETY: the caller's promise; rows in between have room for the capacity. Nothing in here writes weights, and packing
-            // lets the next launch start when those ahead of the layer have ended.
-            unsafe { self.products[which].run(operands, (at(bias), which == 2), live, stream) }
-        };
-        let norm = |own: [&Tensor<T>; 2], operands: [Rows; 2], to: Rows, scatter: bool| {
-            // SAFETY: as above; each launch waits for all those ahead of the one ahead.
-            unsafe {
-                self.pack
-                    .norm(operands, own.map(at), (to, scatter, true), stream)
-            }
-        };
-        let bytes = |tensor: &Tensor<T>| {
-            let [inputs, outputs] = [0, 1].map(|axis| tensor.shape().get(axis).map_or(0, |&x| x));
-            (
-                at(tensor),
-                (inputs.max(1) - 1) * tensor.leading() * 2 + outputs * 2,
-            )
-        };
-        for step in 0..steps {
-            // SAFETY: the caller's promise, and the order of the stream.
-            unsafe {
-                match step {
-                    0 => {
-                        let ahead = matrices.map(|[matrix, _]| bytes(matrix));
-                        self.pack.pack(x, lengths, packed, ahead, stream)?;
-                    }
-                    1 => product(0, packed, qkv)?,
-                    2 => self.masks.run(&flags, stream)?,
-                    3 => self
-                        .attention
-                        .run_behind(&heads, stream, false, || Ok(()))?,
-                    4 => product(1, normed, sums)?,
-                    5 => norm(weights.first_norm, [packed, sums], normed, false)?,
-                    6 => product(2, normed, hidden)?,
-                    7 => product(3, hidden, sums)?,
-                    _ => norm(weights.second_norm, [normed, sums], out, true)?,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Queries, keys and values beside one another in rows, and the rows that the heads' results go to.
-fn heads(options: &EncoderOptions, qkv: Rows, out: Rows) -> RawAttention {
-    let head = |rows: Rows, part: usize| RawHeads {
-        address: rows.address + (part * options.width * 2) as u64,
-        head: options.width / options.heads,
-        row: rows.leading,
-    };
-    RawAttention {
-        q: head(qkv, 0),
-        k: head(qkv, 1),
-        v: head(qkv, 2),
-        out: head(out, 0),
-        log_sum: 0,
     }
 }
 
