@@ -132,7 +132,7 @@ impl DenseProduct {
             ldc_bytes: small("bytes of a row of C", raw.ldc.saturating_mul(element))?,
             flags,
             stages: self.stages,
-            reserved: 0,
+            early: 0,
         })
     }
 }

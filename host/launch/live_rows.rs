@@ -1,9 +1,9 @@
 //! Kernels over rows whose number is known on the device only: families `live_rows` and `dense_live`.
 
 use einsparse_kernels::abi::{
-    DenseParams, FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, LIVE_ROWS_SCATTER, LiveRowsParams,
-    NORM_COLUMNS, PACK_PAD, PACK_PARTS, PANEL_BYTES, STEP_LIVE_PRODUCT, STEP_NORM_ROWS,
-    STEP_PACK_ROWS,
+    DenseParams, FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, LIVE_ROWS_EARLY, LIVE_ROWS_SCATTER,
+    LiveRowsParams, NORM_COLUMNS, PACK_AHEAD, PACK_PAD, PACK_PARTS, PANEL_BYTES, STEP_LIVE_PRODUCT,
+    STEP_NORM_ROWS, STEP_PACK_ROWS,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -21,6 +21,9 @@ pub(crate) struct Rows {
     pub address: u64,
     pub leading: usize,
 }
+
+/// Bytes of weights that packing fetches into L2 at the most: they should still be there when they are multiplied.
+const FETCHED: usize = 24 << 20;
 
 /// The rows of the family and step for an element type.
 fn rows_of(step: u32, dtype: Dtype) -> impl Iterator<Item = &'static Row> + Clone {
@@ -159,19 +162,35 @@ impl PackLaunch {
         small("bytes of a row", bytes)
     }
 
-    /// Queues the packing of `x`.
+    /// Queues the packing of `x`. Matrices of so many bytes, `ahead`, are fetched into L2 for the launches behind.
     ///
     /// # Safety
     /// All rows are there until the work is done: those of all sequences, lengths as many as sequences, and `out` with room for
-    /// the capacity.
+    /// the capacity; so are the matrices.
     pub(crate) unsafe fn pack(
         &self,
         x: Rows,
         lengths: u64,
         out: Rows,
+        ahead: [(u64, usize); PACK_AHEAD],
         stream: RawStream<'_>,
     ) -> Result<()> {
+        let mut left = FETCHED;
+        let bytes = ahead.map(|(address, bytes)| {
+            let bytes = if address.is_multiple_of(16) {
+                bytes / 16 * 16
+            } else {
+                0
+            };
+            let taken = if bytes <= left { bytes } else { 0 };
+            left -= taken;
+            taken
+        });
+        let blocks = (self.params.items * PACK_PARTS).max(1) as usize;
         let params = LiveRowsParams {
+            ahead: ahead.map(|(address, _)| address),
+            ahead_bytes: bytes.map(|bytes| bytes as u32),
+            ahead_part: bytes.map(|bytes| bytes.div_ceil(blocks).next_multiple_of(128) as u32),
             x: x.address,
             out: out.address,
             lengths,
@@ -183,7 +202,8 @@ impl PackLaunch {
         start(&self.pack.1, self.pack.0, grid, &params, stream)
     }
 
-    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from.
+    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from; `early`: all but `y` had been written when the
+    /// launch ahead started.
     ///
     /// # Safety
     /// As [`PackLaunch::pack`]; `affine` are a factor and a summand for each column.
@@ -191,7 +211,7 @@ impl PackLaunch {
         &self,
         [x, y]: [Rows; 2],
         affine: [u64; 2],
-        (out, scatter): (Rows, bool),
+        (out, scatter, early): (Rows, bool, bool),
         stream: RawStream<'_>,
     ) -> Result<()> {
         let params = LiveRowsParams {
@@ -203,7 +223,8 @@ impl PackLaunch {
             x_row: self.row_bytes(x, "x")?,
             y_row: self.row_bytes(y, "y")?,
             out_row: self.row_bytes(out, "out")?,
-            flags: if scatter { LIVE_ROWS_SCATTER } else { 0 },
+            flags: if scatter { LIVE_ROWS_SCATTER } else { 0 }
+                | if early { LIVE_ROWS_EARLY } else { 0 },
             ..self.params
         };
         // Rows further down are taken by the same thread blocks.
@@ -273,12 +294,12 @@ impl LiveProduct {
     ///
     /// # Safety
     /// The addresses hold operands of the planned extents until the work is done; `live` was written by a kernel ahead in
-    /// the stream.
+    /// the stream, `early`: before the launch ahead started, as weights and biases were.
     pub(crate) unsafe fn run(
         &self,
         [a, b, c]: [Rows; 3],
         (bias, gelu): (u64, bool),
-        live: u64,
+        (live, early): (u64, bool),
         stream: RawStream<'_>,
     ) -> Result<()> {
         let [m, k, n] = self.extents;
@@ -314,7 +335,7 @@ impl LiveProduct {
             ldc_bytes: small("bytes of a row of C", c.leading.saturating_mul(2))?,
             flags: FLAG_VECTORS | FLAG_BIAS_COLUMNS | gelu,
             stages: small("stages", k.div_ceil(deep))?,
-            reserved: 0,
+            early: u32::from(early),
         };
         start(&self.function, self.row, self.grid, &params, stream)
     }

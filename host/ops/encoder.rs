@@ -1,18 +1,16 @@
 //! A Transformer encoder layer over sequences of varying lengths.
 
 mod host;
+mod launches;
 mod norm;
 
 use crate::context::Context;
-use crate::device::{Device, Stream};
-use crate::driver::{DeviceMemory, RawStream};
+use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::launch::{
-    AttentionExtents, AttentionLaunch, LiveProduct, MaskLaunch, PackLaunch, RawAttention, RawFlags,
-    RawHeads, Rows, Turns,
-};
+use crate::launch::{LiveProduct, Rows};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
+use launches::Launches;
 pub use norm::ResidualNorm;
 
 /// Extents of an [`EncoderLayer`].
@@ -99,20 +97,6 @@ pub struct EncoderLayer<T> {
     element: std::marker::PhantomData<T>,
 }
 
-/// Kernels in their order, and what lies between them.
-#[derive(Debug)]
-struct Launches {
-    /// End of the last run: all share the rows in between.
-    turns: Turns,
-    pack: PackLaunch,
-    masks: MaskLaunch,
-    attention: AttentionLaunch,
-    /// To queries, keys and values; output; up; down.
-    products: [LiveProduct; 4],
-    /// Packed input; queries, keys and values; attention, later normalised; sums; hidden.
-    rows: [(DeviceMemory, usize); 5],
-}
-
 impl<T: Scalar> EncoderLayer<T> {
     /// A layer of these extents.
     ///
@@ -158,6 +142,20 @@ impl<T: Scalar> EncoderLayer<T> {
         })
     }
 
+    /// What [`EncoderLayer::run_first`] counts.
+    #[doc(hidden)]
+    pub const STEPS: [&'static str; 9] = [
+        "packing",
+        "queries, keys and values",
+        "work list",
+        "attention",
+        "projection",
+        "first norm",
+        "up",
+        "down",
+        "second norm",
+    ];
+
     /// `x` and `out` `[items, distance, width]`, `lengths` `[items]` (below 0 is 0, above the distance is the distance). Rows of `out`
     /// behind a sequence's length are left as they are.
     ///
@@ -165,6 +163,20 @@ impl<T: Scalar> EncoderLayer<T> {
     /// Tensors of another shape or context than planned; output untouched.
     pub fn run(
         &self,
+        x: &Tensor<T>,
+        lengths: &Tensor<i32>,
+        weights: &EncoderWeights<'_, T>,
+        out: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.run_first(Self::STEPS.len(), x, lengths, weights, out, stream)
+    }
+
+    /// The first so many of the layer's launches on a GPU, to time them; all on the CPU.
+    #[doc(hidden)]
+    pub fn run_first(
+        &self,
+        steps: usize,
         x: &Tensor<T>,
         lengths: &Tensor<i32>,
         weights: &EncoderWeights<'_, T>,
@@ -186,7 +198,7 @@ impl<T: Scalar> EncoderLayer<T> {
             // the work queued on the context. Runs take turns.
             unsafe {
                 own.run(
-                    &self.options,
+                    (&self.options, steps),
                     [rows(x), rows(out)],
                     lengths,
                     weights,
@@ -230,123 +242,6 @@ impl<T: Scalar> EncoderLayer<T> {
             check("summand of the norm", norm[1], &[width])?;
         }
         Ok(())
-    }
-}
-
-impl Launches {
-    fn new<T: Scalar>(device: &std::sync::Arc<Device>, options: &EncoderOptions) -> Result<Self> {
-        let EncoderOptions {
-            items,
-            distance,
-            width,
-            heads,
-            hidden,
-            ..
-        } = *options;
-        let dtype = T::DTYPE;
-        let pack = PackLaunch::new(device, dtype, [items, distance, width], options.epsilon)?;
-        let m = pack.capacity();
-        let extents = AttentionExtents {
-            heads,
-            key_heads: heads,
-            m,
-            n: m,
-            d: width / heads,
-        };
-        let row = super::attention::choose::<T>(extents.d, None)?;
-        let (masks, lists) = MaskLaunch::new(device, extents, 1, None)?;
-        let scale = 1.0 / (extents.d.max(1) as f64).sqrt();
-        let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
-        let expected = options.expected.unwrap_or(m);
-        let product = |k, n| LiveProduct::new(device, dtype, [m, k, n], expected);
-        let zeros =
-            |columns: usize| Ok::<_, Error>((device.zeros((m * columns * 2).max(16))?, columns));
-        Ok(Launches {
-            turns: Turns::new()?,
-            products: [
-                product(width, 3 * width)?,
-                product(width, width)?,
-                product(width, hidden)?,
-                product(hidden, width)?,
-            ],
-            rows: [
-                zeros(width)?,
-                zeros(3 * width)?,
-                zeros(width)?,
-                zeros(width)?,
-                zeros(hidden)?,
-            ],
-            pack,
-            masks,
-            attention,
-        })
-    }
-
-    /// # Safety
-    /// Tensors of the planned extents, until the work is done; runs follow one another.
-    unsafe fn run<T: Scalar>(
-        &self,
-        options: &EncoderOptions,
-        [x, out]: [Rows; 2],
-        lengths: u64,
-        weights: &EncoderWeights<'_, T>,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
-        if self.pack.capacity() == 0 || options.width == 0 {
-            return Ok(());
-        }
-        let at = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);
-        let [packed, qkv, normed, sums, hidden] =
-            self.rows.each_ref().map(|(memory, columns)| Rows {
-                address: memory.address(),
-                leading: *columns,
-            });
-        let [ranges, live] = self.pack.addresses();
-        let flags = RawFlags {
-            ranges,
-            live,
-            // Packing is in front of the product to queries, keys and values.
-            beside: true,
-            ..RawFlags::default()
-        };
-        let heads = heads(options, qkv, normed);
-        let product = |which: usize, from: Rows, own: [&Tensor<T>; 2], to: Rows, gelu: bool| {
-            let operands = [from, rows(own[0]), to];
-            // SAFETY: the caller's promise; rows in between have room for the capacity.
-            unsafe { self.products[which].run(operands, (at(own[1]), gelu), live, stream) }
-        };
-        // SAFETY: the caller's promise, and the order of the stream.
-        unsafe {
-            self.pack.pack(x, lengths, packed, stream)?;
-            product(0, packed, weights.qkv, qkv, false)?;
-            self.masks.run(&flags, stream)?;
-            self.attention
-                .run_behind(&heads, stream, false, || Ok(()))?;
-            product(1, normed, weights.out, sums, false)?;
-            let norm = weights.first_norm.map(at);
-            self.pack
-                .norm([packed, sums], norm, (normed, false), stream)?;
-            product(2, normed, weights.up, hidden, true)?;
-            product(3, hidden, weights.down, sums, false)?;
-            let norm = weights.second_norm.map(at);
-            self.pack.norm([normed, sums], norm, (out, true), stream)
-        }
-    }
-}
-
-/// Queries, keys and values beside one another in rows, and the rows that the heads' results go to.
-fn heads(options: &EncoderOptions, qkv: Rows, out: Rows) -> RawAttention {
-    let head = |rows: Rows, part: usize| RawHeads {
-        address: rows.address + (part * options.width * 2) as u64,
-        head: options.width / options.heads,
-        row: rows.leading,
-    };
-    RawAttention {
-        q: head(qkv, 0),
-        k: head(qkv, 1),
-        v: head(qkv, 2),
-        out: head(out, 0),
-        log_sum: 0,
     }
 }
 

@@ -34,6 +34,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     pub const ACROSS: usize = PANEL_BYTES / BYTES;
     /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it with.
     pub const STAGE: usize = (GROUPS + CHUNKS) * SLAB;
+    /// Those of A.
+    pub const STAGE_OF_A: usize = if Self::TURNED { CHUNKS } else { GROUPS } * SLAB;
     /// Warps that multiply, 16 rows each.
     pub const WARPS: usize = 4 * GROUPS;
     /// Atoms of 8 columns in a row of the tile.
@@ -116,8 +118,8 @@ pub struct DenseParams {
     pub flags: u32,
     /// Stages along k of all thread blocks of a cluster.
     pub stages: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Family `dense_live`: 1 where `live` had been written when the launch ahead started.
+    pub early: u32,
 }
 
 const _: () = assert!(size_of::<DenseParams>() == 312);

@@ -17,8 +17,14 @@ pub const PACK_PARTS: u32 = 16;
 pub const PACK_PAD: u32 = 128;
 /// Elements of a row that is normalised, at the most: four vectors of 8 a lane.
 pub const NORM_COLUMNS: u32 = 1024;
+/// Offset of the factors in shared memory, then of the summands: behind the sums of warps.
+pub const NORM_AFFINE: u32 = 64;
+/// Matrices that packing fetches into L2 for the launches behind it.
+pub const PACK_AHEAD: usize = 4;
 /// Results go to the rows that the packed ones came from.
 pub const LIVE_ROWS_SCATTER: u32 = 1;
+/// All but `y` had been written when the launch ahead started.
+pub const LIVE_ROWS_EARLY: u32 = 2;
 
 macro_rules! live_rows {
     ($($(#[$doc:meta])* $name:ident = $step:ident;)+) => {$(
@@ -28,15 +34,16 @@ macro_rules! live_rows {
 
         impl Tile for $name {
             const THREADS: u32 = DETECT_THREADS;
-            const MIN_BLOCKS: u32 = 2;
+            // Registers of a thread block are what the products leave of a multiprocessor.
+            const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = NORM_COLUMNS;
             const ITEMS: u32 = DETECT_THREADS / 32;
             const PARTS: u32 = PACK_PARTS;
             const BURST: u32 = 4;
             const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
-            fn shared_bytes(_: Dtype) -> u32 {
-                64
+            fn shared_bytes(dtype: Dtype) -> u32 {
+                NORM_AFFINE + 2 * NORM_COLUMNS * dtype.bytes() as u32
             }
             /// Accesses of 16 bytes.
             fn vector(dtype: Dtype) -> u32 {
@@ -75,6 +82,12 @@ pub struct LiveRowsParams {
     pub sources: u64,
     /// Out of packing: how many packed rows there are, u32.
     pub live: u64,
+    /// Matrices that packing fetches into L2: the first before the rows, which the next launch wants at once, the others behind.
+    pub ahead: [u64; PACK_AHEAD],
+    /// Their bytes, multiples of 16.
+    pub ahead_bytes: [u32; PACK_AHEAD],
+    /// Bytes of them that a thread block fetches, multiples of 16.
+    pub ahead_part: [u32; PACK_AHEAD],
     /// Bytes from one row to the next: of x, y and the output.
     pub x_row: u32,
     /// See `x_row`.
@@ -93,17 +106,21 @@ pub struct LiveRowsParams {
     pub epsilon: f32,
 }
 
-const _: () = assert!(size_of::<LiveRowsParams>() == 104);
+const _: () = assert!(size_of::<LiveRowsParams>() == 168);
 
 /// A tile of the `dense` family if `live` rows reach it, and those that lie a grid further down.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {
-    /// Offset of the row of tiles that is computed, behind the barriers.
+    /// Offset of the row of tiles that is computed, behind the barriers; of how many rows there are; of the biases.
     pub const DOWN: usize = DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS
         + DenseTile::<GROUPS, CHUNKS, CUT>::STAGES * 16
         + 8;
+    /// See [`Self::DOWN`].
+    pub const LIVE: usize = Self::DOWN + 4;
+    /// See [`Self::DOWN`].
+    pub const BIASES: usize = Self::DOWN + 8;
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
@@ -118,7 +135,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
     const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
     const STEP: u32 = STEP_LIVE_PRODUCT;
     fn shared_bytes(dtype: Dtype) -> u32 {
-        DenseTile::<GROUPS, CHUNKS, CUT>::shared_bytes(dtype) + 8
+        Self::BIASES as u32 + Self::COLUMNS * dtype.bytes() as u32
     }
     fn vector(dtype: Dtype) -> u32 {
         DenseTile::<GROUPS, CHUNKS, CUT>::vector(dtype)

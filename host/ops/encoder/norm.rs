@@ -93,7 +93,7 @@ impl<T: Scalar> ResidualNorm<T> {
         {
             return Err(refused("stream", "belongs to another context".into()));
         }
-        let to = (super::rows(out), false);
+        let to = (super::rows(out), false, false);
         let affine = affine.map(|tensor| tensor.address().unwrap_or(0));
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only after the
         // work queued on the context.

@@ -23,6 +23,37 @@ pub trait Body: Tile {
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64);
 }
 
+/// Where the tile of a thread block lies, and what was done for it before it is come to.
+trait Spot: Copy {
+    /// Offset of the biases of its columns in shared memory, where they lie there; lines of C can be stored then.
+    const BIASES: Option<usize>;
+    /// The row of tiles, which is asked for where it is needed.
+    fn down(self) -> u32;
+    /// The barriers are made, and the first stages are on their way.
+    fn begun(self) -> bool;
+}
+
+/// A thread block for each tile.
+#[derive(Clone, Copy)]
+struct Each;
+
+impl Spot for Each {
+    const BIASES: Option<usize> = None;
+    #[inline(always)]
+    fn down(self) -> u32 {
+        gpu::block_y()
+    }
+    #[inline(always)]
+    fn begun(self) -> bool {
+        false
+    }
+}
+
+/// What of a stage is copied.
+const BOTH: u32 = 0;
+const ONLY_A: u32 = 1;
+const ONLY_B: u32 = 2;
+
 /// No stage is waiting to be freed.
 const NONE: u32 = u32::MAX;
 
@@ -46,11 +77,16 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// First row and column of this thread block's tile, in row `down` of tiles.
     #[inline(always)]
-    fn corner(down: impl Fn() -> u32) -> [u32; 2] {
-        let across = gpu::block_x() / CUT as u32;
-        let corner = [down() * Self::ROWS as u32, across * Self::COLUMNS];
+    fn corner(spot: impl Spot) -> [u32; 2] {
+        let corner = [spot.down() * Self::ROWS as u32, Self::left()];
         // Here and now: the copies of each stage would compute it again, and they are what a stage waits for.
         corner.map(warp::again)
+    }
+
+    /// The first column.
+    #[inline(always)]
+    fn left() -> u32 {
+        gpu::block_x() / CUT as u32 * Self::COLUMNS
     }
 
     /// This thread block's first stage, and how many it has.
@@ -89,7 +125,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round once, and stages
     /// are waited for.
     #[inline(always)]
-    fn start<const FREED: bool>(
+    fn start<const FREED: bool, const WHAT: u32>(
         at: u64,
         corner: [u32; 2],
         first: u32,
@@ -103,7 +139,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             if FREED {
                 barrier::wait(Self::empty(ring.0), ring.1);
             }
-            Self::copy(at, corner, (first + s) * Self::DEPTH as u32, ring.0);
+            Self::copy::<WHAT>(at, corner, (first + s) * Self::DEPTH as u32, ring.0);
             ring = Self::next(ring);
             s += 1;
         }
@@ -111,16 +147,26 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Starts the copies of the stage that begins `k` deep; one lane.
     #[inline(always)]
-    fn copy(at: u64, [top, left]: [u32; 2], k: u32, slot: u32) {
+    fn copy<const WHAT: u32>(at: u64, [top, left]: [u32; 2], k: u32, slot: u32) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
-        barrier::arrive_expect(full, Self::STAGE as u32);
+        match WHAT {
+            BOTH => barrier::arrive_expect(full, Self::STAGE as u32),
+            ONLY_A => barrier::arrive_expect(full, Self::STAGE_OF_A as u32),
+            // The stage is full when A has come as well: that arrives.
+            _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
+        }
         let panel = stage + (GROUPS * SLAB) as u32;
         let (a, b) = if Self::TURNED {
             (panel, stage)
         } else {
             (stage, panel)
         };
-        bulk::load(a, at, k, top, full);
+        if WHAT != ONLY_B {
+            bulk::load(a, at, k, top, full);
+        }
+        if WHAT == ONLY_A {
+            return;
+        }
         // B in pieces of 128 bytes across.
         let wide = Self::ACROSS as u32;
         unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
@@ -146,17 +192,18 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// The warp that copies makes the barriers, and starts as many stages as fit before the others know.
     #[inline(always)]
-    fn begin(p: &DenseParams, at: u64, down: impl Fn() -> u32) {
+    fn begin(p: &DenseParams, at: u64, spot: impl Spot) {
         let [from, count] = Self::part(p);
-        if warp::elected() {
+        let begun = spot.begun();
+        if !begun && warp::elected() {
             Self::set_up(at);
         }
         warp::sync_lanes(u32::MAX);
         Self::ready();
-        if warp::elected() {
+        if !begun && warp::elected() {
             grid::wait_for_previous();
-            let corner = Self::corner(down);
-            Self::start::<false>(at, corner, from, 0, Self::ahead(count), (0, 0));
+            let corner = Self::corner(spot);
+            Self::start::<false, BOTH>(at, corner, from, 0, Self::ahead(count), (0, 0));
         }
         // Together to the barrier of all threads.
         warp::sync_lanes(u32::MAX);
@@ -164,11 +211,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// The warp that copies, once the ring has been filled.
     #[inline(always)]
-    fn go_on(p: &DenseParams, at: u64, down: impl Fn() -> u32) {
+    fn go_on(p: &DenseParams, at: u64, spot: impl Spot) {
         let [from, count] = Self::part(p);
         if warp::elected() {
-            let corner = Self::corner(down);
-            Self::start::<true>(at, corner, from, Self::ahead(count), count, (0, 0));
+            let corner = Self::corner(spot);
+            Self::start::<true, BOTH>(at, corner, from, Self::ahead(count), count, (0, 0));
         }
         warp::sync_lanes(u32::MAX);
     }
@@ -245,28 +292,28 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
     DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
-    /// This thread block's tile in row `down` of tiles, which is asked for where it is needed. All threads.
+    /// This thread block's tile. All threads.
     #[inline(always)]
-    fn tile<E: DenseElem>(p: &DenseParams, at: u64, down: impl Fn() -> u32 + Copy) {
+    fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
         // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of `wgmma` are
         // computed in registers of each lane, and every product waits for them.
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
         let copies = warp >= Self::WARPS as u32;
         if copies {
-            Self::begin(p, at, down);
+            Self::begin(p, at, spot);
         } else {
             Self::ready();
         }
         // One barrier for all threads: the barriers of the ring are made.
         gpu::sync_threads();
         if copies {
-            Self::go_on(p, at, down);
+            Self::go_on(p, at, spot);
             Self::stand_by();
         } else {
             let acc = Self::multiply::<E>(p);
             // Without a stage nothing was waited for.
             grid::wait_for_previous();
-            Self::leave::<E>(p, &acc, down);
+            Self::leave::<E, _>(p, &acc, spot);
         }
     }
 }
@@ -277,6 +324,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
         grid::let_next_start();
-        Self::tile::<E>(p, at, gpu::block_y);
+        Self::tile::<E>(p, at, Each);
     }
 }

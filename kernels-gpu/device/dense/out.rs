@@ -3,7 +3,7 @@
 //! A thread block of a cluster finishes as many atoms (16 rows x 8 columns) as any other. Each sends its sums of an atom, as
 //! they lie in registers, to the one that finishes it, which adds them in the order of the parts: the same bits every time.
 
-use super::DenseTile;
+use super::{DenseTile, Spot};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, scale};
@@ -68,18 +68,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Finishes the sums of a warpgroup and stores them, or those that the cluster leaves to this thread block.
     #[inline(always)]
-    pub(super) fn leave<E: Elem<Acc = f32>>(
-        p: &DenseParams,
-        acc: &Acc<CHUNKS>,
-        down: impl Fn() -> u32,
-    ) {
+    pub(super) fn leave<E: Elem<Acc = f32>, S: Spot>(p: &DenseParams, acc: &Acc<CHUNKS>, spot: S) {
         let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32);
         let mut own: Own = [[[0.0; 4]; 4]; 8];
         let place = if CUT == 1 {
             unroll!(q < Self::FOURS, {
                 own[q] = [0, 1, 2, 3].map(|g| four(acc, q * 4 + g));
             });
-            Self::place(down, lane, warp, 0)
+            Self::place(spot, lane, warp, 0)
         } else {
             Self::send(acc, lane, warp);
             barrier::wait(Self::summed(), 0);
@@ -89,16 +85,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             let from = Self::sums() + mine * Self::ATOM as u32 + lane * 16;
             Self::join(from, &mut own);
             let [warp, atom] = [first / Self::ATOMS as u32, first % Self::ATOMS as u32];
-            Self::place(down, lane, warp, atom)
+            Self::place(spot, lane, warp, atom)
         };
         let o = p.output();
         let changed = o.flags & (FLAG_BIAS_ROWS | FLAG_BIAS_COLUMNS | FLAG_RELU | FLAG_GELU) != 0;
         // Apart from each other: code that is only jumped over still has to be fetched.
         let alpha = scale::<E>(o, p.stages);
         if changed || alpha != 1.0 {
-            Self::change::<E>(o, p.m, place, alpha, &mut own);
+            match S::BIASES {
+                Some(at) => Self::add_near::<E>(at, place, alpha, &mut own),
+                None => Self::add::<E>(o, p.m, place, alpha, &mut own),
+            }
+            Self::activate::<E>(o, &mut own);
         }
-        if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+        if S::BIASES.is_some() || o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
             Self::store_lines::<E>(o, p.m, place, &own);
         } else {
             Self::store_elements::<E>(o, p.m, place, &own);
@@ -107,8 +107,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Place of atom `atom` of the 16 rows (turned over, columns) of a warp.
     #[inline(always)]
-    fn place(down: impl Fn() -> u32, lane: u32, warp: u32, atom: u32) -> Place {
-        let [top, left] = Self::corner(down);
+    fn place(spot: impl Spot, lane: u32, warp: u32, atom: u32) -> Place {
+        let [top, left] = Self::corner(spot);
         let (own, pair) = frag::accumulator(lane, 0);
         if Self::TURNED {
             let across = warp / 2 * 32 + frag::turned_column(warp % 2 * 16 + own);
@@ -213,9 +213,23 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
-    /// Scalar, bias and activation.
+    /// Scalar and bias, of a tile whose columns' biases lie in shared memory from `at` on.
     #[inline(always)]
-    fn change<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, alpha: f32, own: &mut Own) {
+    fn add_near<E: Elem<Acc = f32>>(at: usize, place: Place, alpha: f32, own: &mut Own) {
+        let from = copy::arena() + at as u32 + place.column % Self::COLUMNS * 2;
+        unroll!(q < Self::FOURS, {
+            unroll!(g < Self::OF_FOUR, most 4, {
+                let pair = [copy::load_shared_b32(from + (q * 4 + g) as u32 * 16), 0, 0, 0];
+                unroll!(i < 4, {
+                    own[q][g][i] = E::fma(alpha, own[q][g][i], E::get(&pair, i % 2));
+                });
+            });
+        });
+    }
+
+    /// Scalar and bias.
+    #[inline(always)]
+    fn add<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, alpha: f32, own: &mut Own) {
         let [ones, others] = if Self::TURNED {
             [FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS]
         } else {
@@ -259,20 +273,22 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                 });
             });
         });
-        if o.flags & FLAG_RELU != 0 {
-            Self::each(own, E::relu);
-        } else if o.flags & FLAG_GELU != 0 {
-            Self::each(own, E::gelu);
-        }
     }
 
     /// Replaces the sums by functions of themselves. A pass for each function: a test for each sum would keep them apart.
     #[inline(always)]
-    fn each(own: &mut Own, f: impl Fn(f32) -> f32) {
+    fn activate<E: Elem<Acc = f32>>(o: Output, own: &mut Own) {
+        if o.flags & FLAG_RELU != 0 {
+            Self::each(own, |four| four.map(E::relu));
+        } else if o.flags & FLAG_GELU != 0 {
+            Self::each(own, E::gelu_of_four);
+        }
+    }
+
+    #[inline(always)]
+    fn each(own: &mut Own, f: impl Fn(Four) -> Four) {
         unroll!(q < Self::FOURS, {
-            unroll!(g < Self::OF_FOUR, most 4, {
-                unroll!(i < 4, { own[q][g][i] = f(own[q][g][i]) });
-            });
+            unroll!(g < Self::OF_FOUR, most 4, { own[q][g] = f(own[q][g]) });
         });
     }
 

@@ -4,7 +4,7 @@
 
 use super::elem::Elem;
 use super::gpu;
-use super::ptx::{copy, global, grid, matrix, warp};
+use super::ptx::{bulk, copy, global, grid, matrix, warp};
 use crate::abi::*;
 
 /// The body, generic over the element; the tile is the implementor.
@@ -60,11 +60,27 @@ impl PackRows {
     }
 }
 
+impl PackRows {
+    /// Fetches this thread block's share of a matrix into L2; one thread.
+    #[inline(always)]
+    fn fetch(p: &LiveRowsParams, which: usize) {
+        let (bytes, part) = (p.ahead_bytes[which], p.ahead_part[which]);
+        let from = (gpu::block_y() * gpu::grid_x() + gpu::block_x()) * part;
+        if from < bytes {
+            bulk::prefetch_line(p.ahead[which] + from as u64, part.min(bytes - from));
+        }
+    }
+}
+
 impl Body for PackRows {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, _: u64) {
-        grid::let_next_start();
+        if gpu::thread() == 0 {
+            Self::fetch(p, 0);
+        }
         grid::wait_for_previous();
+        // Not earlier: the next kernel may take it that what this one waited for has ended.
+        grid::let_next_start();
         let (item, thread) = (gpu::block_x(), gpu::thread());
         let length = |i: u32| {
             let length = global::load_b32_fresh(p.lengths + i as u64 * 4, i < p.items) as i32;
@@ -100,6 +116,9 @@ impl Body for PackRows {
                 row += WARPS * PACK_PARTS;
             }
         }
+        if thread == 0 {
+            unroll!(which < 3, { Self::fetch(p, which + 1) });
+        }
     }
 }
 
@@ -113,24 +132,50 @@ fn total(x: f32) -> f32 {
     sum
 }
 
+/// A lane's part of a row of 16-bit elements: vectors of 8, 256 elements apart.
+type Part = [[u32; 4]; 4];
+
 impl NormRows {
+    /// First element of vector `v` of a lane, and whether it lies in a row.
+    #[inline(always)]
+    fn vector(p: &LiveRowsParams, v: usize) -> (u32, bool) {
+        let column = gpu::thread() % 32 * 8 + 256 * v as u32;
+        (column, column < p.columns)
+    }
+
+    /// The row that begins at `from`; zeros where it is not `there`.
+    #[inline(always)]
+    fn load(p: &LiveRowsParams, from: u64, there: bool) -> Part {
+        let mut raw = [[0; 4]; 4];
+        unroll!(v < 4, {
+            let (column, inside) = Self::vector(p, v);
+            raw[v] = global::load_v4_fresh(from + column as u64 * 2, inside && there);
+        });
+        raw
+    }
+
+    /// Where `x` has this row.
+    #[inline(always)]
+    fn of_x(p: &LiveRowsParams, row: u32) -> u64 {
+        p.x + row as u64 * p.x_row as u64
+    }
+
+    /// Factors and summands to shared memory; all threads.
+    #[inline(always)]
+    fn stage_affine(p: &LiveRowsParams) {
+        let at = gpu::thread() * 16;
+        let inside = at < p.columns * 2;
+        let raw = [p.scale, p.shift].map(|from| global::load_v4_fresh(from + at as u64, inside));
+        if inside {
+            let to = copy::arena() + NORM_AFFINE + at;
+            copy::store_shared_v4(to, raw[0]);
+            copy::store_shared_v4(to + NORM_COLUMNS * 2, raw[1]);
+        }
+    }
+
     /// Sums, normalises and stores a row; a warp.
     #[inline(always)]
-    fn norm<E: Elem<Acc = f32>>(p: &LiveRowsParams, row: u32, affine: &[[[u32; 4]; 4]; 2]) {
-        let first = gpu::thread() % 32 * 8;
-        let inside = |v: usize| first + 256 * (v as u32) < p.columns;
-        let place = |base: u64, v: usize| base + (first + 256 * v as u32) as u64 * 2;
-        let (x, y) = (
-            p.x + row as u64 * p.x_row as u64,
-            p.y + row as u64 * p.y_row as u64,
-        );
-        let scatter = p.flags & LIVE_ROWS_SCATTER != 0;
-        let source = global::load_b32_fresh(p.sources + row as u64 * 4, scatter);
-        let mut raw = [[[0; 4]; 4]; 2];
-        unroll!(v < 4, {
-            raw[0][v] = global::load_v4_fresh(place(x, v), inside(v));
-            raw[1][v] = global::load_v4_fresh(place(y, v), inside(v) && p.y != 0);
-        });
+    fn norm<E: Elem<Acc = f32>>(p: &LiveRowsParams, to: u32, raw: [&Part; 2]) {
         let mut values = [[0f32; 8]; 4];
         let mut sum = 0.0;
         unroll!(v < 4, {
@@ -143,23 +188,26 @@ impl NormRows {
         let mean = total(sum) * share;
         let mut squares = 0.0;
         unroll!(v < 4, {
+            let (_, inside) = Self::vector(p, v);
             unroll!(i < 8, {
-                let off = if inside(v) { values[v][i] - mean } else { 0.0 };
+                let off = if inside { values[v][i] - mean } else { 0.0 };
                 squares = matrix::fma_f32(off, off, squares);
             });
         });
         let by = matrix::inverse_root(total(squares) * share + p.epsilon);
-        let to = if scatter { source } else { row };
         let out = p.out + to as u64 * p.out_row as u64;
         unroll!(v < 4, {
-            if inside(v) {
+            let (column, inside) = Self::vector(p, v);
+            if inside {
+                let from = copy::arena() + NORM_AFFINE + column * 2;
+                let factor = copy::load_shared_v4(from);
+                let summand = copy::load_shared_v4(from + NORM_COLUMNS * 2);
                 let mut results = [0f32; 8];
                 unroll!(i < 8, {
                     let own = (values[v][i] - mean) * by;
-                    results[i] =
-                        matrix::fma_f32(own, E::get(&affine[0][v], i), E::get(&affine[1][v], i));
+                    results[i] = matrix::fma_f32(own, E::get(&factor, i), E::get(&summand, i));
                 });
-                E::store::<8>(place(out, v), &results);
+                E::store::<8>(out + column as u64 * 2, &results);
             }
         });
     }
@@ -169,20 +217,27 @@ impl Body for NormRows {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, _: u64) {
         grid::let_next_start();
-        grid::wait_for_previous();
-        let first = gpu::thread() % 32 * 8;
-        let inside = |v: usize| first + 256 * (v as u32) < p.columns;
-        let place = |base: u64, v: usize| base + (first + 256 * v as u32) as u64 * 2;
+        // While the launch ahead ends, all that it does not write is loaded.
+        let early = p.flags & LIVE_ROWS_EARLY != 0;
+        if !early {
+            grid::wait_for_previous();
+        }
         let live = global::load_b32_fresh(p.live, true);
-        let mut affine = [[[0; 4]; 4]; 2];
-        unroll!(v < 4, {
-            affine[0][v] = global::load_v4_fresh(place(p.scale, v), inside(v));
-            affine[1][v] = global::load_v4_fresh(place(p.shift, v), inside(v));
-        });
+        Self::stage_affine(p);
         let mut row = gpu::block_x() * WARPS + gpu::thread() / 32;
+        let mut x = Self::load(p, Self::of_x(p, row), row < live);
+        let scatter = p.flags & LIVE_ROWS_SCATTER != 0;
+        if early {
+            grid::wait_for_previous();
+        }
+        gpu::sync_threads();
         while row < live {
-            Self::norm::<E>(p, row, &affine);
+            let y = p.y + row as u64 * p.y_row as u64;
+            let y = Self::load(p, y, p.y != 0);
+            let source = global::load_b32_fresh(p.sources + row as u64 * 4, scatter);
+            Self::norm::<E>(p, if scatter { source } else { row }, [&x, &y]);
             row += gpu::grid_x() * WARPS;
+            x = Self::load(p, Self::of_x(p, row), row < live);
         }
     }
 }

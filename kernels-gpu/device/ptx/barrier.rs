@@ -35,6 +35,15 @@ pub fn arrive_expect(barrier: u32, bytes: u32) {
     );
 }
 
+/// Expects `bytes` more from the copy engine in this phase, without arriving.
+#[inline(always)]
+pub fn expect(barrier: u32, bytes: u32) {
+    ptx!(
+        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [{b}], {n};",
+        b = in(reg32) barrier, n = in(reg32) bytes, options(nostack)
+    );
+}
+
 /// Is the phase of this parity complete? Waits a moment before it says no.
 #[inline(always)]
 pub fn try_wait(barrier: u32, parity: u32) -> bool {

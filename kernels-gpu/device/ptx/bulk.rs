@@ -60,13 +60,6 @@ pub fn prefetch_line(from: u64, bytes: u32) {
     ptx!("cp.async.bulk.prefetch.L2.global [{from}], {n};", from = in(reg64) from, n = in(reg32) bytes, options(nostack));
 }
 
-/// Fetches the tile at column `x`, row `y` into L2.
-#[inline(always)]
-pub fn prefetch(map: u64, x: u32, y: u32) {
-    ptx!("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [{map}, {{{x}, {y}}}];",
-        map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, options(nostack));
-}
-
 /// Fetches a tensor map ahead of its first use.
 #[inline(always)]
 pub fn prefetch_map(map: u64) {
