@@ -244,11 +244,7 @@ impl<'a> Parser<'a> {
 
     /// `m`, `AK[p,q]` or `2*x+i`.
     fn index(&mut self, depth: usize, first: bool) -> Result<IndexExpr> {
-        let expected = if first {
-            "an index or `]`"
-        } else {
-            "an index"
-        };
+        let expected = if first { "an index or `]`" } else { "an index" };
         let term = self.term(expected, &[])?;
         if self.token == Token::Sign("[") && term.1 {
             return Ok(IndexExpr::Access(Access {
@@ -313,8 +309,7 @@ impl<'a> Parser<'a> {
 }
 
 /// What stands in a sum of indices, for who wants to shift one.
-const NO_CONSTANTS: &str =
-    "an index, with a factor as in `2*x` or without: constants are no part of a sum, pad the operand";
+const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, pad the operand";
 
 /// The first token of a text that does not start with white space.
 fn lex(s: &str) -> Token<'_> {

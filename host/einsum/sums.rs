@@ -108,7 +108,10 @@ fn array_name(terms: &[Term]) -> String {
 impl Access {
     /// Calls `visit` on every sum of indices in this access, those of nested accesses included, with the access and the axis that it
     /// stands at.
-    pub(crate) fn for_each_sum<'a>(&'a self, visit: &mut impl FnMut(&'a Access, usize, &'a [Term])) {
+    pub(crate) fn for_each_sum<'a>(
+        &'a self,
+        visit: &mut impl FnMut(&'a Access, usize, &'a [Term]),
+    ) {
         for (axis, index) in self.indices.iter().enumerate() {
             match index {
                 IndexExpr::Name(_) => {}
@@ -207,9 +210,11 @@ impl Einsum {
             });
         });
         let mut visit = |access: &Access, _, terms: &[Term]| {
-            let twice = |(at, term): (usize, &Term)| terms[..at].iter().any(|t| t.index == term.index);
+            let twice =
+                |(at, term): (usize, &Term)| terms[..at].iter().any(|t| t.index == term.index);
             let single = matches!(terms, [] | [Term { factor: 1, .. }]);
-            if single || terms.iter().any(|t| t.factor == 0) || terms.iter().enumerate().any(twice) {
+            if single || terms.iter().any(|t| t.factor == 0) || terms.iter().enumerate().any(twice)
+            {
                 found = Err(Error::Operand {
                     name: access.tensor.clone(),
                     reason: format!(
@@ -219,7 +224,8 @@ impl Einsum {
                 });
             }
         };
-        self.right().for_each(|access| access.for_each_sum(&mut visit));
+        self.right()
+            .for_each(|access| access.for_each_sum(&mut visit));
         found
     }
 }
@@ -250,13 +256,11 @@ impl<'a> Placed<'a> {
 
     /// The largest value of the sum without `open`, by the extents of the others; `None` where one of them is 0.
     fn last(&self, open: Option<&Term>, known: &Known<'a>) -> Option<u128> {
-        let others = self.terms.iter().filter(|&term| Some(term) != open);
-        others.fold(Some(0u128), |sum, term| {
-            match known.get(term.index.as_str()) {
-                Some((0, _)) => None,
-                Some((extent, _)) => Some(sum?.saturating_add(term.reach(*extent))),
-                None => sum,
-            }
+        let mut others = self.terms.iter().filter(|&term| Some(term) != open);
+        others.try_fold(0u128, |sum, term| match known.get(term.index.as_str()) {
+            Some((0, _)) => None,
+            Some((extent, _)) => Some(sum.saturating_add(term.reach(*extent))),
+            None => Some(sum),
         })
     }
 
@@ -272,8 +276,7 @@ impl<'a> Placed<'a> {
 
     /// The largest extent of `term` for which every read is inside. An axis or a window without elements leaves none.
     fn largest(&self, term: &Term, known: &Known<'a>) -> Result<usize> {
-        let (Some(reach), Some(last)) =
-            (self.last(Some(term), known), self.extent.checked_sub(1))
+        let (Some(reach), Some(last)) = (self.last(Some(term), known), self.extent.checked_sub(1))
         else {
             return Ok(0);
         };
@@ -319,7 +322,10 @@ pub(super) fn solve<'a>(mut sums: Vec<Placed<'a>>, known: &mut Known<'a>) -> Res
         let mut found: Known<'a> = BTreeMap::new();
         let mut rest = Vec::new();
         for sum in sums {
-            let mut open = sum.terms.iter().filter(|t| !known.contains_key(t.index.as_str()));
+            let mut open = sum
+                .terms
+                .iter()
+                .filter(|t| !known.contains_key(t.index.as_str()));
             match (open.next(), open.next()) {
                 (None, _) => sum.fits(known)?,
                 (Some(term), None) => {

@@ -200,12 +200,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         operands: &[(&str, Operand<'_, T>)],
         options: &Options,
     ) -> Result<Self> {
-        let plan = Plan::of(
-            context,
-            sums.einsum.clone(),
-            &sums.bound(operands),
-            options,
-        )?;
+        let plan = Plan::of(context, sums.einsum.clone(), &sums.bound(operands), options)?;
         Ok(Plan {
             context: context.clone(),
             indirect: plan.indirect.clone(),
@@ -219,5 +214,51 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             })),
             elements: super::PhantomData,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Option<Windows> {
+        windows(&Einsum::parse(text).unwrap())
+    }
+
+    #[test]
+    fn convolutions_are_told_by_structure() {
+        let windows = |factors, strides, dilations| {
+            Some(Windows {
+                factors,
+                strides,
+                dilations,
+            })
+        };
+        assert_eq!(
+            found("C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]"),
+            windows([0, 1], [1, 1], [1, 1])
+        );
+        assert_eq!(
+            found("Y[b,p,q,o] += relu(2 * W[r,s,c,o] * X[b,5*r+2*p,3*q+s,c] + bias[o])"),
+            windows([1, 0], [2, 3], [5, 1])
+        );
+    }
+
+    #[test]
+    fn other_sums_are_not() {
+        for text in [
+            "C[x] = A[x+i] * B[i]",
+            "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
+            "C[n,x,y,f] = A[n,x+j,y+i,m] * B[i,j,m,f]",
+            "C[n,x,y,f] = A[n,x+i,y+j,f] * B[i,j,m,f]",
+            "C[n,x,y,f] = A[n,x+i,y+i,m] * B[i,i,m,f]",
+            "C[n,x,y,f] = A[n,x+i,2*y,m] * B[i,j,m,f]",
+            "C[n,x,y,f] = A[n,x+i+j,y+j,m] * B[i,j,m,f]",
+            "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f] * D[f]",
+            "C[n,x,y,f] = A[n,X[x,i],Y[y,j],m] * B[i,j,m,f]",
+            "C[m,n] = A[m,k] * B[k,n]",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
     }
 }
