@@ -103,10 +103,18 @@ fn parse_errors_in_sums_name_the_place() {
 }
 
 type Operand = (&'static str, &'static [usize]);
+/// The expression, its operands, extents of indices.
+type Extents = (
+    &'static str,
+    &'static [Operand],
+    &'static [(&'static str, usize)],
+);
+/// The expression, its operands, words of the error.
+type Refused = (&'static str, &'static [Operand], &'static [&'static str]);
 
 #[test]
 fn extents_of_sums_worked_by_hand() {
-    let cases: &[(&str, &[Operand], &[(&str, usize)])] = &[
+    let cases: &[Extents] = &[
         (
             "C[x] = A[x+i] * B[i]",
             &[("A", &[30]), ("B", &[3])],
@@ -203,7 +211,7 @@ fn extents_of_sums_worked_by_hand() {
 
 #[test]
 fn sums_that_do_not_fit_are_errors_with_numbers() {
-    let cases: &[(&str, &[Operand], &[&str])] = &[
+    let cases: &[Refused] = &[
         (
             "C[x] = A[x+i] * B[i]",
             &[("A", &[2]), ("B", &[3])],

@@ -46,6 +46,11 @@ pub const WINDOWS: &[Windowed] = &[
         &[("A", &[2, 11, 6, 4]), ("B", &[2, 4, 4, 9])],
         &[2, 3, 2, 9],
     ),
+    (
+        "C[b,x] = A[b,x+i] * V[i] * Y[b,x]",
+        &[("A", &[3, 8]), ("V", &[3]), ("Y", &[3, 6])],
+        &[3, 6],
+    ),
     // As the paper has it (PIT, table 1).
     (
         "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
