@@ -3,15 +3,22 @@
 //! `OUT[i,j,...] (= | +=) F1[...] * F2[...] * ...`, with scalar factors, nested accesses (gathers and scatters)
 //! and one optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that stands only on the
 //! right is summed.
+//!
+//! An index of an access, in full: `name`, `array[...]` with indices again, or, on the right at an axis of a dense operand, a sum
+//! `[factor *] name {+ [factor *] name}` of indices with positive whole factors. `C[n,x,y,f] = A[n,2*x+i,2*y+j,m] * B[i,j,m,f]` is a
+//! convolution of stride 2; `x+2*i` has dilation 2. An index that stands in sums only runs as far as every read is inside. Constants
+//! and minus signs are no part of a sum: the operand is padded instead.
 
 mod check;
 mod parse;
+mod sums;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 pub use check::Extents;
+pub use sums::{SumArray, Term};
 
 use crate::error::{Error, Result};
 
@@ -58,6 +65,20 @@ pub enum IndexExpr {
     Name(String),
     /// An access of an index array: a gather on the right, a scatter on the left.
     Access(Access),
+    /// A sum of indices with factors, on the right at an axis of a dense operand: `2*x+i`. At least two terms, or one with a factor
+    /// other than 1; each index once.
+    Sum(Vec<Term>),
+}
+
+impl IndexExpr {
+    /// Calls `visit` on every index name in this expression, in the order of the text.
+    pub fn for_each_name<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
+        match self {
+            IndexExpr::Name(n) => visit(n),
+            IndexExpr::Access(a) => a.for_each_name(visit),
+            IndexExpr::Sum(terms) => terms.iter().for_each(|term| visit(&term.index)),
+        }
+    }
 }
 
 impl fmt::Display for IndexExpr {
@@ -65,6 +86,7 @@ impl fmt::Display for IndexExpr {
         match self {
             IndexExpr::Name(n) => f.write_str(n),
             IndexExpr::Access(a) => a.fmt(f),
+            IndexExpr::Sum(terms) => sums::Written(terms).fmt(f),
         }
     }
 }
@@ -82,10 +104,7 @@ impl Access {
     /// Calls `visit` on every index name, in the order of the text, those of nested accesses included.
     pub fn for_each_name<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
         for index in &self.indices {
-            match index {
-                IndexExpr::Name(n) => visit(n),
-                IndexExpr::Access(a) => a.for_each_name(visit),
-            }
+            index.for_each_name(visit);
         }
     }
 
@@ -103,6 +122,13 @@ impl Access {
         let indices = self.indices.iter().map(|index| match index {
             IndexExpr::Name(n) => IndexExpr::Name(names[n.as_str()].clone()),
             IndexExpr::Access(a) => IndexExpr::Access(a.rename(names)),
+            IndexExpr::Sum(terms) => {
+                let term = |t: &Term| Term {
+                    factor: t.factor,
+                    index: names[t.index.as_str()].clone(),
+                };
+                IndexExpr::Sum(terms.iter().map(term).collect())
+            }
         });
         Access {
             tensor: self.tensor.clone(),

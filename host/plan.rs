@@ -21,6 +21,7 @@ mod refuse;
 mod rows;
 mod sampled;
 mod tensor_product;
+mod window;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +40,7 @@ use adaptive::Adaptive;
 use family::{Compiled, write_kernel};
 use joined::{Asked, Joined, sparse_among, sparse_factors};
 use kept::Kept;
+use window::{Sums, Windowed};
 
 pub use choose::{Candidate, Choice};
 pub(crate) use convolution::multiplied_as;
@@ -59,6 +61,7 @@ enum Exec<T: Scalar, Out: Scalar> {
     Kept(Box<Kept<T, Out>>),
     Joined(Box<Joined<T, Out>>),
     Adaptive(Box<Adaptive<T, Out>>),
+    Windowed(Box<Windowed<T, Out>>),
     Family(Box<dyn Compiled<T, Out>>),
 }
 
@@ -112,13 +115,25 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         operands: &[(&str, Operand<'_, T>)],
         options: &Options,
     ) -> Result<Self> {
-        let einsum = Einsum::parse(text)?;
+        Self::of(context, Einsum::parse(text)?, operands, options)
+    }
+
+    fn of(
+        context: &Context,
+        einsum: Einsum,
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+    ) -> Result<Self> {
         let shapes: BTreeMap<String, Vec<usize>> = operands
             .iter()
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
-        let adaptive = Adaptive::new(context, (&einsum, text), operands, options)?;
+        if let Some(sums) = Sums::of(&einsum, &extents, operands)? {
+            let (whole, known) = ((einsum, shapes), (&extents, sums));
+            return Self::windowed(context, whole, known, operands, options);
+        }
+        let adaptive = Adaptive::new(context, &einsum, operands, options)?;
         let adaptive = match adaptive {
             Ok(adaptive) => return Self::adapting(context, einsum, shapes, &extents, adaptive),
             Err(reason) => reason,
@@ -245,6 +260,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Kept(kept) => kept.plan().variant(),
             Exec::Joined(joined) => joined.plan().variant(),
             Exec::Adaptive(adaptive) => adaptive.plan().variant(),
+            Exec::Windowed(windowed) => windowed.plan().variant(),
             Exec::Family(made) => made.variant(),
         }
     }
@@ -265,6 +281,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Kept(kept) => kept.bytes(),
             Exec::Joined(joined) => joined.plan().workspace_bytes(),
             Exec::Adaptive(adaptive) => adaptive.bytes(),
+            Exec::Windowed(windowed) => windowed.plan().workspace_bytes(),
             Exec::Family(made) => made.bytes(),
         }
     }
@@ -303,6 +320,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
             Exec::Joined(joined) => joined.run(operands, out, stream),
             Exec::Adaptive(adaptive) => adaptive.run(operands, out, stream),
+            Exec::Windowed(windowed) => windowed.run(operands, out, stream),
             Exec::Family(made) => {
                 self.check_places(operands, out, stream)?;
                 made.run(operands, out, stream)
@@ -348,7 +366,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             // SAFETY: the caller's promise; the copy is owned by the plan.
             Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
             Exec::Cpu => Ok(()),
-            Exec::Family(_) | Exec::Joined(_) | Exec::Adaptive(_) => Err(Error::NoKernel {
+            _ => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
                     name: self.variant().into(),
@@ -369,6 +387,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Plan<T, Out> {
             Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
             Exec::Joined(joined) => joined.fmt(f),
             Exec::Adaptive(adaptive) => adaptive.fmt(f),
+            Exec::Windowed(windowed) => windowed.fmt(f),
             Exec::Family(made) => made.fmt(f),
         }
     }

@@ -4,6 +4,7 @@ mod contract;
 mod gathers;
 mod joined;
 mod problem;
+mod windows;
 
 use einsparse::einsum::Mode;
 use einsparse::formats::{AnySparse, Csr, Element, Format, bf16, f16, proptest as strategies};

@@ -42,5 +42,6 @@ mod staged;
 mod tensor_product;
 mod transposed;
 mod wide;
+mod windows;
 mod workspace;
 mod zeros;

@@ -1,11 +1,12 @@
 //! The language: parsing, printing and checks; its rewrites are in `language/rewrites.rs`.
 
 mod rewrites;
+mod sums;
 
 use std::collections::BTreeMap;
 
 use einsparse::Error;
-use einsparse::einsum::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, Scalar};
+use einsparse::einsum::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, Scalar, Term};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Einsum {
@@ -46,8 +47,8 @@ const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
     ("C[m,n]", 6, "`=` or `+=`", "the end"),
     ("C m", 2, "`[`, `=` or `+=`", "the name `m`"),
     ("C[m,] = A[m]", 4, "an index", "`]`"),
-    ("C[m n] = A[m]", 4, "`[`, `,` or `]`", "the name `n`"),
-    ("C[m = A[m]", 4, "`[`, `,` or `]`", "`=`"),
+    ("C[m n] = A[m]", 4, "`[`, `+`, `,` or `]`", "the name `n`"),
+    ("C[m = A[m]", 4, "`[`, `+`, `,` or `]`", "`=`"),
     ("C[2] = A[m]", 2, "an index or `]`", "the number `2`"),
     ("C[m] = A[m] *", 13, "a factor", "the end"),
     (
@@ -227,7 +228,8 @@ fn canonical_forgets_index_names() {
 
 fn access(depth: u32) -> BoxedStrategy<Access> {
     let name = "[A-Z][a-z0-9_]{0,3}'{0,1}";
-    let index = "[a-z_][a-z0-9]{0,3}'{0,2}".prop_map(IndexExpr::Name);
+    let word = "[a-z_][a-z0-9]{0,3}'{0,2}";
+    let index = prop_oneof![4 => word.prop_map(IndexExpr::Name), 1 => sum(word)];
     let index = if depth == 0 {
         index.boxed()
     } else {
@@ -237,6 +239,25 @@ fn access(depth: u32) -> BoxedStrategy<Access> {
     (name, indices)
         .prop_map(|(tensor, indices)| Access { tensor, indices })
         .boxed()
+}
+
+/// A sum of up to three indices, each once.
+fn sum(word: &'static str) -> impl Strategy<Value = IndexExpr> {
+    let names = prop::collection::btree_set(word, 1..4);
+    let factors = prop::collection::vec(prop_oneof![Just(1usize), 2usize..=u32::MAX as usize], 3);
+    (names, factors).prop_map(|(names, factors)| {
+        let term = |(index, factor): (String, usize)| Term { factor, index };
+        let mut terms: Vec<Term> = names.into_iter().zip(factors).map(term).collect();
+        if let [
+            Term {
+                factor: factor @ 1, ..
+            },
+        ] = &mut terms[..]
+        {
+            *factor = 2;
+        }
+        IndexExpr::Sum(terms)
+    })
 }
 
 prop_compose! {

@@ -14,7 +14,7 @@ pub enum AxisUse {
     Reduction,
     /// It stands within an index expression, so where an operand is read is computed from it: no PIT axis.
     Arithmetic {
-        /// The first access it stands in.
+        /// The first sum or index array it stands in: `2*x+i`, `X[x,i]`.
         within: String,
     },
 }
@@ -65,7 +65,7 @@ impl fmt::Display for OperandAxis {
 }
 
 /// Every axis of every operand at which an index stands: factors in the order of the text, bias and gate, then the output. An
-/// axis at which an index array is read is none of them. Source: PIT, section 3.1: all spatial axes and all axes of
+/// axis at which a sum of indices stands or an index array is read is none of them. Source: PIT, section 3.1: all spatial axes and all axes of
 /// commutative and associative reductions, except those used in index arithmetic.
 ///
 /// ```
@@ -73,6 +73,8 @@ impl fmt::Display for OperandAxis {
 /// let e = Einsum::parse("C[m,n] = A[m,k] * B[k,n]")?;
 /// assert!(pit_axes(&e).iter().all(|axis| axis.usage.is_pit()));
 /// assert_eq!(pit_axes(&e)[1].to_string(), "A.k: PIT axis, summed");
+/// let e = Einsum::parse("C[x] = A[x+i] * B[i]")?;
+/// assert_eq!(pit_axes(&e)[0].to_string(), "B.i: fixed, in index arithmetic of x+i");
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 pub fn pit_axes(einsum: &Einsum) -> Vec<OperandAxis> {
@@ -119,17 +121,15 @@ pub(super) fn uses(einsum: &Einsum) -> BTreeMap<&str, AxisUse> {
             uses.entry(name).or_insert(usage);
         });
     }
-    for access in operands(einsum) {
-        access.for_each_access(&mut |inner| {
-            if std::ptr::eq(inner, access) {
-                return;
+    for index in operands(einsum).flat_map(|access| &access.indices) {
+        if matches!(index, IndexExpr::Name(_)) {
+            continue;
+        }
+        index.for_each_name(&mut |name| {
+            if uses.get(name).is_some_and(AxisUse::is_pit) {
+                let within = index.to_string();
+                uses.insert(name, AxisUse::Arithmetic { within });
             }
-            inner.for_each_name(&mut |name| {
-                if uses.get(name).is_some_and(AxisUse::is_pit) {
-                    let within = inner.to_string();
-                    uses.insert(name, AxisUse::Arithmetic { within });
-                }
-            });
         });
     }
     uses

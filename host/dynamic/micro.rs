@@ -125,7 +125,7 @@ impl fmt::Display for MicroTile {
 
 /// The micro-tiles of every operand, one for each PIT axis of it, for a tile that gives the indices these extents (1 where it
 /// names none). Where one would have less than [`MICRO_BYTES`] bytes of elements of `element` bytes, its PIT axis is that much
-/// longer. An operand with an index array, or with an index twice, has none: it is not cut into boxes.
+/// longer. An operand with an index array or a sum of indices, or with an index twice, has none: it is not cut into boxes.
 pub fn micro_tiles(
     einsum: &Einsum,
     extents: &BTreeMap<&str, usize>,
@@ -163,6 +163,6 @@ pub fn micro_tiles(
 fn plain(index: &IndexExpr) -> Option<&str> {
     match index {
         IndexExpr::Name(name) => Some(name),
-        IndexExpr::Access(_) => None,
+        IndexExpr::Access(_) | IndexExpr::Sum(_) => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::sums::{Known, Placed, solve};
 use super::{Access, Einsum, IndexExpr, Scalar};
 use crate::error::{Error, Result};
 
@@ -34,8 +35,9 @@ impl Einsum {
     ///
     /// # Errors
     /// [`Error::Shape`] for an index that stands only on the left or only in the bias; [`Error::Operand`] for an
-    /// output that is read, or a name used both as a scalar and as a tensor.
+    /// output that is read, or a name used both as a scalar and as a tensor; either of them for a sum of indices where none may stand.
     pub fn validate(&self) -> Result<()> {
+        self.validate_sums()?;
         let mut summed: Vec<&str> = Vec::new();
         for factor in &self.factors {
             factor.for_each_name(&mut |n| summed.push(n));
@@ -115,20 +117,38 @@ impl Einsum {
     /// `shapes` holds every operand on the right, and may hold the output: it has to where an axis of the output is
     /// a scatter, whose extent nothing else tells. Named scalars may be given with an empty shape or left out.
     ///
+    /// An index that stands in sums only, as `x` in `A[s*x+d*i]` over an axis of `e` elements, has the largest extent for which every
+    /// read is inside: `(e - 1 - d * (i - 1)) / s + 1`, and 0 where the axis or the window has no elements. The shape of the output
+    /// tells extents too; then the sums have to fit.
+    ///
+    /// ```
+    /// use einsparse::einsum::Einsum;
+    /// let e = Einsum::parse("C[x,f] = A[2*x+i,m] * B[i,m,f]")?;
+    /// let [a, b] = [("A", vec![224, 3]), ("B", vec![7, 3, 64])].map(|(name, shape)| (name.to_string(), shape));
+    /// assert_eq!(e.check(&[a, b].into())?.out(), [109, 64]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers, or an index only
+    /// [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers, a window that is longer than its
+    /// axis, a sum with more than one index of unknown extent, or an index only
     /// on the left; [`Error::Operand`] for an operand that is missing or that the expression does not name.
     pub fn check(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Extents> {
         self.validate()?;
         let mut found = Found {
             shapes,
             extents: BTreeMap::new(),
+            sums: Vec::new(),
             used: Vec::new(),
         };
         for access in self.right() {
             found.access(access)?;
         }
         self.check_scalars(&mut found)?;
+        if shapes.contains_key(&self.out.tensor) {
+            found.access(&self.out)?;
+        }
+        solve(std::mem::take(&mut found.sums), &mut found.extents)?;
         let out = self.check_out(&mut found)?;
         if let Some(name) = shapes.keys().find(|n| !found.used.contains(&n.as_str())) {
             let reason = format!("is given, but `{self}` does not name it");
@@ -158,15 +178,15 @@ impl Einsum {
     }
 
     fn check_out<'a>(&'a self, found: &mut Found<'a>) -> Result<Vec<usize>> {
-        let given = found.shapes.get(&self.out.tensor);
-        if let Some(shape) = given {
-            found.access(&self.out)?;
-            return Ok(shape.clone());
+        if let Some(given) = found.shapes.get(&self.out.tensor) {
+            return Ok(given.clone());
         }
         let mut shape = Vec::new();
         for (axis, index) in self.out.indices.iter().enumerate() {
             match index {
                 IndexExpr::Name(n) => shape.push(found.extents[n.as_str()].0),
+                // Refused on the left.
+                IndexExpr::Sum(_) => {}
                 IndexExpr::Access(a) => {
                     found.access(a)?;
                     let reason = format!("axis {axis} is written through `{a}`: give its shape");
@@ -184,7 +204,9 @@ impl Einsum {
 struct Found<'a> {
     shapes: &'a BTreeMap<String, Vec<usize>>,
     /// Extent and the place that gave it.
-    extents: BTreeMap<&'a str, (usize, String)>,
+    extents: Known<'a>,
+    /// Sums of indices, which are looked at when all other places are known.
+    sums: Vec<Placed<'a>>,
     used: Vec<&'a str>,
 }
 
@@ -208,6 +230,12 @@ impl<'a> Found<'a> {
                 IndexExpr::Name(n) => {
                     self.extent(n, extent, format!("axis {axis} of `{access}`"))?
                 }
+                IndexExpr::Sum(terms) => self.sums.push(Placed {
+                    access,
+                    axis,
+                    terms,
+                    extent,
+                }),
             }
         }
         Ok(())

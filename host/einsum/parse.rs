@@ -1,6 +1,6 @@
 //! Text to [`Einsum`]: a recursive-descent parser that keeps byte positions.
 
-use super::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, RELU_GRAD, Scalar};
+use super::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, RELU_GRAD, Scalar, Term};
 use crate::error::{Error, Result};
 
 /// A nested access deeper than this is refused, so that no input overflows the stack.
@@ -225,40 +225,91 @@ impl<'a> Parser<'a> {
             return Ok(indices);
         }
         loop {
-            let Token::Name(name) = self.token else {
-                return Err(self.error(if indices.is_empty() {
-                    "an index or `]`"
-                } else {
-                    "an index"
-                }));
+            let index = self.index(depth, indices.is_empty())?;
+            let expected = match &index {
+                IndexExpr::Name(_) => "`[`, `+`, `,` or `]`",
+                IndexExpr::Access(_) => "`,` or `]`",
+                IndexExpr::Sum(_) => "`+`, `,` or `]`",
             };
-            self.advance();
-            let nested = self.token == Token::Sign("[");
-            indices.push(if nested {
-                let tensor = name.to_owned();
-                IndexExpr::Access(Access {
-                    tensor,
-                    indices: self.indices(depth + 1)?,
-                })
-            } else {
-                IndexExpr::Name(name.to_owned())
-            });
+            indices.push(index);
             match self.token {
                 Token::Sign(",") => self.advance(),
                 Token::Sign("]") => break,
-                _ => {
-                    return Err(self.error(if nested {
-                        "`,` or `]`"
-                    } else {
-                        "`[`, `,` or `]`"
-                    }));
-                }
+                _ => return Err(self.error(expected)),
             }
         }
         self.advance();
         Ok(indices)
     }
+
+    /// `m`, `AK[p,q]` or `2*x+i`.
+    fn index(&mut self, depth: usize, first: bool) -> Result<IndexExpr> {
+        let expected = if first { "an index or `]`" } else { "an index" };
+        let term = self.term(expected, &[])?;
+        if self.token == Token::Sign("[") && term.1 {
+            return Ok(IndexExpr::Access(Access {
+                tensor: term.0.index,
+                indices: self.indices(depth + 1)?,
+            }));
+        }
+        let mut terms = vec![term.0];
+        while self.token == Token::Sign("+") {
+            self.advance();
+            let term = self.term(NO_CONSTANTS, &terms)?.0;
+            terms.push(term);
+        }
+        if self.token == Token::Sign("[") {
+            return Err(self.error("`+`, `,` or `]`"));
+        }
+        Ok(match &terms[..] {
+            [Term { factor: 1, index }] => IndexExpr::Name(index.clone()),
+            _ => IndexExpr::Sum(terms),
+        })
+    }
+
+    /// `x` or `2*x` behind the terms `before`, and whether it has no factor.
+    fn term(&mut self, expected: &str, before: &[Term]) -> Result<(Term, bool)> {
+        let factor = match self.token {
+            Token::Number(digits) => Some(self.factor(digits, expected)?),
+            _ => None,
+        };
+        let Token::Name(name) = self.token else {
+            let behind = "an index after the factor";
+            return Err(self.error(if factor.is_some() { behind } else { expected }));
+        };
+        if before.iter().any(|term| term.index == name) {
+            return Err(self.error("an index that the sum does not have yet"));
+        }
+        self.advance();
+        let term = Term {
+            factor: factor.unwrap_or(1),
+            index: name.to_owned(),
+        };
+        Ok((term, factor.is_none()))
+    }
+
+    /// `2 *`, with the token at the number; errors name its place.
+    fn factor(&mut self, digits: &str, expected: &str) -> Result<usize> {
+        let rest = self.text[self.next..].trim_start();
+        if !rest.starts_with('*') {
+            let summed = rest.starts_with('+');
+            return Err(self.error(if summed { NO_CONSTANTS } else { expected }));
+        }
+        let whole = digits.bytes().all(|digit| digit.is_ascii_digit());
+        if !whole || digits.bytes().all(|digit| digit == b'0') {
+            return Err(self.error("a positive whole factor, as in `2*x`"));
+        }
+        let Ok(factor) = digits.parse::<u32>() else {
+            return Err(self.error("a factor that 32 bits hold"));
+        };
+        self.advance();
+        self.advance();
+        Ok(factor as usize)
+    }
 }
+
+/// What stands in a sum of indices, for who wants to shift one.
+const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, pad the operand";
 
 /// The first token of a text that does not start with white space.
 fn lex(s: &str) -> Token<'_> {

@@ -162,6 +162,7 @@ fn substitute(access: &Access, map: &BTreeMap<&str, IndexExpr>) -> Access {
     let index = |index: &IndexExpr| match index {
         IndexExpr::Name(n) => map.get(n.as_str()).unwrap_or(index).clone(),
         IndexExpr::Access(a) => IndexExpr::Access(substitute(a, map)),
+        IndexExpr::Sum(_) => unreachable!("sums are index arrays here"),
     };
     Access {
         tensor: access.tensor.clone(),

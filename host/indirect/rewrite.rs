@@ -1,5 +1,6 @@
 //! Einsum -> IndirectEinsum: one substitution for each format.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use einsparse_formats::{Format, Role};
@@ -11,7 +12,8 @@ use crate::error::{Error, Result};
 /// Writes `format` of the sparse `operand` into the expression.
 ///
 /// The operand may stand in any factor, once, with plain indices; a repeated index is its diagonal. COO and GroupCOO
-/// take any order (GroupCOO at least 2), the other formats matrices.
+/// take any order (GroupCOO at least 2), the other formats matrices. Sums of indices of other operands become index arrays
+/// ([`Einsum::with_arrays`]).
 ///
 /// # Errors
 /// What [`Einsum::validate`] finds; [`Error::Operand`] if the operand is not a factor, is one twice, has a gather
@@ -20,6 +22,7 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
     e.validate()?;
     let factor = find(e, operand)?;
     let names = plain_indices(e, factor)?;
+    let e = &*arrays_for_sums(e);
     check_order(operand, format, names.len())?;
     let mut layout = Layout::new(e, operand, &names);
     let values = layout.write(format);
@@ -52,13 +55,22 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
     })
 }
 
-/// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters.
+/// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters, and sums of indices,
+/// which become index arrays ([`Einsum::with_arrays`]).
 ///
 /// # Errors
 /// What [`Einsum::validate`] finds.
 pub fn rewrite_dense(e: &Einsum) -> Result<IndirectEinsum> {
     e.validate()?;
-    Ok(substitute_all(e, &BTreeMap::new()))
+    Ok(substitute_all(&arrays_for_sums(e), &BTreeMap::new()))
+}
+
+/// Sums of indices are read from index arrays ([`Einsum::with_arrays`]).
+fn arrays_for_sums(e: &Einsum) -> Cow<'_, Einsum> {
+    match e.has_sums() {
+        true => Cow::Owned(e.with_arrays()),
+        false => Cow::Borrowed(e),
+    }
 }
 
 fn operand_error(name: &str, reason: String) -> Error {
@@ -97,6 +109,10 @@ fn plain_indices(e: &Einsum, factor: usize) -> Result<Vec<&str>> {
             IndexExpr::Name(n) => Ok(n.as_str()),
             IndexExpr::Access(a) => {
                 let reason = format!("is sparse, and cannot be read through `{a}` in `{access}`");
+                Err(operand_error(&access.tensor, reason))
+            }
+            IndexExpr::Sum(_) => {
+                let reason = format!("is sparse, and cannot be read at `{index}` in `{access}`");
                 Err(operand_error(&access.tensor, reason))
             }
         })
@@ -341,6 +357,7 @@ fn substitute(access: &einsum::Access, map: &BTreeMap<&str, Index>) -> Access {
             .cloned()
             .unwrap_or_else(|| Index::Name(n.clone())),
         IndexExpr::Access(a) => Index::Access(substitute(a, map)),
+        IndexExpr::Sum(_) => unreachable!("sums are index arrays here"),
     };
     Access {
         tensor: access.tensor.clone(),

@@ -50,7 +50,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
     /// the reason why the choice may not change.
     pub(super) fn new(
         context: &Context,
-        (einsum, text): (&Einsum, &str),
+        einsum: &Einsum,
         operands: &[(&str, Operand<'_, T>)],
         options: &Options,
     ) -> Result<std::result::Result<Self, Option<Refusal>>> {
@@ -74,7 +74,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
         let Some((dense, _)) = as_dense(operands) else {
             return Ok(Err(None));
         };
-        let times = context.tile_times();
+        let (times, text) = (context.tile_times(), einsum.text.as_str());
         let plan: Plan<T, Out> = Plan::new(context, text, &dense, options)?;
         let predicted = plan.choice().candidates.first().map_or(0.0, |c| c.cost.us);
         let mut alternatives = vec![Alternative {

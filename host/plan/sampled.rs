@@ -11,6 +11,7 @@ use std::fmt;
 use super::bind::{as_dense, device_tensor, elsewhere, find, scalar_value, wrong};
 use super::into::whole_factor;
 use super::joined::{Asked, Joined, run_into};
+use super::window::Sums;
 use super::{Choice, Options};
 use crate::context::Context;
 use crate::device::Stream;
@@ -50,6 +51,8 @@ pub struct SampledPlan<T: Scalar, Out: Scalar = T> {
     shapes: BTreeMap<String, Vec<usize>>,
     out_shape: Vec<usize>,
     choice: Choice,
+    /// Of an expression with sums of indices: their index arrays.
+    sums: Option<Sums>,
     exec: Exec<T, Out>,
 }
 
@@ -90,14 +93,16 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     ) -> Result<Self> {
         let einsum = Einsum::parse(text)?;
         let shapes = shapes(&einsum.out.tensor, operands, out)?;
-        einsum.check(&shapes)?;
+        let extents = einsum.check(&shapes)?;
         // No kernel looks for micro-tiles here: what is dynamic is dense.
         let known = as_dense(operands);
         let operands = known.as_ref().map_or(operands, |(dense, _)| &dense[..]);
+        let sums = Sums::of(&einsum, &extents, operands)?;
+        let bound = sums.as_ref().map(|sums| sums.bound(operands));
         let asked = Asked {
             context,
-            einsum: &einsum,
-            operands,
+            einsum: sums.as_ref().map_or(&einsum, |sums| &sums.einsum),
+            operands: bound.as_deref().unwrap_or(operands),
             options,
         };
         let (indirect, choice, exec) = match Self::product(&asked, out)? {
@@ -124,8 +129,10 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
                 Err(other) => return Err(other),
             },
         };
+        drop(bound);
         Ok(SampledPlan {
             context: context.clone(),
+            sums,
             einsum,
             indirect,
             shapes,
@@ -194,6 +201,8 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         match &self.exec {
             Exec::Cpu(product) => self.run_cpu(product, operands, out, alpha),
             Exec::Joined(joined) => {
+                let bound = self.sums.as_ref().map(|sums| sums.bound(operands));
+                let operands = bound.as_deref().unwrap_or(operands);
                 let name = self.einsum.out.tensor.as_str();
                 run_into(joined, operands, (name, out), stream)
             }
@@ -330,7 +339,10 @@ impl<T: Scalar, Out: Scalar> fmt::Display for SampledPlan<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
             Exec::Cpu(_) => write!(f, "cpu: {} on {}", self.indirect, self.context),
-            Exec::Joined(joined) => joined.fmt(f),
+            Exec::Joined(joined) => match &self.sums {
+                Some(sums) => write!(f, "{joined}, {sums}"),
+                None => joined.fmt(f),
+            },
             Exec::Gpu(_, launch) => write!(f, "{}: {}", launch.row().name, launch.describe()),
         }
     }

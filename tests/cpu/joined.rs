@@ -70,7 +70,7 @@ fn names(access: &Access) -> Vec<&str> {
     indices
         .map(|i| match i {
             IndexExpr::Name(n) => n.as_str(),
-            IndexExpr::Access(a) => panic!("{a} in a problem for the reference"),
+            other => panic!("{other} in a problem for the reference"),
         })
         .collect()
 }

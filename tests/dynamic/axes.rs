@@ -16,7 +16,7 @@ fn split(text: &str) -> [String; 2] {
     })
 }
 
-/// Table 1 of the paper. The language has no `x + i`: positions are index arrays.
+/// Table 1 of the paper, and the last line of it with index arrays in place of the sums.
 #[test]
 fn pit_axes_of_the_papers_list() {
     for (text, pit, fixed) in [
@@ -24,6 +24,11 @@ fn pit_axes_of_the_papers_list() {
         ("C[p] = A[p] + B[p]", "p", ""),
         ("C[m,n] = A[m,k] * B[k,n]", "k m n", ""),
         ("C[b,m,n] = A[b,m,k] * B[b,k,n]", "b k m n", ""),
+        (
+            "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
+            "f m n",
+            "i j x y",
+        ),
         (
             "C[n,f,x,y] = A[n,m,X[x,i],Y[y,j]] * B[f,m,i,j]",
             "f m n",
@@ -49,6 +54,8 @@ fn pit_axes_worked_by_hand() {
             "p q",
         ),
         ("C[AM[p],n] += AV[p] * B[AK[p],n]", "n", "p"),
+        ("C[x,n] = A[2*x,n]", "n", "x"),
+        ("C[x,n] = A[M[x+i],n] * B[i]", "n", "i x"),
     ] {
         assert_eq!(split(text), [pit.to_owned(), fixed.to_owned()], "{text}");
     }
@@ -68,6 +75,10 @@ fn pit_axes_print_operand_and_reason() {
             "C.x: fixed, in index arithmetic of X[x,i]",
         ]
     );
+    let e = Einsum::parse("C[n,x] = A[n,2*x+i] * B[i,n]").unwrap();
+    let lines: Vec<String> = pit_axes(&e).iter().map(ToString::to_string).collect();
+    assert_eq!(lines[1], "B.i: fixed, in index arithmetic of 2*x+i");
+    assert_eq!(lines[4], "C.x: fixed, in index arithmetic of 2*x+i");
     let e = Einsum::parse("C[m] = A[m,k]").unwrap();
     assert_eq!(pit_axes(&e)[1].to_string(), "A.k: PIT axis, summed");
 }
@@ -104,6 +115,25 @@ fn micro_tiles_of_a_product() {
         shapes("C[b,m,n] = A[b,m,k] * B[b,k,n]", [32, 64, 32], 4)[..3],
         ["A.b 1 x 32 x 32", "A.m 1 x 1 x 32", "A.k 1 x 32 x 1"]
     );
+}
+
+/// The axes that are no part of a sum are those of a product: n by f by m. A is read through windows, and is not cut into boxes.
+#[test]
+fn micro_tiles_of_a_convolution() {
+    let sums = shapes(
+        "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
+        [128, 256, 64],
+        2,
+    );
+    let wanted = [
+        "B.f 1 x 64 x 1 x 1",
+        "B.m 256 x 1 x 1 x 1",
+        "C.n 1 x 256 x 1 x 1",
+        "C.f 128 x 1 x 1 x 1",
+    ];
+    assert_eq!(sums, wanted);
+    let arrays = "C[n,f,x,y] = A[n,m,X[x,i],Y[y,j]] * B[f,m,i,j]";
+    assert_eq!(shapes(arrays, [128, 256, 64], 2), wanted);
 }
 
 /// 8 elements of 2 bytes are 16: two of them make an access.

@@ -132,6 +132,12 @@ const GOLDEN: &[(&str, &str, &str, &[&str])] = &[
         TENSOR3,
     ),
     ("vector", "s = x[i] * y[i]", "x", &["coo"]),
+    (
+        "window",
+        "C[x,n] = A[x,i] * B[2*x+i,n]",
+        "A",
+        &["coo", "csr", "ell", "groupcoo"],
+    ),
 ];
 
 /// One file for each expression, one line for each format; `EINSPARSE_BLESS=1` writes them anew.

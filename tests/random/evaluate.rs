@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use einsparse::einsum::{Access, Einsum, IndexExpr};
+use einsparse::einsum::{Access, Einsum, IndexExpr, Term};
 use einsparse::formats::reference::{self, Factor};
 use einsparse::formats::{AnySparse, Dense, Entries, PAD};
 
@@ -17,6 +17,10 @@ fn value(draw: &Draw, index: &IndexExpr, at: &BTreeMap<&str, usize>) -> Option<u
             let own = place(draw, access, at)?;
             let flat = own.iter().zip(shape).fold(0, |sum, (i, n)| sum * n + i);
             (data[flat] != PAD).then_some(data[flat] as usize)
+        }
+        IndexExpr::Sum(terms) => {
+            let term = |t: &Term| t.factor * at[t.index.as_str()];
+            Some(terms.iter().map(term).sum())
         }
     }
 }
@@ -72,7 +76,7 @@ fn agrees(
 ) {
     let number = |index: &IndexExpr| match index {
         IndexExpr::Name(n) => extents.keys().position(|name| name == n).unwrap(),
-        IndexExpr::Access(_) => unreachable!("no arrays"),
+        _ => unreachable!("no arrays"),
     };
     let numbers = |access: &Access| access.indices.iter().map(number).collect::<Vec<_>>();
     let own: Vec<Vec<usize>> = e.factors.iter().map(numbers).collect();

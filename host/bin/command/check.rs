@@ -5,7 +5,7 @@ use std::fmt;
 
 use einsparse::Scalar;
 use einsparse::cpu::{self, Output};
-use einsparse::einsum::{Einsum, Mode, Scalar as Factor};
+use einsparse::einsum::{Einsum, Extents, Mode, Scalar as Factor};
 use einsparse::formats::{Dense, Format};
 use einsparse::indirect::{rewrite, rewrite_dense};
 use einsparse::registry::Dtype;
@@ -91,8 +91,8 @@ pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, tf32: bool) -> Resu
     Ok(found)
 }
 
-/// Terms of one sum: the product of the extents that are summed over, at most the entries of the sparse operand.
-fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
+/// The extents of the indices.
+fn extents<T: Scalar>(typed: &Typed<T>) -> Result<Extents> {
     let shapes = typed.operands.iter().map(|(name, data)| {
         let shape = match data {
             Data::Sparse(sparse) => sparse.shape().to_vec(),
@@ -102,7 +102,12 @@ fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
         };
         (name.clone(), shape)
     });
-    let extents = typed.einsum.check(&shapes.collect())?;
+    Ok(typed.einsum.check(&shapes.collect())?)
+}
+
+/// Terms of one sum: the product of the extents that are summed over, at most the entries of the sparse operand.
+fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
+    let extents = extents(typed)?;
     let mut free = Vec::new();
     typed.einsum.out.indices.iter().for_each(|index| {
         if let einsparse::einsum::IndexExpr::Name(name) = index {
@@ -169,7 +174,11 @@ fn evaluate(typed: &Typed<f64>, shape: &[usize]) -> Result<Vec<f64>> {
         None => rewrite_dense(&typed.einsum)?,
     };
     let out = &typed.einsum.out.tensor;
+    let arrays = typed.einsum.sum_arrays(&extents(typed)?)?;
     let mut operands = cpu::Operands::new();
+    for array in &arrays {
+        operands.index(&array.name, &array.shape, &array.slots)?;
+    }
     for (name, data) in &typed.operands {
         match data {
             Data::Sparse(sparse) => operands.sparse(&indirect, sparse)?,

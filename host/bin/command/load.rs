@@ -179,7 +179,7 @@ fn accesses<'a>(einsum: &'a Einsum, name: &'a str) -> impl Iterator<Item = &'a A
 fn name_at(access: &Access, axis: usize) -> Option<&str> {
     match access.indices.get(axis)? {
         IndexExpr::Name(name) => Some(name),
-        IndexExpr::Access(_) => None,
+        IndexExpr::Access(_) | IndexExpr::Sum(_) => None,
     }
 }
 

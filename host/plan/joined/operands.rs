@@ -48,6 +48,10 @@ pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
             name: access.tensor.clone(),
             reason: format!("is sparse, and cannot be read through `{a}` in `{access}`"),
         }),
+        IndexExpr::Sum(_) => Err(Error::Operand {
+            name: access.tensor.clone(),
+            reason: format!("is sparse, and cannot be read at `{index}` in `{access}`"),
+        }),
     };
     access.indices.iter().map(index).collect()
 }

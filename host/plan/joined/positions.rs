@@ -9,6 +9,7 @@ use crate::einsum::Einsum;
 use crate::error::Result;
 use crate::indirect::{IndirectEinsum, write_joined};
 use crate::plan::Options;
+use crate::plan::window::no_sparse_sums;
 use crate::registry::Scalar;
 use crate::tensor::Operand;
 
@@ -17,7 +18,8 @@ use crate::tensor::Operand;
 pub struct PositionLists {
     /// What is left to compute: `C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]`.
     pub indirect: IndirectEinsum,
-    /// Its index arrays, one number for each p, by name. Lists of whole tensors in order have none.
+    /// Its index arrays, one number for each p, by name. Lists of whole tensors in order have none, and those of sums of indices are
+    /// [`Einsum::sum_arrays`].
     pub lists: Vec<(String, Vec<u32>)>,
     /// How many p there are.
     pub rows: usize,
@@ -53,6 +55,8 @@ impl Context {
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         einsum.check(&shapes)?;
+        no_sparse_sums(&einsum, operands)?;
+        let einsum = einsum.with_arrays();
         let asked = Asked {
             context: self,
             einsum: &einsum,

@@ -113,7 +113,7 @@ impl Term {
     fn names(&self) -> impl Iterator<Item = &str> {
         self.access.indices.iter().filter_map(|index| match index {
             IndexExpr::Name(name) => Some(name.as_str()),
-            IndexExpr::Access(_) => None,
+            IndexExpr::Access(_) | IndexExpr::Sum(_) => None,
         })
     }
 
@@ -293,7 +293,7 @@ impl Search<'_> {
         };
         let written = out.indices.iter().map(|index| match index {
             IndexExpr::Name(name) => extent(name),
-            IndexExpr::Access(_) => 1.0,
+            IndexExpr::Access(_) | IndexExpr::Sum(_) => 1.0,
         });
         let flops = 2.0 * places * beside;
         [

@@ -1,0 +1,264 @@
+//! Expressions with sums of indices, as convolutions have them: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`. A plan over them owns an
+//! index array for each sum and runs a plan of the expression that reads these, so that every family and the CPU executor take such
+//! expressions as they take gathers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::joined::sparse_factors;
+use super::{Exec, Options, Plan};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::einsum::{Access, Einsum, Extents, IndexExpr, SumArray, Term};
+use crate::error::{Error, Result};
+use crate::registry::Scalar;
+use crate::tensor::{Operand, Tensor};
+
+/// A convolution over two axes, by its structure: `C[n,x,y,f] = A[n,s*x+d*i,t*y+e*j,m] * B[i,j,m,f]`, whatever the names and the
+/// order of factors and terms, with any mode, scalar factors and epilogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Windows {
+    /// Numbers of A and B among the factors.
+    pub(super) factors: [usize; 2],
+    /// s and t.
+    pub(super) strides: [usize; 2],
+    /// d and e.
+    pub(super) dilations: [usize; 2],
+}
+
+/// The convolution that an expression is as it was written, `None` where it is none. Here a plan tells it from other sums of indices.
+pub(super) fn windows(e: &Einsum) -> Option<Windows> {
+    let [n, x, y, f] = plain(&e.out)?[..] else {
+        return None;
+    };
+    let [first, second] = e.factors.as_slice() else {
+        return None;
+    };
+    let of = |a: &Access, b: &Access| {
+        let [i, j, m, own] = plain(b)?[..] else {
+            return None;
+        };
+        let [
+            IndexExpr::Name(batch),
+            IndexExpr::Sum(down),
+            IndexExpr::Sum(across),
+            IndexExpr::Name(channel),
+        ] = a.indices.as_slice()
+        else {
+            return None;
+        };
+        let all = [n, x, y, f, i, j, m];
+        let different = (1..all.len()).all(|at| !all[..at].contains(&all[at]));
+        let fits = different && (batch, channel, own) == (n, m, f);
+        let ([s, d], [t, e]) = (step(down, [x, i])?, step(across, [y, j])?);
+        fits.then_some(([s, t], [d, e]))
+    };
+    let found = |(factors, (strides, dilations))| Windows {
+        factors,
+        strides,
+        dilations,
+    };
+    let one = of(first, second).map(|steps| ([0, 1], steps));
+    one.or_else(|| Some(([1, 0], of(second, first)?)))
+        .map(found)
+}
+
+/// The names of an access with plain indices.
+fn plain(access: &Access) -> Option<Vec<&String>> {
+    let name = |index: &'_ IndexExpr| matches!(index, IndexExpr::Name(_));
+    access.indices.iter().all(name).then(|| {
+        let names = access.indices.iter().filter_map(|index| match index {
+            IndexExpr::Name(name) => Some(name),
+            _ => None,
+        });
+        names.collect()
+    })
+}
+
+/// The factors of the place and of the element of a window in a sum of these two.
+fn step(terms: &[Term], [place, element]: [&String; 2]) -> Option<[usize; 2]> {
+    match terms {
+        [a, b] if (&a.index, &b.index) == (place, element) => Some([a.factor, b.factor]),
+        [a, b] if (&a.index, &b.index) == (element, place) => Some([b.factor, a.factor]),
+        _ => None,
+    }
+}
+
+/// Sums of indices stand at axes of dense operands.
+pub(super) fn no_sparse_sums<T: Scalar>(
+    e: &Einsum,
+    operands: &[(&str, Operand<'_, T>)],
+) -> Result<()> {
+    for factor in sparse_factors(e, operands) {
+        let access = &e.factors[factor];
+        let sum = |index: &&IndexExpr| matches!(index, IndexExpr::Sum(_));
+        if let Some(index) = access.indices.iter().find(sum) {
+            return Err(Error::Operand {
+                name: access.tensor.clone(),
+                reason: format!(
+                    "is sparse, and cannot be read at `{index}` in `{access}`: sums of indices are for dense operands"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// An expression with its sums read from index arrays, and these.
+#[derive(Debug)]
+pub(super) struct Sums {
+    pub(super) einsum: Einsum,
+    arrays: Vec<SumArray>,
+    form: Option<Windows>,
+}
+
+impl Sums {
+    /// `None` for an expression without any.
+    pub(super) fn of<T: Scalar>(
+        e: &Einsum,
+        extents: &Extents,
+        operands: &[(&str, Operand<'_, T>)],
+    ) -> Result<Option<Self>> {
+        if !e.has_sums() {
+            return Ok(None);
+        }
+        no_sparse_sums(e, operands)?;
+        Ok(Some(Sums {
+            einsum: e.with_arrays(),
+            arrays: e.sum_arrays(extents)?,
+            form: windows(e),
+        }))
+    }
+
+    /// The operands with the arrays beside them.
+    pub(super) fn bound<'o, T: Scalar>(
+        &'o self,
+        operands: &[(&'o str, Operand<'o, T>)],
+    ) -> Vec<(&'o str, Operand<'o, T>)> {
+        let array = |array: &'o SumArray| {
+            let own = Operand::Index(&array.shape, &array.slots);
+            (array.name.as_str(), own)
+        };
+        let given = operands.iter().cloned();
+        given.chain(self.arrays.iter().map(array)).collect()
+    }
+}
+
+impl fmt::Display for Sums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Windows {
+            strides: [s, t],
+            dilations: [d, e],
+            ..
+        }) = self.form
+        {
+            write!(f, "a convolution of stride {s} x {t}, dilation {d} x {e}; ")?;
+        }
+        for (at, array) in self.arrays.iter().enumerate() {
+            let between = if at == 0 { "" } else { ", " };
+            write!(f, "{between}{} {:?}", array.name, array.shape)?;
+        }
+        write!(f, " from index arrays")
+    }
+}
+
+/// A plan over index arrays for sums.
+#[derive(Debug)]
+pub(super) struct Windowed<T: Scalar, Out: Scalar> {
+    sums: Sums,
+    plan: Box<Plan<T, Out>>,
+}
+
+impl<T: Scalar, Out: Scalar> Windowed<T, Out> {
+    /// The plan over the arrays.
+    pub(super) fn plan(&self) -> &Plan<T, Out> {
+        &self.plan
+    }
+
+    pub(super) fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut Tensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.plan.run(&self.sums.bound(operands), out, stream)
+    }
+}
+
+impl<T: Scalar, Out: Scalar> fmt::Display for Windowed<T, Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.plan, self.sums)
+    }
+}
+
+impl<T: Scalar, Out: Scalar> Plan<T, Out> {
+    /// A plan of an expression with sums. What it prints and checks is the expression as written.
+    pub(super) fn windowed(
+        context: &Context,
+        (einsum, shapes): (Einsum, BTreeMap<String, Vec<usize>>),
+        (extents, sums): (&Extents, Sums),
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+    ) -> Result<Self> {
+        let plan = Plan::of(context, sums.einsum.clone(), &sums.bound(operands), options)?;
+        Ok(Plan {
+            context: context.clone(),
+            indirect: plan.indirect.clone(),
+            choice: plan.choice.clone(),
+            einsum,
+            out_shape: extents.out().to_vec(),
+            shapes,
+            exec: Exec::Windowed(Box::new(Windowed {
+                sums,
+                plan: Box::new(plan),
+            })),
+            elements: super::PhantomData,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Option<Windows> {
+        windows(&Einsum::parse(text).unwrap())
+    }
+
+    #[test]
+    fn convolutions_are_told_by_structure() {
+        let windows = |factors, strides, dilations| {
+            Some(Windows {
+                factors,
+                strides,
+                dilations,
+            })
+        };
+        assert_eq!(
+            found("C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]"),
+            windows([0, 1], [1, 1], [1, 1])
+        );
+        assert_eq!(
+            found("Y[b,p,q,o] += relu(2 * W[r,s,c,o] * X[b,5*r+2*p,3*q+s,c] + bias[o])"),
+            windows([1, 0], [2, 3], [5, 1])
+        );
+    }
+
+    #[test]
+    fn other_sums_are_not() {
+        for text in [
+            "C[x] = A[x+i] * B[i]",
+            "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
+            "C[n,x,y,f] = A[n,x+j,y+i,m] * B[i,j,m,f]",
+            "C[n,x,y,f] = A[n,x+i,y+j,f] * B[i,j,m,f]",
+            "C[n,x,y,f] = A[n,x+i,y+i,m] * B[i,i,m,f]",
+            "C[n,x,y,f] = A[n,x+i,2*y,m] * B[i,j,m,f]",
+            "C[n,x,y,f] = A[n,x+i+j,y+j,m] * B[i,j,m,f]",
+            "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f] * D[f]",
+            "C[n,x,y,f] = A[n,X[x,i],Y[y,j],m] * B[i,j,m,f]",
+            "C[m,n] = A[m,k] * B[k,n]",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Sums of indices on the CPU: convolutions by plans, exactly what loops give; sparse operands beside them, and what is refused.
+
+use einsparse::dynamic::dynamic;
+use einsparse::formats::{Coo, CooPattern, Dense, Format, bf16, f16};
+use einsparse::{Context, Operand, Options, einsum};
+
+use crate::support::{by_loops, whole, windows_agree};
+
+#[test]
+fn windows_are_what_loops_give() {
+    let cpu = Context::cpu();
+    windows_agree::<f32>(&cpu, |_, _| {});
+    windows_agree::<f64>(&cpu, |_, _| {});
+    windows_agree::<f16>(&cpu, |_, _| {});
+    windows_agree::<bf16>(&cpu, |_, _| {});
+}
+
+fn vector(values: &[f32]) -> Dense<f32> {
+    Dense::new([values.len()], values.to_vec()).unwrap()
+}
+
+#[test]
+fn windows_worked_by_hand() {
+    let cpu = Context::cpu();
+    let (a, b) = (
+        vector(&[1.0, 2.0, 3.0, 4.0, 5.0]),
+        vector(&[1.0, 10.0, 100.0]),
+    );
+    let run = |text: &str| {
+        let c = einsum!(cpu, text, A = &a, B = &b).unwrap();
+        c.to_dense().unwrap().values().to_vec()
+    };
+    assert_eq!(run("C[x] = A[x+i] * B[i]"), [321.0, 432.0, 543.0]);
+    assert_eq!(run("C[x] = A[2*x+i] * B[i]"), [321.0, 543.0]);
+    assert_eq!(run("C[x] = A[x+2*i] * B[i]"), [531.0]);
+    assert_eq!(run("C[x] = A[2*x] * B[x]"), [1.0 + 0.0, 30.0, 500.0]);
+}
+
+/// An output that is given says how far a place goes; strides are told apart though shapes agree.
+#[test]
+fn outputs_that_are_given_tell_extents() {
+    let cpu = Context::cpu();
+    let (a, b) = (vector(&[1.0, 2.0, 3.0, 4.0, 5.0]), vector(&[1.0, 10.0]));
+    let start = vector(&[0.5, 0.5]);
+    let run = |text: &str| {
+        let c = einsum!(cpu, text, A = &a, B = &b, C = &start).unwrap();
+        c.to_dense().unwrap().values().to_vec()
+    };
+    assert_eq!(run("C[x] += A[x+i] * B[i]"), [21.5, 32.5]);
+    assert_eq!(run("C[x] += A[2*x+i] * B[i]"), [21.5, 43.5]);
+    assert_eq!(run("C[x] += A[3*x+i] * B[i]"), [21.5, 54.5]);
+    let far = einsum!(cpu, "C[x] += A[4*x+i] * B[i]", A = &a, B = &b, C = &start);
+    let said = far.unwrap_err().to_string();
+    assert!(
+        said.contains("`4*x+i`") && said.contains("wants 6 elements"),
+        "{said}"
+    );
+}
+
+/// Entries where the sum of the coordinates is a multiple of three.
+fn entries(shape: &[usize]) -> Coo<f64> {
+    let all = (0..shape[0] * shape[1]).map(|p| [p / shape[1], p % shape[1]]);
+    let places: Vec<_> = all.filter(|[a, b]| (a + b) % 3 == 0).collect();
+    let axis = |axis: usize| places.iter().map(|p| p[axis] as u32).collect();
+    let pattern = CooPattern::new(shape.to_vec(), vec![axis(0), axis(1)]).unwrap();
+    let values = (0..places.len()).map(|v| (v % 5) as f64 + 1.0).collect();
+    Coo::new(pattern, values).unwrap()
+}
+
+/// A sparse factor, two of them, and a sparse output beside an operand that is read at a sum.
+#[test]
+fn sparse_operands_stand_beside_sums() {
+    let cpu = Context::cpu();
+    let (s, a) = (entries(&[5, 4]), whole(&[12, 6], 3));
+    let s: einsparse::formats::AnySparse<f64> = s.into();
+    let dense = s.to_dense().unwrap();
+    for format in [Format::Coo, Format::Csr] {
+        let s = s.convert(format).unwrap();
+        let c = einsum!(cpu, "C[x,n] = S[x,i] * A[2*x+i,n]", S = &s, A = &a).unwrap();
+        let wanted = by_loops(
+            "C[x,n] = S[x,i] * A[2*x+i,n]",
+            &[("S", dense.clone()), ("A", a.clone())],
+        );
+        assert_eq!(c.to_dense().unwrap(), wanted, "{format}");
+        let text = "C[x,n] = S[x,i] * T[x,i] * A[x+i,n]";
+        let c = einsum!(cpu, text, S = &s, T = &s, A = &a).unwrap();
+        let all = [("S", dense.clone()), ("T", dense.clone()), ("A", a.clone())];
+        assert_eq!(c.to_dense().unwrap(), by_loops(text, &all), "{format}");
+
+        let b = whole(&[3, 6, 4], 4);
+        let mut out = cpu.upload(s.clone()).unwrap();
+        let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
+        let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+        let plan = cpu.plan_sampled(text, &operands, &out).unwrap();
+        let stream = cpu.stream().unwrap();
+        plan.run(&operands, &mut out, &stream).unwrap();
+        let all = [("S", dense.clone()), ("A", a.clone()), ("B", b.clone())];
+        let full = by_loops(text, &all);
+        let found = out.to_host().unwrap().to_dense().unwrap();
+        for (at, wanted) in full.values().iter().enumerate() {
+            let stored = dense.values()[at] != 0.0;
+            assert_eq!(
+                found.values()[at],
+                if stored { *wanted } else { 0.0 },
+                "{format}"
+            );
+        }
+    }
+}
+
+/// A dynamic operand is the dense tensor that it is, and a path of contractions is not looked for.
+#[test]
+fn dynamic_operands_may_be_read_at_sums() {
+    let cpu = Context::cpu();
+    let text = "C[x,f] = A[x+i,m] * B[i,m,f]";
+    let (a, b) = (whole(&[9, 4], 1), whole(&[3, 4, 5], 2));
+    let [on_a, on_b] = [&a, &b].map(|d| cpu.upload_dense(d).unwrap());
+    let c = einsum!(cpu, text, A = dynamic(&on_a), B = &on_b).unwrap();
+    assert_eq!(c.to_dense().unwrap(), by_loops(text, &[("A", a), ("B", b)]));
+    let three = "C[x,g] = A[x+i,m] * B[i,m,f] * D[f,g]";
+    let d = cpu.upload_dense(&whole(&[5, 3], 3)).unwrap();
+    let operands = [
+        ("A", (&on_a).into()),
+        ("B", (&on_b).into()),
+        ("D", (&d).into()),
+    ];
+    assert_eq!(cpu.contraction_path(three, &operands).unwrap(), None);
+}
+
+#[test]
+fn sums_may_stand_within_index_arrays() {
+    let cpu = Context::cpu();
+    let (a, b) = (vector(&[1.0, 2.0, 3.0]), vector(&[1.0, 10.0]));
+    let turned = [2u32, 1, 0, 2];
+    let operands: [(&str, Operand<'_, f32>); 3] = [
+        ("A", (&a).into()),
+        ("B", (&b).into()),
+        ("M", Operand::Index(&[4], &turned)),
+    ];
+    let c = einsparse::ops::einsum(&cpu, "C[x] = A[M[x+i]] * B[i]", &operands).unwrap();
+    assert_eq!(c.to_dense().unwrap().values(), [23.0, 12.0, 31.0]);
+}
+
+#[test]
+fn plans_print_the_expression_and_its_windows() {
+    let cpu = Context::cpu();
+    let (a, b) = (whole(&[1, 9, 9, 2], 1), whole(&[3, 3, 2, 4], 2));
+    let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let text = "C[n,x,y,f] = A[n,2*x+i,y+2*j,m] * B[i,j,m,f]";
+    let plan = cpu.plan(text, &operands, &Options::default()).unwrap();
+    assert_eq!(plan.einsum().to_string(), text);
+    assert_eq!(
+        plan.indirect().to_string(),
+        "C[n,x,y,f] = A[n,(2*x+i)[x,i],(y+2*j)[y,j],m] * B[i,j,m,f]"
+    );
+    let said = plan.to_string();
+    let windows = "a convolution of stride 2 x 1, dilation 1 x 2; (2*x+i) [4, 3], (y+2*j) [5, 3]";
+    assert!(said.contains(windows), "{said}");
+    let plan = cpu
+        .plan(
+            "C[n,f] = A[n,x+i,y,m] * B[i,y,m,f]",
+            &[("A", (&a).into()), ("B", (&whole(&[3, 9, 2, 4], 3)).into())],
+            &Options::default(),
+        )
+        .unwrap();
+    let said = plan.to_string();
+    assert!(
+        said.contains("(x+i) [7, 3]") && !said.contains("convolution"),
+        "{said}"
+    );
+}
+
+#[test]
+fn sparse_operands_are_not_read_at_sums() {
+    let cpu = Context::cpu();
+    let (s, b) = (entries(&[5, 4]), whole(&[3, 4], 1));
+    let s: einsparse::formats::AnySparse<f64> = s.into();
+    let refused = einsum!(cpu, "C[x] = S[x+i,k] * B[i,k]", S = &s, B = &b);
+    let said = refused.unwrap_err().to_string();
+    for words in [
+        "operand `S`",
+        "is sparse",
+        "`x+i` in `S[x+i,k]`",
+        "dense operands",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}

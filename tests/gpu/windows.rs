@@ -1,0 +1,132 @@
+//! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new values, beside sparse
+//! and dynamic operands.
+
+use einsparse::driver::Graph;
+use einsparse::dynamic::{Expected, dynamic};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
+use einsparse::{Determinism, Operand, Options, Plan, Scalar, einsum};
+
+use crate::support::{by_loops, gpu, gpu_alone, whole, windows_agree};
+
+/// The general kernels take what stands at four axes.
+fn general<T: Scalar>(text: &str, plan: &Plan<T>) {
+    if text.starts_with("C[n,x,y,f]") {
+        assert!(plan.variant().starts_with("einsum"), "{text}: {plan}");
+    }
+}
+
+#[test]
+fn windows_are_what_loops_give() {
+    let Some(gpu) = gpu() else { return };
+    windows_agree::<f32>(&gpu, general);
+    windows_agree::<f64>(&gpu, general);
+    windows_agree::<f16>(&gpu, general);
+    windows_agree::<bf16>(&gpu, general);
+}
+
+const TEXT: &str = "C[n,x,y,f] = A[n,2*x+i,y+2*j,m] * B[i,j,m,f]";
+const A: [usize; 4] = [2, 9, 12, 8];
+const B: [usize; 4] = [3, 3, 8, 16];
+
+#[test]
+fn captured_windows_are_replayed_with_new_values() {
+    let Some(gpu) = gpu_alone() else { return };
+    let (stream, b) = (gpu.stream().unwrap(), whole(&B, 40));
+    let on_gpu = gpu.upload_dense(&b.map(|x| x as f32)).unwrap();
+    let mut a = gpu.zeros::<f32>(&A).unwrap();
+    let mut c = gpu.zeros::<f32>(&[2, 4, 8, 16]).unwrap();
+    // The plan and its arrays outlive what they were made of.
+    let (_plan, graph) = {
+        let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&on_gpu).into())];
+        let plan = gpu.plan(TEXT, &operands, &Options::default()).unwrap();
+        let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut c, &stream));
+        (plan, graph.unwrap())
+    };
+    let mut graph = graph.instantiate().unwrap();
+    for seed in [50, 60, 70] {
+        let values = whole(&A, seed);
+        a.write(&values.map(|x| x as f32)).unwrap();
+        c.write(&Dense::from_fn([2, 4, 8, 16], |_| f32::NAN).unwrap())
+            .unwrap();
+        // SAFETY: operands, output and plan live past the wait below.
+        unsafe { graph.launch(stream.raw()) }.unwrap();
+        stream.synchronize().unwrap();
+        let wanted = by_loops(TEXT, &[("A", values), ("B", b.clone())]);
+        assert_eq!(c.to_dense().unwrap().map(f64::from), wanted, "{seed}");
+    }
+}
+
+/// Every third entry of four by rows, and the same with its zeros.
+fn entries() -> (AnySparse<f64>, Dense<f64>) {
+    let columns = (0..5u32).flat_map(|row| [row % 2, 2 + row % 2]).collect();
+    let pattern = CsrPattern::new(5, 4, (0..=5).map(|row| 2 * row).collect(), columns).unwrap();
+    let csr = Csr::new(pattern, (1..=10).map(f64::from).collect()).unwrap();
+    let sparse = AnySparse::from(csr);
+    let dense = sparse.to_dense().unwrap();
+    (sparse, dense)
+}
+
+#[test]
+fn sparse_operands_stand_beside_sums() {
+    let Some(gpu) = gpu() else { return };
+    let ((s, dense), a) = (entries(), whole(&[12, 6], 3));
+    for text in [
+        "C[x,n] = S[x,i] * A[2*x+i,n]",
+        "C[x,n] = S[x,i] * T[x,i] * A[x+i,n]",
+    ] {
+        let two = text.contains('T');
+        let c = match two {
+            true => einsum!(*gpu, text, S = &s, T = &s, A = &a),
+            false => einsum!(*gpu, text, S = &s, A = &a),
+        };
+        let mut all = vec![("S", dense.clone()), ("A", a.clone())];
+        all.extend(two.then(|| ("T", dense.clone())));
+        let found = c.unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(found.to_dense().unwrap(), by_loops(text, &all), "{text}");
+    }
+    let mut out = gpu.upload(s.clone()).unwrap();
+    let b = whole(&[3, 6, 4], 4);
+    let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
+    let [on_a, on_b] = [&a, &b].map(|d| gpu.upload_dense(d).unwrap());
+    let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&on_a).into()), ("B", (&on_b).into())];
+    let plan = gpu.plan_sampled(text, &operands, &out).unwrap();
+    let stream = gpu.stream().unwrap();
+    plan.run(&operands, &mut out, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let full = by_loops(text, &[("S", dense.clone()), ("A", a), ("B", b)]);
+    let found = out.to_host().unwrap().to_dense().unwrap();
+    for (at, wanted) in full.values().iter().enumerate() {
+        let stored = dense.values()[at] != 0.0;
+        assert_eq!(
+            found.values()[at],
+            if stored { *wanted } else { 0.0 },
+            "{at}"
+        );
+    }
+}
+
+/// A dynamic operand is at the least the dense tensor that it is.
+#[test]
+fn dynamic_operands_may_be_read_at_sums() {
+    let Some(gpu) = gpu() else { return };
+    let (a, b) = (whole(&A, 5), whole(&B, 6));
+    let [on_a, on_b] = [&a, &b].map(|d| gpu.upload_dense(&d.map(f16::from_f64)).unwrap());
+    let wanted = by_loops(TEXT, &[("A", a), ("B", b)]);
+    for expected in [Expected::MicroTiles(0.1), Expected::LastSteps] {
+        let active = dynamic(&on_a).expecting(expected);
+        let operands = [("A", active.into()), ("B", (&on_b).into())];
+        for determinism in [Determinism::default(), Determinism::Relaxed] {
+            let options = Options {
+                determinism,
+                ..Options::default()
+            };
+            let plan = gpu.plan(TEXT, &operands, &options).unwrap();
+            let mut c = gpu.zeros::<f16>(plan.out_shape()).unwrap();
+            let stream = gpu.stream().unwrap();
+            plan.run(&operands, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            let found = c.to_dense().unwrap().map(f16::to_f64);
+            assert_eq!(found, wanted, "{plan}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Expressions with sums of indices: cases, and their results by plain loops in f64 that know nothing of index arrays.
+
+use std::collections::BTreeMap;
+
+use super::Rng;
+use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Scalar as Factor};
+use einsparse::formats::Dense;
+use einsparse::{Context, Operand, Options, Plan, Scalar};
+
+/// The expression, its operands with their shapes, the shape of the output.
+pub type Windowed = (
+    &'static str,
+    &'static [(&'static str, &'static [usize])],
+    &'static [usize],
+);
+
+/// One dimension and two, strides, dilations, orders of axes, epilogues, and what has no elements. Shapes of the outputs by hand:
+/// `(e - 1 - d * (i - 1)) / s + 1`.
+pub const WINDOWS: &[Windowed] = &[
+    ("C[x] = A[x+i] * B[i]", &[("A", &[9]), ("B", &[3])], &[7]),
+    ("C[x] = A[2*x+i] * B[i]", &[("A", &[10]), ("B", &[3])], &[4]),
+    ("C[x] = B[i] * A[3*i+x]", &[("A", &[10]), ("B", &[3])], &[4]),
+    ("C[x,m] = A[3*x,m]", &[("A", &[10, 6])], &[4, 6]),
+    (
+        "C[x,f] = A[2*x+3*i,m] * B[i,m,f]",
+        &[("A", &[20, 5]), ("B", &[4, 5, 7])],
+        &[6, 7],
+    ),
+    (
+        "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]",
+        &[("A", &[2, 7, 9, 5]), ("B", &[3, 3, 5, 8])],
+        &[2, 5, 7, 8],
+    ),
+    (
+        "C[n,x,y,f] = A[n,2*x+i,2*y+j,m] * B[i,j,m,f]",
+        &[("A", &[2, 8, 9, 5]), ("B", &[3, 3, 5, 8])],
+        &[2, 3, 4, 8],
+    ),
+    (
+        "C[n,x,y,f] = A[n,x+2*i,y+2*j,m] * B[i,j,m,f]",
+        &[("A", &[1, 8, 9, 3]), ("B", &[3, 3, 3, 4])],
+        &[1, 4, 5, 4],
+    ),
+    (
+        "C[n,x,y,f] = A[n,3*x+2*i,2*y+j,m] * B[i,j,m,f]",
+        &[("A", &[2, 11, 6, 4]), ("B", &[2, 4, 4, 9])],
+        &[2, 3, 2, 9],
+    ),
+    (
+        "C[b,x] = A[b,x+i] * V[i] * Y[b,x]",
+        &[("A", &[3, 8]), ("V", &[3]), ("Y", &[3, 6])],
+        &[3, 6],
+    ),
+    // As the paper has it (PIT, table 1).
+    (
+        "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
+        &[("A", &[2, 3, 6, 7]), ("B", &[4, 3, 3, 2])],
+        &[2, 4, 4, 6],
+    ),
+    (
+        "C[n,x,f] = relu(2 * A[n,x+i,m] * B[i,m,f] + bias[f])",
+        &[("A", &[2, 9, 4]), ("B", &[3, 4, 8]), ("bias", &[8])],
+        &[2, 7, 8],
+    ),
+    (
+        "C[x] = A[2*x+i+3*j] * B[i,j]",
+        &[("A", &[16]), ("B", &[2, 3])],
+        &[5],
+    ),
+    (
+        "C[x] = A[x+i,x+j] * B[i,j]",
+        &[("A", &[8, 7]), ("B", &[3, 3])],
+        &[5],
+    ),
+    (
+        "C[n] = A[n,x+i] * B[i]",
+        &[("A", &[3, 6]), ("B", &[2])],
+        &[3],
+    ),
+    (
+        "C[x,f] = A[x+i,m] * B[i,m,f]",
+        &[("A", &[0, 3]), ("B", &[2, 3, 4])],
+        &[0, 4],
+    ),
+    (
+        "C[x,f] = A[x+i,m] * B[i,m,f]",
+        &[("A", &[5, 3]), ("B", &[0, 3, 4])],
+        &[0, 4],
+    ),
+];
+
+/// Whole numbers from -2 to 2: sums of a few hundred products are exact in f16.
+pub fn whole(shape: &[usize], seed: u64) -> Dense<f64> {
+    let n = shape.iter().product();
+    Dense::new(shape.to_vec(), Rng(seed).integers(n)).unwrap()
+}
+
+fn place(access: &Access, at: &BTreeMap<&str, usize>) -> Vec<usize> {
+    let one = |index: &IndexExpr| match index {
+        IndexExpr::Name(name) => at[name.as_str()],
+        IndexExpr::Sum(terms) => {
+            let term = |t: &einsparse::einsum::Term| t.factor * at[t.index.as_str()];
+            terms.iter().map(term).sum()
+        }
+        IndexExpr::Access(array) => panic!("{array}: no arrays here"),
+    };
+    access.indices.iter().map(one).collect()
+}
+
+/// The result, term by term; operands that are not found are ones.
+pub fn by_loops(text: &str, operands: &[(&str, Dense<f64>)]) -> Dense<f64> {
+    let e = Einsum::parse(text).unwrap();
+    let shapes = operands
+        .iter()
+        .map(|(n, d)| (n.to_string(), d.shape().to_vec()));
+    let extents = e.check(&shapes.collect()).unwrap();
+    let names: Vec<(&str, usize)> = extents.iter().collect();
+    let value = |access: &Access, at: &BTreeMap<&str, usize>| {
+        let (_, dense) = operands.iter().find(|(n, _)| *n == access.tensor).unwrap();
+        dense.get(&place(access, at)).unwrap()
+    };
+    let alpha: f64 = e.scalars.iter().map(number).product();
+    let flat = |own: &[usize]| {
+        own.iter()
+            .zip(extents.out())
+            .fold(0, |sum, (i, n)| sum * n + i)
+    };
+    let mut sums = vec![0.0; extents.out().iter().product()];
+    let mut added = sums.clone();
+    let mut at = BTreeMap::new();
+    for mut point in 0..names.iter().map(|(_, n)| n).product::<usize>() {
+        for &(name, extent) in &names {
+            at.insert(name, point % extent);
+            point /= extent;
+        }
+        let to = flat(&place(&e.out, &at));
+        sums[to] += alpha * e.factors.iter().map(|f| value(f, &at)).product::<f64>();
+        added[to] = e.epilogue.bias.as_ref().map_or(0.0, |b| value(b, &at));
+    }
+    let last = |(sum, bias): (&f64, &f64)| match e.epilogue.activation {
+        Activation::Relu => (sum + bias).max(0.0),
+        _ => sum + bias,
+    };
+    let all = sums.iter().zip(&added).map(last).collect();
+    Dense::new(extents.out().to_vec(), all).unwrap()
+}
+
+fn number(scalar: &Factor) -> f64 {
+    match scalar {
+        Factor::Literal(x) => *x,
+        Factor::Name(name) => panic!("{name}: no names here"),
+    }
+}
+
+/// A case in a context, into an output full of NaN: exactly what loops give. The plan goes to `look`.
+pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)) {
+    for &(text, shapes, wanted) in WINDOWS {
+        let dense = shapes.iter().enumerate();
+        let dense: Vec<_> = dense
+            .map(|(seed, (name, shape))| (*name, whole(shape, seed as u64 + 7)))
+            .collect();
+        let on: Vec<_> = dense
+            .iter()
+            .map(|(name, d)| (*name, context.upload_dense(&d.map(T::from_f64)).unwrap()))
+            .collect();
+        let operands: Vec<(&str, Operand<'_, T>)> =
+            on.iter().map(|(name, d)| (*name, d.into())).collect();
+        let plan = context
+            .plan(text, &operands, &Options::default())
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(plan.out_shape(), wanted, "{text}");
+        assert_eq!(plan.einsum().to_string(), text);
+        let poison = Dense::from_fn(wanted.to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
+        let mut out = context.upload_dense(&poison).unwrap();
+        let stream = context.stream().unwrap();
+        plan.run(&operands, &mut out, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let found = out.to_dense().unwrap().map(T::to_f64);
+        let loops = by_loops(text, &dense);
+        assert_eq!(
+            found.values(),
+            loops.values(),
+            "{text}, {}: {plan}",
+            T::DTYPE.name()
+        );
+        look(text, &plan);
+    }
+}
