@@ -260,7 +260,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Kept(kept) => kept.plan().variant(),
             Exec::Joined(joined) => joined.plan().variant(),
             Exec::Adaptive(adaptive) => adaptive.plan().variant(),
-            Exec::Windowed(windowed) => windowed.plan().variant(),
+            Exec::Windowed(windowed) => windowed.variant(),
             Exec::Family(made) => made.variant(),
         }
     }
@@ -281,7 +281,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Kept(kept) => kept.bytes(),
             Exec::Joined(joined) => joined.plan().workspace_bytes(),
             Exec::Adaptive(adaptive) => adaptive.bytes(),
-            Exec::Windowed(windowed) => windowed.plan().workspace_bytes(),
+            Exec::Windowed(windowed) => windowed.bytes(),
             Exec::Family(made) => made.bytes(),
         }
     }
@@ -320,7 +320,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
             Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
             Exec::Joined(joined) => joined.run(operands, out, stream),
             Exec::Adaptive(adaptive) => adaptive.run(operands, out, stream),
-            Exec::Windowed(windowed) => windowed.run(operands, out, stream),
+            Exec::Windowed(windowed) => windowed.run(self, operands, out, stream),
             Exec::Family(made) => {
                 self.check_places(operands, out, stream)?;
                 made.run(operands, out, stream)

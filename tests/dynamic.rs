@@ -5,6 +5,7 @@ mod axes;
 mod channels;
 mod choice;
 mod convolution;
+mod convolution_plans;
 mod detect;
 mod encoder;
 mod feed_forward;

@@ -1,9 +1,12 @@
-//! Tiles of convolutions of what was listed while running (benches/NOTES.md, "Sparsity found while running").
+//! Convolutions of what was listed while running (benches/NOTES.md, "Sparsity found while running").
 
 use einsparse_kernels::table::Row;
 
-use super::Machine;
+use super::{Cost, Machine};
 use crate::dynamic::ConvolutionShape;
+
+/// Two launches in front of the product, without any bytes, and the product's own, us. Not measured.
+const START_US: f64 = 10.5;
 
 /// Tiles of positions and filters that a shape takes.
 pub(crate) struct ConvTiles {
@@ -11,6 +14,12 @@ pub(crate) struct ConvTiles {
     bytes: f64,
     flops: f64,
     tiles: f64,
+    /// Channels of a stage.
+    deep: f64,
+    shape: ConvolutionShape,
+    /// Elements of A, B and C, and bytes of one.
+    elements: [f64; 3],
+    element: f64,
 }
 
 impl ConvTiles {
@@ -24,19 +33,68 @@ impl ConvTiles {
         let [positions, deep, columns] = [row.block.0, row.block.1, row.columns].map(f64::from);
         let boxes = out[0].div_ceil(tile[0]) * out[1].div_ceil(tile[1]);
         let across = shape.filters.div_ceil(row.columns as usize);
-        // Positions of A that lie apart are read with what lies between them, as far as that shares their lines: none of it does.
-        let bytes = deep * (positions + columns) * row.dtype.bytes() as f64;
+        let element = row.dtype.bytes() as f64;
+        let area = |pair: [usize; 2]| (pair[0] * pair[1]) as f64;
+        let [images, channels, filters] =
+            [shape.images, shape.channels, shape.filters].map(|extent| extent as f64);
         ConvTiles {
-            bytes,
-            flops: 2.0 * positions.max(64.0) * columns * deep,
+            bytes: deep * (positions + columns) * element,
+            flops: 2.0 * positions * columns * deep,
             tiles: (shape.images * boxes * across) as f64,
+            deep,
+            shape: *shape,
+            elements: [
+                images * area(shape.size) * channels,
+                shape.taps() as f64 * channels * filters,
+                images * area(out) * filters,
+            ],
+            element,
         }
     }
 
-    /// Time of a stage of all of them, us: waves, each as long as a multiprocessor's share of L2 or its Tensor Cores take.
-    pub(crate) fn us(&self, machine: &Machine) -> f64 {
+    /// Times of a stage of all of them by L2 and by the Tensor Cores, us: waves, each as long as a multiprocessor's share takes.
+    fn stage(&self, machine: &Machine) -> [f64; 2] {
         let all = f64::from(machine.multiprocessors).max(1.0);
-        let stage = (self.bytes / machine.l2).max(self.flops / machine.wgmma.max(1.0)) * all * 1e6;
-        (self.tiles / all).ceil() * stage
+        let waves = (self.tiles / all).ceil() * all * 1e6;
+        [
+            waves * self.bytes / machine.l2,
+            waves * self.flops / machine.wgmma.max(1.0),
+        ]
+    }
+
+    /// Time of a stage of all of them, us.
+    pub(crate) fn us(&self, machine: &Machine) -> f64 {
+        let [gathered, computed] = self.stage(machine);
+        gathered.max(computed)
+    }
+
+    /// Detection and product where this share of the channels, or of the filters, holds something.
+    pub(crate) fn cost(&self, filters: bool, share: f64, machine: &Machine) -> Cost {
+        let (listed, tiles) = if filters { (1.0, share) } else { (share, 1.0) };
+        let deep = (self.shape.channels as f64 * listed / self.deep).max(0.25);
+        let stages = self.shape.taps() as f64 * deep * tiles;
+        let [gather_us, compute_us] = self.stage(machine).map(|us| us * stages);
+        let looked = if filters {
+            self.elements[1]
+        } else {
+            self.elements[0]
+        };
+        let over = |elements: f64, rate: f64| elements * self.element / rate * 1e6;
+        let hbm_us = over(
+            self.elements.iter().sum::<f64>() + looked * share,
+            machine.hbm,
+        );
+        let detection_us = over(looked, machine.hbm) + over(looked * (1.0 + share), machine.l2);
+        Cost {
+            us: START_US
+                + detection_us
+                + gather_us
+                    .max(compute_us)
+                    .max(over(self.elements[2], machine.hbm)),
+            hbm_us,
+            gather_us,
+            compute_us,
+            latency_us: START_US,
+        }
     }
 }

@@ -8,8 +8,9 @@ use super::detect::{above, check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
+use crate::driver::RawStream;
 use crate::error::{Error, Result};
-use crate::launch::{ChannelsLaunch, list_stride};
+use crate::launch::{ChannelsLaunch, DenseMatrix, list_stride};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
@@ -123,11 +124,11 @@ impl<T: Scalar> ChannelDetector<T> {
         let planned = [items.saturating_mul(rows), columns];
         check_shape("rows and columns", &planned, &given)?;
         match (&self.launch, &self.index.storage) {
-            (Some(launch), Lists::Device(lists, _)) => {
+            (Some(_), Lists::Device(..)) => {
                 let matrix = operand(&self.context, a, stream)?;
-                // SAFETY: the tensor has the planned rows, columns and type, the lists are of this launch; the tensor is the
-                // caller's to keep until the stream is done, as with every run.
-                unsafe { launch.run(matrix, lists, stream.raw()) }
+                // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the stream is done, as
+                // with every run.
+                unsafe { self.queue(matrix, stream.raw()) }
             }
             (None, Lists::Host(_)) => {
                 let values = a.host().ok_or_else(|| elsewhere("A"))?;
@@ -136,6 +137,18 @@ impl<T: Scalar> ChannelDetector<T> {
             }
             _ => Err(elsewhere("index")),
         }
+    }
+
+    /// Queues the detection on the GPU of this detector.
+    ///
+    /// # Safety
+    /// The matrix has the planned rows, columns and type and lies on that GPU until the work is done; runs follow one another.
+    pub(crate) unsafe fn queue(&self, matrix: DenseMatrix, stream: RawStream<'_>) -> Result<()> {
+        let (Some(launch), Lists::Device(lists, _)) = (&self.launch, &self.index.storage) else {
+            return Err(elsewhere("index"));
+        };
+        // SAFETY: the caller's promise; the lists are of this launch.
+        unsafe { launch.run(matrix, lists, stream) }
     }
 
     /// The same on the CPU, an item at a time.

@@ -8,9 +8,11 @@ use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use super::matmul::lists;
 use crate::context::Context;
+use crate::cost::{Cost, Machine};
 use crate::device::Stream;
+use crate::driver::RawStream;
 use crate::error::{Error, Result};
-use crate::launch::{DenseMatrix, PitConvLaunch};
+use crate::launch::{DenseMatrix, DeviceLists, PitConvLaunch};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -303,6 +305,44 @@ impl<T: Scalar> DynamicConvolution<T> {
         };
         check_shape(name, &shape, sparse.shape())?;
         self.detector.run(sparse, stream)
+    }
+
+    /// Queues detection and product on the GPU of this convolution.
+    ///
+    /// # Safety
+    /// The operands are of the planned extents and type, on that GPU, until the work is done; runs follow one another.
+    pub(crate) unsafe fn queue(&self, all: [DenseMatrix; 3], stream: RawStream<'_>) -> Result<()> {
+        let Some(launch) = &self.launch else {
+            return Err(elsewhere("stream"));
+        };
+        launch.check(all)?;
+        let sparse = match self.axis {
+            ConvolutionAxis::Channels => all[0],
+            ConvolutionAxis::Filters => all[1],
+        };
+        // SAFETY: the caller's promise; the lists are of this detector.
+        unsafe {
+            self.detector.queue(sparse, stream)?;
+            launch.run(lists(self.detector.index())?, all, stream)
+        }
+    }
+
+    /// Whether kernels can read and write these.
+    pub(crate) fn takes(&self, all: [DenseMatrix; 3]) -> bool {
+        self.launch
+            .as_ref()
+            .is_none_or(|launch| launch.check(all).is_ok())
+    }
+
+    /// What a run is predicted to cost, on a GPU, if this share of the micro-tiles holds something.
+    pub(crate) fn cost(&self, share: f64, machine: &Machine) -> Option<Cost> {
+        let launch = self.launch.as_ref()?;
+        Some(launch.cost(share, machine))
+    }
+
+    /// Device bytes of lists and packed values.
+    pub(crate) fn bytes(&self) -> usize {
+        lists(self.detector.index()).map_or(0, DeviceLists::bytes)
     }
 
     fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {

@@ -5,7 +5,7 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Heads, Images, heads_map, images_map};
 use super::{DenseMatrix, DeviceLists, aligned, config, in_vectors, refused, small, within};
-use crate::cost::ConvTiles;
+use crate::cost::{ConvTiles, Cost, Machine};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream, memset_2d_async};
 use crate::dynamic::ConvolutionShape;
@@ -94,6 +94,12 @@ impl PitConvLaunch {
 
     pub(crate) fn name(&self) -> &'static str {
         self.row.name
+    }
+
+    /// What detection and product are predicted to cost if this share of the channels or filters holds something.
+    pub(crate) fn cost(&self, share: f64, machine: &Machine) -> Cost {
+        let out = self.params.out.map(|extent| extent as usize);
+        ConvTiles::of(self.row, self.tile, &self.shape, out).cost(self.filters, share, machine)
     }
 
     /// Queues the convolution of A, or of its packed channels, with B, or its packed filters.

@@ -2,6 +2,8 @@
 //! index array for each sum and runs a plan of the expression that reads these, so that every family and the CPU executor take such
 //! expressions as they take gathers.
 
+mod skipping;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -13,6 +15,7 @@ use crate::einsum::{Access, Einsum, Extents, IndexExpr, SumArray, Term};
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
+use skipping::Skipping;
 
 /// A convolution over two axes, by its structure: `C[n,x,y,f] = A[n,s*x+d*i,t*y+e*j,m] * B[i,j,m,f]`, whatever the names and the
 /// order of factors and terms, with any mode, scalar factors and epilogue.
@@ -167,26 +170,44 @@ impl fmt::Display for Sums {
 pub(super) struct Windowed<T: Scalar, Out: Scalar> {
     sums: Sums,
     plan: Box<Plan<T, Out>>,
+    /// What runs in its place, where the operands of a run allow it.
+    skipping: Option<Skipping<T>>,
 }
 
 impl<T: Scalar, Out: Scalar> Windowed<T, Out> {
-    /// The plan over the arrays.
-    pub(super) fn plan(&self) -> &Plan<T, Out> {
-        &self.plan
+    /// Name of the kernel.
+    pub(super) fn variant(&self) -> &'static str {
+        let skipping = self.skipping.as_ref().map(Skipping::variant);
+        skipping.unwrap_or_else(|| self.plan.variant())
+    }
+
+    /// Device bytes beside the operands.
+    pub(super) fn bytes(&self) -> usize {
+        self.plan.workspace_bytes() + self.skipping.as_ref().map_or(0, Skipping::bytes)
     }
 
     pub(super) fn run(
         &self,
+        whole: &Plan<T, Out>,
         operands: &[(&str, Operand<'_, T>)],
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
+        if let Some(skipping) = &self.skipping {
+            whole.check_places(operands, out, stream)?;
+            if skipping.fits(operands, Some(&*out))? {
+                return skipping.run(operands, out, stream);
+            }
+        }
         self.plan.run(&self.sums.bound(operands), out, stream)
     }
 }
 
 impl<T: Scalar, Out: Scalar> fmt::Display for Windowed<T, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(skipping) = &self.skipping {
+            write!(f, "{} of what is not empty; else ", skipping.variant())?;
+        }
         write!(f, "{}, {}", self.plan, self.sums)
     }
 }
@@ -200,17 +221,42 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         operands: &[(&str, Operand<'_, T>)],
         options: &Options,
     ) -> Result<Self> {
-        let plan = Plan::of(context, sums.einsum.clone(), &sums.bound(operands), options)?;
+        let written = (&einsum, sums.form.as_ref());
+        let skipping = Skipping::new::<Out>(context, written, operands, options)?;
+        let mut options = options.clone();
+        if skipping.is_ok() {
+            // The one that was asked for is there; the other is for operands that it cannot read.
+            options.variant = None;
+        }
+        let plan = Plan::of(
+            context,
+            sums.einsum.clone(),
+            &sums.bound(operands),
+            &options,
+        )?;
+        let mut choice = plan.choice.clone();
+        let skipping = match skipping {
+            Ok(skipping) => {
+                let candidate = skipping.candidate(context);
+                choice.candidates.splice(..0, candidate);
+                Some(skipping)
+            }
+            Err(refusal) => {
+                choice.refused.extend(refusal);
+                None
+            }
+        };
         Ok(Plan {
             context: context.clone(),
             indirect: plan.indirect.clone(),
-            choice: plan.choice.clone(),
+            choice,
             einsum,
             out_shape: extents.out().to_vec(),
             shapes,
             exec: Exec::Windowed(Box::new(Windowed {
                 sums,
                 plan: Box::new(plan),
+                skipping,
             })),
             elements: super::PhantomData,
         })

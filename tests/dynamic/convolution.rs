@@ -14,7 +14,7 @@ use crate::support::{gpu, gpu_alone, small};
 use ConvolutionAxis::{Channels, Filters};
 
 /// A plain loop over everything, in f64.
-fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
+pub(super) fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
     let [out_x, out_y] = s.out().unwrap();
     let (a, b) = (a.values(), b.values());
     let mut c = vec![0.0; s.images * out_x * out_y * s.filters];
@@ -72,7 +72,7 @@ fn shapes(s: &ConvolutionShape) -> [[usize; 4]; 2] {
 }
 
 /// Operands of which the one that is sparse along the axis holds so many in a thousand.
-fn operands<T: Scalar>(
+pub(super) fn operands<T: Scalar>(
     s: &ConvolutionShape,
     axis: ConvolutionAxis,
     per_mille: u64,
@@ -114,7 +114,7 @@ fn convolves<T: Scalar>(context: &Context, s: ConvolutionShape, axis: Convolutio
     }
 }
 
-fn plain(a: [usize; 4], window: [usize; 2], filters: usize) -> ConvolutionShape {
+pub(super) fn plain(a: [usize; 4], window: [usize; 2], filters: usize) -> ConvolutionShape {
     ConvolutionShape::new(a, window, filters)
 }
 
