@@ -14,7 +14,7 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format};
 use einsparse::registry::Scalar;
 pub use expression::{Bias, Expression};
 use rayon::prelude::*;
-pub use windows::{by_loops, whole, windows_agree};
+pub use windows::{WINDOWS, by_loops, whole, windows_agree};
 
 /// Columns of the widest B of the suite.
 pub const WIDEST: usize = 264;
