@@ -2,7 +2,7 @@
 //! product, expressions over them with the expected outcome, comparison that names the first fault.
 
 mod expression;
-mod windows;
+pub mod windows;
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -14,7 +14,7 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format};
 use einsparse::registry::Scalar;
 pub use expression::{Bias, Expression};
 use rayon::prelude::*;
-pub use windows::{WINDOWS, by_loops, whole, windows_agree};
+pub use windows::{by_loops, whole, windows_agree};
 
 /// Columns of the widest B of the suite.
 pub const WIDEST: usize = 264;

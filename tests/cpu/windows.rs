@@ -7,7 +7,8 @@ use einsparse::formats::{Coo, CooPattern, Dense, Format, bf16, f16};
 use einsparse::indirect::rewrite_dense;
 use einsparse::{Context, Operand, Options, einsum};
 
-use crate::support::{WINDOWS, by_loops, whole, windows_agree};
+use crate::support::windows::WINDOWS;
+use crate::support::{by_loops, whole, windows_agree};
 
 #[test]
 fn windows_are_what_loops_give() {
