@@ -2,7 +2,7 @@
 //! product, expressions over them with the expected outcome, comparison that names the first fault.
 
 mod expression;
-mod windows;
+pub mod windows;
 
 use std::fmt::Debug;
 use std::ops::Deref;

@@ -1,9 +1,13 @@
 //! Sums of indices on the CPU: convolutions by plans, exactly what loops give; sparse operands beside them, and what is refused.
 
+use einsparse::cpu::{Operands, Output, run_listed};
 use einsparse::dynamic::dynamic;
+use einsparse::einsum::Einsum;
 use einsparse::formats::{Coo, CooPattern, Dense, Format, bf16, f16};
+use einsparse::indirect::rewrite_dense;
 use einsparse::{Context, Operand, Options, einsum};
 
+use crate::support::windows::WINDOWS;
 use crate::support::{by_loops, whole, windows_agree};
 
 #[test]
@@ -13,6 +17,39 @@ fn windows_are_what_loops_give() {
     windows_agree::<f64>(&cpu, |_, _| {});
     windows_agree::<f16>(&cpu, |_, _| {});
     windows_agree::<bf16>(&cpu, |_, _| {});
+}
+
+/// By the steps of the general GPU kernels, in every way in which their lanes may run.
+#[test]
+fn windows_are_what_loops_give_by_the_steps_of_kernels() {
+    for &(text, shapes, out) in WINDOWS {
+        let dense = shapes.iter().map(|(name, shape)| (*name, whole(shape, 9)));
+        let dense: Vec<(&str, Dense<f64>)> = dense.collect();
+        let e = Einsum::parse(text).unwrap();
+        let shapes = dense
+            .iter()
+            .map(|(n, d)| (n.to_string(), d.shape().to_vec()));
+        let arrays = e.sum_arrays(&e.check(&shapes.collect()).unwrap()).unwrap();
+        let indirect = rewrite_dense(&e).unwrap();
+        let mut operands = Operands::new();
+        for (name, dense) in &dense {
+            operands.dense(name, dense);
+        }
+        for array in &arrays {
+            operands
+                .index(&array.name, &array.shape, &array.slots)
+                .unwrap();
+        }
+        let wanted = by_loops(text, &dense);
+        let (mut way, mut ways) = (0, 1);
+        while way < ways {
+            let mut found = vec![f64::NAN; wanted.values().len()];
+            let output = Output::new(out, &mut found).unwrap();
+            ways = run_listed(&indirect, &operands, output, way).unwrap();
+            assert_eq!(found, wanted.values(), "{text}, way {way}");
+            way += 1;
+        }
+    }
 }
 
 fn vector(values: &[f32]) -> Dense<f32> {
