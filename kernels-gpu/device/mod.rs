@@ -113,6 +113,12 @@ mod ptx;
 mod relaxed;
 #[cfg(any(family = "route", not(target_arch = "nvptx64")))]
 mod route;
+#[cfg(any(
+    family = "grouped",
+    family = "pit_sampled",
+    not(target_arch = "nvptx64")
+))]
+mod rows;
 #[cfg(any(family = "sample", not(target_arch = "nvptx64")))]
 mod sample;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]
