@@ -106,6 +106,14 @@ mod pit_few;
 mod pit_sampled;
 #[cfg(any(family = "pit_tf32", not(target_arch = "nvptx64")))]
 mod pit_tf32;
+#[cfg(any(
+    family = "pit",
+    family = "pit_turned",
+    family = "pit_right",
+    family = "pit_tf32",
+    not(target_arch = "nvptx64")
+))]
+mod pit_work;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;

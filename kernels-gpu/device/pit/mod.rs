@@ -4,6 +4,7 @@
 
 use super::epilogue::Output;
 use super::gpu;
+use super::pit_work::{Work, steps};
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
 use super::stages::{NONE, Stages};
@@ -43,20 +44,6 @@ impl PitParams {
     }
 }
 
-/// What a thread block computes next.
-#[derive(Clone, Copy)]
-struct Work {
-    panel: u32,
-    column: u32,
-    count: u32,
-}
-
-/// Steps of 16 micro-tiles of the stage that begins at `from`.
-#[inline(always)]
-fn steps(count: u32, from: u32) -> u32 {
-    (count - from).min(DEPTH).div_ceil(STEP)
-}
-
 impl<const MT: usize, const TURNED: bool, const ORDER: u32> Stages
     for PitColumns<MT, TURNED, ORDER>
 {
@@ -66,18 +53,6 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> Stages
 }
 
 impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
-    /// Work number `index`: neighbours share columns of B.
-    #[inline(always)]
-    fn work(p: &PitParams, index: u32) -> Work {
-        let across = index.checked_div(p.panels).unwrap_or(0);
-        let panel = index - across * p.panels;
-        Work {
-            panel,
-            column: across * Self::COLUMNS,
-            count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
-        }
-    }
-
     /// The item that a panel belongs to, and its first row there. Rows of an A that is not turned are those of all items.
     #[inline(always)]
     fn place(p: &PitParams, panel: u32) -> (u32, u32) {
@@ -104,7 +79,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
         while index < p.tiles {
-            let work = Self::work(p, index);
+            let work = Work::new(p, index, Self::COLUMNS);
             let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 8;
             let (item, _) = p.item.of(work.panel);
@@ -126,7 +101,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 }
                 if from + (warp + 1) * STEP <= work.count {
                     Self::gather::<true>(p, lanes, ring.0, now);
-                } else if warp < steps(work.count, from) {
+                } else if warp < steps::<DEPTH, STEP>(work.count, from) {
                     Self::gather::<false>(p, lanes, ring.0, now);
                 }
                 gather::arrive_with_copies(Self::full(ring.0));
@@ -204,7 +179,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
         while index < p.tiles {
-            let work = Self::work(p, index);
+            let work = Work::new(p, index, Self::COLUMNS);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let mut acc = Acc::<C>::zero();
             let mut held = NONE;
@@ -215,7 +190,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 // The gathered rows were written by ordinary copies.
                 barrier::fence_copies();
                 acc.fence();
-                Self::multiply::<E, C>(&mut acc, slot, half, steps(count, from));
+                Self::multiply::<E, C>(&mut acc, slot, half, steps::<DEPTH, STEP>(count, from));
                 wgmma::commit();
                 acc.wait::<1>();
                 Self::free(held);
