@@ -281,6 +281,19 @@ pub(crate) fn elsewhere(name: &str) -> Error {
     }
 }
 
+/// The shape of one matrix, or of `items`, which have an axis for them.
+pub(super) fn check_items(
+    name: &str,
+    items: usize,
+    matrix: [usize; 2],
+    found: &[usize],
+) -> Result<()> {
+    match items {
+        1 if found.len() == 2 => check_shape(name, &matrix, found),
+        _ => check_shape(name, &[items, matrix[0], matrix[1]], found),
+    }
+}
+
 pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
     if planned == found {
         return Ok(());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::Detector;
-use super::detect::{DetectOptions, above, check_shape, elsewhere, operand};
+use super::detect::{DetectOptions, above, check_items, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
@@ -41,6 +41,30 @@ impl Default for MatmulOptions {
             determinism: Determinism::Strict,
             precision: Precision::Full,
         }
+    }
+}
+
+impl MatmulOptions {
+    /// Are there such micro-tiles, and do they end where items of `m` rows end?
+    fn check(&self, items: usize, m: usize) -> Result<()> {
+        let (height, threshold) = (self.height, self.threshold);
+        let refused = |reason| {
+            Err(Error::Operand {
+                name: "A".into(),
+                reason,
+            })
+        };
+        if height == 0 || threshold.is_nan() || threshold < 0.0 {
+            return refused(format!(
+                "micro-tiles of {height} rows above {threshold} are none"
+            ));
+        }
+        if items > 1 && !m.is_multiple_of(height) {
+            return refused(format!(
+                "has items of {m} rows: micro-tiles of {height} would reach into the next one"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -141,25 +165,7 @@ impl<T: Scalar> DynamicMatmul<T> {
         options: MatmulOptions,
     ) -> Result<Self> {
         let [m, k, _] = extents;
-        let threshold = options.threshold;
-        if options.height == 0 || threshold.is_nan() || threshold < 0.0 {
-            return Err(Error::Operand {
-                name: "A".into(),
-                reason: format!(
-                    "micro-tiles of {} rows above {threshold} are none",
-                    options.height
-                ),
-            });
-        }
-        if items > 1 && !m.is_multiple_of(options.height) {
-            return Err(Error::Operand {
-                name: "A".into(),
-                reason: format!(
-                    "has items of {m} rows: micro-tiles of {} would reach into the next one",
-                    options.height
-                ),
-            });
-        }
+        options.check(items, m)?;
         let panels = items.saturating_mul(m).div_ceil(options.height);
         let stride = list_stride(k);
         let (launch, few, storage) = match context.device() {
@@ -169,6 +175,7 @@ impl<T: Scalar> DynamicMatmul<T> {
                     items,
                     ..PitWork::single(extents, options.height)
                 };
+                let threshold = options.threshold;
                 let how = (threshold, options.determinism);
                 let dtype = multiplied_as(T::DTYPE, options.precision);
                 let (detect, product) = kernels_as::<T>(device, dtype, work, how)?;
@@ -244,9 +251,9 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// The shapes of a run.
     fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
         let [m, k, n] = self.extents;
-        self.check_operand("A", [m, k], a)?;
-        self.check_operand("B", [k, n], b)?;
-        self.check_operand("C", [m, n], c)
+        check_items("A", self.items, [m, k], a.shape())?;
+        check_items("B", self.items, [k, n], b.shape())?;
+        check_items("C", self.items, [m, n], c.shape())
     }
 
     /// The first half of [`run`](Self::run): the micro-tiles of A.
@@ -260,7 +267,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// The micro-tiles of A, in front of a product with `b`.
     fn find(&mut self, a: &Tensor<T>, b: Option<&Tensor<T>>, stream: &Stream) -> Result<()> {
         let [m, k, _] = self.extents;
-        self.check_operand("A", [m, k], a)?;
+        check_items("A", self.items, [m, k], a.shape())?;
         let Some((launch, _)) = &self.launch else {
             let options = DetectOptions {
                 threshold: self.options.threshold,
@@ -307,14 +314,6 @@ impl<T: Scalar> DynamicMatmul<T> {
         // SAFETY: operands of the planned shapes and type, lists that `detect` fills ahead on the stream; all are the caller's to
         // keep until the stream is done, as with every run.
         unsafe { launch.run(lists(&self.index)?, None, b, c, stream.raw()) }
-    }
-
-    /// Of more than one item operands have an axis for them.
-    fn check_operand(&self, name: &str, matrix: [usize; 2], found: &Tensor<T>) -> Result<()> {
-        match self.items {
-            1 if found.shape().len() == 2 => check_shape(name, &matrix, found.shape()),
-            items => check_shape(name, &[items, matrix[0], matrix[1]], found.shape()),
-        }
     }
 
     /// The same on the CPU.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
+use super::detect::{DetectOptions, Detector, check_items, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use super::matmul::{kernels_of, lists};
 use super::turned::WIDTH;
@@ -225,9 +225,9 @@ impl<T: Scalar> RightMatmul<T> {
             true => [k, m],
             false => [m, k],
         };
-        self.check("A", of_a, a)?;
-        self.check("B", [k, n], b)?;
-        self.check("C", [m, n], c)?;
+        check_items("A", self.items, of_a, a.shape())?;
+        check_items("B", self.items, [k, n], b.shape())?;
+        check_items("C", self.items, [m, n], c.shape())?;
         let Some(kernels) = &self.kernels else {
             return self.on_host(a, b, c);
         };
@@ -240,14 +240,6 @@ impl<T: Scalar> RightMatmul<T> {
         // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until the stream is
         // done, as with every run.
         unsafe { kernels.run(found, all, stream.raw(), |launch| launch()) }
-    }
-
-    /// Of more than one item operands have an axis for them.
-    fn check(&self, name: &str, [rows, columns]: [usize; 2], found: &Tensor<T>) -> Result<()> {
-        match self.items {
-            1 if found.shape().len() == 2 => check_shape(name, &[rows, columns], found.shape()),
-            items => check_shape(name, &[items, rows, columns], found.shape()),
-        }
     }
 
     /// The same on the CPU, a row of C at a time.

@@ -1,6 +1,6 @@
 //! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
 
-use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, PIT_TF32_DEPTH, PitParams};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords, PIT_TF32_DEPTH, PitParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
@@ -193,8 +193,7 @@ impl PitLaunch {
             extents: [m, k, n],
             ..
         } = self.work;
-        let (dtype, height) = (self.row.dtype, self.work.height);
-        let element = dtype.bytes();
+        let element = self.row.dtype.bytes();
         let name = self.work.names()[1];
         aligned(self.row, name, b.address, b.leading)?;
         // Rows that end within 16 bytes are copied with what lies behind them; a sum of that is stored only where C has as many columns.
@@ -205,32 +204,7 @@ impl PitLaunch {
             );
             return Err(refused(name, reason));
         }
-        let a_map = match &lists.packed {
-            _ if self.work.turned => {
-                self.check_turned(a.as_ref())?;
-                [0; 16]
-            }
-            None => return Err(refused("index", "holds no values".into())),
-            // A row of A each, as `wgmma` wants elements of 4 bytes. The copy engine rounds them.
-            Some(packed) if dtype == Dtype::Tf32 => {
-                let values = Flat {
-                    address: packed.address(),
-                    extents: [self.stride, self.panels * height],
-                    leading: self.stride,
-                };
-                let deep = PIT_TF32_DEPTH;
-                tensor_map(dtype, &values, [deep, height], deep, &self.empty)?
-            }
-            Some(packed) => {
-                let values = Flat {
-                    address: packed.address(),
-                    extents: [height, self.panels * self.stride],
-                    leading: height,
-                };
-                let wide = height.min(64);
-                tensor_map(dtype, &values, [wide, 64], wide, &self.empty)?
-            }
-        };
+        let a_map = self.a_map(lists, a.as_ref())?;
         let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
         let panels = small("panels", self.panels)?;
         Ok(PitParams {
@@ -260,6 +234,33 @@ impl PitLaunch {
             a_item: a.as_ref().map_or(0, |a| (k * a.leading * element) as u64),
             c_item: ((if self.work.right { n } else { m }) * c.leading * element) as u64,
         })
+    }
+
+    /// The map of the packed values; of a turned A there is none.
+    fn a_map(&self, lists: &DeviceLists, a: Option<&DenseMatrix>) -> Result<MapWords> {
+        if self.work.turned {
+            self.check_turned(a)?;
+            return Ok([0; 16]);
+        }
+        let Some(packed) = &lists.packed else {
+            return Err(refused("index", "holds no values".into()));
+        };
+        let (dtype, height) = (self.row.dtype, self.work.height);
+        // Of elements of 4 bytes a row of A each, as `wgmma` wants them. The copy engine rounds them.
+        let rows_of_a = dtype == Dtype::Tf32;
+        let (extents, tile) = if rows_of_a {
+            let extents = [self.stride, self.panels * height];
+            (extents, [PIT_TF32_DEPTH, height])
+        } else {
+            let extents = [height, self.panels * self.stride];
+            (extents, [height.min(64), 64])
+        };
+        let values = Flat {
+            address: packed.address(),
+            extents,
+            leading: extents[0],
+        };
+        tensor_map(dtype, &values, tile, tile[0], &self.empty)
     }
 
     /// A turned A is copied by 16 bytes too; there is no map of it.

@@ -1,5 +1,6 @@
 //! Plans with an operand whose micro-tiles are found while running: families `detect`, `pit` and `pit_tf32`.
 
+mod bound;
 mod few;
 pub(super) mod right;
 
@@ -8,21 +9,22 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::{Row, kernels};
 
-use super::bind::{device_tensor, elsewhere, find, wrong};
+use super::bind::{find, wrong};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
 use super::{Operand, Options};
 use crate::cost::Cost;
 use crate::cost::pit::{is_worth_it, predict};
 use crate::device::{Device, Stream};
-use crate::dynamic::kernels_as;
+use crate::dynamic::{Expected, kernels_as};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
-use crate::launch::{DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, PitWork, Turns};
+use crate::launch::{DetectLaunch, DeviceLists, PitLaunch, PitWork, Turns};
 use crate::plan::{ZerosRule, multiplied_as};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
+use bound::Bound;
 
 /// The kernels for an expression with a dynamic operand.
 pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
@@ -34,29 +36,10 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
             reason: reason.into(),
         }))
     };
-    let form = question.indirect.as_gemm().filter(plain);
-    if question.options.zeros == ZerosRule::Strict {
-        return refused("multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict");
-    }
-    let Some(form) = form.filter(|_| T::DTYPE == Out::DTYPE) else {
-        return refused(
-            "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
-        );
-    };
-    let Some((_, expected)) = question
-        .dynamic
-        .iter()
-        .find(|(name, _)| *name == form.sparse)
-    else {
-        return refused("skips micro-tiles of the first matrix, and that is not dynamic");
-    };
-    let extents = match extents(question, &form)? {
-        Ok(extents) => extents,
+    let (form, expected, extents) = match asked(question, T::DTYPE == Out::DTYPE)? {
+        Ok(asked) => asked,
         Err(reason) => return refused(reason),
     };
-    if question.machine.wgmma == 0.0 {
-        return refused("is made of wgmma, which compute capability 9.0 has");
-    }
     // A micro-tile has no more rows than A.
     let share = |row: &Row| {
         expected.share(match row.family {
@@ -89,6 +72,41 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         offer(question, row, extents, (form.clone(), cost))
     });
     Ok(Answer::Offers(offers.collect()))
+}
+
+/// What is multiplied, what is expected of A, and `[m, k, n]`.
+type Asked<'q> = (SpmmForm, &'q Expected, [usize; 3]);
+
+/// What is asked for, or why the kernels do not do it. `alike`: the output has the type of the operands.
+fn asked<'q, T: Scalar>(
+    question: &'q Question<'q, '_, T>,
+    alike: bool,
+) -> Result<std::result::Result<Asked<'q>, &'static str>> {
+    if question.options.zeros == ZerosRule::Strict {
+        return Ok(Err(
+            "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict",
+        ));
+    }
+    let form = question.indirect.as_gemm().filter(plain);
+    let Some(form) = form.filter(|_| alike) else {
+        return Ok(Err(
+            "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
+        ));
+    };
+    let mut dynamic = question.dynamic.iter();
+    let Some((_, expected)) = dynamic.find(|(name, _)| *name == form.sparse) else {
+        return Ok(Err(
+            "skips micro-tiles of the first matrix, and that is not dynamic",
+        ));
+    };
+    let extents = match extents(question, &form)? {
+        Ok(extents) => extents,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    if question.machine.wgmma == 0.0 {
+        return Ok(Err("is made of wgmma, which compute capability 9.0 has"));
+    }
+    Ok(Ok((form, expected, extents)))
 }
 
 /// One of the kernels, and how it is made.
@@ -200,16 +218,6 @@ fn extents<T: Scalar>(
     Ok(Ok([m, k, n]))
 }
 
-/// An operand on the device.
-fn matrix((address, leading): (u64, usize), [rows, columns]: [usize; 2]) -> DenseMatrix {
-    DenseMatrix {
-        address,
-        rows,
-        columns,
-        leading,
-    }
-}
-
 /// No factor, no epilogue, everything as it is written in memory but for A, which may be `[k, m]`.
 fn plain(form: &SpmmForm) -> bool {
     form.mode == Mode::Assign
@@ -233,8 +241,7 @@ struct Made {
     lists: DeviceLists,
     /// Runs share the lists.
     turns: Turns,
-    extents: [usize; 3],
-    names: [String; 2],
+    bound: Bound,
 }
 
 impl Made {
@@ -256,8 +263,7 @@ impl Made {
             detect,
             product,
             turns: Turns::new()?,
-            extents,
-            names: [form.sparse.clone(), form.dense.clone()],
+            bound: Bound::new(form, extents, [extents[0], extents[1]]),
         })
     }
 }
@@ -277,11 +283,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        let [m, k, n] = self.extents;
-        let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
-        let (a, b) = (matrix(a?, [m, k]), matrix(b?, [k, n]));
-        let to = out.address().ok_or_else(|| elsewhere("output"))?;
-        let c = matrix((to, out.leading()), [m, n]);
+        let [a, b, c] = self.bound.matrices(operands, out)?;
         // What is refused is refused before anything is queued.
         let product = self.product.params(&self.lists, Some(a), b, c)?;
         self.turns.queue(true, stream.raw(), || {

@@ -110,6 +110,14 @@ mod pit_few;
 mod pit_sampled;
 #[cfg(any(family = "pit_tf32", not(target_arch = "nvptx64")))]
 mod pit_tf32;
+#[cfg(any(
+    family = "pit",
+    family = "pit_turned",
+    family = "pit_right",
+    family = "pit_tf32",
+    not(target_arch = "nvptx64")
+))]
+mod pit_work;
 #[cfg(any(family = "prune", not(target_arch = "nvptx64")))]
 mod prune;
 mod ptx;
@@ -117,6 +125,12 @@ mod ptx;
 mod relaxed;
 #[cfg(any(family = "route", not(target_arch = "nvptx64")))]
 mod route;
+#[cfg(any(
+    family = "grouped",
+    family = "pit_sampled",
+    not(target_arch = "nvptx64")
+))]
+mod rows;
 #[cfg(any(family = "sample", not(target_arch = "nvptx64")))]
 mod sample;
 #[cfg(any(family = "sampled", not(target_arch = "nvptx64")))]

@@ -56,12 +56,17 @@ pub(crate) trait Stages {
         barrier::init_fence();
     }
 
-    /// Lets the stage be overwritten, as far as this warp goes.
+    /// Lets the stage be overwritten, as far as this warp goes, unless there is [`NONE`].
     #[inline(always)]
     fn free(slot: u32) {
-        if slot == NONE {
-            return;
+        if slot != NONE {
+            Self::give_back(slot);
         }
+    }
+
+    /// Lets the stage be overwritten, as far as this warp goes.
+    #[inline(always)]
+    fn give_back(slot: u32) {
         // One lane arrives for all, when all have read.
         warp::sync_lanes(u32::MAX);
         if gpu::thread_again().is_multiple_of(32) {

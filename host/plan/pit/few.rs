@@ -6,9 +6,8 @@ use std::sync::Arc;
 use einsparse_kernels::table::Row;
 
 use super::super::Operand;
-use super::super::bind::{device_tensor, elsewhere};
 use super::super::family::{Compiled, write_kernel};
-use super::matrix;
+use super::bound::Bound;
 use crate::device::{Device, Stream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
@@ -36,8 +35,7 @@ pub(super) fn is_offered(
 pub(super) struct Made {
     row: &'static Row,
     launch: PitFewLaunch,
-    extents: [usize; 3],
-    names: [String; 2],
+    bound: Bound,
 }
 
 impl Made {
@@ -51,8 +49,7 @@ impl Made {
         Ok(Made {
             row,
             launch: PitFewLaunch::new(device, row, extents, above)?,
-            extents,
-            names: [form.sparse.clone(), form.dense.clone()],
+            bound: Bound::new(form, extents, [extents[0], extents[1]]),
         })
     }
 }
@@ -72,11 +69,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        let [m, k, n] = self.extents;
-        let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
-        let to = out.address().ok_or_else(|| elsewhere("output"))?;
-        let c = matrix((to, out.leading()), [m, n]);
-        let all = [matrix(a?, [m, k]), matrix(b?, [k, n]), c];
+        let all = self.bound.matrices(operands, out)?;
         // SAFETY: the plan has checked shapes and places.
         unsafe { self.launch.run(all, stream.raw()) }
     }

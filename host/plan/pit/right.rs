@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::{Row, kernels};
 
-use super::super::bind::{device_tensor, elsewhere, find, wrong};
+use super::super::bind::{find, wrong};
 use super::super::choose::Candidate;
 use super::super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
 use super::super::{Operand, ZerosRule};
-use super::{matrix, plain};
+use super::bound::Bound;
+use super::plain;
 use crate::cost::pit::{is_worth_it, predict, transposition_us};
 use crate::device::{Device, Stream};
 use crate::dynamic::{RightKernels, WIDTH};
@@ -155,9 +156,7 @@ struct Made {
     lists: DeviceLists,
     /// Runs share the lists and the transpose.
     turns: Turns,
-    extents: [usize; 3],
-    by_columns: bool,
-    names: [String; 2],
+    bound: Bound,
 }
 
 impl Made {
@@ -169,14 +168,13 @@ impl Made {
     ) -> Result<Self> {
         let by_columns = form.order.transposed;
         let kernels = RightKernels::new::<T>(device, 1, extents, by_columns, how)?;
+        let [m, k, _] = extents;
         Ok(Made {
             row,
             lists: kernels.lists(device)?,
             kernels,
             turns: Turns::new()?,
-            extents,
-            by_columns,
-            names: [form.sparse.clone(), form.dense.clone()],
+            bound: Bound::new(form, extents, if by_columns { [k, m] } else { [m, k] }),
         })
     }
 }
@@ -196,12 +194,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
         out: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        let [m, k, n] = self.extents;
-        let of_a = if self.by_columns { [k, m] } else { [m, k] };
-        let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
-        let to = out.address().ok_or_else(|| elsewhere("output"))?;
-        let c = matrix((to, out.leading()), [m, n]);
-        let all = [matrix(a?, of_a), matrix(b?, [k, n]), c];
+        let all = self.bound.matrices(operands, out)?;
         let raw = stream.raw();
         // SAFETY: the plan has checked shapes and places; the lists are of these kernels, and runs follow one another.
         unsafe {

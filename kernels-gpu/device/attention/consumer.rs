@@ -100,11 +100,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 j += 1;
                 continue;
             }
-            let mut scores = Acc::zero();
-            scores.fence();
-            Self::score::<E>(&mut scores, keys, half);
-            wgmma::commit();
-            scores.wait::<0>();
+            let mut scores = Self::scored::<E>(keys, half);
             Self::give_keys(keys, j, now.tiles);
             Self::shrink(out, softmax(&mut scores, this, rows, p.scale));
             let mut weights = pack::<E>(&scores);
@@ -115,11 +111,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 keys = Self::take(&mut ring, j < now.tiles);
                 let values = Self::take(&mut ring, true);
                 if this.mask == MASK_NONE {
-                    out.fence();
-                    Self::weigh::<E>(out, values, &weights);
-                    wgmma::commit();
-                    out.wait::<0>();
-                    keep(&mut weights);
+                    Self::weigh_last::<E>(out, values, &mut weights);
                     Self::give_keys(keys, j, now.tiles);
                     Self::give(values, true);
                     j += 1;
@@ -144,6 +136,27 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             }
         }
         ring
+    }
+
+    /// Scores of a tile of keys, with nothing beside them.
+    #[inline(always)]
+    fn scored<E: WgmmaElem>(keys: u32, half: u32) -> Acc<2> {
+        let mut scores = Acc::zero();
+        scores.fence();
+        Self::score::<E>(&mut scores, keys, half);
+        wgmma::commit();
+        scores.wait::<0>();
+        scores
+    }
+
+    /// Weighs a tile's values behind which no scores come, and waits for the sums.
+    #[inline(always)]
+    fn weigh_last<E: WgmmaElem>(out: &mut Acc<CHUNKS>, values: u32, weights: &mut Weights) {
+        out.fence();
+        Self::weigh::<E>(out, values, weights);
+        wgmma::commit();
+        out.wait::<0>();
+        keep(weights);
     }
 
     /// Entries of step `j`; those of the next are loaded.

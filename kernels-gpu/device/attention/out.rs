@@ -85,22 +85,28 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         };
         let mut part = 0;
         while part < now.count() {
-            let own = global::load_v4_fresh(row_place(part), true).map(f32::from_bits);
-            let (old, more) = merge(rows, own, p.scale);
-            rescale(out, old);
-            unroll!(c < CHUNKS, most 4, {
-                unroll!(j < 8, {
-                    let from = place(part) + ((c * 8 + j) * 128 * 16) as u64;
-                    let four = global::load_v4_fresh(from, true);
-                    unroll!(i < 4, {
-                        let sum = &mut out.0[c][4 * j + i];
-                        *sum = matrix::fma_f32(f32::from_bits(four[i]), more[i / 2], *sum);
-                    });
-                });
-            });
+            Self::add_part(place(part), row_place(part), p.scale, out, rows);
             part += 1;
         }
         true
+    }
+
+    /// Adds the sums of a part, which lie at `place`, what is known of its rows at `row_place`.
+    #[inline(always)]
+    fn add_part(place: u64, row_place: u64, scale: f32, out: &mut Acc<CHUNKS>, rows: &mut Rows) {
+        let own = global::load_v4_fresh(row_place, true).map(f32::from_bits);
+        let (old, more) = merge(rows, own, scale);
+        rescale(out, old);
+        unroll!(c < CHUNKS, most 4, {
+            unroll!(j < 8, {
+                let from = place + ((c * 8 + j) * 128 * 16) as u64;
+                let four = global::load_v4_fresh(from, true);
+                unroll!(i < 4, {
+                    let sum = &mut out.0[c][4 * j + i];
+                    *sum = matrix::fma_f32(f32::from_bits(four[i]), more[i / 2], *sum);
+                });
+            });
+        });
     }
 
     /// Weighted means and logarithms of sums, to memory.

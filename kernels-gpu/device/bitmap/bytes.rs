@@ -229,11 +229,17 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             if stage != 0 && p.stages != 1 {
                 Self::free(last);
             }
-            match N {
-                16 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, &mut acc),
-                32 => Strip::<GROUPS, N, 2>::leave::<E>(p, piece, group, &mut acc),
-                _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, &mut acc),
-            }
+            Self::leave::<E>(p, piece, group, &mut acc);
+        }
+    }
+
+    /// Sends a warpgroup's sums out as those of a strip.
+    #[inline(always)]
+    fn leave<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &mut Thin<N>) {
+        match N {
+            16 => Strip::<GROUPS, N, 4>::leave::<E>(p, piece, group, acc),
+            32 => Strip::<GROUPS, N, 2>::leave::<E>(p, piece, group, acc),
+            _ => Strip::<GROUPS, N, 1>::leave::<E>(p, piece, group, acc),
         }
     }
 

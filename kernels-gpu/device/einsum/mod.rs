@@ -70,6 +70,15 @@ impl<const N: usize> Body for Across<N> {
     }
 }
 
+/// The item of this thread, and which of its units.
+#[inline(always)]
+fn own_item(p: &EinsumParams) -> (u32, u32) {
+    let own = gpu::block_x() * (256 >> p.lane_bits) + (gpu::thread() >> p.lane_bits);
+    // Never by zero, which only the host knows: device code may not panic.
+    let item = own.checked_div(p.per_item).unwrap_or(0);
+    (item, own - item * p.per_item)
+}
+
 #[inline(always)]
 fn unit<
     E: Elem,
@@ -83,10 +92,7 @@ fn unit<
 ) {
     let lanes = 1 << p.lane_bits;
     let lane = gpu::thread() & (lanes - 1);
-    let own = gpu::block_x() * (256 >> p.lane_bits) + (gpu::thread() >> p.lane_bits);
-    // Never by zero, which only the host knows: device code may not panic.
-    let item = own.checked_div(p.per_item).unwrap_or(0);
-    let rest = own - item * p.per_item;
+    let (item, rest) = own_item(p);
     let live = item < p.count;
     let [place, start, len, slot] = global::load_v4(p.items + item as u64 * 16, live);
     let mut spot = p.spot::<N>(&Device, place, rest);

@@ -192,12 +192,7 @@ impl Body for SortMove {
         let pairs = p.flags & SORT_PAIRS != 0;
         // What is padding comes last, and has no place.
         send(p, shared, |i, to| {
-            let own = copy::load_shared_b32(shared.words() + i * 4);
-            if to < p.capacity && pairs {
-                global::store_b32(p.out_first + to as u64 * 8 + 4, own);
-            } else if to < p.capacity {
-                global::store_b32(word(p.out_first, to as u64), own);
-            }
+            put(p, pairs, (p.out_first, 4), to, shared.words() + i * 4);
         });
         if p.flags & SORT_SECOND == 0 {
             return;
@@ -207,13 +202,20 @@ impl Body for SortMove {
             global::load_b32_fresh(word(p.second, at as u64), ok)
         });
         send(p, shared, |i, to| {
-            let own = copy::load_shared_b32(shared.words() + i * 4);
-            if to < p.capacity && pairs {
-                global::store_b32(p.out_first + to as u64 * 8, own);
-            } else if to < p.capacity {
-                global::store_b32(word(p.out_second, to as u64), own);
-            }
+            put(p, pairs, (p.out_second, 0), to, shared.words() + i * 4);
         });
+    }
+}
+
+/// Stores the word at shared `own` of the entry that comes to place `to`, if there is one: in an array of its own, or `byte` bytes into
+/// one of the `pairs`.
+#[inline(always)]
+fn put(p: &EntriesParams, pairs: bool, (array, byte): (u64, u64), to: u32, own: u32) {
+    let own = copy::load_shared_b32(own);
+    if to < p.capacity && pairs {
+        global::store_b32(p.out_first + to as u64 * 8 + byte, own);
+    } else if to < p.capacity {
+        global::store_b32(word(array, to as u64), own);
     }
 }
 

@@ -4,7 +4,8 @@
 use super::{CONSUMERS, DEPTH, Work};
 use crate::abi::*;
 use crate::device::gpu;
-use crate::device::ptx::{barrier, bulk, copy, gather, global, grid, warp};
+use crate::device::ptx::{barrier, bulk, copy, gather, global, grid};
+use crate::device::rows::{self, Rows, Source};
 use crate::device::stages::Stages;
 
 impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
@@ -74,50 +75,24 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
         copy::copy_wait_all();
     }
 
-    /// The rows of A that this lane brings 16 bytes of, and a bit for each that is there.
+    /// The rows of A that this lane brings 16 bytes of: those of the slots' tokens.
     #[inline(always)]
-    fn rows(p: &GroupedParams, work: Work, choice: u32) -> ([u32; 8], u32) {
+    fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
         let thread = gpu::thread_again() - CONSUMERS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
         let token = p.top.of(choice).0;
-        let (mut rows, mut there) = ([0; 8], 0);
-        unroll!(i < 8, {
-            let row = 4 * i as u32 + lane / 8;
-            rows[i] = warp::shuffle::<32>(token, row, u32::MAX);
-            there |= u32::from(warp * 32 + row < work.rows) << i;
-        });
-        (rows, there)
+        rows::shared_out(thread, token, work.rows)
     }
 
-    /// Starts this warp's copies of a stage: eight lanes a row, 16 bytes each. What is not there is not copied: it is multiplied
-    /// into rows of C that nobody stores. `WHOLE`: the stage ends within A's columns; what lies behind them has to be zero, since
-    /// it meets every row of W's zeros.
+    /// Starts this warp's copies of a stage.
     #[inline(always)]
-    fn bring<const WHOLE: bool>(
-        p: &GroupedParams,
-        (rows, there): ([u32; 8], u32),
-        deep: u32,
-        slot: u32,
-    ) {
+    fn bring<const WHOLE: bool>(p: &GroupedParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::thread_again() - CONSUMERS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let (row, chunk) = (lane / 8, lane % 8);
-        let to = Self::stage(slot) + (warp * 32 + row) * PANEL_BYTES as u32;
-        let column = deep + chunk * 8;
-        let from = p.a + column as u64 * 2;
-        unroll!(i < 8, {
-            // Rows of eight lanes are four apart: every other one is swizzled alike.
-            let place = chunk ^ (row + 4 * (i as u32 % 2));
-            let to = to + place * 16 + 4 * i as u32 * PANEL_BYTES as u32;
-            let from = from + rows[i] as u64 * p.lda_bytes as u64;
-            if WHOLE {
-                copy::copy_async_whole(to, from, there & (1 << i));
-            } else {
-                let inside = there & (1 << i) != 0 && column < p.k;
-                let (from, bytes) = if inside { (from, 16) } else { (p.a, 0) };
-                copy::copy_async_16(to, from, bytes);
-            }
-        });
+        let source = Source {
+            address: p.a,
+            row_bytes: p.lda_bytes,
+            columns: p.k,
+        };
+        rows::bring::<WHOLE>(source, rows, thread, deep, Self::stage(slot));
     }
 
     /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody stores.

@@ -3,12 +3,14 @@
 //! whose sum is carried as in `spmm`.
 
 mod dots;
+mod terms;
 
 use super::elem::{Elem, Raw};
 use super::gpu;
 use super::ptx::{bits, global, grid, warp};
 use super::walk::Walk;
 use crate::abi::*;
+use terms::{load, reduced, scaled};
 
 /// The body, generic over the element; the tile is the implementor.
 pub trait Body: Tile {
@@ -174,6 +176,17 @@ impl Burst {
         }
     }
 
+    /// Row of factor `f` that entry `u` meets.
+    #[inline(always)]
+    fn place(&self, f: usize, u: usize) -> u32 {
+        let place = self.places[f][(u / 4) & 1][u & 3];
+        if f == 0 {
+            place & (LAST_OF_ROW - 1)
+        } else {
+            place
+        }
+    }
+
     /// Adds the products of the burst to the rows they belong to, in entry order, and stores rows that end: all rows of the
     /// factors are loaded before the first multiplication. Returns the row that follows.
     #[inline(always)]
@@ -206,21 +219,12 @@ impl Burst {
             let exists = there >> u & 1 != 0;
             unroll!(f < 3, {
                 if f < FACTORS {
-                    let mut place = self.places[f][(u / 4) & 1][u & 3];
-                    if f == 0 {
-                        place &= LAST_OF_ROW - 1;
-                    }
-                    let from = bits::at_row(factors[f], place, leading[f]);
+                    let from = bits::at_row(factors[f], self.place(f, u), leading[f]);
                     unroll!(r < REP, {
                         let shift = r as u32 * LANES * VEC as u32;
                         let ok = exists && (REP == 1 || column + shift < p.product.n);
                         let from = from + (shift * E::BYTES) as u64;
-                        // A policy costs a load a little: worth it where the output would displace the one factor.
-                        raw[f][u][r] = if FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
-                            global::load_own_v4_under(from, ok, policy)
-                        } else {
-                            E::load_own::<VEC>(from, ok)
-                        };
+                        raw[f][u][r] = load::<E, FACTORS, VEC>(from, ok, policy);
                     });
                 }
             });
@@ -230,20 +234,10 @@ impl Burst {
             let value = if exists { self.value::<E>(u) } else { E::ZERO };
             unroll!(r < REP, {
                 unroll!(i < VEC, {
-                    let mut x = value;
-                    if FACTORS > 1 {
-                        x = E::mul(x, E::get(&raw[1][u][r], i));
-                    }
-                    if FACTORS > 2 {
-                        x = E::mul(x, E::get(&raw[2][u][r], i));
-                    }
+                    let others = [&raw[1][u][r], &raw[2][u][r]];
+                    let x = scaled::<E, FACTORS>(value, others, i);
                     let b = E::get(&raw[0][u][r], i);
-                    if REDUCE == REDUCE_MAX {
-                        let product = E::max(acc[r][i], E::mul(x, b));
-                        acc[r][i] = if exists { product } else { acc[r][i] };
-                    } else {
-                        acc[r][i] = E::fma(x, b, acc[r][i]);
-                    }
+                    acc[r][i] = reduced::<E, REDUCE>(acc[r][i], (x, b), exists);
                 });
             });
             let last = self.places[0][(u / 4) & 1][u & 3] & LAST_OF_ROW != 0;

@@ -4,6 +4,7 @@
 
 use super::epilogue::Output;
 use super::gpu;
+use super::pit_work::{Work, steps};
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
 use super::stages::{NONE, Stages};
@@ -43,20 +44,6 @@ impl PitParams {
     }
 }
 
-/// What a thread block computes next.
-#[derive(Clone, Copy)]
-struct Work {
-    panel: u32,
-    column: u32,
-    count: u32,
-}
-
-/// Steps of 16 micro-tiles of the stage that begins at `from`.
-#[inline(always)]
-fn steps(count: u32, from: u32) -> u32 {
-    (count - from).min(DEPTH).div_ceil(STEP)
-}
-
 impl<const MT: usize, const TURNED: bool, const ORDER: u32> Stages
     for PitColumns<MT, TURNED, ORDER>
 {
@@ -66,18 +53,6 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> Stages
 }
 
 impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNED, ORDER> {
-    /// Work number `index`: neighbours share columns of B.
-    #[inline(always)]
-    fn work(p: &PitParams, index: u32) -> Work {
-        let across = index.checked_div(p.panels).unwrap_or(0);
-        let panel = index - across * p.panels;
-        Work {
-            panel,
-            column: across * Self::COLUMNS,
-            count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
-        }
-    }
-
     /// The item that a panel belongs to, and its first row there. Rows of an A that is not turned are those of all items.
     #[inline(always)]
     fn place(p: &PitParams, panel: u32) -> (u32, u32) {
@@ -104,12 +79,14 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
         while index < p.tiles {
-            let work = Self::work(p, index);
+            let work = Work::new(p, index, Self::COLUMNS);
             let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 8;
             let (item, _) = p.item.of(work.panel);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
             let lanes = (b, u32::from(column < p.n));
+            // Once for a tile: what is computed for each stage stands between the wait for it and its first copy.
+            let of_a = Self::own_of_a(p, work, lane);
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
             let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
             let mut rows = global::load_b32_fresh(place(0), work.count > 0);
@@ -120,13 +97,13 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 rows = global::load_b32_fresh(place(from + DEPTH), more);
                 barrier::wait(Self::empty(ring.0), ring.1);
                 if TURNED {
-                    Self::gather_a(p, work, ring.0, now);
+                    Self::gather_a(p, of_a, ring.0, now);
                 } else if thread == 0 {
                     Self::start_a(p, at, work, from, ring.0);
                 }
                 if from + (warp + 1) * STEP <= work.count {
                     Self::gather::<true>(p, lanes, ring.0, now);
-                } else if warp < steps(work.count, from) {
+                } else if warp < steps::<DEPTH, STEP>(work.count, from) {
                     Self::gather::<false>(p, lanes, ring.0, now);
                 }
                 gather::arrive_with_copies(Self::full(ring.0));
@@ -150,25 +127,33 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         }
     }
 
+    /// Where a lane's 16 bytes of the first row of a turned A lie, and whether A has them.
+    #[inline(always)]
+    fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (u64, u32) {
+        if !TURNED {
+            return (0, 0);
+        }
+        let (item, left) = Self::place(p, work.panel);
+        let column = left + lane % 8 * 8;
+        let from = p.a + item as u64 * p.a_item + column as u64 * 2;
+        (from, u32::from(column < p.m))
+    }
+
     /// Starts this warp's copies of pieces of rows of A: 8 lanes bring one. Zeros where there is none, so that whatever an earlier
     /// stage left there is not multiplied.
     #[inline(always)]
-    fn gather_a(p: &PitParams, work: Work, slot: u32, rows: u32) {
+    fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::thread_again() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (within, chunk) = (lane / 8, lane % 8);
-        let (item, left) = Self::place(p, work.panel);
-        let column = left + chunk * 8;
-        let from = p.a + item as u64 * p.a_item + column as u64 * 2;
         let to = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
         unroll!(four < 4, {
             let place = 4 * (four as u32) + within;
             let row = warp::shuffle::<32>(rows, place, u32::MAX);
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
-            let there = column < p.m && row != NO_TILE;
+            let there = inside != 0 && row != NO_TILE;
             let from = from + row as u64 * p.lda_bytes as u64;
-            let (from, bytes) = if there { (from, 16) } else { (p.a, 0) };
-            copy::copy_async_16(to, from, bytes);
+            gather::copy_or_zero(to, if there { from } else { p.a }, there);
         });
     }
 
@@ -190,8 +175,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 } else {
                     let there = inside != 0 && row != NO_TILE;
                     let from = from + row as u64 * p.ldb_bytes as u64;
-                    let (from, bytes) = if there { (from, 16) } else { (p.b, 0) };
-                    copy::copy_async_16(to, from, bytes);
+                    gather::copy_or_zero(to, if there { from } else { p.b }, there);
                 }
             });
         });
@@ -204,7 +188,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
         while index < p.tiles {
-            let work = Self::work(p, index);
+            let work = Work::new(p, index, Self::COLUMNS);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let mut acc = Acc::<C>::zero();
             let mut held = NONE;
@@ -215,7 +199,7 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 // The gathered rows were written by ordinary copies.
                 barrier::fence_copies();
                 acc.fence();
-                Self::multiply::<E, C>(&mut acc, slot, half, steps(count, from));
+                Self::multiply::<E, C>(&mut acc, slot, half, steps::<DEPTH, STEP>(count, from));
                 wgmma::commit();
                 acc.wait::<1>();
                 Self::free(held);

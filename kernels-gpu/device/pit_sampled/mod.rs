@@ -7,6 +7,7 @@ mod out;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
+use super::rows::{self, Rows, Source};
 use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
@@ -23,10 +24,10 @@ pub trait Body: Tile {
 const CONSUMERS: u32 = 8;
 /// Elements along k of a stage.
 const DEPTH: u32 = 64;
-/// Listed rows of a tile, of a warpgroup, and of a warp that gathers.
+/// Listed rows of a tile, and of a warpgroup.
 const LISTED: u32 = SAMPLED_LISTED as u32;
 const HALF_LISTED: u32 = LISTED / 2;
-const OWN: u32 = LISTED / 4;
+const _: () = assert!(LISTED == 4 * rows::ROWS);
 
 /// What a thread block computes next: places `from .. from + rows` of a panel's list.
 #[derive(Clone, Copy)]
@@ -148,52 +149,26 @@ impl PitSampled {
         copy::copy_wait_all();
     }
 
-    /// The rows of X that this lane brings 16 bytes of, eight lanes a row, and a bit for each that is there.
+    /// The rows of X that this lane brings 16 bytes of: those that are listed.
     #[inline(always)]
-    fn rows(p: &PitSampledParams, work: Work) -> ([u32; 8], u32) {
+    fn rows(p: &PitSampledParams, work: Work) -> Rows {
         let thread = gpu::thread_again() - CONSUMERS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let first = warp * OWN;
-        let place = first + lane;
-        let own = global::load_b32_fresh(Self::listed(p, work, place), place < work.rows);
-        let (mut rows, mut there) = ([0; 8], 0);
-        unroll!(i < 8, {
-            let row = 4 * i as u32 + lane / 8;
-            rows[i] = warp::shuffle::<32>(own, row, u32::MAX);
-            there |= u32::from(first + row < work.rows) << i;
-        });
-        (rows, there)
+        let own = global::load_b32_fresh(Self::listed(p, work, thread), thread < work.rows);
+        rows::shared_out(thread, own, work.rows)
     }
 
-    /// Starts this warp's copies of a stage. Rows that are not there are not copied: what lies in their place makes columns of the
-    /// accumulators that nobody stores. `WHOLE`: the stage ends within X's columns; what lies behind them has to be zero, since it
-    /// meets Y's zeros.
+    /// Starts this warp's copies of a stage. What lies in the place of rows that are not there makes columns of the accumulators that
+    /// nobody stores.
     #[inline(always)]
-    fn bring<const WHOLE: bool>(
-        p: &PitSampledParams,
-        (rows, there): ([u32; 8], u32),
-        deep: u32,
-        slot: u32,
-    ) {
+    fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::thread_again() - CONSUMERS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let (row, chunk) = (lane / 8, lane % 8);
-        let to = Self::stage(slot) + Self::X_AT as u32 + (warp * OWN + row) * PANEL_BYTES as u32;
-        let column = deep + chunk * 8;
-        let from = p.x + column as u64 * 2;
-        unroll!(i < 8, {
-            // Rows of eight lanes are four apart: every other one is swizzled alike.
-            let place = chunk ^ (row + 4 * (i as u32 % 2));
-            let to = to + place * 16 + 4 * i as u32 * PANEL_BYTES as u32;
-            let from = from + rows[i] as u64 * p.ldx_bytes as u64;
-            if WHOLE {
-                copy::copy_async_whole(to, from, there & (1 << i));
-            } else {
-                let inside = there & (1 << i) != 0 && column < p.k;
-                let (from, bytes) = if inside { (from, 16) } else { (p.x, 0) };
-                copy::copy_async_16(to, from, bytes);
-            }
-        });
+        let source = Source {
+            address: p.x,
+            row_bytes: p.ldx_bytes,
+            columns: p.k,
+        };
+        let to = Self::stage(slot) + Self::X_AT as u32;
+        rows::bring::<WHOLE>(source, rows, thread, deep, to);
     }
 
     /// A warpgroup's 64 listed rows of every tile. Where a tile has none of them it only lets the stages go.

@@ -4,6 +4,7 @@
 
 use super::elem::Elem;
 use super::gpu;
+use super::pit_work::{Work, steps};
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, matrix, warp};
 use super::stages::Stages;
@@ -29,20 +30,6 @@ const STEP: u32 = 8;
 /// What a lane holds of 64 columns of a stage's rows of B: its registers of each step.
 type Own = [[u32; 4]; STEPS];
 
-/// What a thread block computes next.
-#[derive(Clone, Copy)]
-struct Work {
-    panel: u32,
-    column: u32,
-    count: u32,
-}
-
-/// Steps of 8 micro-tiles of the stage that begins at `from`.
-#[inline(always)]
-fn steps(count: u32, from: u32) -> u32 {
-    (count - from).min(DEPTH).div_ceil(STEP)
-}
-
 impl<const MT: usize> Stages for PitWords<MT> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
@@ -50,18 +37,6 @@ impl<const MT: usize> Stages for PitWords<MT> {
 }
 
 impl<const MT: usize> PitWords<MT> {
-    /// Work number `index`: neighbours share columns of B.
-    #[inline(always)]
-    fn work(p: &PitParams, index: u32) -> Work {
-        let across = index.checked_div(p.panels).unwrap_or(0);
-        let panel = index - across * p.panels;
-        Work {
-            panel,
-            column: across * Self::COLUMNS,
-            count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
-        }
-    }
-
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() == 0 {
@@ -79,7 +54,7 @@ impl<const MT: usize> PitWords<MT> {
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
         while index < p.tiles {
-            let work = Self::work(p, index);
+            let work = Work::new(p, index, Self::COLUMNS);
             let list = p.lists + work.panel as u64 * p.stride as u64 * 4;
             let column = work.column + lane * 4;
             let (item, _) = p.item.of(work.panel);
@@ -102,7 +77,7 @@ impl<const MT: usize> PitWords<MT> {
                 }
                 if from + (warp + 1) * STEP <= work.count {
                     Self::gather::<true>(p, (b, inside), ring.0, now);
-                } else if warp < steps(work.count, from) {
+                } else if warp < steps::<DEPTH, STEP>(work.count, from) {
                     Self::gather::<false>(p, (b, inside), ring.0, now);
                 }
                 gather::arrive_with_copies(Self::full(ring.0));
@@ -152,7 +127,7 @@ impl<const MT: usize> PitWords<MT> {
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
         while index < p.tiles {
-            let work = Self::work(p, index);
+            let work = Work::new(p, index, Self::COLUMNS);
             // The same in all lanes, as ptxas can tell: else it takes the products for divergent code.
             let count = warp::greatest(work.count);
             let (mut low, mut high) = (Acc::<C>::zero(), Acc::<C>::zero());
@@ -160,7 +135,7 @@ impl<const MT: usize> PitWords<MT> {
                 let mut own = Self::arrived(ring, half);
                 let mut from = 0;
                 loop {
-                    let (slot, used) = (ring.0, steps(count, from));
+                    let (slot, used) = (ring.0, steps::<DEPTH, STEP>(count, from));
                     Self::multiply(&mut low, slot, &own, used);
                     let other = Self::own(slot, 2 * half + 1);
                     low.wait::<0>();
@@ -173,7 +148,7 @@ impl<const MT: usize> PitWords<MT> {
                     }
                     high.wait::<0>();
                     keep(&other);
-                    Self::free(slot);
+                    Self::give_back(slot);
                     if from >= count {
                         break;
                     }
@@ -261,16 +236,6 @@ impl<const MT: usize> PitWords<MT> {
                 });
             });
         });
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::thread_again().is_multiple_of(32) {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

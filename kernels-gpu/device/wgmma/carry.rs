@@ -44,6 +44,17 @@ pub fn carry<const CHUNKS: usize>(cut: Cut, half: u32, told: u32, acc: &mut Acc<
     carry_by(cut, half, told, acc, |a, b| a + b)
 }
 
+/// Stores a thread's partial sums.
+#[inline(always)]
+fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
+    unroll!(c < CHUNKS, most 4, {
+        unroll!(j < 8, {
+            let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
+            global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
+        });
+    });
+}
+
 /// [`carry`] with the addition that the accumulators want.
 #[inline(always)]
 pub fn carry_by<const CHUNKS: usize>(
@@ -59,13 +70,7 @@ pub fn carry_by<const CHUNKS: usize>(
     let place = |part: u32| {
         cut.partial + ((cut.first + part) as u64 * 2 + half as u64) * bytes + lane as u64 * 16
     };
-    let mine = place(cut.part);
-    unroll!(c < CHUNKS, most 4, {
-        unroll!(j < 8, {
-            let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
-            global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
-        });
-    });
+    put(place(cut.part), acc);
     global::fence_gpu();
     barrier::sync_named(1 + half, 128);
     let arrivals = cut.counters + (cut.counter * 2 + half) as u64 * 4;

@@ -55,12 +55,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     if mask & 0x55 != 0 {
                         Self::promote::<E>(&mut acc, &mut part, slot, half, mask);
                     } else {
-                        // Turns are taken whether there is something to issue or not.
-                        unroll!(_pass < CHUNKS / PART, {
-                            take_turn(half);
-                            give_turn(half);
-                        });
-                        Self::free(slot);
+                        Self::pass(slot, half);
                     }
                 } else if mask & 0x55 != 0 {
                     acc.fence();
@@ -95,6 +90,16 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             // Nobody takes the last turn that the other one gives.
             take_turn(half);
         }
+    }
+
+    /// A stage without anything for this half: turns are taken whether there is something to issue or not.
+    #[inline(always)]
+    fn pass(slot: u32, half: u32) {
+        unroll!(_pass < CHUNKS / PART, {
+            take_turn(half);
+            give_turn(half);
+        });
+        Self::free(slot);
     }
 
     /// One stage, summed apart and added to `acc`. Frees the stage.

@@ -1,0 +1,52 @@
+//! The operands of a product with a dynamic one, bound to the tensors of a run.
+
+use super::super::Operand;
+use super::super::bind::{device_tensor, elsewhere};
+use crate::error::Result;
+use crate::indirect::SpmmForm;
+use crate::launch::DenseMatrix;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// What the operands are called, and their extents.
+#[derive(Debug)]
+pub(super) struct Bound {
+    names: [String; 2],
+    extents: [[usize; 2]; 3],
+}
+
+impl Bound {
+    /// The operands of a product of extents `[m, k, n]`; A as `of_a`.
+    pub(super) fn new(form: &SpmmForm, [m, k, n]: [usize; 3], of_a: [usize; 2]) -> Self {
+        Bound {
+            names: [form.sparse.clone(), form.dense.clone()],
+            extents: [of_a, [k, n], [m, n]],
+        }
+    }
+
+    /// A, B and C of a run.
+    pub(super) fn matrices<T: Scalar, Out: Scalar>(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &Tensor<Out>,
+    ) -> Result<[DenseMatrix; 3]> {
+        let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
+        let to = out.address().ok_or_else(|| elsewhere("output"))?;
+        let [of_a, of_b, of_c] = self.extents;
+        Ok([
+            matrix(a?, of_a),
+            matrix(b?, of_b),
+            matrix((to, out.leading()), of_c),
+        ])
+    }
+}
+
+/// An operand on the device.
+fn matrix((address, leading): (u64, usize), [rows, columns]: [usize; 2]) -> DenseMatrix {
+    DenseMatrix {
+        address,
+        rows,
+        columns,
+        leading,
+    }
+}
