@@ -5,9 +5,9 @@
 use super::{DETECT_PAD, DETECT_THREADS, Divisor, Dtype, Tile};
 
 /// Step that marks the columns that hold something.
-pub const STEP_MARK_CHANNELS: u32 = 7;
+pub const STEP_MARK_CHANNELS: u32 = 9;
 /// Step that lists the marked columns and copies their values.
-pub const STEP_PACK_CHANNELS: u32 = 8;
+pub const STEP_PACK_CHANNELS: u32 = 10;
 
 /// Columns at the most: a thread for each word of marks.
 pub const CHANNEL_COLUMNS: u32 = 32 * DETECT_THREADS;
