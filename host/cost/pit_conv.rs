@@ -30,7 +30,8 @@ impl ConvTiles {
         shape: &ConvolutionShape,
         out: [usize; 2],
     ) -> Self {
-        let [positions, deep, columns] = [row.block.0, row.block.1, row.columns].map(f64::from);
+        let [positions, deep] = [row.block.0, row.block.1].map(f64::from);
+        let columns = shape.filters.next_multiple_of(64).min(row.columns as usize) as f64;
         let boxes = out[0].div_ceil(tile[0]) * out[1].div_ceil(tile[1]);
         let across = shape.filters.div_ceil(row.columns as usize);
         let element = row.dtype.bytes() as f64;
@@ -50,6 +51,11 @@ impl ConvTiles {
             ],
             element,
         }
+    }
+
+    /// How many they are.
+    pub(crate) fn count(&self) -> f64 {
+        self.tiles
     }
 
     /// Times of a stage of all of them by L2 and by the Tensor Cores, us: waves, each as long as a multiprocessor's share takes.

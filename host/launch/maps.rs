@@ -60,7 +60,7 @@ pub(super) struct Images {
     pub strides: [usize; 3],
 }
 
-/// Map of boxes of 16-bit elements of images, 128 bytes of channels each and swizzled over them; along each axis every `steps`th place is copied,
+/// Map of boxes of 16-bit elements of images, 128 or 64 bytes of channels each and swizzled over them; along each axis every `steps`th place is copied,
 /// `tile` of them. What is empty is mapped to `empty`.
 pub(super) fn images_map(
     dtype: Dtype,
@@ -82,7 +82,10 @@ pub(super) fn images_map(
         strides: &[stride(0), stride(1), stride(2)],
         tile: &spanned,
         steps: &steps.map(|step| step as u32),
-        swizzle: Swizzle::B128,
+        swizzle: match tile[0] * bytes {
+            128 => Swizzle::B128,
+            _ => Swizzle::B64,
+        },
     };
     let address = if there {
         images.address

@@ -58,10 +58,16 @@ impl PitConvLaunch {
             tiles.map(move |tile| (row, tile))
         });
         let machine = device.machine();
-        let us = |(row, tile): &(&'static Row, [usize; 2])| {
-            ConvTiles::of(row, *tile, &shape, out).us(machine)
+        // Of equal ones a kernel of few columns, which has more stages in flight, and few tiles.
+        let order = |(row, tile): &(&'static Row, [usize; 2])| {
+            let tiles = ConvTiles::of(row, *tile, &shape, out);
+            (tiles.us(machine), row.columns, tiles.count())
         };
-        let best = choices.min_by(|a, b| us(a).total_cmp(&us(b)));
+        let best = choices.min_by(|a, b| {
+            let ((own, columns, tiles), (other, theirs, count)) = (order(a), order(b));
+            let equal = columns.cmp(&theirs).then(tiles.total_cmp(&count));
+            own.total_cmp(&other).then(equal)
+        });
         let Some((row, tile)) = best else {
             return Err(Error::NoKernel {
                 indirect: "C[n,x,y,f] += A[n,X[x,i],Y[y,j],AM[p]] * B[i,j,AM[p],f]".into(),
@@ -174,9 +180,12 @@ impl PitConvLaunch {
             extents: [channels, w, h, shape.images],
             strides: [leading, w * leading, h * w * leading],
         };
-        let tile = [PIT_CONV_DEPTH, self.tile[1], self.tile[0], 1];
         let steps = [1, shape.step[1], shape.step[0], 1];
-        let a_map = images_map(dtype, &images, (tile, steps), &self.empty)?;
+        let boxes = |channels: usize| {
+            let tile = [channels, self.tile[1], self.tile[0], 1];
+            images_map(dtype, &images, (tile, steps), &self.empty)
+        };
+        let a_map = boxes(PIT_CONV_DEPTH)?;
         let b_map = if self.filters {
             let taps = Heads {
                 address: packed.address(),
@@ -185,7 +194,7 @@ impl PitConvLaunch {
             };
             heads_map(dtype, &taps, [64, PIT_CONV_DEPTH], &self.empty)?
         } else {
-            [0; 16]
+            boxes(PIT_CONV_DEPTH / 2)?
         };
         let bytes = |what: &str, leading: usize| small(what, leading.saturating_mul(dtype.bytes()));
         Ok(PitConvParams {

@@ -62,7 +62,7 @@ const _: () = assert!(PitConv::<64, 4, false>::BARRIERS + 128 <= 227 << 10);
 pub struct PitConvParams {
     /// A, or its packed channels: boxes of 64 channels and a tile's positions.
     pub a_map: MapWords,
-    /// Packed filters of B: 64 of them by 64 channels of a tap. Not read where channels are listed.
+    /// Packed filters of B: 64 of them by 64 channels of a tap. Where channels are listed: boxes of A's packed ones, 32 of them.
     pub b_map: MapWords,
     /// Channels of each image, `list_stride` words, or filters.
     pub lists: u64,

@@ -5,6 +5,7 @@ use einsparse::dynamic::{
 };
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Error, Scalar};
+use rayon::prelude::*;
 
 use super::matmul::integers;
 use super::replay::Replay;
@@ -16,9 +17,12 @@ use ConvolutionAxis::{Channels, Filters};
 /// A plain loop over everything, in f64.
 pub(super) fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
     let [out_x, out_y] = s.out().unwrap();
-    let (a, b) = (a.values(), b.values());
+    let a = a.values();
+    // Once: unpacking costs as much as many products.
+    let b: Vec<f64> = b.values().iter().map(|w| w.to_f64()).collect();
     let mut c = vec![0.0; s.images * out_x * out_y * s.filters];
-    for (place, sums) in c.chunks_mut(s.filters).enumerate() {
+    let places = c.par_chunks_mut(s.filters).enumerate();
+    places.for_each(|(place, sums)| {
         let (n, x, y) = (
             place / (out_x * out_y),
             place / out_y % out_x,
@@ -39,12 +43,12 @@ pub(super) fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense
                     }
                     let line = &b[((i * s.window[1] + j) * s.channels + m) * s.filters..];
                     for (sum, w) in sums.iter_mut().zip(line) {
-                        *sum += x * w.to_f64();
+                        *sum += x * w;
                     }
                 }
             }
         }
-    }
+    });
     c
 }
 
@@ -155,8 +159,8 @@ fn convolution_on_the_gpu() {
         },
     ];
     if !small() {
-        cases.push(plain([4, 28, 28, 128], [3, 3], 256).same());
-        cases.push(plain([2, 56, 56, 64], [3, 3], 512).same());
+        cases.push(plain([2, 28, 28, 128], [3, 3], 256).same());
+        cases.push(plain([2, 30, 56, 64], [3, 3], 512).same());
     }
     for s in cases {
         for axis in [Channels, Filters] {
@@ -171,7 +175,7 @@ fn convolution_on_the_gpu() {
 fn convolution_takes_every_tile() {
     let Some(gpu) = gpu() else { return };
     let mut taken = std::collections::BTreeSet::new();
-    for (size, filters) in [(64, 512), (64, 128), (8, 512), (8, 64), (28, 256)] {
+    for (size, filters) in [(64, 512), (64, 128), (7, 1024)] {
         for axis in [Channels, Filters] {
             let s = plain([32, size, size, 64], [3, 3], filters).same();
             let of = DynamicConvolution::<f16>::new(&gpu, s, options(axis)).unwrap();

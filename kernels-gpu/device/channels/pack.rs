@@ -14,6 +14,12 @@ const OCTETS: u32 = DETECT_PAD / 8;
 /// Such runs that a thread block has at once.
 const RUNS: u32 = DETECT_THREADS / OCTETS;
 
+/// The item of this thread block. The last ones come first: what was read last is what L2 still has.
+#[inline(always)]
+fn item() -> u32 {
+    gpu::grid_y() - 1 - gpu::block_y()
+}
+
 /// Where a row lies in shared memory: a vector of zeros stands behind each.
 #[inline(always)]
 fn place(p: &ChannelsParams, row: u32) -> u32 {
@@ -23,7 +29,7 @@ fn place(p: &ChannelsParams, row: u32) -> u32 {
 /// Place of the item's first row among all rows.
 #[inline(always)]
 fn first_row(p: &ChannelsParams) -> u64 {
-    gpu::block_y() as u64 * p.rows as u64
+    item() as u64 * p.rows as u64
 }
 
 /// Writes the zeros behind the rows: what is behind the last listed column reads them.
@@ -105,7 +111,7 @@ fn list(p: &ChannelsParams, bits: u32) -> u32 {
 /// Writes the item's list, and how many columns it has. The list is in shared memory.
 #[inline(always)]
 fn write_list(p: &ChannelsParams, count: u32) {
-    let (thread, item) = (gpu::thread(), gpu::block_y() as u64);
+    let (thread, item) = (gpu::thread(), item() as u64);
     if thread == 0 {
         global::store_b32(p.counts + item * 4, count);
     }
@@ -165,7 +171,7 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
 #[inline(always)]
 fn begin_to_leave(p: &ChannelsParams) -> u64 {
     if gpu::thread() == 0 {
-        return global::atomic_add_b64(p.counters + gpu::block_y() as u64 * 8, 1);
+        return global::atomic_add_b64(p.counters + item() as u64 * 8, 1);
     }
     0
 }
@@ -173,7 +179,7 @@ fn begin_to_leave(p: &ChannelsParams) -> u64 {
 /// The last one clears the marks and the counter. The first warp.
 #[inline(always)]
 fn end_leaving(p: &ChannelsParams, before: u64) {
-    let (lane, item) = (gpu::thread(), gpu::block_y() as u64);
+    let (lane, item) = (gpu::thread(), item() as u64);
     if lane >= 32 || warp::shuffle::<32>(before as u32, 0, u32::MAX) + 1 != p.parts {
         return;
     }
@@ -191,11 +197,11 @@ fn end_leaving(p: &ChannelsParams, before: u64) {
 impl Body for PackChannels {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &ChannelsParams, _: u64) {
-        let (thread, part) = (gpu::thread(), gpu::block_x());
+        let (thread, part) = (gpu::thread(), p.parts - 1 - gpu::block_x());
         grid::let_next_start();
         write_zeros(p);
         grid::wait_for_previous();
-        let marks = p.marks + gpu::block_y() as u64 * p.words as u64 * 4;
+        let marks = p.marks + item() as u64 * p.words as u64 * 4;
         let bits = global::load_b32_fresh(marks + thread as u64 * 4, thread < p.words);
         copy::store_shared_b32(copy::arena() + thread * 4, bits);
         gpu::sync_threads();

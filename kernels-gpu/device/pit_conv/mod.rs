@@ -55,6 +55,17 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Stages
 }
 
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+    /// Warpgroups that share the columns of a tile: 128 positions are two halves, fewer are both warpgroups', half the columns each.
+    const GROUPS: u32 = if MT == 128 { 1 } else { 2 };
+    /// Chunks of 64 columns of a warpgroup at the most.
+    const CONSUMED: usize = CHUNKS / Self::GROUPS as usize;
+
+    /// Whether so many channels are brought by half lines.
+    #[inline(always)]
+    fn is_narrow(count: u32) -> bool {
+        !FILTERS && count <= DEPTH / 2
+    }
+
     /// Columns of B that there are: the filters, or those that are listed.
     #[inline(always)]
     fn columns(p: &PitConvParams) -> u32 {
@@ -87,16 +98,14 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             // The copies of the engine, and every thread that gathers.
             Self::make_barriers(if FILTERS { 1 } else { PIT_CONV_COPIERS + 1 }, CONSUMERS);
             bulk::prefetch_map(at);
-            if FILTERS {
-                bulk::prefetch_map(at + 128);
-            }
+            bulk::prefetch_map(at + 128);
         }
         gpu::sync_threads();
     }
 
-    /// `C` chunks of 64 columns of a warpgroup: 128 positions are two halves, fewer are both warpgroups', half the columns each.
+    /// Every tile, with as few chunks of 64 columns as there are.
     #[inline(always)]
-    fn consume<E: WgmmaElem, const C: usize>(p: &PitConvParams) {
+    fn consume<E: WgmmaElem>(p: &PitConvParams) {
         let half = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let columns = warp::shuffle::<32>(Self::columns(p), 0, u32::MAX);
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
@@ -105,11 +114,31 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         while index < tiles {
             let work = Self::work(p, index);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
-            let mut acc = Acc::<C>::zero();
-            ring = Self::products::<E, C>((count, p.taps), half, ring, &mut acc);
-            Self::leave::<E, C>(p, work, (half, columns), &acc);
+            let left = warp::shuffle::<32>(columns - work.column, 0, u32::MAX);
+            let own = (half, columns, count);
+            if left <= 64 * Self::GROUPS {
+                ring = Self::tile::<E, 1>(p, work, own, ring);
+            } else if Self::CONSUMED == 2 || left <= 128 * Self::GROUPS {
+                ring = Self::tile::<E, 2>(p, work, own, ring);
+            } else {
+                ring = Self::tile::<E, 4>(p, work, own, ring);
+            }
             index += gpu::grid_x();
         }
+    }
+
+    /// A tile of `C` chunks a warpgroup.
+    #[inline(always)]
+    fn tile<E: WgmmaElem, const C: usize>(
+        p: &PitConvParams,
+        work: Work,
+        (half, columns, count): (u32, u32, u32),
+        ring: (u32, u32),
+    ) -> (u32, u32) {
+        let mut acc = Acc::<C>::zero();
+        let ring = Self::products::<E, C>((count, p.taps), half, ring, &mut acc);
+        Self::leave::<E, C>(p, work, (half, columns), &acc);
+        ring
     }
 
     /// The sums of a tile.
@@ -120,6 +149,12 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         mut ring: (u32, u32),
         acc: &mut Acc<C>,
     ) -> (u32, u32) {
+        // Of few channels a position has half a line.
+        let row = if Self::is_narrow(count) {
+            PANEL_BYTES as u32 / 2
+        } else {
+            PANEL_BYTES as u32
+        };
         let mut held = NONE;
         let mut tap = 0;
         while tap < taps {
@@ -132,7 +167,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                     barrier::fence_copies();
                 }
                 acc.fence();
-                Self::multiply::<E, C>(acc, slot, half, steps(count, from));
+                Self::multiply::<E, C>(acc, slot, (half, row), steps(count, from));
                 wgmma::commit();
                 acc.wait::<1>();
                 Self::free(held);
@@ -148,19 +183,24 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slot: u32, half: u32, used: u32) {
+    fn multiply<E: WgmmaElem, const C: usize>(
+        acc: &mut Acc<C>,
+        slot: u32,
+        (half, row): (u32, u32),
+        used: u32,
+    ) {
         let stage = Self::stage(slot);
         let panel = stage + Self::A_BYTES as u32;
         let (a, b) = if MT == 128 {
-            (stage + half * SLAB as u32, panel)
+            (stage + half * 64 * row, panel)
         } else {
-            (stage, panel + half * (CHUNKS / 2 * SLAB) as u32)
+            (stage, panel + half * (C * SLAB) as u32)
         };
-        let row = PANEL_BYTES as u32;
+        let line = PANEL_BYTES as u32;
         unroll!(step < 4, {
             if (step as u32) < used {
                 let a = frag::descriptor(a + step as u32 * 32, row, 16);
-                let b = frag::descriptor(b + step as u32 * STEP * row, row, SLAB as u32);
+                let b = frag::descriptor(b + step as u32 * STEP * line, line, SLAB as u32);
                 E::mma::<C, 0, 1>(acc, a, b);
             }
         });
@@ -186,11 +226,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Body
             }
         } else {
             barrier::registers_up::<MANY>();
-            if MT == 128 && CHUNKS == 4 {
-                Self::consume::<E, 4>(p);
-            } else {
-                Self::consume::<E, 2>(p);
-            }
+            Self::consume::<E>(p);
         }
     }
 }

@@ -22,8 +22,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     }
 
     #[inline(always)]
-    fn start_a(at: u64, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
-        bulk::load_4d(Self::stage(slot), at, [from, y, x, image], Self::full(slot));
+    fn start_a(map: u64, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
+        bulk::load_4d(
+            Self::stage(slot),
+            map,
+            [from, y, x, image],
+            Self::full(slot),
+        );
     }
 
     /// Channels are listed: the rows of B that they meet are gathered.
@@ -43,6 +48,11 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
             let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
             let mut rows = global::load_b32_fresh(place(0), work.count > 0);
+            let (map, bytes) = if Self::is_narrow(work.count) {
+                (at + 128, Self::A_BYTES as u32 / 2)
+            } else {
+                (at, Self::A_BYTES as u32)
+            };
             let mut tap = 0;
             while tap < p.taps {
                 let origin = Self::origin(p, work, tap);
@@ -50,12 +60,15 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 while from < work.count {
                     let now = rows;
                     let more = from + DEPTH < work.count;
-                    // Behind the last channel comes the first one, of the next tap.
-                    rows = global::load_b32_fresh(place(if more { from + DEPTH } else { 0 }), true);
+                    // Behind the last channel comes the first one, of the next tap; those of one stage are at hand.
+                    if work.count > DEPTH {
+                        let from = if more { from + DEPTH } else { 0 };
+                        rows = global::load_b32_fresh(place(from), true);
+                    }
                     barrier::wait(Self::empty(ring.0), ring.1);
                     if thread == 0 {
-                        barrier::arrive_expect(Self::full(ring.0), Self::A_BYTES as u32);
-                        Self::start_a(at, work.image, origin, from, ring.0);
+                        barrier::arrive_expect(Self::full(ring.0), bytes);
+                        Self::start_a(map, work.image, origin, from, ring.0);
                     }
                     if from + (warp + 1) * STEP <= work.count {
                         Self::bring::<true>(p, (b, inside), ring.0, now);
