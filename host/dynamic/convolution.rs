@@ -1,5 +1,7 @@
 //! A convolution with channels, images or filters that are empty for one step.
 
+mod shape;
+
 use einsparse_formats::{Accumulator, Element};
 use rayon::prelude::*;
 
@@ -11,100 +13,11 @@ use crate::context::Context;
 use crate::cost::{Cost, Machine};
 use crate::device::Stream;
 use crate::driver::RawStream;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::launch::{DenseMatrix, DeviceLists, PitConvLaunch};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
-
-/// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B `[window, channels,
-/// filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image, 1 along y, its columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConvolutionShape {
-    /// Images.
-    pub images: usize,
-    /// Rows and columns of an image of A.
-    pub size: [usize; 2],
-    /// Channels of A and B.
-    pub channels: usize,
-    /// Filters of B and C.
-    pub filters: usize,
-    /// Rows and columns of the window.
-    pub window: [usize; 2],
-    /// Positions of A from one of C to the next.
-    pub step: [usize; 2],
-    /// Positions of A from one tap of the window to the next.
-    pub dilation: [usize; 2],
-    /// Positions of zeros around A, on each side.
-    pub padding: [usize; 2],
-}
-
-impl ConvolutionShape {
-    /// Every position of A, no padding: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]` for A `[n, h, w, m]` and B `[i, j, m, f]`.
-    pub fn new(a: [usize; 4], window: [usize; 2], filters: usize) -> Self {
-        ConvolutionShape {
-            images: a[0],
-            size: [a[1], a[2]],
-            channels: a[3],
-            filters,
-            window,
-            step: [1; 2],
-            dilation: [1; 2],
-            padding: [0; 2],
-        }
-    }
-
-    /// The same with so much padding that C has A's positions, for windows of odd extents.
-    pub fn same(self) -> Self {
-        let padding = [0, 1].map(|axis| self.dilation[axis] * (self.window[axis].max(1) - 1) / 2);
-        ConvolutionShape { padding, ..self }
-    }
-
-    /// Rows and columns of an image of C.
-    ///
-    /// # Errors
-    /// [`Error::Operand`] for a window, step or dilation of 0; [`Error::Shape`] for a window that the padded image does not hold;
-    /// [`Error::Overflow`].
-    pub fn out(&self) -> Result<[usize; 2]> {
-        for (name, pair) in [
-            ("window", self.window),
-            ("step", self.step),
-            ("dilation", self.dilation),
-        ] {
-            if pair.contains(&0) {
-                return Err(Error::Operand {
-                    name: name.into(),
-                    reason: format!("is {pair:?}; both have to be at least 1"),
-                });
-            }
-        }
-        let along = |axis: usize| {
-            let padded = self.size[axis] as u128 + 2 * self.padding[axis] as u128;
-            let spanned = self.dilation[axis] as u128 * (self.window[axis] as u128 - 1) + 1;
-            let out = padded
-                .checked_sub(spanned)
-                .map(|rest| rest / self.step[axis] as u128 + 1);
-            match out {
-                None => Err(Error::Shape {
-                    index: ["x", "y"][axis].into(),
-                    left: format!("the window spans {spanned}"),
-                    right: format!("the padded image has {padded}"),
-                }),
-                Some(out) if padded > i32::MAX as u128 => Err(Error::Overflow {
-                    what: "positions of a padded image".into(),
-                    value: padded.max(out),
-                    limit: i32::MAX as u128,
-                }),
-                Some(out) => Ok(out as usize),
-            }
-        };
-        Ok([along(0)?, along(1)?])
-    }
-
-    /// Taps of the window.
-    pub(crate) fn taps(&self) -> usize {
-        self.window[0].saturating_mul(self.window[1])
-    }
-}
+pub use shape::ConvolutionShape;
 
 /// Which axes are sparse for one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,8 +79,8 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// A convolution of this shape, with room for an A (or a B) that is full.
     ///
     /// # Errors
-    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`] for a threshold that is no magnitude, on a GPU for a step above 8;
-    /// [`Error::NoKernel`] for element types without kernel; [`Error::Overflow`], [`Error::OutOfMemory`].
+    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`](crate::Error::Operand) for a threshold that is no magnitude, on a GPU for a step above 8;
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel; [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         shape: ConvolutionShape,
@@ -236,7 +149,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// convolution must follow one another.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context or is not
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context or is not
     /// aligned to 16 bytes, or on a GPU for channels or filters that are no multiple of 8.
     pub fn run(
         &mut self,
@@ -384,7 +297,8 @@ impl<T: Scalar> DynamicConvolution<T> {
             let mut sums = vec![<T as Element>::Acc::ZERO; shape.filters];
             for tap in 0..shape.taps() {
                 let tap_at = [tap / shape.window[1], tap % shape.window[1]];
-                let from = position(shape, place, tap_at)
+                let from = shape
+                    .position(place, tap_at)
                     .map(|[x, y]| ((image * shape.size[0] + x) * shape.size[1] + y) * lda);
                 for &channel in channels {
                     let factor = from.map_or(<T as Element>::Acc::ZERO, |from| {
@@ -402,14 +316,4 @@ impl<T: Scalar> DynamicConvolution<T> {
         });
         Ok(())
     }
-}
-
-/// The position of A that a position of C meets at a tap; none in the padding.
-fn position(shape: &ConvolutionShape, place: [usize; 2], tap: [usize; 2]) -> Option<[usize; 2]> {
-    let along = |axis: usize| {
-        let padded = place[axis] * shape.step[axis] + tap[axis] * shape.dilation[axis];
-        let own = padded.checked_sub(shape.padding[axis])?;
-        (own < shape.size[axis]).then_some(own)
-    };
-    Some([along(0)?, along(1)?])
 }

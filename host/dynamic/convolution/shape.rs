@@ -1,0 +1,103 @@
+//! Extents and geometry.
+
+use crate::error::{Error, Result};
+
+/// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B `[window, channels,
+/// filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image, 1 along y, its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvolutionShape {
+    /// Images.
+    pub images: usize,
+    /// Rows and columns of an image of A.
+    pub size: [usize; 2],
+    /// Channels of A and B.
+    pub channels: usize,
+    /// Filters of B and C.
+    pub filters: usize,
+    /// Rows and columns of the window.
+    pub window: [usize; 2],
+    /// Positions of A from one of C to the next.
+    pub step: [usize; 2],
+    /// Positions of A from one tap of the window to the next.
+    pub dilation: [usize; 2],
+    /// Positions of zeros around A, on each side.
+    pub padding: [usize; 2],
+}
+
+impl ConvolutionShape {
+    /// Every position of A, no padding: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]` for A `[n, h, w, m]` and B `[i, j, m, f]`.
+    pub fn new(a: [usize; 4], window: [usize; 2], filters: usize) -> Self {
+        ConvolutionShape {
+            images: a[0],
+            size: [a[1], a[2]],
+            channels: a[3],
+            filters,
+            window,
+            step: [1; 2],
+            dilation: [1; 2],
+            padding: [0; 2],
+        }
+    }
+
+    /// The same with so much padding that C has A's positions, for windows of odd extents.
+    pub fn same(self) -> Self {
+        let padding = [0, 1].map(|axis| self.dilation[axis] * (self.window[axis].max(1) - 1) / 2);
+        ConvolutionShape { padding, ..self }
+    }
+
+    /// Rows and columns of an image of C.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for a window, step or dilation of 0; [`Error::Shape`] for a window that the padded image does not hold;
+    /// [`Error::Overflow`].
+    pub fn out(&self) -> Result<[usize; 2]> {
+        for (name, pair) in [
+            ("window", self.window),
+            ("step", self.step),
+            ("dilation", self.dilation),
+        ] {
+            if pair.contains(&0) {
+                return Err(Error::Operand {
+                    name: name.into(),
+                    reason: format!("is {pair:?}; both have to be at least 1"),
+                });
+            }
+        }
+        let along = |axis: usize| {
+            let padded = self.size[axis] as u128 + 2 * self.padding[axis] as u128;
+            let spanned = self.dilation[axis] as u128 * (self.window[axis] as u128 - 1) + 1;
+            let out = padded
+                .checked_sub(spanned)
+                .map(|rest| rest / self.step[axis] as u128 + 1);
+            match out {
+                None => Err(Error::Shape {
+                    index: ["x", "y"][axis].into(),
+                    left: format!("the window spans {spanned}"),
+                    right: format!("the padded image has {padded}"),
+                }),
+                Some(out) if padded > i32::MAX as u128 => Err(Error::Overflow {
+                    what: "positions of a padded image".into(),
+                    value: padded.max(out),
+                    limit: i32::MAX as u128,
+                }),
+                Some(out) => Ok(out as usize),
+            }
+        };
+        Ok([along(0)?, along(1)?])
+    }
+
+    /// Taps of the window.
+    pub(crate) fn taps(&self) -> usize {
+        self.window[0].saturating_mul(self.window[1])
+    }
+
+    /// The position of A that a position of C meets at a tap; none in the padding.
+    pub(super) fn position(&self, place: [usize; 2], tap: [usize; 2]) -> Option<[usize; 2]> {
+        let along = |axis: usize| {
+            let padded = place[axis] * self.step[axis] + tap[axis] * self.dilation[axis];
+            let own = padded.checked_sub(self.padding[axis])?;
+            (own < self.size[axis]).then_some(own)
+        };
+        Some([along(0)?, along(1)?])
+    }
+}
