@@ -1,11 +1,11 @@
 //! The embedded modules against the table, without a GPU: entries, launch bounds, parameter sizes, no panics and
 //! no local memory in the PTX; registers, stack and spills as ptxas sees them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::skipped;
 use einsparse::module::{EmbeddedModule, MODULES};
-use einsparse::registry::{FAMILIES, Row, kernels};
+use einsparse::registry::{FAMILIES, Operation, Row, kernels};
 use einsparse_compile::resources::{self, Report};
 use einsparse_compile::{ARCHS, Ptxas, Spec, ptx, target_dir};
 use rayon::prelude::*;
@@ -226,6 +226,18 @@ fn every_entry_assembles_without_spills() {
         assert!(std::fs::read(&cubin).unwrap().starts_with(b"\x7fELF"));
     });
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Launches look up a step by operation and number, whatever the family.
+#[test]
+fn a_step_of_detection_is_of_one_family() {
+    let mut families = BTreeMap::new();
+    let of_detection = |row: &&Row| row.operation == Operation::Detection;
+    for row in kernels().iter().filter(of_detection) {
+        let family = families.entry(row.step).or_insert(row.family);
+        assert_eq!(*family, row.family, "{} has step {}", row.name, row.step);
+    }
+    assert!(families.len() > 8, "{families:?}");
 }
 
 #[test]
