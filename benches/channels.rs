@@ -100,6 +100,9 @@ fn detected(
         detector.run(&a, &stream).map_err(text)
     })?;
     let captured = right(&detector, shape, &lists, dense.values())?;
+    // Nothing of the runs before is left to look right.
+    let nothing = context.zeros::<f16>(&shape).map_err(text)?;
+    detector.run(&nothing, &stream).map_err(text)?;
     let launched = measure(gpu, effort, &mut || detector.run(&a, &stream).map_err(text))?;
     let right = captured && right(&detector, shape, &lists, dense.values())?;
     let bytes = items * rows * columns * size_of::<f16>();

@@ -230,11 +230,12 @@ fn every_entry_assembles_without_spills() {
 
 /// Launches look up a step by operation and number, whatever the family.
 #[test]
-fn a_step_of_detection_is_of_one_family() {
+fn a_step_of_an_operation_is_of_one_family() {
     let mut families = BTreeMap::new();
-    let of_detection = |row: &&Row| row.operation == Operation::Detection;
-    for row in kernels().iter().filter(of_detection) {
-        let family = families.entry(row.step).or_insert(row.family);
+    let looked_up = |row: &&Row| matches!(row.operation, Operation::Detection | Operation::Live);
+    for row in kernels().iter().filter(looked_up) {
+        let key = (row.operation, row.step);
+        let family = families.entry(key).or_insert(row.family);
         assert_eq!(*family, row.family, "{} has step {}", row.name, row.step);
     }
     assert!(families.len() > 8, "{families:?}");

@@ -1,5 +1,5 @@
 //! cuDNN: the dense convolution in two dimensions, channels last, f16 with f32 accumulation, by the algorithm that the library itself
-//! finds fastest.
+//! finds fastest (by the interface of descriptors that version 7 has; engines of the graph interface may be faster).
 
 use crate::device::{Buffer, Gpu, Result};
 use cudarc::cudnn::sys;
@@ -37,13 +37,6 @@ impl CuDnn {
         if !unsafe { sys::is_culib_present() } {
             return Err("libcudnn does not load (LD_LIBRARY_PATH must name its folder)".into());
         }
-        let [n, h, w, m] = images.map(|x| x as i32);
-        let [f, i, j, _] = weights.map(|x| x as i32);
-        let [px, py] = padding.map(|x| x as i32);
-        let (nhwc, half) = (
-            sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
-            sys::cudnnDataType_t::CUDNN_DATA_HALF,
-        );
         let mut own = CuDnn {
             handle: std::ptr::null_mut(),
             input: std::ptr::null_mut(),
@@ -54,7 +47,6 @@ impl CuDnn {
                 sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
             workspace: Buffer::new(16)?,
         };
-        let (x, y) = (h + 2 * px - i + 1, w + 2 * py - j + 1);
         // SAFETY: out-pointers of this struct; a context is current, and the stream is its own.
         unsafe {
             check(sys::cudnnCreate(&mut own.handle), "cudnnCreate")?;
@@ -66,14 +58,36 @@ impl CuDnn {
             sys::cudnnCreateTensorDescriptor(&mut own.output);
             sys::cudnnCreateFilterDescriptor(&mut own.weights);
             sys::cudnnCreateConvolutionDescriptor(&mut own.geometry);
-            let set = sys::cudnnSetTensor4dDescriptor(own.input, nhwc, half, n, m, h, w);
+        }
+        own.describe(images, weights, padding)?;
+        own.find()?;
+        Ok(own)
+    }
+
+    fn describe(
+        &mut self,
+        images: [usize; 4],
+        weights: [usize; 4],
+        padding: [usize; 2],
+    ) -> Result<()> {
+        let [n, h, w, m] = images.map(|x| x as i32);
+        let [f, i, j, _] = weights.map(|x| x as i32);
+        let [px, py] = padding.map(|x| x as i32);
+        let (nhwc, half) = (
+            sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
+            sys::cudnnDataType_t::CUDNN_DATA_HALF,
+        );
+        let (x, y) = (h + 2 * px - i + 1, w + 2 * py - j + 1);
+        // SAFETY: descriptors of this struct; null ones are refused.
+        unsafe {
+            let set = sys::cudnnSetTensor4dDescriptor(self.input, nhwc, half, n, m, h, w);
             check(set, "cudnnSetTensor4dDescriptor")?;
-            let set = sys::cudnnSetTensor4dDescriptor(own.output, nhwc, half, n, f, x, y);
+            let set = sys::cudnnSetTensor4dDescriptor(self.output, nhwc, half, n, f, x, y);
             check(set, "cudnnSetTensor4dDescriptor")?;
-            let set = sys::cudnnSetFilter4dDescriptor(own.weights, half, nhwc, f, m, i, j);
+            let set = sys::cudnnSetFilter4dDescriptor(self.weights, half, nhwc, f, m, i, j);
             check(set, "cudnnSetFilter4dDescriptor")?;
             let set = sys::cudnnSetConvolution2dDescriptor(
-                own.geometry,
+                self.geometry,
                 px,
                 py,
                 1,
@@ -85,11 +99,9 @@ impl CuDnn {
             );
             check(set, "cudnnSetConvolution2dDescriptor")?;
             let tensor_cores = sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH;
-            let set = sys::cudnnSetConvolutionMathType(own.geometry, tensor_cores);
-            check(set, "cudnnSetConvolutionMathType")?;
+            let set = sys::cudnnSetConvolutionMathType(self.geometry, tensor_cores);
+            check(set, "cudnnSetConvolutionMathType")
         }
-        own.find()?;
-        Ok(own)
     }
 
     /// Times all algorithms, as the library does it, and takes the fastest.
@@ -116,6 +128,9 @@ impl CuDnn {
             found[0].assume_init()
         };
         check(best.status, "the fastest algorithm")?;
+        // SAFETY: a descriptor of this struct. What was timed is what runs.
+        let set = unsafe { sys::cudnnSetConvolutionMathType(self.geometry, best.mathType) };
+        check(set, "cudnnSetConvolutionMathType")?;
         self.algorithm = best.algo;
         self.workspace = Buffer::new(best.memory.max(16))?;
         Ok(())

@@ -32,8 +32,8 @@ impl ConvTiles {
     ) -> Self {
         let [positions, deep] = [row.block.0, row.block.1].map(f64::from);
         let columns = shape.filters.next_multiple_of(64).min(row.columns as usize) as f64;
-        let boxes = out[0].div_ceil(tile[0]) * out[1].div_ceil(tile[1]);
-        let across = shape.filters.div_ceil(row.columns as usize);
+        let boxes = (out[0].div_ceil(tile[0]) * out[1].div_ceil(tile[1])) as f64;
+        let across = shape.filters.div_ceil(row.columns as usize) as f64;
         let element = row.dtype.bytes() as f64;
         let area = |pair: [usize; 2]| (pair[0] * pair[1]) as f64;
         let [images, channels, filters] =
@@ -41,7 +41,7 @@ impl ConvTiles {
         ConvTiles {
             bytes: deep * (positions + columns) * element,
             flops: 2.0 * positions * columns * deep,
-            tiles: (shape.images * boxes * across) as f64,
+            tiles: shape.images as f64 * boxes * across,
             deep,
             shape: *shape,
             elements: [

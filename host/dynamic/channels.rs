@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use einsparse_formats::FormatError;
 use rayon::prelude::*;
 
 use super::detect::{above, check_shape, elsewhere, operand};
@@ -68,7 +69,14 @@ impl<T: Scalar> ChannelDetector<T> {
             None => {
                 let places = items.saturating_mul(rows).saturating_mul(stride);
                 let values = crate::tensor::host_zeros(places)?;
-                (None, Lists::Host(vec![Vec::new(); items]), values)
+                let mut lists = Vec::new();
+                let bytes = items as u128 * size_of::<Vec<u32>>() as u128;
+                let what = "lists of columns";
+                lists
+                    .try_reserve_exact(items)
+                    .map_err(|_| FormatError::Memory { what, bytes })?;
+                lists.resize(items, Vec::new());
+                (None, Lists::Host(lists), values)
             }
             Some(device) => {
                 if !matches!(T::DTYPE, Dtype::F16 | Dtype::Bf16) {

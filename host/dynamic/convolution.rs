@@ -42,7 +42,7 @@ pub struct ConvolutionOptions {
 /// `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, with an A that has empty channels or images, or a B that has empty filters,
 /// other ones at each run: the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936, table 1; x, y, i and j stand in index
 /// arithmetic and stay as they are). Two kernels list the channels (filters) that hold something and pack their values, a third
-/// multiplies these alone, with steps, dilation and padding of a [`ConvolutionShape`]. The host learns nothing of it; all can be
+/// multiplies these alone, with stride, dilation and padding of a [`ConvolutionShape`]. The host learns nothing of it; all can be
 /// captured in a CUDA graph. For f16 and bf16 on Hopper; the CPU takes every element type.
 ///
 /// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite makes NaN there.
@@ -79,8 +79,10 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// A convolution of this shape, with room for an A (or a B) that is full.
     ///
     /// # Errors
-    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`](crate::Error::Operand) for a threshold that is no magnitude, on a GPU for a step above 8;
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel; [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// Those of [`ConvolutionShape::out`]; [`Error::Operand`](crate::Error::Operand) for a threshold that is no magnitude, on a GPU for a stride above 8;
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
+    /// [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for more than 8192 channels (filters, where
+    /// these are sparse) or 65,535 images; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         shape: ConvolutionShape,
@@ -149,8 +151,9 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// convolution must follow one another.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context or is not
-    /// aligned to 16 bytes, or on a GPU for channels or filters that are no multiple of 8.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
+    /// if A or B is not aligned to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels
+    /// are skipped.
     pub fn run(
         &mut self,
         a: &Tensor<T>,

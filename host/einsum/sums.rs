@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use einsparse_formats::FormatError;
+
 use super::{Access, Einsum, Epilogue, Extents, IndexExpr};
 use crate::error::{Error, Result};
 
@@ -80,7 +82,10 @@ impl SumArray {
         if total > MOST_SLOTS {
             return Err(over("the number of values of", total, MOST_SLOTS));
         }
-        let mut slots = vec![0u32; total as usize];
+        let bytes = total * size_of::<u32>() as u128;
+        let what = "an index array of a sum of indices";
+        let mut slots: Vec<u32> = bytemuck::allocation::try_zeroed_vec(total as usize)
+            .map_err(|()| FormatError::Memory { what, bytes })?;
         if total > 0 {
             let reach = |(term, &extent): (&Term, &usize)| term.reach(extent);
             let last: u128 = terms.iter().zip(&shape).map(reach).sum();

@@ -12,7 +12,7 @@ use super::{
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
-use crate::registry::{Dtype, Operation};
+use crate::registry::Dtype;
 
 /// How the rows of an item are dealt to thread blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) struct ChannelsLaunch {
 fn find(step: u32, dtype: Dtype) -> Result<&'static Row> {
     let own = kernels()
         .iter()
-        .filter(|row| row.operation == Operation::Detection && row.step == step);
+        .filter(|row| row.family == "channels" && row.step == step);
     let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
     own.clone().find(fits).ok_or_else(|| Error::NoKernel {
         indirect: format!("columns of {} that hold something", dtype.name()),

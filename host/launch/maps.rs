@@ -71,14 +71,18 @@ pub(super) fn images_map(
     let there = images.extents.iter().all(|&e| e > 0) && images.address != 0;
     let bytes = dtype.bytes();
     // A stride that nothing is reached by still has to be one.
-    let stride = |axis: usize| (images.strides[axis] * bytes).next_multiple_of(16).max(16) as u64;
+    let stride = |axis: usize| match there {
+        true => (images.strides[axis] * bytes).next_multiple_of(16).max(16) as u64,
+        false => 16,
+    };
     let spanned = [0, 1, 2, 3].map(|axis| (tile[axis] * steps[axis]) as u32);
     let layout = TensorMapLayout {
         element: match dtype {
             Dtype::Bf16 => TensorMapType::Bf16,
             _ => TensorMapType::F16,
         },
-        extents: &images.extents.map(|e| e.max(1) as u64),
+        // Of what is empty one element can be read, and nothing behind it.
+        extents: &images.extents.map(|e| if there { e as u64 } else { 1 }),
         strides: &[stride(0), stride(1), stride(2)],
         tile: &spanned,
         steps: &steps.map(|step| step as u32),

@@ -4,7 +4,7 @@ use einsparse_kernels::abi::{Divisor, PIT_CONV_DEPTH, PitConvParams, STEP_CHANNE
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Heads, Images, heads_map, images_map};
-use super::{DenseMatrix, DeviceLists, aligned, config, in_vectors, refused, small, within};
+use super::{DenseMatrix, DeviceLists, config, in_vectors, refused, small, within};
 use crate::cost::{ConvTiles, Cost, Machine};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream, memset_2d_async};
@@ -14,8 +14,8 @@ use crate::registry::Dtype;
 
 /// Positions of a tile along an axis, times their distance in A, at the most: what a tensor map takes.
 const SPAN: usize = 256;
-/// Distance at the most.
-const STEP: usize = 8;
+/// Largest stride: what the element strides of a tensor map take.
+const MOST_STRIDE: usize = 8;
 
 /// A kernel and its tiles, chosen for a shape.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub(crate) struct PitConvLaunch {
 }
 
 /// Tiles of so many positions that the tensor maps can read.
-fn boxes(positions: usize, step: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
+fn boxes(positions: usize, stride: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
     let along = (0..=positions.ilog2()).map(move |log| [positions >> log, 1 << log]);
-    along.filter(move |tile| (0..2).all(|axis| tile[axis] * step[axis] <= SPAN))
+    along.filter(move |tile| (0..2).all(|axis| tile[axis] * stride[axis] <= SPAN))
 }
 
 impl PitConvLaunch {
@@ -45,16 +45,17 @@ impl PitConvLaunch {
         shape: ConvolutionShape,
         (filters, stride): (bool, usize),
     ) -> Result<Self> {
-        if let Some(&step) = shape.step.iter().find(|&&step| step > STEP) {
-            let reason = format!("is {step}; kernels take at most {STEP}");
-            return Err(refused("step", reason));
+        if let Some(&stride) = shape.stride.iter().find(|&&stride| stride > MOST_STRIDE) {
+            let reason = format!("is {stride}; kernels take at most {MOST_STRIDE}");
+            return Err(refused("stride", reason));
         }
         let out = shape.out()?;
+        limits(&shape, out)?;
         let own = kernels().iter().filter(|row| row.family == "pit_conv");
         let wanted = if filters { STEP_FILTERS } else { STEP_CHANNELS };
         let fits = |row: &&Row| row.dtype == dtype && row.step == wanted;
         let choices = own.clone().filter(fits).flat_map(|row| {
-            let tiles = boxes(row.block.0 as usize, shape.step);
+            let tiles = boxes(row.block.0 as usize, shape.stride);
             tiles.map(move |tile| (row, tile))
         });
         let machine = device.machine();
@@ -124,7 +125,8 @@ impl PitConvLaunch {
         self.function.context().set_current()?;
         let element = self.row.dtype.bytes();
         if self.filters {
-            let rows = self.shape.images * self.params.out.iter().product::<u32>() as usize;
+            let [x, y] = self.params.out.map(|extent| extent as usize);
+            let rows = self.shape.images.saturating_mul(x).saturating_mul(y);
             let extents = [self.shape.filters * element, rows];
             // SAFETY: the caller's promise.
             unsafe { memset_2d_async(c.address, c.leading * element, 0, extents, stream)? };
@@ -143,16 +145,27 @@ impl PitConvLaunch {
 
     /// Why these operands cannot be read, if so: before anything is queued.
     pub(crate) fn check(&self, [a, b, c]: [DenseMatrix; 3]) -> Result<()> {
-        aligned(self.row, "A", a.address, a.leading)?;
-        aligned(self.row, "B", b.address, b.leading)?;
+        let vector = self.row.vector as usize;
+        let whole = |name: &str, matrix: &DenseMatrix| {
+            let there = matrix.address.is_multiple_of(16) && matrix.leading.is_multiple_of(vector);
+            let reason = || {
+                format!(
+                    "address {:#x} and leading dimension {} must be multiples of 16 bytes and {vector} elements",
+                    matrix.address, matrix.leading
+                )
+            };
+            there.then_some(()).ok_or_else(|| refused(name, reason()))
+        };
+        whole("A", &a)?;
+        whole("B", &b)?;
         if self.filters {
             return Ok(());
         }
-        aligned(self.row, "C", c.address, c.leading)?;
-        if !self.shape.filters.is_multiple_of(self.row.vector as usize) {
+        whole("C", &c)?;
+        if !self.shape.filters.is_multiple_of(vector) {
             let reason = format!(
                 "has {} filters; the kernel copies {} at once",
-                self.shape.filters, self.row.vector
+                self.shape.filters, vector
             );
             return Err(refused("B", reason));
         }
@@ -180,13 +193,14 @@ impl PitConvLaunch {
             extents: [channels, w, h, shape.images],
             strides: [leading, w * leading, h * w * leading],
         };
-        let steps = [1, shape.step[1], shape.step[0], 1];
+        let steps = [1, shape.stride[1], shape.stride[0], 1];
         let boxes = |channels: usize| {
             let tile = [channels, self.tile[1], self.tile[0], 1];
             images_map(dtype, &images, (tile, steps), &self.empty)
         };
         let a_map = boxes(PIT_CONV_DEPTH)?;
         let b_map = if self.filters {
+            // Not heads, but as many matrices: a tap's.
             let taps = Heads {
                 address: packed.address(),
                 extents: [stride, shape.channels, shape.taps()],
@@ -211,6 +225,32 @@ impl PitConvLaunch {
     }
 }
 
+/// Refuses extents that the kernels do not count to, by themselves or together.
+fn limits(shape: &ConvolutionShape, out: [usize; 2]) -> Result<()> {
+    let most = i32::MAX as usize;
+    let product = |of: &[usize]| {
+        of.iter()
+            .fold(1usize, |all, &extent| all.saturating_mul(extent))
+    };
+    for (what, value) in [
+        ("images", shape.images),
+        ("channels", shape.channels),
+        ("filters", shape.filters),
+        ("rows of B", product(&[shape.taps(), shape.channels])),
+        (
+            "positions of A",
+            product(&[shape.images.max(1), shape.size[0], shape.size[1]]),
+        ),
+        (
+            "positions of C",
+            product(&[shape.images.max(1), out[0], out[1]]),
+        ),
+    ] {
+        within(what, value, most)?;
+    }
+    Ok(())
+}
+
 /// What is the same in every run.
 fn params(
     shape: &ConvolutionShape,
@@ -224,12 +264,9 @@ fn params(
             within(what, of[1], i32::MAX as usize / 2)?,
         ])
     };
-    pair("positions of A", shape.size)?;
     let tiles = [out[0].div_ceil(tile[0]), out[1].div_ceil(tile[1])];
     let of_image = small("tiles of an image", tiles[0].saturating_mul(tiles[1]))?;
     let positions = shape.images.saturating_mul(tiles[0] * tiles[1]);
-    let rows = shape.images.saturating_mul(out[0].saturating_mul(out[1]));
-    within("rows of C", rows, i32::MAX as usize)?;
     Ok(PitConvParams {
         a_map: [0; 16],
         b_map: [0; 16],
@@ -242,7 +279,7 @@ fn params(
         window: Divisor::new(small("taps of a row", shape.window[1])?),
         wide: Divisor::new(small("positions of a tile", tile[1])?),
         out: pair("positions of C", out)?,
-        step: pair("step", shape.step)?,
+        stride: pair("stride", shape.stride)?,
         dilation: pair("dilation", shape.dilation)?,
         padding: pair("padding", shape.padding)?,
         taps: small("taps", shape.taps())?,

@@ -221,7 +221,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         operands: &[(&str, Operand<'_, T>)],
         options: &Options,
     ) -> Result<Self> {
-        let written = (&einsum, sums.form.as_ref());
+        let written = (&einsum, sums.form.as_ref(), extents.out());
         let skipping = Skipping::new::<Out>(context, written, operands, options)?;
         let mut options = options.clone();
         if skipping.is_ok() {

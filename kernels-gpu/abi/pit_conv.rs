@@ -83,7 +83,7 @@ pub struct PitConvParams {
     /// Positions of C in an image.
     pub out: [u32; 2],
     /// Positions of A from one of C to the next.
-    pub step: [u32; 2],
+    pub stride: [u32; 2],
     /// Positions of A from one tap to the next.
     pub dilation: [u32; 2],
     /// Positions of zeros in front of A.

@@ -21,7 +21,7 @@ pub(super) fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense
     // Once: unpacking costs as much as many products.
     let b: Vec<f64> = b.values().iter().map(|w| w.to_f64()).collect();
     let mut c = vec![0.0; s.images * out_x * out_y * s.filters];
-    let places = c.par_chunks_mut(s.filters).enumerate();
+    let places = c.par_chunks_mut(s.filters.max(1)).enumerate();
     places.for_each(|(place, sums)| {
         let (n, x, y) = (
             place / (out_x * out_y),
@@ -30,8 +30,8 @@ pub(super) fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense
         );
         for i in 0..s.window[0] {
             for j in 0..s.window[1] {
-                let own_x = (x * s.step[0] + i * s.dilation[0]).wrapping_sub(s.padding[0]);
-                let own_y = (y * s.step[1] + j * s.dilation[1]).wrapping_sub(s.padding[1]);
+                let own_x = (x * s.stride[0] + i * s.dilation[0]).wrapping_sub(s.padding[0]);
+                let own_y = (y * s.stride[1] + j * s.dilation[1]).wrapping_sub(s.padding[1]);
                 if own_x >= s.size[0] || own_y >= s.size[1] {
                     continue;
                 }
@@ -102,6 +102,27 @@ fn options(axis: ConvolutionAxis) -> ConvolutionOptions {
     }
 }
 
+/// A single run.
+fn convolves_once<T: Scalar>(
+    context: &Context,
+    s: ConvolutionShape,
+    axis: ConvolutionAxis,
+    per_mille: u64,
+) {
+    let mut of = DynamicConvolution::<T>::new(context, s, options(axis)).unwrap();
+    let stream = context.stream().unwrap();
+    let [a, b] = operands::<T>(&s, axis, per_mille, 7 + per_mille);
+    let (a_there, b_there) = (
+        context.upload_dense(&a).unwrap(),
+        context.upload_dense(&b).unwrap(),
+    );
+    let mut c = context.upload_dense(&nan::<T>(&of.shapes()[2])).unwrap();
+    of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    let what = format!("{} {s:?} {axis:?} {per_mille}", T::NAME);
+    exact(&c, &reference(&s, &a, &b), &what);
+}
+
 fn convolves<T: Scalar>(context: &Context, s: ConvolutionShape, axis: ConvolutionAxis) {
     let mut of = DynamicConvolution::<T>::new(context, s, options(axis)).unwrap();
     let stream = context.stream().unwrap();
@@ -129,7 +150,7 @@ fn convolution_on_the_cpu() {
         convolves::<f32>(&cpu, plain([2, 5, 6, 3], [3, 2], 5), axis);
         convolves::<f16>(&cpu, plain([2, 5, 6, 3], [3, 3], 5).same(), axis);
         let strided = ConvolutionShape {
-            step: [2, 1],
+            stride: [2, 1],
             dilation: [1, 2],
             padding: [2, 0],
             ..plain([3, 7, 6, 4], [3, 2], 3)
@@ -148,11 +169,11 @@ fn convolution_on_the_gpu() {
         plain([2, 5, 130, 24], [2, 5], 136),
         plain([5, 1, 1, 16], [1, 1], 8),
         ConvolutionShape {
-            step: [2, 2],
+            stride: [2, 2],
             ..plain([2, 15, 17, 40], [3, 3], 72).same()
         },
         ConvolutionShape {
-            step: [1, 3],
+            stride: [1, 3],
             dilation: [2, 1],
             padding: [3, 5],
             ..plain([2, 12, 11, 136], [2, 4], 24)
@@ -170,19 +191,91 @@ fn convolution_on_the_gpu() {
     }
 }
 
-/// Every form of tile, by the shapes that take it.
+/// Every form of tile, with every number of chunks of 64 columns that may be left for the last one.
 #[test]
 fn convolution_takes_every_tile() {
     let Some(gpu) = gpu() else { return };
-    let mut taken = std::collections::BTreeSet::new();
-    for (size, filters) in [(64, 512), (64, 128), (7, 1024)] {
+    for (size, filters, form) in [
+        (64, 456, "128x256"),
+        (64, 328, "128x256"),
+        (64, 264, "128x256"),
+        (64, 128, "128x128"),
+        (64, 64, "128x128"),
+        (7, 1024, "64x256"),
+        (7, 904, "64x256"),
+    ] {
         for axis in [Channels, Filters] {
-            let s = plain([32, size, size, 64], [3, 3], filters).same();
+            let s = plain(
+                [if small() { 4 } else { 32 }, size, size, 24],
+                [1, 3],
+                filters,
+            );
+            let s = s.same();
             let of = DynamicConvolution::<f16>::new(&gpu, s, options(axis)).unwrap();
-            taken.insert(of.variants()[2]);
+            let taken = of.variants()[2];
+            assert!(small() || taken.ends_with(form), "{s:?} {axis:?}: {taken}");
+            for per_mille in [1000, 100] {
+                convolves_once::<f16>(&gpu, s, axis, per_mille);
+            }
+            convolves_once::<bf16>(&gpu, s, axis, 700);
         }
     }
-    assert_eq!(taken.len(), 6, "{taken:?}");
+}
+
+/// Images on both sides of every limit: of half lines, of lists that a stage holds, of the channels of a stage.
+#[test]
+fn convolution_of_few_and_many_channels_side_by_side() {
+    let Some(gpu) = gpu() else { return };
+    let counts = [32, 33, 0, 64, 65, 16, 17, 1, 128, 48];
+    let s = plain([counts.len(), 10, 9, 128], [3, 3], 136).same();
+    let [a, b] = operands::<f16>(&s, Channels, 1000, 21);
+    let mut values = a.values().to_vec();
+    for (place, line) in values.chunks_mut(128).enumerate() {
+        let count = counts[place / 90];
+        for (channel, value) in line.iter_mut().enumerate() {
+            // So many of the 128, not next to each other.
+            if channel * 37 % 128 >= count {
+                *value = f16::ZERO;
+            }
+        }
+    }
+    let a = Dense::new(a.shape().to_vec(), values).unwrap();
+    let mut of = DynamicConvolution::<f16>::new(&gpu, s, options(Channels)).unwrap();
+    let stream = gpu.stream().unwrap();
+    let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
+    let mut c = gpu.upload_dense(&nan::<f16>(&of.shapes()[2])).unwrap();
+    of.run(&a_there, &b_there, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    exact(&c, &reference(&s, &a, &b), "counts side by side");
+    let found = of.index().counts().unwrap();
+    assert_eq!(found, counts.map(|count| count as u32));
+}
+
+/// Nothing to read, nothing to sum over or nothing to write.
+fn of_nothing(context: &Context) {
+    let around = ConvolutionShape {
+        padding: [2, 1],
+        ..plain([2, 0, 6, 16], [3, 3], 16)
+    };
+    for s in [
+        plain([0, 6, 6, 16], [3, 3], 16),
+        plain([2, 6, 6, 0], [3, 3], 16),
+        plain([2, 6, 6, 16], [3, 3], 0),
+        around,
+    ] {
+        for axis in [Channels, Filters] {
+            for per_mille in [1000, 0] {
+                convolves_once::<f16>(context, s, axis, per_mille);
+            }
+        }
+    }
+}
+
+#[test]
+fn convolution_of_nothing() {
+    of_nothing(&Context::cpu());
+    let Some(gpu) = gpu() else { return };
+    of_nothing(&gpu);
 }
 
 /// Images of which all channels are empty stand between others: zeros, and nothing of the neighbours.
@@ -308,14 +401,14 @@ fn convolution_refuses_what_it_cannot() {
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     assert!(error.to_string().contains('5'), "{error}");
     let still = ConvolutionShape {
-        step: [1, 0],
+        stride: [1, 0],
         ..plain([1, 4, 4, 8], [3, 3], 8)
     };
     let error = of(&cpu, still).unwrap_err();
-    assert!(error.to_string().contains("step"), "{error}");
+    assert!(error.to_string().contains("stride"), "{error}");
     let Some(gpu) = gpu() else { return };
     let far = ConvolutionShape {
-        step: [9, 1],
+        stride: [9, 1],
         ..plain([1, 14, 4, 8], [3, 3], 8)
     };
     assert!(of(&gpu, far).unwrap_err().to_string().contains('9'));

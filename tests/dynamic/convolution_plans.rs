@@ -16,7 +16,7 @@ const STRIDED: &str = "C[n,x,y,f] = A[n,2*x+i,y+2*j,m] * B[i,j,m,f]";
 
 fn strided(a: [usize; 4], window: [usize; 2], filters: usize) -> ConvolutionShape {
     ConvolutionShape {
-        step: [2, 1],
+        stride: [2, 1],
         dilation: [1, 2],
         ..plain(a, window, filters)
     }
@@ -76,14 +76,25 @@ fn plans_of_convolutions_say_what_they_take() {
     assert_eq!(skips.choice().candidates[0].name, skips.variant());
     let filters = plan(LINE, (&a).into(), skipping(&b).into(), &usual);
     assert!(filters.variant().contains("filters"), "{filters}");
-    let named = Options {
-        variant: Some("pit_conv_f16_128x128".into()),
-        ..Options::default()
-    };
-    if skips.variant() == "pit_conv_f16_128x128" {
-        let plan = plan(LINE, skipping(&a).into(), (&b).into(), &named);
-        assert_eq!(plan.variant(), "pit_conv_f16_128x128");
+    for (name, taken) in [
+        (skips.variant(), true),
+        (filters.variant(), false),
+        ("pit_conv_bf16_64x256", false),
+    ] {
+        let named = Options {
+            variant: Some(name.into()),
+            ..Options::default()
+        };
+        let given = [("A", skipping(&a).into()), ("B", (&b).into())];
+        let plan = gpu.plan::<f16>(LINE, &given, &named);
+        assert_eq!(
+            plan.is_ok_and(|plan| plan.variant() == name),
+            taken,
+            "{name}"
+        );
     }
+    let full = plan(LINE, skipping(&a).into(), skipping(&b).into(), &usual);
+    assert_eq!(full.variant(), skips.variant());
     let strict = Options {
         zeros: ZerosRule::Strict,
         ..Options::default()
@@ -95,18 +106,75 @@ fn plans_of_convolutions_say_what_they_take() {
         (scaled, &b, &usual, "without factors"),
         (LINE, &odd, &usual, "16 bytes"),
     ] {
-        let Ok(plan) = gpu.plan::<f16>(
-            line,
-            &[("A", skipping(&a).into()), ("B", b.into())],
-            options,
-        ) else {
-            // Strict zeros of a dense product may have no kernel at all.
-            continue;
-        };
+        let given = [("A", skipping(&a).into()), ("B", b.into())];
+        let plan = gpu.plan::<f16>(line, &given, options).unwrap();
         let said = plan.choice().to_string();
         assert!(said.contains(reason), "{reason}: {said}");
         assert!(!plan.variant().starts_with("pit_conv"), "{plan}");
     }
+}
+
+/// Operands and outputs that a run cannot copy by 16 bytes take the other kernel.
+#[test]
+fn plans_of_convolutions_run_where_operands_lie_askew() {
+    let Some(gpu) = gpu() else { return };
+    let s = plain([2, 9, 8, 16], [3, 3], 24);
+    let stream = gpu.stream().unwrap();
+    for axis in [Channels, Filters] {
+        let [a, b] = operands::<f16>(&s, axis, 300, 5);
+        let wanted = reference(&s, &a, &b);
+        let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
+        let askew = [
+            gpu.upload_strided(&a, 17, f16::ONE).unwrap(),
+            gpu.upload_strided(&b, 25, f16::ONE).unwrap(),
+        ];
+        let given = match axis {
+            Channels => [("A", skipping(&a_there).into()), ("B", (&b_there).into())],
+            Filters => [("A", (&a_there).into()), ("B", skipping(&b_there).into())],
+        };
+        let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+        for (a, b, leading) in [
+            (&a_there, &b_there, 24),
+            (&askew[0], &b_there, 24),
+            (&a_there, &askew[1], 24),
+            (&a_there, &b_there, 27),
+        ] {
+            let out = nan::<f16>(&[2, 7, 6, 24]);
+            let mut c = gpu.upload_strided(&out, leading, f16::ONE).unwrap();
+            let given = [("A", a.into()), ("B", b.into())];
+            plan.run(&given, &mut c, &stream).unwrap();
+            stream.synchronize().unwrap();
+            exact(&c, &wanted, &format!("{axis:?} {leading}"));
+        }
+    }
+}
+
+/// An output that is given may have fewer positions than the window finds: nothing is written beyond it.
+#[test]
+fn plans_of_convolutions_into_fewer_positions() {
+    let Some(gpu) = gpu() else { return };
+    let s = plain([2, 9, 8, 16], [3, 3], 24);
+    let [a, b] = operands::<f16>(&s, Channels, 300, 5);
+    let wanted: Vec<f64> = reference(&s, &a, &b)
+        .chunks(6 * 24)
+        .enumerate()
+        .filter(|(row, _)| row % 7 < 5)
+        .flat_map(|(_, row)| row.to_vec())
+        .collect();
+    let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
+    let mut c = gpu.upload_dense(&nan::<f16>(&[2, 5, 6, 24])).unwrap();
+    let given = [
+        ("A", skipping(&a).into()),
+        ("B", (&b).into()),
+        ("C", (&c).into()),
+    ];
+    let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+    assert!(!plan.variant().starts_with("pit_conv"), "{plan}");
+    let stream = gpu.stream().unwrap();
+    let given = [("A", skipping(&a).into()), ("B", (&b).into())];
+    plan.run(&given, &mut c, &stream).unwrap();
+    stream.synchronize().unwrap();
+    exact(&c, &wanted, "five rows of seven");
 }
 
 /// A captured graph of a plan sees another pattern at every replay.

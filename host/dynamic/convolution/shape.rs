@@ -17,7 +17,7 @@ pub struct ConvolutionShape {
     /// Rows and columns of the window.
     pub window: [usize; 2],
     /// Positions of A from one of C to the next.
-    pub step: [usize; 2],
+    pub stride: [usize; 2],
     /// Positions of A from one tap of the window to the next.
     pub dilation: [usize; 2],
     /// Positions of zeros around A, on each side.
@@ -33,7 +33,7 @@ impl ConvolutionShape {
             channels: a[3],
             filters,
             window,
-            step: [1; 2],
+            stride: [1; 2],
             dilation: [1; 2],
             padding: [0; 2],
         }
@@ -41,19 +41,20 @@ impl ConvolutionShape {
 
     /// The same with so much padding that C has A's positions, for windows of odd extents.
     pub fn same(self) -> Self {
-        let padding = [0, 1].map(|axis| self.dilation[axis] * (self.window[axis].max(1) - 1) / 2);
+        let padding =
+            [0, 1].map(|axis| self.dilation[axis].saturating_mul(self.window[axis].max(1) - 1) / 2);
         ConvolutionShape { padding, ..self }
     }
 
     /// Rows and columns of an image of C.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a window, step or dilation of 0; [`Error::Shape`] for a window that the padded image does not hold;
+    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] for a window that the padded image does not hold;
     /// [`Error::Overflow`].
     pub fn out(&self) -> Result<[usize; 2]> {
         for (name, pair) in [
             ("window", self.window),
-            ("step", self.step),
+            ("stride", self.stride),
             ("dilation", self.dilation),
         ] {
             if pair.contains(&0) {
@@ -68,7 +69,7 @@ impl ConvolutionShape {
             let spanned = self.dilation[axis] as u128 * (self.window[axis] as u128 - 1) + 1;
             let out = padded
                 .checked_sub(spanned)
-                .map(|rest| rest / self.step[axis] as u128 + 1);
+                .map(|rest| rest / self.stride[axis] as u128 + 1);
             match out {
                 None => Err(Error::Shape {
                     index: ["x", "y"][axis].into(),
@@ -94,7 +95,7 @@ impl ConvolutionShape {
     /// The position of A that a position of C meets at a tap; none in the padding.
     pub(super) fn position(&self, place: [usize; 2], tap: [usize; 2]) -> Option<[usize; 2]> {
         let along = |axis: usize| {
-            let padded = place[axis] * self.step[axis] + tap[axis] * self.dilation[axis];
+            let padded = place[axis] * self.stride[axis] + tap[axis] * self.dilation[axis];
             let own = padded.checked_sub(self.padding[axis])?;
             (own < self.size[axis]).then_some(own)
         };

@@ -8,7 +8,9 @@ use super::super::{Options, ZerosRule};
 use super::Windows;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution};
+use crate::dynamic::{
+    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
+};
 use crate::einsum::{Einsum, Epilogue, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::launch::{DenseMatrix, Turns};
@@ -17,6 +19,64 @@ use crate::tensor::{Operand, Tensor};
 
 /// Name in refusals.
 const FAMILY: &str = "pit_conv";
+
+/// What is offered, or why not; `None` where nobody asked.
+type Offered<T> = std::result::Result<T, Option<Refusal>>;
+
+fn refused<T>(reason: &str) -> Result<Offered<T>> {
+    Ok(Err(Some(Refusal {
+        name: FAMILY.into(),
+        reason: reason.into(),
+    })))
+}
+
+/// The axis along which a dynamic operand is sparse, and the share of its micro-tiles that is expected to hold something. Of two dynamic
+/// operands A's channels are skipped.
+fn sparse(
+    names: &[String; 2],
+    dynamic: &[(&str, Expected)],
+    shape: &ConvolutionShape,
+) -> Option<(ConvolutionAxis, f64)> {
+    let of = |name: &String| dynamic.iter().find(|(own, _)| own == name);
+    let area = |pair: [usize; 2]| pair[0].saturating_mul(pair[1]);
+    let filter = area(shape.window).saturating_mul(shape.channels);
+    let [a, b] = [of(&names[0]), of(&names[1])];
+    let channels =
+        a.map(|(_, expected)| (ConvolutionAxis::Channels, expected.share(area(shape.size))));
+    channels.or_else(|| b.map(|(_, expected)| (ConvolutionAxis::Filters, expected.share(filter))))
+}
+
+/// The operator, or why there is none that computes just this output.
+fn convolution<T: Scalar>(
+    context: &Context,
+    shape: ConvolutionShape,
+    axis: ConvolutionAxis,
+    out: &[usize],
+) -> Result<std::result::Result<DynamicConvolution<T>, String>> {
+    let found = shape.out().and_then(|[x, y]| {
+        if *out != [shape.images, x, y, shape.filters] {
+            return Ok(Err(format!(
+                "computes all {x} x {y} positions of the window, and the output is {out:?}"
+            )));
+        }
+        let options = ConvolutionOptions {
+            axis,
+            threshold: 0.0,
+        };
+        DynamicConvolution::new(context, shape, options).map(Ok)
+    });
+    match found {
+        // What another kernel may still compute.
+        Err(
+            error @ (Error::NoKernel { .. }
+            | Error::Overflow { .. }
+            | Error::OutOfMemory { .. }
+            | Error::Shape { .. }
+            | Error::Operand { .. }),
+        ) => Ok(Err(error.to_string())),
+        other => other,
+    }
+}
 
 /// Detection and convolution.
 #[derive(Debug)]
@@ -30,21 +90,16 @@ pub(super) struct Skipping<T: Scalar> {
 }
 
 impl<T: Scalar> Skipping<T> {
-    /// `None` without a dynamic operand or a GPU, or the reason why the kernels do not take the expression.
+    /// `None` without a dynamic operand or a GPU, or the reason why the kernels do not take the expression. `out`: the extents that the plan
+    /// found for the output.
     pub(super) fn new<Out: Scalar>(
         context: &Context,
-        (einsum, form): (&Einsum, Option<&Windows>),
+        (einsum, form, out): (&Einsum, Option<&Windows>, &[usize]),
         operands: &[(&str, Operand<'_, T>)],
         options: &Options,
-    ) -> Result<std::result::Result<Self, Option<Refusal>>> {
+    ) -> Result<Offered<Self>> {
         let (Some((dense, dynamic)), Some(_)) = (as_dense(operands), context.device()) else {
             return Ok(Err(None));
-        };
-        let refused = |reason: &str| {
-            Ok(Err(Some(Refusal {
-                name: FAMILY.into(),
-                reason: reason.into(),
-            })))
         };
         let bare = einsum.mode == Mode::Assign
             && einsum.scalars.is_empty()
@@ -60,43 +115,21 @@ impl<T: Scalar> Skipping<T> {
             );
         }
         let names = form.factors.map(|at| einsum.factors[at].tensor.clone());
-        let of = |name: &String| dynamic.iter().find(|(own, _)| own == name);
-        let (axis, expected) = match (of(&names[0]), of(&names[1])) {
-            (Some((_, expected)), _) => (ConvolutionAxis::Channels, *expected),
-            (None, Some((_, expected))) => (ConvolutionAxis::Filters, *expected),
-            (None, None) => return Ok(Err(None)),
-        };
         let [a, b] = [find(&dense, &names[0])?, find(&dense, &names[1])?];
-        let (Ok(a), Ok(b)) = (
-            <[usize; 4]>::try_from(a.shape()),
-            <[usize; 4]>::try_from(b.shape()),
-        ) else {
+        let (&[n, h, w, m], &[i, j, _, f]) = (a.shape(), b.shape()) else {
             return Ok(Err(None));
         };
         let shape = ConvolutionShape {
-            step: form.strides,
+            stride: form.strides,
             dilation: form.dilations,
-            ..ConvolutionShape::new(a, [b[0], b[1]], b[3])
+            ..ConvolutionShape::new([n, h, w, m], [i, j], f)
         };
-        let convolution = DynamicConvolution::new(
-            context,
-            shape,
-            ConvolutionOptions {
-                axis,
-                threshold: 0.0,
-            },
-        );
-        let convolution = match convolution {
+        let Some((axis, expected)) = sparse(&names, &dynamic, &shape) else {
+            return Ok(Err(None));
+        };
+        let convolution = match convolution(context, shape, axis, out)? {
             Ok(convolution) => convolution,
-            // What another kernel may still compute.
-            Err(
-                error @ (Error::NoKernel { .. }
-                | Error::Overflow { .. }
-                | Error::OutOfMemory { .. }
-                | Error::Shape { .. }
-                | Error::Operand { .. }),
-            ) => return refused(&error.to_string()),
-            Err(error) => return Err(error),
+            Err(reason) => return refused(&reason),
         };
         let asked = options.variant.as_deref();
         if asked.is_some_and(|name| name != convolution.variants()[2]) {
@@ -106,12 +139,11 @@ impl<T: Scalar> Skipping<T> {
             convolution,
             turns: Turns::new()?,
             names,
-            // A channel or a filter comes and goes whole.
-            expected: expected.share(shape.size[0] * shape.size[1]),
+            expected,
         };
-        match skipping.fits(&dense, None::<&Tensor<Out>>) {
-            Ok(true) => Ok(Ok(skipping)),
-            _ => refused("copies 16 bytes at once, which an operand is not a multiple of"),
+        match skipping.fits(&dense, None::<&Tensor<Out>>)? {
+            true => Ok(Ok(skipping)),
+            false => refused("copies 16 bytes at once, which an operand is not a multiple of"),
         }
     }
 

@@ -16,7 +16,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     fn origin(p: &PitConvParams, work: Work, tap: u32) -> [u32; 2] {
         let (i, j) = p.window.of(tap);
         let along = |axis: usize, t: u32| {
-            (work.corner[axis] * p.step[axis] + t * p.dilation[axis]).wrapping_sub(p.padding[axis])
+            (work.corner[axis] * p.stride[axis] + t * p.dilation[axis])
+                .wrapping_sub(p.padding[axis])
         };
         [along(0, i), along(1, j)]
     }
@@ -45,13 +46,14 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
         let mut later = Self::work(p, index, tiles);
-        let mut first = global::load_b32_fresh(place(later, 0), index < tiles);
+        let listed = p.list_stride != 0;
+        let mut first = global::load_b32_fresh(place(later, 0), listed && index < tiles);
         while index < tiles {
             let (work, mut rows) = (later, first);
             index += gpu::grid_x();
-            // Asked for a tile ahead; of an image without channels the list means nothing and is not read.
+            // Asked for a tile ahead; what is read of the list of an image without channels is not used.
             later = Self::work(p, index, tiles);
-            first = global::load_b32_fresh(place(later, 0), index < tiles);
+            first = global::load_b32_fresh(place(later, 0), listed && index < tiles);
             let column = work.column + lane % Self::LANES * 8;
             let inside = u32::from(column < p.filters);
             let mut b = p.b + column as u64 * 2;
