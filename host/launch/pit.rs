@@ -75,8 +75,8 @@ impl PitWork {
         }
     }
 
-    /// Thread blocks of a cluster, for so many tiles: pairs share A, where every tile of columns has a neighbour and no
-    /// multiprocessor would be idle.
+    /// Thread blocks of a cluster, for so many tiles: pairs share A, where every tile of columns has a neighbour and there are tiles
+    /// for all multiprocessors; else L2 has enough for all.
     fn cluster(&self, row: &Row, tiles: u32, multiprocessors: u32) -> u32 {
         let across = self.extents[2].div_ceil(row.columns as usize);
         let paired = row.family == "pit" && across.is_multiple_of(PIT_PAIR as usize);
