@@ -1,8 +1,6 @@
 //! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the device.
 
-use einsparse_kernels::abi::{
-    Divisor, FLAG_VECTORS, MapWords, PIT_PAIR, PIT_TF32_DEPTH, PitParams, pit_box,
-};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords, PIT_TF32_DEPTH, PitParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
@@ -74,18 +72,6 @@ impl PitWork {
             (true, true) => "pit_right",
         }
     }
-
-    /// Thread blocks of a cluster, for so many tiles: pairs share A, where every tile of columns has a neighbour and there are tiles
-    /// for all multiprocessors; else L2 has enough for all.
-    fn cluster(&self, row: &Row, tiles: u32, multiprocessors: u32) -> u32 {
-        let across = self.extents[2].div_ceil(row.columns as usize);
-        let paired = row.family == "pit" && across.is_multiple_of(PIT_PAIR as usize);
-        if paired && tiles >= multiprocessors.max(PIT_PAIR) {
-            PIT_PAIR
-        } else {
-            1
-        }
-    }
 }
 
 /// A kernel chosen for these extents.
@@ -97,7 +83,6 @@ pub(crate) struct PitLaunch {
     panels: usize,
     stride: usize,
     grid: u32,
-    cluster: u32,
     empty: DeviceMemory,
 }
 
@@ -144,16 +129,13 @@ impl PitLaunch {
         )?;
         let tiles = panels.saturating_mul(n.div_ceil(row.columns as usize));
         let tiles = within("tiles", tiles, i32::MAX as usize)?;
-        let multiprocessors = device.machine().multiprocessors;
-        let cluster = work.cluster(row, tiles, multiprocessors);
         Ok(PitLaunch {
             row,
             function,
             work,
             panels,
             stride,
-            grid: tiles.min(multiprocessors) / cluster * cluster,
-            cluster,
+            grid: tiles.min(device.machine().multiprocessors),
             empty: device.zeros(16)?,
         })
     }
@@ -190,7 +172,6 @@ impl PitLaunch {
         }
         self.function.context().set_current()?;
         let config = LaunchConfig {
-            cluster: (self.cluster > 1).then_some([self.cluster, 1, 1]),
             // The kernel waits for the one ahead before it touches an operand.
             overlap_previous: true,
             ..config(self.row, [self.grid, 1, 1])
@@ -249,7 +230,7 @@ impl PitLaunch {
                 Some(a) => small("bytes of a row of A", a.leading.saturating_mul(element))?,
                 None => 0,
             },
-            cluster: self.cluster,
+            reserved: 0,
             a_item: a.as_ref().map_or(0, |a| (k * a.leading * element) as u64),
             c_item: ((if self.work.right { n } else { m }) * c.leading * element) as u64,
         })
@@ -272,7 +253,7 @@ impl PitLaunch {
             (extents, [PIT_TF32_DEPTH, height])
         } else {
             let extents = [height, self.panels * self.stride];
-            (extents, pit_box(height, self.cluster))
+            (extents, [height.min(64), 64])
         };
         let values = Flat {
             address: packed.address(),

@@ -18,19 +18,6 @@ const CHUNKS: usize = PIT_COLUMNS / 64;
 /// Threads that gather.
 pub const PIT_COPIERS: u32 = 128;
 
-/// Thread blocks that share A: neighbouring tiles of columns of a panel.
-pub const PIT_PAIR: u32 = 2;
-
-/// What one copy of packed values brings: elements of a micro-tile, and micro-tiles. Each of a pair brings half of a stage's A to
-/// both: of 128 rows the half of all micro-tiles, else half of them.
-pub const fn pit_box(height: usize, cluster: u32) -> [usize; 2] {
-    if height > 64 {
-        [64, 64]
-    } else {
-        [height, 64 / cluster as usize]
-    }
-}
-
 /// Tile of `pit`: `MT` rows by 256 columns. `TURNED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as `[n,m]`.
 #[derive(Clone, Copy, Debug)]
 pub struct PitColumns<const MT: usize, const TURNED: bool, const ORDER: u32 = PLAIN>;
@@ -127,8 +114,8 @@ pub struct PitParams {
     pub a: u64,
     /// Bytes from one row of it to the next.
     pub lda_bytes: u32,
-    /// Thread blocks of a cluster, 1 or [`PIT_PAIR`]; `tiles` and the grid are multiples of it.
-    pub cluster: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Bytes from one item's A to the next where A is turned.
     pub a_item: u64,
     /// Bytes from one item's C to the next where A is turned.

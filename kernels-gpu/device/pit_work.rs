@@ -9,25 +9,18 @@ pub struct Work {
     pub panel: u32,
     pub column: u32,
     pub count: u32,
-    /// Number of this thread block in its cluster.
-    pub rank: u32,
 }
 
 impl Work {
-    /// Work number `index`, of so many columns: neighbours share columns of B, but those of a cluster a panel. Works and thread
-    /// blocks are multiples of the cluster, so that numbers of a thread block stay those of its rank.
+    /// Work number `index`, of so many columns: neighbours share columns of B.
     #[inline(always)]
     pub fn new(p: &PitParams, index: u32, columns: u32) -> Work {
-        let last = p.cluster - 1;
-        let rank = index & last;
-        let index = index >> last;
         let across = index.checked_div(p.panels).unwrap_or(0);
         let panel = index - across * p.panels;
         Work {
             panel,
-            column: ((across << last) + rank) * columns,
+            column: across * columns,
             count: global::load_b32_fresh(p.counts + panel as u64 * 4, true),
-            rank,
         }
     }
 }

@@ -1,13 +1,12 @@
 //! A product with an operand whose empty micro-tiles were found while running: four warps gather the rows of B that a panel of
 //! A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent: how many
-//! micro-tiles there are is read on the device. Two thread blocks of a cluster share the panel: each brings half of its micro-tiles
-//! to both, when both have freed the stage.
+//! micro-tiles there are is read on the device.
 
 use super::epilogue::Output;
 use super::gpu;
 use super::pit_work::{Work, steps};
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, bulk, cluster, copy, gather, global, grid, warp};
+use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
 use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
@@ -62,52 +61,15 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     }
 
     #[inline(always)]
-    fn set_up(p: &PitParams, at: u64) {
+    fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            // Every thread that gathers, and the copy of A; those who multiply, of all who get that copy.
-            let fill = PIT_COPIERS + u32::from(!TURNED);
-            Self::make_barriers(fill, CONSUMERS * p.cluster);
+            // Every thread that gathers, and the copy of A.
+            Self::make_barriers(PIT_COPIERS + u32::from(!TURNED), CONSUMERS);
             if !TURNED {
                 bulk::prefetch_map(at);
             }
         }
         gpu::sync_threads();
-        if Self::is_pair(p) {
-            // The other thread block runs, and has made its barriers, before anything is sent there.
-            cluster::arrive_relaxed();
-            cluster::wait();
-        }
-    }
-
-    /// Whether two thread blocks share A.
-    #[inline(always)]
-    fn is_pair(p: &PitParams) -> bool {
-        !TURNED && p.cluster == PIT_PAIR
-    }
-
-    /// Lets a stage be overwritten, as far as this warp goes: here, and in the other thread block of the pair, which copies to both.
-    #[inline(always)]
-    fn free_for_all(p: &PitParams, slot: u32) {
-        if !Self::is_pair(p) {
-            Self::free(slot);
-        } else if slot != NONE {
-            // One lane arrives for all at each, when all have read.
-            warp::sync_lanes(u32::MAX);
-            let lane = gpu::thread_again() % 32;
-            if lane < PIT_PAIR {
-                cluster::arrive_at(cluster::place(Self::empty(slot), lane));
-            }
-        }
-    }
-
-    /// Waits until the other thread block of the pair sends nothing here any more: its warps have arrived for the last time, and all
-    /// copies from there were waited for.
-    #[inline(always)]
-    fn end(p: &PitParams) {
-        if Self::is_pair(p) {
-            cluster::arrive_relaxed();
-            cluster::wait();
-        }
     }
 
     #[inline(always)]
@@ -153,24 +115,12 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
         copy::copy_wait_all();
     }
 
-    /// Starts the copy of a stage's micro-tiles, or of half of them to both of a pair; one thread. All of them arrive here. The other
-    /// thread block's half may come before this expects it, but not before those who multiply have had the stage that was here.
+    /// Starts the copy of a stage's micro-tiles; one thread.
     #[inline(always)]
     fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
         let (to, full) = (Self::stage(slot), Self::full(slot));
         barrier::arrive_expect(full, Self::A_BYTES as u32);
         let y = work.panel * p.stride + from;
-        if Self::is_pair(p) {
-            let [wide, deep] = const { pit_box(MT, PIT_PAIR) };
-            let (x, down) = if MT == 128 {
-                (work.rank * wide as u32, 0)
-            } else {
-                (0, work.rank * deep as u32)
-            };
-            let to = to + work.rank * (Self::A_BYTES / 2) as u32;
-            bulk::load_to_both(to, at, x, y + down, full);
-            return;
-        }
         bulk::load(to, at, 0, y, full);
         if MT == 128 {
             bulk::load(to + SLAB as u32, at, 64, y, full);
@@ -252,13 +202,13 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
                 Self::multiply::<E, C>(&mut acc, slot, half, steps::<DEPTH, STEP>(count, from));
                 wgmma::commit();
                 acc.wait::<1>();
-                Self::free_for_all(p, held);
+                Self::free(held);
                 held = slot;
                 ring = Self::next(ring);
                 from += DEPTH;
             }
             acc.wait::<0>();
-            Self::free_for_all(p, held);
+            Self::free(held);
             Self::leave::<E, C>(p, work, half, count, &mut acc);
             index += gpu::grid_x();
         }
@@ -311,12 +261,11 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> Body for PitColumns<
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64) {
         grid::let_next_start();
-        Self::set_up(p, at);
+        Self::set_up(at);
         grid::wait_for_previous();
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();
             Self::produce(p, at);
-            Self::end(p);
         } else {
             barrier::registers_up::<MANY>();
             if MT == 128 {
@@ -324,7 +273,6 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> Body for PitColumns<
             } else {
                 Self::consume::<E, 2>(p);
             }
-            Self::end(p);
         }
     }
 }

@@ -13,16 +13,6 @@ pub fn load(to: u32, map: u64, x: u32, y: u32, barrier: u32) {
     );
 }
 
-/// The same to the same place of both thread blocks of a cluster of two, each of whose barriers at `barrier` counts the bytes.
-#[inline(always)]
-pub fn load_to_both(to: u32, map: u64, x: u32, y: u32, barrier: u32) {
-    ptx!(
-        "{{ .reg .b16 both; mov.b16 both, 3; cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [{to}], [{map}, {{{x}, {y}}}], [{bar}], both; }}",
-        to = in(reg32) to, map = in(reg64) map, x = in(reg32) x, y = in(reg32) y, bar = in(reg32) barrier,
-        options(nostack)
-    );
-}
-
 /// The same of a tensor of three axes.
 #[inline(always)]
 pub fn load_3d(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32) {

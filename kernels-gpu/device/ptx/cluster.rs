@@ -52,13 +52,6 @@ pub fn send_v4(to: u32, v: [u32; 4], barrier: u32) {
     );
 }
 
-/// Arrives at a barrier of a thread block of the cluster, at the address that [`place`] tells. It says that something was read, not
-/// what was written: for the cluster to see that, ptxas would wait for all writes of this thread on their way (`MEMBAR.ALL.GPU`).
-#[inline(always)]
-pub fn arrive_at(barrier: u32) {
-    ptx!("mbarrier.arrive.shared::cluster.b64 _, [{b}];", b = in(reg32) barrier, options(nostack));
-}
-
 /// Arrives at the barrier of all threads of the cluster; what was written is seen by those who [`wait`].
 #[inline(always)]
 pub fn arrive() {
