@@ -353,7 +353,7 @@ pub const FLAG_BIAS_COLUMNS: u32 = 4;
 pub const FLAG_RELU: u32 = 8;
 /// C and a bias of columns allow accesses of 16 bytes (families `block` and `wgmma`).
 pub const FLAG_VECTORS: u32 = 16;
-/// GELU, x / 2 (1 + erf(x / sqrt 2)), to 1.5e-7 absolute, in place of ReLU.
+/// GELU, x / 2 (1 + erf(x / sqrt 2)), in place of ReLU: to 1.5e-7 absolute, for 16-bit results to 2e-6.
 pub const FLAG_GELU: u32 = 32;
 
 /// Zero where the gate is not positive (families `wgmma`, `nm`).

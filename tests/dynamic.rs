@@ -8,6 +8,7 @@ mod convolution;
 mod convolution_plans;
 mod detect;
 mod encoder;
+mod encoder_order;
 mod feed_forward;
 mod few;
 mod gradient;

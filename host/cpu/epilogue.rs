@@ -17,18 +17,23 @@ pub(super) struct Epilogue<'a, T> {
     gate: Option<View<'a, T>>,
 }
 
-/// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen.
+/// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen; of an infinity comes the limit: +Inf or 0.
 #[inline(always)]
 pub(crate) fn activate<A: Accumulator>(activation: Activation, v: A) -> A {
     match activation {
         Activation::Identity => v,
         Activation::Relu if v < A::ZERO => A::ZERO,
         Activation::Relu => v,
-        Activation::Gelu => {
-            let x = v.to_f64();
-            A::from_f64(0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)))
-        }
+        Activation::Gelu => A::from_f64(gelu(v.to_f64())),
     }
+}
+
+/// x / 2 (1 + erf(x / sqrt 2)); of -Inf the limit, 0, where the product would be NaN.
+pub(crate) fn gelu(x: f64) -> f64 {
+    if x == f64::NEG_INFINITY {
+        return 0.0;
+    }
+    0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
 }
 
 impl<'a, T: Element> Epilogue<'a, T> {

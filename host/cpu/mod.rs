@@ -28,7 +28,7 @@ use rayon::prelude::*;
 
 pub(crate) use bind::check_slots;
 pub(crate) use conv::{HostConv, Rows as ConvRows, weight_gradient};
-pub(crate) use epilogue::activate;
+pub(crate) use epilogue::{activate, gelu};
 pub(crate) use gathers::{Matrix, gathers};
 pub use listed::run_listed;
 pub(crate) use message::Largest;

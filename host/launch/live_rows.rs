@@ -46,6 +46,15 @@ fn find(step: u32, dtype: Dtype, what: &str) -> Result<&'static Row> {
     })
 }
 
+/// Factors and summands are loaded 16 bytes at a time.
+fn whole_vectors(name: &str, address: u64) -> Result<()> {
+    if address.is_multiple_of(16) {
+        return Ok(());
+    }
+    let reason = format!("lies at address {address:#x}, which must be a multiple of 16 bytes");
+    Err(refused(name, reason))
+}
+
 /// Queues a kernel that waits for the one ahead itself.
 fn start<P: Copy>(
     function: &Function,
@@ -202,8 +211,8 @@ impl PackLaunch {
         start(&self.pack.1, self.pack.0, grid, &params, stream)
     }
 
-    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from; `early`: all but `y` had been written when the
-    /// launch ahead started.
+    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from; `early`: all but `y` was written by launches
+    /// that had ended when the launch ahead started.
     ///
     /// # Safety
     /// As [`PackLaunch::pack`]; `affine` are a factor and a summand for each column.
@@ -214,6 +223,12 @@ impl PackLaunch {
         (out, scatter, early): (Rows, bool, bool),
         stream: RawStream<'_>,
     ) -> Result<()> {
+        for (name, address) in ["factor of the norm", "summand of the norm"]
+            .into_iter()
+            .zip(affine)
+        {
+            whole_vectors(name, address)?;
+        }
         let params = LiveRowsParams {
             x: x.address,
             y: y.address,
@@ -293,8 +308,9 @@ impl LiveProduct {
     /// are written.
     ///
     /// # Safety
-    /// The addresses hold operands of the planned extents until the work is done; `live` was written by a kernel ahead in
-    /// the stream, `early`: before the launch ahead started, as weights and biases were.
+    /// The addresses hold operands of the planned extents until the work is done. B and biases are read before the launch ahead has
+    /// ended, whatever `early` is: they were written by launches that had ended when that one started. So was `live` where `early`;
+    /// otherwise the launch ahead may write it.
     pub(crate) unsafe fn run(
         &self,
         [a, b, c]: [Rows; 3],
@@ -338,5 +354,21 @@ impl LiveProduct {
             early: u32::from(early),
         };
         start(&self.function, self.row, self.grid, &params, stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_vectors;
+
+    #[test]
+    fn factors_off_16_bytes_are_refused_with_their_address() {
+        assert!(whole_vectors("factor of the norm", 0x7f00).is_ok());
+        let error = whole_vectors("factor of the norm", 0x7f02).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("factor of the norm") && text.contains("0x7f02"),
+            "{text}"
+        );
     }
 }

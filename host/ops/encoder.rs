@@ -160,7 +160,7 @@ impl<T: Scalar> EncoderLayer<T> {
     /// behind a sequence's length are left as they are.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned; output untouched.
+    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.
     pub fn run(
         &self,
         x: &Tensor<T>,

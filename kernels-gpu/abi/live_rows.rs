@@ -23,18 +23,20 @@ pub const NORM_AFFINE: u32 = 64;
 pub const PACK_AHEAD: usize = 4;
 /// Results go to the rows that the packed ones came from.
 pub const LIVE_ROWS_SCATTER: u32 = 1;
-/// All but `y` had been written when the launch ahead started.
+/// All but `y` was written by launches that had ended when the launch ahead started.
 pub const LIVE_ROWS_EARLY: u32 = 2;
 
+// With so many elements in shared memory behind the sums of warps.
 macro_rules! live_rows {
-    ($($(#[$doc:meta])* $name:ident = $step:ident;)+) => {$(
+    ($($(#[$doc:meta])* $name:ident = $step:ident, $elements:expr;)+) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
 
         impl Tile for $name {
             const THREADS: u32 = DETECT_THREADS;
-            // Registers of a thread block are what the products leave of a multiprocessor.
+            // Small: thread blocks go to multiprocessors whose product has left while it ends on others. Beside one with the ring
+            // of 229,728 bytes none fits.
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = NORM_COLUMNS;
             const ITEMS: u32 = DETECT_THREADS / 32;
@@ -43,7 +45,8 @@ macro_rules! live_rows {
             const BLOCK: (u32, u32) = (1, 1);
             const STEP: u32 = $step;
             fn shared_bytes(dtype: Dtype) -> u32 {
-                NORM_AFFINE + 2 * NORM_COLUMNS * dtype.bytes() as u32
+                let elements: u32 = $elements;
+                NORM_AFFINE + elements * dtype.bytes() as u32
             }
             /// Accesses of 16 bytes.
             fn vector(dtype: Dtype) -> u32 {
@@ -55,9 +58,9 @@ macro_rules! live_rows {
 
 live_rows! {
     /// The rows of the sequences: a warp for each row.
-    PackRows = STEP_PACK_ROWS;
+    PackRows = STEP_PACK_ROWS, 0;
     /// `out = (x + y - mean) / sqrt(variance + epsilon) * scale + shift`: a warp for each row.
-    NormRows = STEP_NORM_ROWS;
+    NormRows = STEP_NORM_ROWS, 2 * NORM_COLUMNS;
 }
 
 /// Parameters of the `live_rows` kernels.

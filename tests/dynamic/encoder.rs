@@ -6,30 +6,40 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{EncoderLayer, EncoderOptions, EncoderWeights, ResidualNorm};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Error, Tensor};
+use std::collections::BTreeSet;
 
 /// Matrices and vectors of a layer on the host.
-struct Model<T> {
-    options: EncoderOptions,
-    matrices: Vec<[Dense<T>; 2]>,
+pub(super) struct Model<T> {
+    pub options: EncoderOptions,
+    pub matrices: Vec<[Dense<T>; 2]>,
     norms: Vec<[Dense<T>; 2]>,
 }
 
 /// The same in a context.
-struct There<T> {
-    matrices: Vec<[Tensor<T>; 2]>,
+pub(super) struct There<T> {
+    pub matrices: Vec<[Tensor<T>; 2]>,
     norms: Vec<[Tensor<T>; 2]>,
 }
 
-fn values<T: Scalar>(shape: &[usize], size: f64, around: f64, rng: &mut Rng) -> Dense<T> {
+pub(super) fn values<T: Scalar>(
+    shape: &[usize],
+    size: f64,
+    around: f64,
+    rng: &mut Rng,
+) -> Dense<T> {
     let count = shape.iter().product();
     let values = (0..count).map(|_| T::from_f64(around + size * rng.unit()));
     Dense::new(shape.to_vec(), values.collect()).unwrap()
 }
 
 impl<T: Scalar> Model<T> {
-    fn new(options: EncoderOptions) -> Self {
+    pub fn new(options: EncoderOptions) -> Self {
+        Self::seeded(options, 17)
+    }
+
+    pub fn seeded(options: EncoderOptions, seed: u64) -> Self {
         let EncoderOptions { width, hidden, .. } = options;
-        let mut rng = Rng(17);
+        let mut rng = Rng(seed);
         let mut layer = |inputs: usize, outputs: usize| {
             let size = (3.0 / inputs as f64).sqrt();
             [
@@ -56,7 +66,7 @@ impl<T: Scalar> Model<T> {
         }
     }
 
-    fn x(&self, seed: u64) -> Dense<T> {
+    pub fn x(&self, seed: u64) -> Dense<T> {
         let EncoderOptions {
             items,
             distance,
@@ -66,7 +76,7 @@ impl<T: Scalar> Model<T> {
         values(&[items, distance, width], 1.0, 0.0, &mut Rng(seed))
     }
 
-    fn upload(&self, context: &Context) -> There<T> {
+    pub fn upload(&self, context: &Context) -> There<T> {
         let both = |all: &Vec<[Dense<T>; 2]>| {
             let pair = |pair: &[Dense<T>; 2]| {
                 pair.each_ref()
@@ -81,7 +91,17 @@ impl<T: Scalar> Model<T> {
     }
 
     /// What a context makes of it; rows behind a sequence's length are 77.
-    fn run(&self, context: &Context, x: &Dense<T>, lengths: &[i32]) -> Vec<f64> {
+    pub fn run(&self, context: &Context, x: &Dense<T>, lengths: &[i32]) -> Vec<f64> {
+        self.run_named(context, x, lengths).0
+    }
+
+    /// Beside it the kernels of the products.
+    fn run_named(
+        &self,
+        context: &Context,
+        x: &Dense<T>,
+        lengths: &[i32],
+    ) -> (Vec<f64>, [&'static str; 4]) {
         let layer = EncoderLayer::<T>::new(context, &self.options).unwrap();
         let there = self.upload(context);
         let x = context.upload_dense(x).unwrap();
@@ -89,17 +109,19 @@ impl<T: Scalar> Model<T> {
         let lengths = context.upload_dense(&lengths).unwrap();
         let mut out = self.marked(context);
         let stream = context.stream().unwrap();
-        for _ in 0..2 {
+        let times = if context.device().is_some() { 2 } else { 1 };
+        for _ in 0..times {
             let weights = there.weights();
             layer
                 .run(&x, &lengths, &weights, &mut out, &stream)
                 .unwrap();
         }
         stream.synchronize().unwrap();
-        wide(&out)
+        let [_, products @ ..] = layer.variants();
+        (wide(&out), products)
     }
 
-    fn marked(&self, context: &Context) -> Tensor<T> {
+    pub fn marked(&self, context: &Context) -> Tensor<T> {
         let shape = self.x(0).shape().to_vec();
         let marked = Dense::from_fn(shape, |_| T::from_f64(77.0)).unwrap();
         context.upload_dense(&marked).unwrap()
@@ -107,7 +129,7 @@ impl<T: Scalar> Model<T> {
 }
 
 impl<T: Scalar> There<T> {
-    fn weights(&self) -> EncoderWeights<'_, T> {
+    pub fn weights(&self) -> EncoderWeights<'_, T> {
         let [qkv, out, up, down] = [0, 1, 2, 3].map(|i| self.matrices[i].each_ref());
         EncoderWeights {
             qkv,
@@ -120,13 +142,13 @@ impl<T: Scalar> There<T> {
     }
 }
 
-fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
+pub(super) fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
     let dense = tensor.to_dense().unwrap();
     dense.values().iter().map(|x| x.to_f64()).collect()
 }
 
 /// Every step is rounded to the element type on both sides, and small differences may round apart.
-fn assert_near<T: Scalar>(found: &[f64], wanted: &[f64], what: &str) {
+pub(super) fn assert_near<T: Scalar>(found: &[f64], wanted: &[f64], what: &str) {
     let bound = if T::NAME == "f16" { 0.02 } else { 0.12 };
     for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
         let exact = *w == 77.0 && f == w;
@@ -134,7 +156,7 @@ fn assert_near<T: Scalar>(found: &[f64], wanted: &[f64], what: &str) {
     }
 }
 
-fn options(items: usize, distance: usize, width: usize, heads: usize) -> EncoderOptions {
+pub(super) fn options(items: usize, distance: usize, width: usize, heads: usize) -> EncoderOptions {
     EncoderOptions {
         items,
         distance,
@@ -169,9 +191,30 @@ fn sequences_do_not_see_each_other() {
     }
 }
 
-fn lengths_of<T: Scalar>(gpu: &Context) {
+/// The GPU against the CPU, with tiles for so many tokens as are expected. Where these are fewer than there are, thread blocks take further
+/// tiles. What has run is added to `ran`.
+fn alike<T: Scalar>(
+    gpu: &Context,
+    options: EncoderOptions,
+    lengths: &[i32],
+    expected: &[usize],
+    ran: &mut BTreeSet<&'static str>,
+) {
+    let mut model = Model::<T>::new(options);
+    let x = model.x(4);
+    let wanted = model.run(&Context::cpu(), &x, lengths);
+    for &expected in expected {
+        model.options.expected = Some(expected);
+        let (found, products) = model.run_named(gpu, &x, lengths);
+        let what = format!("{:?}: {lengths:?} in {products:?}", model.options);
+        assert_near::<T>(&found, &wanted, &what);
+        ran.extend(products);
+    }
+}
+
+fn lengths_of<T: Scalar>(gpu: &Context, ran: &mut BTreeSet<&'static str>) {
     for (items, distance, width, heads) in [(5, 70, 128, 2), (3, 200, 256, 2), (32, 128, 192, 3)] {
-        let mut options = options(items, distance, width, heads);
+        let options = options(items, distance, width, heads);
         let most = distance as i32;
         let some: Vec<i32> = (0..items as i32)
             .map(|i| (i * 37 + 11) % (most + 1))
@@ -180,13 +223,13 @@ fn lengths_of<T: Scalar>(gpu: &Context) {
         one[items - 1] = 1;
         let mut first = vec![-5; items];
         first[0] = most + 9;
-        for lengths in [some, vec![0; items], vec![most; items], one, first] {
-            options.expected = Some(lengths.iter().sum::<i32>().max(0) as usize);
-            let model = Model::<T>::new(options);
-            let x = model.x(4);
-            let what = format!("{items} x {distance} x {width}: {lengths:?}");
-            let found = model.run(gpu, &x, &lengths);
-            assert_near::<T>(&found, &model.run(&Context::cpu(), &x, &lengths), &what);
+        let full = vec![most; items];
+        for lengths in [some, vec![0; items], full.clone(), one, first] {
+            let mut expected = vec![lengths.iter().sum::<i32>().max(0) as usize];
+            if width == 192 && lengths == full {
+                expected.extend([1, 700]);
+            }
+            alike::<T>(gpu, options, &lengths, &expected, ran);
         }
     }
 }
@@ -194,8 +237,22 @@ fn lengths_of<T: Scalar>(gpu: &Context) {
 #[test]
 fn encoder_of_varying_lengths_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    lengths_of::<f16>(&gpu);
-    lengths_of::<bf16>(&gpu);
+    let mut ran = BTreeSet::new();
+    lengths_of::<f16>(&gpu, &mut ran);
+    lengths_of::<bf16>(&gpu, &mut ran);
+    // Cut and uncut tiles whose thread blocks take a second one.
+    let many = |items| EncoderOptions {
+        hidden: 64,
+        ..options(items, 128, 512, 4)
+    };
+    alike::<f16>(&gpu, many(24), &[128; 24], &[1, 300, 1500], &mut ran);
+    alike::<bf16>(&gpu, many(8), &[128; 8], &[1, 300], &mut ran);
+    for dtype in ["f16", "bf16"] {
+        for tile in ["128x128_k2", "128x128_k4", "128x256"] {
+            let name = format!("dense_live_{dtype}_{tile}");
+            assert!(ran.contains(&*name), "{name} is not among {ran:?}");
+        }
+    }
 }
 
 /// A captured graph takes other lengths at every launch, and gives the same bits for the same.

@@ -1,7 +1,7 @@
 //! Two dense matrices: the plan takes the kernels over blocks, every one of which is there.
 
 use crate::support::{GUARD, assert_matrix, gpu};
-use einsparse::formats::{Dense, bf16, f16};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Options};
 
@@ -77,9 +77,24 @@ fn gelu<T: Scalar>(context: &Context, roundoff: f64) {
         T::from_f64((i[0] * n + i[1]) as f64 / 256.0 - 8.0)
     })
     .unwrap();
-    let left = context.upload_dense(&a).unwrap();
-    let right = context.upload_dense(&b).unwrap();
-    let operands: [(&str, Operand<'_, T>); 2] = [("A", (&left).into()), ("B", (&right).into())];
+    let through = through_gelu(context, &a, &b);
+    for (x, found) in b.values().iter().zip(&through) {
+        let x = x.to_f64();
+        let exact = 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()));
+        let bound = roundoff * exact.abs() + 3e-7;
+        let error = (found.to_f64() - exact).abs();
+        assert!(error <= bound, "gelu({x}) = {found}, not {exact}");
+    }
+}
+
+fn through_gelu<T: Scalar>(context: &Context, a: &Dense<T>, b: &Dense<T>) -> Vec<T> {
+    let left = context.upload_dense(a).unwrap();
+    through_gelu_of(context, (&left).into(), b)
+}
+
+fn through_gelu_of<T: Scalar>(context: &Context, a: Operand<'_, T>, b: &Dense<T>) -> Vec<T> {
+    let right = context.upload_dense(b).unwrap();
+    let operands: [(&str, Operand<'_, T>); 2] = [("A", a), ("B", (&right).into())];
     let plan = context
         .plan(
             "C[m,n] = gelu(A[m,k] * B[k,n])",
@@ -91,24 +106,52 @@ fn gelu<T: Scalar>(context: &Context, roundoff: f64) {
     let stream = context.stream().unwrap();
     plan.run(&operands, &mut c, &stream).unwrap();
     stream.synchronize().unwrap();
-    for (x, found) in b.values().iter().zip(c.to_dense().unwrap().values()) {
-        let x = x.to_f64();
-        let exact = 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()));
-        let bound = roundoff * exact.abs() + 3e-7;
-        let error = (found.to_f64() - exact).abs();
-        assert!(error <= bound, "gelu({x}) = {found}, not {exact}");
+    c.to_dense().unwrap().values().to_vec()
+}
+
+/// Infinities and NaN: of each sum only the first product is not 0 x 0.
+fn gelu_of_limits<T: Scalar>(context: &Context) {
+    let n = 64;
+    let limits = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 2.0];
+    let first = |there: bool, x: f64| T::from_f64(if there { x } else { 0.0 });
+    let a = Dense::from_fn(vec![n, 8], |i| first(i[1] == 0, 1.0)).unwrap();
+    let b = Dense::from_fn(vec![8, n], |i| first(i[0] == 0, limits[i[1] % 4])).unwrap();
+    let pattern = CsrPattern::new(n, 8, (0..=n as u32).collect(), vec![0; n]).unwrap();
+    let sparse = AnySparse::from(Csr::new(pattern, vec![T::from_f64(1.0); n]).unwrap());
+    let sparse = context.upload(sparse).unwrap();
+    let mut all = through_gelu_of(context, (&sparse).into(), &b);
+    // On GPUs two dense matrices are of 16 bits.
+    if context.device().is_none() || size_of::<T>() == 2 {
+        all.extend(through_gelu(context, &a, &b));
+    }
+    for (i, found) in all.iter().enumerate() {
+        let (x, found) = (limits[i % 4], found.to_f64());
+        let right = match i % 4 {
+            0 => found == f64::INFINITY,
+            1 => found == 0.0,
+            2 => found.is_nan(),
+            _ => (found - 1.954_499_736).abs() < 1e-2,
+        };
+        assert!(right, "{} {i}: gelu({x}) = {found}", T::NAME);
     }
 }
 
 #[test]
 fn gelu_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
+    gelu_of_limits::<f16>(&gpu);
+    gelu_of_limits::<bf16>(&gpu);
+    gelu_of_limits::<f32>(&gpu);
+    gelu_of_limits::<f64>(&gpu);
     gelu::<f16>(&gpu, 2f64.powi(-11));
     gelu::<bf16>(&gpu, 2f64.powi(-8));
 }
 
 #[test]
 fn gelu_on_the_cpu() {
+    gelu_of_limits::<f16>(&Context::cpu());
+    gelu_of_limits::<f32>(&Context::cpu());
+    gelu_of_limits::<f64>(&Context::cpu());
     gelu::<f32>(&Context::cpu(), 2f64.powi(-23));
     gelu::<f64>(&Context::cpu(), 2f64.powi(-52));
 }

@@ -4,24 +4,25 @@ use rayon::prelude::*;
 
 use super::{EncoderLayer, EncoderOptions, EncoderWeights};
 use crate::cpu::attention::{HostAttention, HostHeads};
+use crate::cpu::gelu;
 use crate::queries::{Flags, Seen};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// x / 2 (1 + erf(x / sqrt 2)).
-fn gelu(x: f64) -> f64 {
-    0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
-}
-
-/// `A W + bias` of so many rows of A, rounded.
-fn product<T: Scalar>(a: &[T], [w, bias]: [&Tensor<T>; 2], through_gelu: bool) -> Vec<T> {
+/// `A W + bias` of so many rows of A, which may have no elements, rounded.
+fn product<T: Scalar>(
+    (a, rows): (&[T], usize),
+    [w, bias]: [&Tensor<T>; 2],
+    through_gelu: bool,
+) -> Vec<T> {
     let &[inputs, outputs] = w.shape() else {
         return Vec::new();
     };
     let (values, leading) = (w.host().unwrap_or(&[]), w.leading());
     let bias = bias.host().unwrap_or(&[]);
-    let mut out = Vec::with_capacity(a.len() / inputs.max(1) * outputs);
-    for row in a.chunks(inputs.max(1)) {
+    let mut out = Vec::with_capacity(rows * outputs);
+    for row in 0..rows {
+        let row = &a[row * inputs..][..inputs];
         let mut sums: Vec<f64> = bias[..outputs].iter().map(|b| b.to_f64()).collect();
         for (a, w) in row.iter().zip(values.chunks(leading.max(1))) {
             let a = a.to_f64();
@@ -88,6 +89,8 @@ impl<T: Scalar> EncoderLayer<T> {
     /// The layer on the tokens of a sequence.
     fn sequence(&self, x: &[T], weights: &EncoderWeights<'_, T>) -> Vec<T> {
         let EncoderOptions { width, epsilon, .. } = self.options;
+        let rows = x.len() / width.max(1);
+        let product = |a: &[T], own, through_gelu| product((a, rows), own, through_gelu);
         let seen = self.attend(&product(x, weights.qkv, false));
         let normed = |x: &[T], y: &[T], own| {
             let mut out = vec![T::ZERO; x.len()];

@@ -105,12 +105,16 @@ impl Launches {
             let operands = [from, rows(matrix), to];
             // Packing says how many rows there are, and is the launch ahead of the first product.
             let live = (flags.live, which > 0);
-            // SAFETY: the caller's promise; rows in between have room for the capacity. Nothing in here writes weights, and packing
-            // lets the next launch start when those ahead of the layer have ended.
+            // SAFETY: the caller's promise; rows in between have room for the capacity. Nothing in here writes weights. Packing and
+            // products let the next launch start behind their own wait: at the start of a launch behind one of them, all ahead of
+            // that one has ended. So whoever wrote weights ahead of the layer has ended before the first product starts, and packing,
+            // which writes `live`, before the others do: the projection, behind attention and work list, which let it start before
+            // their own wait, has only packing to go by, and needs no more.
             unsafe { self.products[which].run(operands, (at(bias), which == 2), live, stream) }
         };
         let norm = |own: [&Tensor<T>; 2], operands: [Rows; 2], to: Rows, scatter: bool| {
-            // SAFETY: as above; each launch waits for all those ahead of the one ahead.
+            // SAFETY: as above. A norm stands behind a product, and all that it reads but the product's result was written ahead of
+            // that.
             unsafe {
                 self.pack
                     .norm(operands, own.map(at), (to, scatter, true), stream)
@@ -152,7 +156,10 @@ impl Launches {
 /// Where a matrix begins, and its bytes.
 fn span<T: Scalar>(matrix: &Tensor<T>) -> (u64, usize) {
     let [inputs, outputs] = [0, 1].map(|axis| matrix.shape().get(axis).map_or(0, |&x| x));
-    let elements = inputs.saturating_sub(1) * matrix.leading() + outputs;
+    let elements = match inputs == 0 || outputs == 0 {
+        true => 0,
+        false => (inputs - 1) * matrix.leading() + outputs,
+    };
     (matrix.address().unwrap_or(0), elements * T::DTYPE.bytes())
 }
 

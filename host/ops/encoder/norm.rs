@@ -65,7 +65,7 @@ impl<T: Scalar> ResidualNorm<T> {
     /// Queues the sum of `x` and `y`, normalised, with a factor and a summand for each column.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned; output untouched.
+    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes; output untouched.
     pub fn run(
         &self,
         [x, y]: [&Tensor<T>; 2],
