@@ -97,6 +97,20 @@ fn rows_at_once(vectors: usize) -> usize {
     CHANNEL_ROOM as usize / ((vectors + 1) * 16)
 }
 
+/// Elements of all packed rows.
+fn room(items: usize, rows: usize, stride: usize) -> Result<usize> {
+    let packed = items.saturating_mul(rows).saturating_mul(stride);
+    let limit = isize::MAX as usize / 16;
+    if packed > limit {
+        return Err(Error::Overflow {
+            what: "elements of the packed columns".into(),
+            value: packed as u128,
+            limit: limit as u128,
+        });
+    }
+    Ok(packed)
+}
+
 impl ChannelsLaunch {
     /// For `items` matrices of `rows` x `columns` elements of 2 bytes, one behind the other. `above`: what makes the top bit of an
     /// element that counts.
@@ -113,15 +127,7 @@ impl ChannelsLaunch {
         let vectors = columns.div_ceil(CHANNEL_VECTOR as usize);
         let (width, across) = strips(vectors);
         let stride = list_stride(columns);
-        let packed = items.saturating_mul(rows).saturating_mul(stride);
-        let limit = isize::MAX as usize / 16;
-        if packed > limit {
-            return Err(Error::Overflow {
-                what: "elements of the packed columns".into(),
-                value: packed as u128,
-                limit: limit as u128,
-            });
-        }
+        let packed = room(items, rows, stride)?;
         let shared = ChannelsParams {
             width: Divisor::new(width as u32),
             across: Divisor::new(across as u32),
@@ -142,11 +148,8 @@ impl ChannelsLaunch {
         let marking = Deal::new(rows, wave(mark) / across, side_by_side, true);
         let packing = Deal::new(rows, wave(pack), rows_at_once(vectors), false);
         let part = |row: &'static Row, deal: Deal, across: usize| {
-            let blocks = within(
-                "thread blocks",
-                deal.parts.saturating_mul(across),
-                MAX_GRID_X,
-            )?;
+            let blocks = deal.parts.saturating_mul(across);
+            let blocks = within("thread blocks", blocks, MAX_GRID_X)?;
             let function = device
                 .modules()
                 .function(row.family, row.name, row.shared_bytes)?;

@@ -3,7 +3,7 @@
 
 use einsparse::dynamic::ConvolutionAxis::{self, Channels, Filters};
 use einsparse::dynamic::{ConvolutionShape, dynamic as skipping};
-use einsparse::formats::{bf16, f16};
+use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar, ZerosRule, einsum};
 
 use super::convolution::{operands, plain, reference};
@@ -114,38 +114,40 @@ fn plans_of_convolutions_say_what_they_take() {
     }
 }
 
-/// Operands and outputs that a run cannot copy by 16 bytes take the other kernel.
+/// Operands that cannot be copied by 16 bytes take the other kernel; a run with others than planned is refused by name.
 #[test]
-fn plans_of_convolutions_run_where_operands_lie_askew() {
+fn plans_of_convolutions_where_operands_lie_askew() {
     let Some(gpu) = gpu() else { return };
     let s = plain([2, 9, 8, 16], [3, 3], 24);
     let stream = gpu.stream().unwrap();
     for axis in [Channels, Filters] {
         let [a, b] = operands::<f16>(&s, axis, 300, 5);
         let wanted = reference(&s, &a, &b);
-        let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-        let askew = [
-            gpu.upload_strided(&a, 17, f16::ONE).unwrap(),
-            gpu.upload_strided(&b, 25, f16::ONE).unwrap(),
-        ];
-        let given = match axis {
-            Channels => [("A", skipping(&a_there).into()), ("B", (&b_there).into())],
-            Filters => [("A", (&a_there).into()), ("B", skipping(&b_there).into())],
+        let there = |dense: &Dense<f16>, leading: usize| {
+            gpu.upload_strided(dense, leading, f16::ONE).unwrap()
         };
-        let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
-        for (a, b, leading) in [
-            (&a_there, &b_there, 24),
-            (&askew[0], &b_there, 24),
-            (&a_there, &askew[1], 24),
-            (&a_there, &b_there, 27),
-        ] {
-            let out = nan::<f16>(&[2, 7, 6, 24]);
-            let mut c = gpu.upload_strided(&out, leading, f16::ONE).unwrap();
-            let given = [("A", a.into()), ("B", b.into())];
+        for leading in [[16, 24], [17, 24], [16, 25]] {
+            let (a, b) = (there(&a, leading[0]), there(&b, leading[1]));
+            let given = match axis {
+                Channels => [("A", skipping(&a).into()), ("B", (&b).into())],
+                Filters => [("A", (&a).into()), ("B", skipping(&b).into())],
+            };
+            let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+            let skips = plan.variant().starts_with("pit_conv");
+            assert_eq!(skips, leading == [16, 24], "{leading:?}: {plan}");
+            let mut c = gpu.upload_dense(&nan::<f16>(&[2, 7, 6, 24])).unwrap();
             plan.run(&given, &mut c, &stream).unwrap();
             stream.synchronize().unwrap();
-            exact(&c, &wanted, &format!("{axis:?} {leading}"));
+            exact(&c, &wanted, &format!("{axis:?} {leading:?}"));
         }
+        let (planned, askew) = (there(&a, 16), there(&a, 17));
+        let b = there(&b, 24);
+        let given = [("A", skipping(&planned).into()), ("B", (&b).into())];
+        let plan = gpu.plan::<f16>(LINE, &given, &Options::default()).unwrap();
+        let mut c = gpu.zeros::<f16>(&[2, 7, 6, 24]).unwrap();
+        let given = [("A", (&askew).into()), ("B", (&b).into())];
+        let error = plan.run(&given, &mut c, &stream).unwrap_err();
+        assert!(error.to_string().contains("`A`"), "{error}");
     }
 }
 

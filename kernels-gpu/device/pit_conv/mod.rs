@@ -76,15 +76,14 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         }
     }
 
-    /// Work number `index` of `tiles`, none past the last: neighbours share columns of B.
+    /// Work number `index`: neighbours share columns of B.
     #[inline(always)]
-    fn work(p: &PitConvParams, index: u32, tiles: u32) -> Work {
+    fn work(p: &PitConvParams, index: u32) -> Work {
         let across = index.checked_div(p.positions).unwrap_or(0);
         let (image, tile) = p.image.of(index - across * p.positions);
         let (down, right) = p.row.of(tile);
         let tall = Self::BLOCK.0.checked_div(p.wide.value).unwrap_or(0);
-        let there = !FILTERS && index < tiles;
-        let listed = global::load_b32_fresh(p.counts + image as u64 * 4, there);
+        let listed = global::load_b32_fresh(p.counts + image as u64 * 4, !FILTERS);
         Work {
             image,
             corner: [down * tall, right * p.wide.value],
@@ -112,12 +111,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
         let mut ring = (0, 0);
         let mut index = gpu::block_x();
-        let mut later = Self::work(p, index, tiles);
         while index < tiles {
-            let work = later;
-            index += gpu::grid_x();
-            // How many channels the next tile has is asked for a tile ahead.
-            later = Self::work(p, index, tiles);
+            let work = Self::work(p, index);
             let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
             let left = warp::shuffle::<32>(columns - work.column, 0, u32::MAX);
             let own = (half, columns, count);
@@ -128,6 +123,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             } else {
                 ring = Self::tile::<E, 4>(p, work, own, ring);
             }
+            index += gpu::grid_x();
         }
     }
 

@@ -38,25 +38,17 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         let thread = gpu::thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let tiles = p.positions * p.filters.div_ceil(Self::COLUMNS);
-        // A lane holds one of its warp's rows.
-        let place = |work: Work, from: u32| {
-            let list = p.lists + work.image as u64 * p.list_stride as u64 * 4;
-            list + (from + warp * STEP + lane % STEP) as u64 * 4
-        };
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
-        let mut later = Self::work(p, index, tiles);
-        let listed = p.list_stride != 0;
-        let mut first = global::load_b32_fresh(place(later, 0), listed && index < tiles);
         while index < tiles {
-            let (work, mut rows) = (later, first);
-            index += gpu::grid_x();
-            // Asked for a tile ahead; what is read of the list of an image without channels is not used.
-            later = Self::work(p, index, tiles);
-            first = global::load_b32_fresh(place(later, 0), listed && index < tiles);
+            let work = Self::work(p, index);
+            let list = p.lists + work.image as u64 * p.list_stride as u64 * 4;
             let column = work.column + lane % Self::LANES * 8;
             let inside = u32::from(column < p.filters);
             let mut b = p.b + column as u64 * 2;
+            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
+            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
+            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
             let (map, bytes) = if Self::is_narrow(work.count) {
                 (at + 128, Self::A_BYTES as u32 / 2)
             } else {
@@ -69,10 +61,10 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 while from < work.count {
                     let now = rows;
                     let more = from + DEPTH < work.count;
-                    // Those of the next stage; behind the last channel comes the first one, of the next tap. One stage's are at hand.
+                    // Behind the last channel comes the first one, of the next tap; those of one stage are at hand.
                     if work.count > DEPTH {
                         let from = if more { from + DEPTH } else { 0 };
-                        rows = global::load_b32_fresh(place(work, from), true);
+                        rows = global::load_b32_fresh(place(from), true);
                     }
                     barrier::wait(Self::empty(ring.0), ring.1);
                     if thread == 0 {
@@ -91,6 +83,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 b += p.channels as u64 * p.ldb_bytes as u64;
                 tap += 1;
             }
+            index += gpu::grid_x();
         }
         copy::copy_wait_all();
     }
@@ -140,7 +133,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         let mut ring = (0, 1);
         let mut index = gpu::block_x();
         while index < tiles {
-            let work = Self::work(p, index, tiles);
+            let work = Self::work(p, index);
             let chunks = (columns - work.column).min(Self::COLUMNS).div_ceil(64);
             let bytes = Self::A_BYTES as u32 + chunks * SLAB as u32;
             let mut tap = 0;
