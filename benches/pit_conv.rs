@@ -210,25 +210,26 @@ impl<'c> Case<'c> {
         })
     }
 
+    /// The position of A that row `row` of the product meets at a tap; none in the padding.
+    fn place(&self, row: usize, tap: usize) -> Option<usize> {
+        let [h, w] = self.shape.size;
+        let [x, y] = [row / w % h + tap / 3, row % w + tap % 3];
+        let inside = (1..=h).contains(&x) && (1..=w).contains(&y);
+        inside.then(|| (row / (h * w) * h + x - 1) * w + y - 1)
+    }
+
     /// The largest error of some positions of C, over its bound: one rounding, and those of the sum.
     fn worst_error(&self, c: &[f16]) -> f64 {
         let [m, k, n] = self.extents();
         let s = &self.shape;
         let mut worst = 0.0f64;
         for row in (0..CHECKED).map(|i| (i * (m / CHECKED) + i * 7) % m) {
-            let (image, x, y) = (
-                row / (s.size[0] * s.size[1]),
-                row / s.size[1] % s.size[0],
-                row % s.size[1],
-            );
             let mut sums = vec![(0.0f64, 0.0f64); n];
             for step in 0..k {
                 let (tap, channel) = (step / s.channels, step % s.channels);
-                let at = [x + tap / 3, y + tap % 3];
-                if (0..2).any(|axis| at[axis] < 1 || at[axis] > s.size[axis]) {
+                let Some(place) = self.place(row, tap) else {
                     continue;
-                }
-                let place = (image * s.size[0] + at[0] - 1) * s.size[1] + at[1] - 1;
+                };
                 let factor = self.a.values()[place * s.channels + channel].to_f64();
                 let line = &self.b.values()[step * n..][..n];
                 for (sum, w) in sums.iter_mut().zip(line) {
@@ -314,15 +315,8 @@ impl<'c> Case<'c> {
         let s = &self.shape;
         let mut values = vec![f16::ZERO; m * k];
         for (row, line) in values.chunks_mut(k).enumerate() {
-            let (image, x, y) = (
-                row / (s.size[0] * s.size[1]),
-                row / s.size[1] % s.size[0],
-                row % s.size[1],
-            );
             for (tap, to) in line.chunks_mut(s.channels).enumerate() {
-                let at = [x + tap / 3, y + tap % 3];
-                if (0..2).all(|axis| at[axis] >= 1 && at[axis] <= s.size[axis]) {
-                    let place = (image * s.size[0] + at[0] - 1) * s.size[1] + at[1] - 1;
+                if let Some(place) = self.place(row, tap) {
                     to.copy_from_slice(&self.a.values()[place * s.channels..][..s.channels]);
                 }
             }

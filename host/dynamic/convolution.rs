@@ -162,16 +162,17 @@ impl<T: Scalar> DynamicConvolution<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(a, b, c)?;
-        if let Some(launch) = &self.launch {
-            // What is refused is refused before anything is queued.
-            launch.check(self.operands(a, b, c, stream)?)?;
+        if self.launch.is_some() {
+            let all = self.operands(a, b, c, stream)?;
+            // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done, as with every run.
+            return unsafe { self.queue(all, stream.raw()) };
         }
         let sparse = match self.axis {
             ConvolutionAxis::Channels => a,
             ConvolutionAxis::Filters => b,
         };
         self.detector.run(sparse, stream)?;
-        self.multiply(a, b, c, stream)
+        self.on_host(a, b, c)
     }
 
     /// The second part of [`run`](Self::run): the product of what the last detection found.
@@ -231,6 +232,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         let Some(launch) = &self.launch else {
             return Err(elsewhere("stream"));
         };
+        // What is refused is refused before anything is queued.
         launch.check(all)?;
         let sparse = match self.axis {
             ConvolutionAxis::Channels => all[0],

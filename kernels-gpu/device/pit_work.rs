@@ -24,9 +24,3 @@ impl Work {
         }
     }
 }
-
-/// Steps of `STEP` micro-tiles of the stage of `DEPTH` that begins at `from`.
-#[inline(always)]
-pub fn steps<const DEPTH: u32, const STEP: u32>(count: u32, from: u32) -> u32 {
-    (count - from).min(DEPTH).div_ceil(STEP)
-}

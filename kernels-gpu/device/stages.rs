@@ -7,6 +7,12 @@ use super::ptx::{barrier, copy, warp};
 /// No stage is waiting to be freed.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// Steps of `STEP` deep that are used of the stage of `DEPTH` that begins at `from`.
+#[inline(always)]
+pub(crate) fn steps<const DEPTH: u32, const STEP: u32>(count: u32, from: u32) -> u32 {
+    (count - from).min(DEPTH).div_ceil(STEP)
+}
+
 /// Where a tile keeps its ring.
 pub(crate) trait Stages {
     /// Stages in the ring.

@@ -4,10 +4,10 @@
 
 use super::epilogue::Output;
 use super::gpu;
-use super::pit_work::{Work, steps};
+use super::pit_work::Work;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
-use super::stages::{NONE, Stages};
+use super::stages::{NONE, Stages, steps};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;

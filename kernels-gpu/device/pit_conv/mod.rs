@@ -9,7 +9,7 @@ mod producer;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, global, grid, warp};
-use super::stages::{NONE, Stages};
+use super::stages::{NONE, Stages, steps};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -38,12 +38,6 @@ struct Work {
     column: u32,
     /// Channels.
     count: u32,
-}
-
-/// Steps of 16 channels of the stage that begins at `from`.
-#[inline(always)]
-fn steps(count: u32, from: u32) -> u32 {
-    (count - from).min(DEPTH).div_ceil(STEP)
 }
 
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Stages
@@ -167,7 +161,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                     barrier::fence_copies();
                 }
                 acc.fence();
-                Self::multiply::<E, C>(acc, slot, (half, row), steps(count, from));
+                Self::multiply::<E, C>(acc, slot, (half, row), steps::<DEPTH, STEP>(count, from));
                 wgmma::commit();
                 acc.wait::<1>();
                 Self::free(held);

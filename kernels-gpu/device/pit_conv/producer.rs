@@ -1,10 +1,10 @@
 //! Copies into the ring.
 
-use super::{CONSUMERS, DEPTH, STEP, Work, steps};
+use super::{CONSUMERS, DEPTH, STEP, Work};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{barrier, bulk, copy, gather, global, warp};
-use crate::device::stages::Stages;
+use crate::device::stages::{Stages, steps};
 
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
     /// Lanes that bring a row of B, 16 bytes each.
@@ -73,7 +73,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                     }
                     if from + (warp + 1) * STEP <= work.count {
                         Self::bring::<true>(p, (b, inside), ring.0, now);
-                    } else if warp < steps(work.count, from) {
+                    } else if warp < steps::<DEPTH, STEP>(work.count, from) {
                         Self::bring::<false>(p, (b, inside), ring.0, now);
                     }
                     gather::arrive_with_copies(Self::full(ring.0));

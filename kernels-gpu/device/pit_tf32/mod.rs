@@ -4,10 +4,10 @@
 
 use super::elem::Elem;
 use super::gpu;
-use super::pit_work::{Work, steps};
+use super::pit_work::Work;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, matrix, warp};
-use super::stages::Stages;
+use super::stages::{Stages, steps};
 use crate::abi::*;
 use crate::frag;
 
