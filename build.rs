@@ -1,9 +1,8 @@
-//! Embeds the device modules: kernels-gpu compiled to PTX (and cubin), or the modules in the folder
-//! EINSPARSE_PTX. Without a device toolchain the library is built for the CPU only, with one warning.
+//! Embeds the device modules: those that the project keeps, those of them compiled anew that the sources no longer fit, or
+//! the modules in the folder EINSPARSE_PTX. What would have to be compiled and cannot be is left out, with one warning.
 
-use einsparse_compile::{Error, Module, Ptxas, Spec, Toolchain, compile, stamp, target_dir};
-use flate2::{Compression, write::ZlibEncoder};
-use std::io::Write;
+use einsparse_compile::{Code, Error, Kernels, Module, Spec, inputs, present, stamp, target_dir};
+use einsparse_kernels::packed::pack_quickly;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
@@ -19,7 +18,12 @@ fn main() -> ExitCode {
     ] {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    match check_cust().and_then(|()| embed()) {
+    // With DOCS_RS set, cust_raw links no libcuda; what cust wants of it is then defined by us.
+    println!("cargo::rustc-check-cfg=cfg(own_symbols)");
+    if env::var_os("DOCS_RS").is_some() {
+        println!("cargo::rustc-cfg=own_symbols");
+    }
+    match embed() {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             println!("cargo::error={}", reason.replace('\n', "\ncargo::error="));
@@ -28,66 +32,83 @@ fn main() -> ExitCode {
     }
 }
 
-/// cust_raw links libcuda, or fails without a CUDA installation, unless DOCS_RS is set for it.
-fn check_cust() -> Result<(), String> {
-    match env::var_os("DOCS_RS") {
-        Some(_) => Ok(()),
-        None => Err(
-            "einsparse opens libcuda.so.1 at run time and must not be linked to it: add `DOCS_RS = \"1\"` \
-             under `[env]` in the .cargo/config.toml of your project (README, \"Linking\")"
-                .to_string(),
-        ),
-    }
-}
-
 fn embed() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo did not set OUT_DIR")?);
-    let modules = match env::var_os("EINSPARSE_PTX") {
-        Some(folder) => modules_in(Path::new(&folder))
+    let files = match env::var_os("EINSPARSE_PTX") {
+        Some(folder) => files_in(Path::new(&folder))
             .map_err(|error| format!("EINSPARSE_PTX={}: {error}", Path::new(&folder).display()))?,
-        None => compiled(&out)?,
+        None => {
+            let modules = modules(&out)?;
+            if let Some(module) = modules.first() {
+                println!(
+                    "cargo::rustc-env=EINSPARSE_DEVICE_COMPILER={}",
+                    module.compiler()
+                );
+            }
+            files(modules)
+        }
     };
-    write_table(&out, &modules).map_err(|error| format!("{}: {error}", out.display()))
+    write_table(&out, &files).map_err(|error| format!("{}: {error}", out.display()))
 }
 
-/// Compiles the modules; none where the toolchain is missing and not required.
-fn compiled(out: &Path) -> Result<Vec<Module>, String> {
+/// One module's files.
+struct Files {
+    family: String,
+    arch: String,
+    ptx: Option<Code>,
+    cubin: Option<Code>,
+}
+
+/// All modules, or those that EINSPARSE_MODULES names as `<family>.<arch>`, with commas between.
+fn modules(out: &Path) -> Result<Vec<Module>, String> {
+    let text = |error: Error| error.to_string();
     let target =
         target_dir(out).ok_or_else(|| format!("no build folder above {}", out.display()))?;
-    let specs = Spec::all();
-    let text = |error: Error| error.to_string();
-    for spec in &specs {
-        for source in spec.sources().map_err(text)? {
-            println!(
-                "cargo::rerun-if-changed={}",
-                spec.source.join(source).display()
-            );
-        }
+    for file in inputs().map_err(text)? {
+        println!("cargo::rerun-if-changed={}", file.display());
     }
-    println!(
-        "cargo::rerun-if-changed={}",
-        stamp(&target).map_err(text)?.display()
-    );
-    match Toolchain::find(&target) {
-        Ok(toolchain) => {
-            if let Some(release) = toolchain.release() {
-                println!("cargo::rustc-env=EINSPARSE_DEVICE_COMPILER=rustc {release}");
-            }
-            compile(&target, &toolchain, Ptxas::find(&target).as_ref(), &specs).map_err(text)
+    let mut specs = Spec::all();
+    if let Ok(names) = env::var("EINSPARSE_MODULES") {
+        let named = |spec: &Spec| names.split(',').any(|name| name.trim() == spec.name());
+        specs.retain(named);
+    }
+    let kernels = Kernels {
+        target_dir: &target,
+        report_all: false,
+        anew: false,
+        progress: &|_| (),
+    };
+    let stale = kernels.stale(&specs).map_err(text)?;
+    let stale: Vec<String> = stale.into_iter().map(Spec::name).collect();
+    if stale.is_empty() {
+        return kernels.modules(&specs).map_err(text);
+    }
+    watch_toolchain(&target).map_err(text)?;
+    let is_stale = |spec: &Spec| stale.contains(&spec.name());
+    if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
+        // Nobody waits for code that this machine does not run.
+        specs.retain(|spec| !is_stale(spec) || spec.arch == present());
+    }
+    match kernels.modules(&specs) {
+        Err(Error::MissingToolchain(missing)) if !required() => {
+            println!(
+                "cargo::warning=built without {} of the kernels' modules, whose sources changed: {missing}",
+                stale.len()
+            );
+            specs.retain(|spec| !is_stale(spec));
+            kernels.modules(&specs).map_err(text)
         }
-        Err(missing) if env::var_os("EINSPARSE_REQUIRE_PTX").is_some_and(|value| value == "1") => {
-            Err(missing.to_string())
-        }
-        Err(missing) => {
-            println!("cargo::warning=built without GPU kernels: {missing}");
-            watch_components();
-            Ok(Vec::new())
-        }
+        result => result.map_err(text),
     }
 }
 
-/// `rustup component add rust-src` changes this file of the active toolchain.
-fn watch_components() {
+fn required() -> bool {
+    env::var_os("EINSPARSE_REQUIRE_PTX").is_some_and(|value| value == "1")
+}
+
+/// `cargo xtask setup` and `rustup component add rust-src` change these files.
+fn watch_toolchain(target: &Path) -> Result<(), Error> {
+    println!("cargo::rerun-if-changed={}", stamp(target)?.display());
     let rustc = env::var_os("RUSTC").map(PathBuf::from).unwrap_or_default();
     let components = rustc
         .ancestors()
@@ -96,10 +117,21 @@ fn watch_components() {
     if let Some(components) = components.filter(|path| path.is_file()) {
         println!("cargo::rerun-if-changed={}", components.display());
     }
+    Ok(())
+}
+
+fn files(modules: Vec<Module>) -> Vec<Files> {
+    let files = modules.into_iter().map(|module| Files {
+        family: module.family().to_string(),
+        arch: module.arch().to_string(),
+        ptx: module.ptx,
+        cubin: module.cubin,
+    });
+    files.collect()
 }
 
 /// The modules `<family>.<arch>.ptx` of a folder, each with its `.cubin` where there is one.
-fn modules_in(folder: &Path) -> io::Result<Vec<Module>> {
+fn files_in(folder: &Path) -> io::Result<Vec<Files>> {
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut modules = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -116,44 +148,48 @@ fn modules_in(folder: &Path) -> io::Result<Vec<Module>> {
         };
         let (family, arch) = (family.to_string(), arch.to_string());
         let cubin = Some(ptx.with_extension("cubin")).filter(|cubin| cubin.is_file());
-        modules.push(Module {
+        modules.push(Files {
             family,
             arch,
-            ptx,
-            cubin,
-            report: None,
+            ptx: Some(Code::Raw(ptx)),
+            cubin: cubin.map(Code::Raw),
         });
     }
     modules.sort_by(|a, b| (&a.family, &b.arch).cmp(&(&b.family, &a.arch)));
     Ok(modules)
 }
 
-/// Lays the modules beside `modules.rs`, the table that host/module.rs includes. PTX is text that few runs need, a
-/// tenth as large deflated.
-fn write_table(out: &Path, modules: &[Module]) -> io::Result<()> {
+/// Writes `modules.rs`, the table that host/module.rs includes. Packed files stay where they are.
+fn write_table(out: &Path, modules: &[Files]) -> io::Result<()> {
+    let embed = |code: Option<&Code>, name: String| {
+        let Some(code) = code else {
+            return Ok("None".to_string());
+        };
+        let file = match code {
+            Code::Packed(file) => file.clone(),
+            Code::Raw(file) => {
+                let packed = out.join(name + ".zst");
+                fs::write(&packed, pack_quickly(&fs::read(file)?))?;
+                packed
+            }
+        };
+        Ok::<_, io::Error>(format!("Some(include_bytes!({file:?}).as_slice())"))
+    };
     let mut table = String::from(
         "/// The modules embedded at build time.\npub static MODULES: &[EmbeddedModule] = &[\n",
     );
-    for Module {
+    for Files {
         family,
         arch,
         ptx,
         cubin,
-        ..
     } in modules
     {
-        let packed = fs::File::create(out.join(format!("{family}.{arch}.ptx.z")))?;
-        let mut packed = ZlibEncoder::new(packed, Compression::best());
-        packed.write_all(&fs::read(ptx)?)?;
-        packed.finish()?;
-        let mut machine_code = "None".to_string();
-        if let Some(cubin) = cubin {
-            fs::copy(cubin, out.join(format!("{family}.{arch}.cubin")))?;
-            machine_code = format!("Some(include_bytes!(\"{family}.{arch}.cubin\").as_slice())");
-        }
+        let ptx = embed(ptx.as_ref(), format!("{family}.{arch}.ptx"))?;
+        let cubin = cubin.as_ref().filter(|_| arch == "sm_90a");
+        let cubin = embed(cubin, format!("{family}.{arch}.cubin"))?;
         table += &format!(
-            "    EmbeddedModule {{ family: {family:?}, arch: {arch:?}, packed_ptx: \
-             include_bytes!(\"{family}.{arch}.ptx.z\"), cubin: {machine_code} }},\n"
+            "    EmbeddedModule {{ family: {family:?}, arch: {arch:?}, packed_ptx: {ptx}, packed_cubin: {cubin} }},\n"
         );
     }
     table += "];\n";

@@ -1,36 +1,42 @@
 //! The device modules embedded at build time: one per family and architecture, loaded at first use.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{Function, LoadedModule, PrimaryContext};
 use crate::error::{Error, Result};
+use einsparse_kernels::packed::unpack;
 
-/// Device code of one family of kernels for one architecture.
+/// Device code of one family of kernels for one architecture, packed ([`einsparse_kernels::packed`]).
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedModule {
     /// Family of kernels.
     pub family: &'static str,
     /// `sm_90a` or `sm_80`.
     pub arch: &'static str,
-    /// PTX text, zlib.
-    pub packed_ptx: &'static [u8],
+    /// PTX text; none for `sm_90a` where the family has the same kernels for `sm_80`, whose text serves both.
+    pub packed_ptx: Option<&'static [u8]>,
     /// Machine code of exactly this architecture, where an assembler was at hand.
-    pub cubin: Option<&'static [u8]>,
+    pub packed_cubin: Option<&'static [u8]>,
 }
 
 impl EmbeddedModule {
     /// The PTX text.
-    pub fn ptx(&self) -> Result<String> {
-        let mut text = String::new();
-        flate2::read::ZlibDecoder::new(self.packed_ptx)
-            .read_to_string(&mut text)
-            .map_err(|error| Error::Cuda {
-                call: format!("unpack kernels `{}` for {}", self.family, self.arch),
-                reason: error.to_string(),
-            })?;
-        Ok(text)
+    pub fn ptx(&self) -> Option<Result<String>> {
+        let bytes = self.unpacked(self.packed_ptx?);
+        Some(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// The machine code.
+    pub fn cubin(&self) -> Option<Result<Vec<u8>>> {
+        Some(self.unpacked(self.packed_cubin?))
+    }
+
+    fn unpacked(&self, packed: &[u8]) -> Result<Vec<u8>> {
+        unpack(packed).map_err(|reason| Error::Cuda {
+            call: format!("unpack kernels `{}` for {}", self.family, self.arch),
+            reason,
+        })
     }
 }
 
@@ -38,6 +44,9 @@ include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 
 /// The compiler that made the embedded modules; `None` for modules made elsewhere, or none.
 pub const COMPILER: Option<&str> = option_env!("EINSPARSE_DEVICE_COMPILER");
+
+/// The architecture whose PTX every GPU takes that the kernels are for.
+const EVERY_GPU: &str = "sm_80";
 
 /// Dynamic shared memory that needs no opting in, bytes.
 const SMEM_WITHOUT_ASKING: u32 = 48 << 10;
@@ -171,15 +180,23 @@ fn lock(slot: &Mutex<Option<Family>>) -> MutexGuard<'_, Option<Family>> {
 
 /// Machine code first: it spares the driver's compiler, which takes seconds for a large module.
 fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
-    if let Some(cubin) = code.cubin {
-        match LoadedModule::from_cubin(context, cubin) {
+    if let Some(cubin) = code.cubin() {
+        match LoadedModule::from_cubin(context, &cubin?) {
             Ok(module) => return Ok(module),
             Err(error) => {
                 tracing::warn!(family = code.family, arch = code.arch, %error, "cubin refused, compiling the PTX");
             }
         }
     }
-    LoadedModule::from_ptx(context, &code.ptx()?)
+    let text = match code.ptx() {
+        Some(text) => text?,
+        // A family without text of its own for this architecture has all its kernels in the one for every GPU.
+        None => match embedded(MODULES, code.family, EVERY_GPU)?.ptx() {
+            Some(text) => text?,
+            None => String::new(),
+        },
+    };
+    LoadedModule::from_ptx(context, &text)
 }
 
 #[cfg(test)]
@@ -190,8 +207,8 @@ mod tests {
         EmbeddedModule {
             family,
             arch,
-            packed_ptx: &[],
-            cubin: None,
+            packed_ptx: None,
+            packed_cubin: None,
         }
     }
 
@@ -230,8 +247,11 @@ mod tests {
                 "{}",
                 m.arch
             );
+            let text = m
+                .ptx()
+                .or_else(|| embedded(MODULES, m.family, EVERY_GPU).ok()?.ptx());
             assert!(
-                m.ptx().unwrap().contains(".version"),
+                text.unwrap().unwrap().contains(".version"),
                 "{}.{}",
                 m.family,
                 m.arch

@@ -1,5 +1,5 @@
 //! Device kernels of einsparse. Built for `nvptx64-nvidia-cuda` this crate is the kernels; built for
-//! the host it is the header both sides share: [`abi`], [`table`] and [`frag`].
+//! the host it is the header both sides share: [`abi`], [`table`] and [`frag`], and how modules are [`packed`].
 
 #![no_std]
 #![cfg_attr(
@@ -9,6 +9,8 @@
 
 pub mod abi;
 pub mod frag;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod packed;
 pub mod table;
 
 #[cfg(any(target_arch = "nvptx64", feature = "cuda_std"))]

@@ -95,8 +95,10 @@ fn tensor_cores_where_they_are_meant() {
     };
     let path = std::env::temp_dir().join(format!("einsparse-code-{}.cubin", std::process::id()));
     for module in MODULES {
-        let Some(cubin) = module.cubin else { continue };
-        std::fs::write(&path, cubin).unwrap();
+        let Some(cubin) = module.cubin() else {
+            continue;
+        };
+        std::fs::write(&path, cubin.unwrap()).unwrap();
         let text = nvdisasm.disassemble(&path).unwrap();
         let functions = instructions(&text);
         let rows = kernels().iter().filter(|row| row.family == module.family);

@@ -5,10 +5,10 @@ mod convert;
 mod cpu;
 mod device_code;
 mod docs;
-mod downstream;
 mod language;
 mod lines;
 mod machine_code;
+mod packages;
 mod plan;
 // The other program uses the rest.
 #[allow(dead_code)]

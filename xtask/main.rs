@@ -3,6 +3,8 @@
 
 mod bundle;
 mod cargo;
+#[cfg(feature = "prebuild")]
+mod prebuild;
 mod ptx;
 #[cfg(feature = "report")]
 mod report;
@@ -35,13 +37,25 @@ enum Task {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Compile the kernels and list registers, spills and shared memory of each.
+    /// Compile kernels and list registers, spills and shared memory of each.
     Ptx {
         /// Only kernels whose name contains this.
         filter: Option<String>,
+        /// The architecture, sm_90a or sm_80.
+        #[arg(long, default_value = "sm_90a")]
+        arch: String,
         /// Also write the machine code as text beside each module.
         #[arg(long)]
         sass: bool,
+    },
+    /// Make the modules that are kept in git anew, where their sources changed.
+    Prebuild {
+        /// Change nothing: compile all anew and compare every byte.
+        #[arg(long)]
+        verify: bool,
+        /// With --verify: a tenth of them, another with each commit.
+        #[arg(long, requires = "verify")]
+        tenth: bool,
     },
     /// Pack tests, benches and the command for a GPU machine without a toolchain.
     GpuBundle,
@@ -54,10 +68,11 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Task::Setup => setup::setup().map(|_| ()),
+        Task::Setup => setup::setup(),
         Task::Demo { file } => setup::demo(file),
         Task::Test { arguments } => setup::test(&arguments),
-        Task::Ptx { filter, sass } => ptx::ptx(filter.as_deref(), sass),
+        Task::Ptx { filter, arch, sass } => ptx::ptx(filter.as_deref(), &arch, sass),
+        Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
         Task::GpuBundle => bundle::bundle(),
         Task::Report { record } => report_on(&record),
     };
@@ -70,25 +85,49 @@ fn main() -> ExitCode {
     }
 }
 
+#[cfg(feature = "prebuild")]
+fn prebuild(verify: bool, tenth: bool) -> cargo::Result<()> {
+    match verify {
+        true => prebuild::verify(tenth),
+        false => prebuild::prebuild(),
+    }
+}
+
+#[cfg(not(feature = "prebuild"))]
+fn prebuild(verify: bool, tenth: bool) -> cargo::Result<()> {
+    let flags = [(verify, "--verify"), (tenth, "--tenth")];
+    let flags = flags
+        .into_iter()
+        .filter_map(|(on, flag)| on.then_some(flag));
+    again_with("prebuild", flags)
+}
+
 #[cfg(feature = "report")]
 fn report_on(record: &Path) -> cargo::Result<()> {
     print!("{}", report::report(record)?);
     Ok(())
 }
 
-/// Plots take long to compile, so that only this task pays for them.
 #[cfg(not(feature = "report"))]
 fn report_on(record: &Path) -> cargo::Result<()> {
-    let record = std::path::absolute(record)?;
-    let arguments = [
+    again_with("report", [std::path::absolute(record)?])
+}
+
+/// Plots and packers take long to compile, so that only the tasks that want them pay for them.
+#[cfg(not(all(feature = "prebuild", feature = "report")))]
+fn again_with<S: AsRef<std::ffi::OsStr>>(
+    task: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> cargo::Result<()> {
+    let run = [
         "run",
         "--quiet",
         "--package",
         "xtask",
         "--features",
-        "report",
+        task,
         "--",
-        "report",
+        task,
     ];
-    cargo::part("report", cargo::cargo(arguments).arg(record))
+    cargo::part(task, cargo::cargo(run).args(arguments))
 }

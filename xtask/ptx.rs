@@ -1,68 +1,73 @@
 //! `cargo xtask ptx`: the modules and what ptxas says about each kernel.
 
 use crate::cargo::{Result, target_dir};
-use crate::setup::setup;
-use einsparse_compile::{Nvdisasm, Spec, compile, resources};
+use crate::setup::{kernels, setup};
+use einsparse_compile::{ARCHS, Code, Kernels, Nvdisasm, Spec, resources};
 use std::fs;
-use std::time::Instant;
+use std::path::PathBuf;
 
-/// Compiles all modules, prints the resource table; `sass` also writes the machine code as text.
-pub fn ptx(filter: Option<&str>, sass: bool) -> Result<()> {
-    let (toolchain, ptxas) = setup()?;
-    let target = target_dir()?;
-    let start = Instant::now();
-    let specs: Vec<Spec> = Spec::all()
+/// Compiles the rows whose name contains `filter` and nothing else, and prints the resource table; `sass` also writes the
+/// machine code as text.
+pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
+    if !ARCHS.contains(&arch) {
+        return Err(format!("{arch}: the architectures are {}", ARCHS.join(", ")).into());
+    }
+    let specs: Vec<Spec> = Spec::of_table(arch)
         .into_iter()
-        .map(|spec| Spec {
-            cubin: true,
-            ..spec
-        })
+        .filter_map(|spec| spec.only(filter.unwrap_or("")))
         .collect();
-    let modules = compile(&target, &toolchain, ptxas.as_ref(), &specs)?;
-    eprintln!("== modules: {:.1} s", start.elapsed().as_secs_f64());
+    if specs.is_empty() {
+        return Err(format!(
+            "no kernel of {arch} has {:?} in its name",
+            filter.unwrap_or("")
+        )
+        .into());
+    }
+    let target = target_dir()?;
+    let kernels = Kernels {
+        report_all: true,
+        ..kernels(&target)
+    };
+    if !kernels.stale(&specs)?.is_empty() {
+        setup()?;
+    }
     let disassembler = match sass {
-        true => Some(Nvdisasm::find(&target).ok_or("no nvdisasm")?),
+        true => Some(Nvdisasm::find(&target).ok_or("no nvdisasm: `cargo xtask setup`")?),
         false => None,
     };
-    for module in &modules {
-        println!(
-            "\n{} {}  {}",
-            module.family,
-            module.arch,
-            module.ptx.display()
-        );
-        if let Some(path) = &module.report {
-            print_table(
-                &resources::parse(&fs::read_to_string(path)?),
-                filter.unwrap_or(""),
-            );
-        }
-        if let (Some(disassembler), Some(cubin)) = (&disassembler, &module.cubin) {
+    for module in kernels.modules(&specs)? {
+        let text = module
+            .ptx
+            .as_ref()
+            .map(|ptx| ptx.path().display().to_string());
+        println!("\n{}  {}", module.name(), text.unwrap_or_default());
+        print_table(module.report());
+        if let (Some(disassembler), Some(code)) = (&disassembler, &module.cubin) {
+            let cubin: PathBuf = match code {
+                Code::Raw(path) => path.clone(),
+                Code::Packed(_) => {
+                    let path = target.join("device").join(module.name() + ".cubin");
+                    fs::create_dir_all(target.join("device"))?;
+                    fs::write(&path, code.content()?)?;
+                    path
+                }
+            };
             let text = cubin.with_extension("sass");
-            fs::write(&text, disassembler.disassemble(cubin)?)?;
+            fs::write(&text, disassembler.disassemble(&cubin)?)?;
             println!("machine code: {}", text.display());
         }
     }
     Ok(())
 }
 
-fn print_table(report: &resources::Report, filter: &str) {
-    let shown = || {
-        report
-            .kernels
-            .iter()
-            .filter(|kernel| kernel.name.contains(filter))
-    };
-    let width = shown()
-        .map(|kernel| kernel.name.len())
-        .max()
-        .unwrap_or(0)
-        .max("kernel".len());
+fn print_table(report: &resources::Report) {
+    let names = report.kernels.iter().map(|kernel| kernel.name.len());
+    let width = names.max().unwrap_or(0).max("kernel".len());
     println!(
         "{:width$}  registers  stack  spill stores  spill loads  static smem",
         "kernel"
     );
-    for kernel in shown() {
+    for kernel in &report.kernels {
         let resources::Resources {
             name,
             registers,

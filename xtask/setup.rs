@@ -1,12 +1,12 @@
-//! Tasks that first see to it that the device toolchain is there: `setup`, `demo`, `test`.
+//! Tasks that first see to it that all kernels are there: `setup`, `demo`, `test`.
 
 use crate::cargo::{Result, cargo, part, target_dir};
-use einsparse_compile::{Nvdisasm, Ptxas, Toolchain};
-use std::path::PathBuf;
+use einsparse_compile::{Kernels, Nvdisasm, Ptxas, Spec, Toolchain};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Finds or installs the compiler for the kernels, ptxas, and the disassembler that tests read machine code with.
-pub fn setup() -> Result<(Toolchain, Option<Ptxas>)> {
+pub fn setup() -> Result<()> {
     let target = target_dir()?;
     let start = Instant::now();
     let toolchain = match Toolchain::find(&target) {
@@ -19,12 +19,9 @@ pub fn setup() -> Result<(Toolchain, Option<Ptxas>)> {
             Toolchain::install(&target).map_err(|error| format!("{missing}\n{error}"))?
         }
     };
-    let release = toolchain
-        .release()
-        .unwrap_or("of unknown release")
-        .to_string();
     eprintln!(
-        "kernels: rustc {release} ({:?}, {})",
+        "kernels: {} ({:?}, {})",
+        toolchain.name(),
         toolchain.origin,
         toolchain.rustc.display()
     );
@@ -40,22 +37,48 @@ pub fn setup() -> Result<(Toolchain, Option<Ptxas>)> {
         Err(error) => eprintln!("nvdisasm: none, tests do not read machine code: {error}"),
     }
     eprintln!("== setup: {:.1} s", start.elapsed().as_secs_f64());
-    Ok((toolchain, ptxas.ok()))
+    Ok(())
+}
+
+/// How this project takes kernels: progress goes to the terminal.
+pub fn kernels(target: &Path) -> Kernels<'_> {
+    Kernels {
+        target_dir: target,
+        report_all: false,
+        anew: false,
+        progress: &|line| eprintln!("{line}"),
+    }
+}
+
+/// Compiles those of the modules that the sources no longer fit. What cargo builds next finds them.
+pub fn prepare(specs: &[Spec]) -> Result<()> {
+    let target = target_dir()?;
+    if !kernels(&target).stale(specs)?.is_empty() {
+        setup()?;
+        kernels(&target).modules(specs)?;
+    }
+    Ok(())
 }
 
 /// The main job on a shipped real matrix, or on `file`.
 pub fn demo(file: Option<PathBuf>) -> Result<()> {
-    setup()?;
+    prepare(&Spec::all())?;
     // The command runs in the root of the project, wherever we were called.
     let file = file.map(std::path::absolute).transpose()?;
-    let mut command = cargo(["run", "--release", "--bin", "einsparse", "--", "demo"]);
-    part("demo", command.args(file))
+    let run = ["run", "--release", "--features", "command"];
+    let mut command = cargo(run);
+    part(
+        "demo",
+        command
+            .args(["--bin", "einsparse", "--", "demo"])
+            .args(file),
+    )
 }
 
 /// All tests: libraries and programs, then the examples in the documentation.
 pub fn test(arguments: &[String]) -> Result<()> {
     let start = Instant::now();
-    setup()?;
+    prepare(&Spec::of_table(einsparse_compile::present()))?;
     let run = |name: &str, options: &[&str], arguments: &[String]| {
         let mut command = cargo(["test", "--workspace", "--all-features"]);
         command.args(options).env("EINSPARSE_REQUIRE_PTX", "1");

@@ -1,12 +1,9 @@
 //! Devices and their primary contexts.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
-use cust::context::{Context, CurrentContext};
-use cust::device::Device;
-use cust::sys::CUdevice_attribute;
-
-use super::{check, init, raw, refused};
+use super::sys::{self, CUdevice};
+use super::{check, init};
 use crate::error::{Error, Result};
 
 /// What the cost model and `doctor` want to know of a GPU.
@@ -48,12 +45,12 @@ pub fn device_count() -> Result<u32> {
     let mut count = 0;
     // SAFETY: `count` is a place for one int.
     check("cuDeviceGetCount", unsafe {
-        raw::cuDeviceGetCount(&mut count)
+        sys::cuDeviceGetCount(&mut count)
     })?;
     Ok(count.unsigned_abs())
 }
 
-fn device(ordinal: u32) -> Result<Device> {
+fn device(ordinal: u32) -> Result<CUdevice> {
     let count = device_count()?;
     if ordinal >= count {
         return Err(Error::Cuda {
@@ -61,7 +58,10 @@ fn device(ordinal: u32) -> Result<Device> {
             reason: format!("the driver sees {count} GPU(s), counted from 0"),
         });
     }
-    Device::get_device(ordinal).map_err(refused("cuDeviceGet"))
+    let mut device = 0;
+    // SAFETY: `device` is a place for one int.
+    let code = unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) };
+    check("cuDeviceGet", code).map(|()| device)
 }
 
 /// The facts of one GPU; needs no context.
@@ -70,46 +70,72 @@ pub fn device_facts(ordinal: u32) -> Result<DeviceFacts> {
     facts(ordinal, device)
 }
 
-fn facts(ordinal: u32, device: Device) -> Result<DeviceFacts> {
-    use CUdevice_attribute as A;
-    let get = |a: A| attribute(device, a);
+/// CU_DEVICE_ATTRIBUTE_*
+mod attributes {
+    use std::ffi::c_int;
+
+    pub const CLOCK_RATE: c_int = 13;
+    pub const MULTIPROCESSOR_COUNT: c_int = 16;
+    pub const MEMORY_CLOCK_RATE: c_int = 36;
+    pub const GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
+    pub const L2_CACHE_SIZE: c_int = 38;
+    pub const MAX_THREADS_PER_MULTIPROCESSOR: c_int = 39;
+    pub const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+    pub const COMPUTE_CAPABILITY_MINOR: c_int = 76;
+    pub const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: c_int = 81;
+    pub const MAX_REGISTERS_PER_MULTIPROCESSOR: c_int = 82;
+    pub const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_int = 97;
+    pub const MEMORY_POOLS_SUPPORTED: c_int = 115;
+}
+
+fn facts(ordinal: u32, device: CUdevice) -> Result<DeviceFacts> {
+    use attributes as a;
+    let get = |which| attribute(device, which);
     Ok(DeviceFacts {
         ordinal,
         name: name(device)?,
         compute_capability: (
-            get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            get(a::COMPUTE_CAPABILITY_MAJOR)?,
+            get(a::COMPUTE_CAPABILITY_MINOR)?,
         ),
-        sms: get(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        l2_bytes: get(A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
-        memory_bytes: device.total_memory().map_err(refused("cuDeviceTotalMem"))? as u64,
-        smem_per_block_optin: get(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
-        smem_per_sm: get(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
-        registers_per_sm: get(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
-        threads_per_sm: get(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
-        clock_khz: get(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE).unwrap_or(0),
-        memory_clock_khz: get(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0),
-        memory_bus_bits: get(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
-        memory_pools: get(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
+        sms: get(a::MULTIPROCESSOR_COUNT)?,
+        l2_bytes: get(a::L2_CACHE_SIZE)?.into(),
+        memory_bytes: memory(device)?,
+        smem_per_block_optin: get(a::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        smem_per_sm: get(a::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+        registers_per_sm: get(a::MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+        threads_per_sm: get(a::MAX_THREADS_PER_MULTIPROCESSOR)?,
+        clock_khz: get(a::CLOCK_RATE).unwrap_or(0),
+        memory_clock_khz: get(a::MEMORY_CLOCK_RATE).unwrap_or(0),
+        memory_bus_bits: get(a::GLOBAL_MEMORY_BUS_WIDTH)?,
+        memory_pools: get(a::MEMORY_POOLS_SUPPORTED)? != 0,
     })
 }
 
-fn attribute(device: Device, which: CUdevice_attribute) -> Result<u32> {
+fn attribute(device: CUdevice, which: c_int) -> Result<u32> {
     let mut value: c_int = 0;
     // SAFETY: `value` is a place for one int and the device came from the driver.
-    let code = unsafe { raw::cuDeviceGetAttribute(&mut value, which, device.as_raw()) };
+    let code = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
     check("cuDeviceGetAttribute", code)?;
     Ok(value.unsigned_abs())
 }
 
-fn name(device: Device) -> Result<String> {
+fn memory(device: CUdevice) -> Result<u64> {
+    let mut bytes = 0;
+    // SAFETY: `bytes` is a place for one size and the device came from the driver.
+    let code = unsafe { sys::cuDeviceTotalMem_v2(&mut bytes, device) };
+    check("cuDeviceTotalMem", code)?;
+    Ok(bytes as u64)
+}
+
+fn name(device: CUdevice) -> Result<String> {
     let mut name = [0u8; 128];
     // SAFETY: the driver writes at most the given length, the closing NUL included.
     let code = unsafe {
-        raw::cuDeviceGetName(
+        sys::cuDeviceGetName(
             name.as_mut_ptr().cast::<c_char>(),
             name.len() as c_int,
-            device.as_raw(),
+            device,
         )
     };
     check("cuDeviceGetName", code)?;
@@ -117,11 +143,106 @@ fn name(device: Device) -> Result<String> {
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
+/// A primary context, as cust retains it.
+#[cfg(feature = "cust")]
+mod retained {
+    use cust::context::{Context, CurrentContext};
+    use cust::device::Device;
+    use std::ffi::{c_int, c_void};
+
+    use crate::driver::refused;
+    use crate::error::Result;
+
+    #[derive(Debug)]
+    pub struct Retained(Context);
+
+    impl Retained {
+        pub fn new(device: c_int) -> Result<Self> {
+            let device =
+                Device::get_device(device.unsigned_abs()).map_err(refused("cuDeviceGet"))?;
+            let context = Context::new(device).map_err(refused("cuDevicePrimaryCtxRetain"))?;
+            Ok(Self(context))
+        }
+
+        pub fn set_current(&self) -> Result<()> {
+            CurrentContext::set_current(&self.0).map_err(refused("cuCtxSetCurrent"))
+        }
+
+        /// Of the current context.
+        pub fn synchronize() -> Result<()> {
+            CurrentContext::synchronize().map_err(refused("cuCtxSynchronize"))
+        }
+
+        pub fn as_raw(&self) -> *mut c_void {
+            self.0.as_raw().cast()
+        }
+    }
+}
+
+/// A primary context, without cust.
+#[cfg(not(feature = "cust"))]
+mod retained {
+    use std::ffi::{c_int, c_void};
+
+    use crate::driver::{check, sys};
+    use crate::error::Result;
+
+    #[derive(Debug)]
+    pub struct Retained {
+        device: c_int,
+        handle: sys::CUcontext,
+    }
+
+    // SAFETY: a context handle may be used from every thread; the driver locks.
+    unsafe impl Send for Retained {}
+    // SAFETY: as above.
+    unsafe impl Sync for Retained {}
+
+    impl Retained {
+        pub fn new(device: c_int) -> Result<Self> {
+            let mut handle = std::ptr::null_mut();
+            // SAFETY: `handle` is a place for one context and the device came from the driver.
+            let code = unsafe { sys::cuDevicePrimaryCtxRetain(&mut handle, device) };
+            check("cuDevicePrimaryCtxRetain", code)?;
+            let retained = Self { device, handle };
+            retained.set_current()?;
+            Ok(retained)
+        }
+
+        pub fn set_current(&self) -> Result<()> {
+            // SAFETY: the context is retained.
+            check("cuCtxSetCurrent", unsafe {
+                sys::cuCtxSetCurrent(self.handle)
+            })
+        }
+
+        /// Of the current context.
+        pub fn synchronize() -> Result<()> {
+            // SAFETY: takes nothing.
+            check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
+        }
+
+        pub fn as_raw(&self) -> *mut c_void {
+            self.handle
+        }
+    }
+
+    impl Drop for Retained {
+        fn drop(&mut self) {
+            // SAFETY: retained once, released once.
+            let code = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+            if let Err(error) = check("cuDevicePrimaryCtxRelease", code) {
+                tracing::warn!(%error, "context was not released");
+            }
+        }
+    }
+}
+
 /// A retained primary context, shared with every other user of the device in this process (the runtime API,
 /// cuBLAS, other crates). Released when dropped.
 #[derive(Debug)]
 pub struct PrimaryContext {
-    context: Context,
+    context: retained::Retained,
     facts: DeviceFacts,
 }
 
@@ -130,20 +251,20 @@ impl PrimaryContext {
     pub fn retain(ordinal: u32) -> Result<Self> {
         let device = device(ordinal)?;
         let facts = facts(ordinal, device)?;
-        let context = Context::new(device).map_err(refused("cuDevicePrimaryCtxRetain"))?;
+        let context = retained::Retained::new(device)?;
         Ok(Self { context, facts })
     }
 
     /// Makes this context current on the calling thread. Every public entry that touches the device calls it:
     /// the driver keeps the current context per thread.
     pub fn set_current(&self) -> Result<()> {
-        CurrentContext::set_current(&self.context).map_err(refused("cuCtxSetCurrent"))
+        self.context.set_current()
     }
 
     /// Waits for all work of the context; errors of earlier launches appear here.
     pub fn synchronize(&self) -> Result<()> {
         self.set_current()?;
-        CurrentContext::synchronize().map_err(refused("cuCtxSynchronize"))
+        retained::Retained::synchronize()
     }
 
     /// The device's facts, read once.
@@ -151,8 +272,8 @@ impl PrimaryContext {
         &self.facts
     }
 
-    /// The handle, for other CUDA crates.
-    pub fn as_raw(&self) -> cust::sys::CUcontext {
+    /// The handle, a `CUcontext`, for other CUDA crates.
+    pub fn as_raw(&self) -> *mut c_void {
         self.context.as_raw()
     }
 }

@@ -4,10 +4,8 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use cust::sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
-
-use super::beyond::{self, LaunchAttribute, RawLaunchConfig};
-use super::{PrimaryContext, RawStream, check, raw};
+use super::sys::{self, CUfunction, CUmodule, LaunchAttribute, RawLaunchConfig};
+use super::{PrimaryContext, RawStream, check};
 use crate::error::{Error, Result};
 
 /// A loaded module of device code; unloaded when the last of its functions is dropped, on any thread.
@@ -54,10 +52,9 @@ impl LoadedModule {
         context.set_current()?;
         const LOG_BYTES: usize = 16 << 10;
         let mut log = vec![0u8; LOG_BYTES];
-        let mut options = [
-            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
-            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-        ];
+        /// CU_JIT_ERROR_LOG_BUFFER and CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
+        const LOG: [c_int; 2] = [5, 6];
+        let mut options = LOG;
         // Option values are passed in the pointers themselves.
         let mut values = [
             log.as_mut_ptr().cast::<c_void>(),
@@ -67,7 +64,7 @@ impl LoadedModule {
         // SAFETY: the image is what the caller promises; options and values have the length given and live
         // through the call, as does the log.
         let code = unsafe {
-            raw::cuModuleLoadDataEx(
+            sys::cuModuleLoadDataEx(
                 &mut module,
                 image.as_ptr().cast(),
                 options.len() as u32,
@@ -91,7 +88,7 @@ impl LoadedModule {
         })?;
         let mut function = ptr::null_mut();
         // SAFETY: the module is alive and the name NUL-terminated.
-        let code = unsafe { raw::cuModuleGetFunction(&mut function, self.handle, text.as_ptr()) };
+        let code = unsafe { sys::cuModuleGetFunction(&mut function, self.handle, text.as_ptr()) };
         check(&format!("cuModuleGetFunction({name})"), code)?;
         Ok(Function {
             handle: function,
@@ -130,7 +127,7 @@ impl Drop for LoadedModule {
         let unloaded = self.context.set_current().and_then(|()| {
             // SAFETY: the module is ours and unloaded once.
             check("cuModuleUnload", unsafe {
-                raw::cuModuleUnload(self.handle)
+                sys::cuModuleUnload(self.handle)
             })
         });
         if let Err(error) = unloaded {
@@ -195,10 +192,9 @@ impl Function {
     /// Allows launches with up to `bytes` of dynamic shared memory (above 48 KiB the driver wants to be asked).
     pub fn set_max_dynamic_smem(&self, bytes: u32) -> Result<()> {
         self.module.context.set_current()?;
-        let attribute =
-            CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_int;
         // SAFETY: the function is alive.
-        let code = unsafe { beyond::cuFuncSetAttribute(self.handle, attribute, clamp(bytes)) };
+        let code =
+            unsafe { sys::cuFuncSetAttribute(self.handle, MAX_DYNAMIC_SHARED, clamp(bytes)) };
         check(
             &format!("cuFuncSetAttribute(dynamic shared memory = {bytes})"),
             code,
@@ -211,28 +207,31 @@ impl Function {
         /// CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
         const NON_PORTABLE: c_int = 14;
         // SAFETY: the function is alive.
-        let code = unsafe { beyond::cuFuncSetAttribute(self.handle, NON_PORTABLE, 1) };
+        let code = unsafe { sys::cuFuncSetAttribute(self.handle, NON_PORTABLE, 1) };
         check("cuFuncSetAttribute(cluster size)", code)
     }
 
     /// Registers, local memory, shared memory.
     pub fn facts(&self) -> Result<FunctionFacts> {
         self.module.context.set_current()?;
-        use CUfunction_attribute as A;
+        // CU_FUNC_ATTRIBUTE_*
+        const MAX_THREADS: c_int = 0;
+        const SHARED: c_int = 1;
+        const LOCAL: c_int = 3;
+        const REGISTERS: c_int = 4;
         Ok(FunctionFacts {
-            registers: self.attribute(A::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
-            local_bytes: self.attribute(A::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
-            static_smem_bytes: self.attribute(A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-            max_dynamic_smem_bytes: self
-                .attribute(A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
-            max_threads: self.attribute(A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            registers: self.attribute(REGISTERS)?,
+            local_bytes: self.attribute(LOCAL)?,
+            static_smem_bytes: self.attribute(SHARED)?,
+            max_dynamic_smem_bytes: self.attribute(MAX_DYNAMIC_SHARED)?,
+            max_threads: self.attribute(MAX_THREADS)?,
         })
     }
 
-    fn attribute(&self, which: CUfunction_attribute) -> Result<u32> {
+    fn attribute(&self, which: c_int) -> Result<u32> {
         let mut value = 0;
         // SAFETY: `value` is a place for one int; the function is alive.
-        let code = unsafe { raw::cuFuncGetAttribute(&mut value, which, self.handle) };
+        let code = unsafe { sys::cuFuncGetAttribute(&mut value, which, self.handle) };
         check("cuFuncGetAttribute", code)?;
         Ok(value.unsigned_abs())
     }
@@ -243,7 +242,7 @@ impl Function {
         let mut blocks = 0;
         // SAFETY: `blocks` is a place for one int; the function is alive.
         let code = unsafe {
-            raw::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                 &mut blocks,
                 self.handle,
                 clamp(threads),
@@ -276,7 +275,7 @@ impl Function {
         let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
         // SAFETY: the driver copies the one parameter before it returns; the rest is the caller's promise.
         let code = unsafe {
-            raw::cuLaunchKernel(
+            sys::cuLaunchKernel(
                 self.handle,
                 gx,
                 gy,
@@ -307,16 +306,9 @@ impl Function {
             LaunchAttribute { id, pad: 0, value }
         };
         let mut attributes = Vec::with_capacity(2);
-        attributes.extend(
-            config
-                .cluster
-                .map(|c| attribute(beyond::CLUSTER_DIMENSION, c)),
-        );
+        attributes.extend(config.cluster.map(|c| attribute(sys::CLUSTER_DIMENSION, c)));
         if config.overlap_previous {
-            attributes.push(attribute(
-                beyond::PROGRAMMATIC_STREAM_SERIALIZATION,
-                [1, 0, 0],
-            ));
+            attributes.push(attribute(sys::PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0]));
         }
         let raw_config = RawLaunchConfig {
             grid: config.grid,
@@ -328,7 +320,7 @@ impl Function {
         };
         // SAFETY: configuration, attributes and parameter live through the call, which copies them.
         let code = unsafe {
-            beyond::cuLaunchKernelEx(
+            sys::cuLaunchKernelEx(
                 &raw_config,
                 self.handle,
                 params.as_mut_ptr(),
@@ -338,6 +330,9 @@ impl Function {
         check("cuLaunchKernelEx", code)
     }
 }
+
+/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+const MAX_DYNAMIC_SHARED: c_int = 8;
 
 /// Larger than an int is larger than any device: the driver then refuses it.
 fn clamp(value: u32) -> c_int {

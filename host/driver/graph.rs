@@ -1,8 +1,7 @@
 //! CUDA graphs: capture a stream once, replay it with one call.
 
-use cust::sys::{CUgraph, CUgraphExec};
-
-use super::{RawStream, beyond, check, raw};
+use super::sys::{self, CUgraph, CUgraphExec};
+use super::{RawStream, check};
 use crate::error::Result;
 
 /// A captured graph.
@@ -20,7 +19,7 @@ impl<'a> OpenCapture<'a> {
         /// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may go on allocating.
         const THREAD_LOCAL: i32 = 1;
         // SAFETY: the stream is valid by RawStream's contract.
-        let code = unsafe { beyond::cuStreamBeginCapture_v2(stream.handle(), THREAD_LOCAL) };
+        let code = unsafe { sys::cuStreamBeginCapture_v2(stream.handle(), THREAD_LOCAL) };
         check("cuStreamBeginCapture", code)?;
         Ok(Self(Some(stream)))
     }
@@ -31,7 +30,7 @@ impl<'a> OpenCapture<'a> {
         };
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream is being captured by us; `graph` is a place for one handle.
-        let code = unsafe { beyond::cuStreamEndCapture(stream.handle(), &mut graph) };
+        let code = unsafe { sys::cuStreamEndCapture(stream.handle(), &mut graph) };
         let graph = (!graph.is_null()).then_some(Graph(graph));
         check("cuStreamEndCapture", code)?;
         Ok(graph)
@@ -65,7 +64,7 @@ impl Graph {
     pub fn instantiate(&self) -> Result<GraphExec> {
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is alive; `exec` is a place for one handle.
-        let code = unsafe { beyond::cuGraphInstantiateWithFlags(&mut exec, self.0, 0) };
+        let code = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, self.0, 0) };
         check("cuGraphInstantiate", code)?;
         Ok(GraphExec(exec))
     }
@@ -74,7 +73,7 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         // SAFETY: the graph is ours and destroyed once.
-        let code = unsafe { raw::cuGraphDestroy(self.0) };
+        let code = unsafe { sys::cuGraphDestroy(self.0) };
         if let Err(error) = check("cuGraphDestroy", code) {
             tracing::warn!(%error, "graph was not destroyed");
         }
@@ -93,7 +92,7 @@ impl GraphExec {
     pub fn upload(&mut self, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: graph and stream are alive.
         check("cuGraphUpload", unsafe {
-            beyond::cuGraphUpload(self.0, stream.handle())
+            sys::cuGraphUpload(self.0, stream.handle())
         })
     }
 
@@ -104,7 +103,7 @@ impl GraphExec {
     pub unsafe fn launch(&mut self, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: graph and stream are alive; the rest is the caller's promise.
         check("cuGraphLaunch", unsafe {
-            beyond::cuGraphLaunch(self.0, stream.handle())
+            sys::cuGraphLaunch(self.0, stream.handle())
         })
     }
 }
@@ -112,7 +111,7 @@ impl GraphExec {
 impl Drop for GraphExec {
     fn drop(&mut self) {
         // SAFETY: the handle is ours and destroyed once; the driver waits for a launch in flight.
-        let code = unsafe { beyond::cuGraphExecDestroy(self.0) };
+        let code = unsafe { sys::cuGraphExecDestroy(self.0) };
         if let Err(error) = check("cuGraphExecDestroy", code) {
             tracing::warn!(%error, "graph was not destroyed");
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, raw};
+use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys};
 use crate::error::Result;
 
 /// Free and total device memory, bytes.
@@ -19,7 +19,7 @@ pub fn mem_get_info() -> Result<MemoryInfo> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: places for one usize each.
     check("cuMemGetInfo", unsafe {
-        raw::cuMemGetInfo_v2(&mut free, &mut total)
+        sys::cuMemGetInfo_v2(&mut free, &mut total)
     })?;
     Ok(MemoryInfo {
         free: free as u64,
@@ -32,7 +32,7 @@ pub fn mem_alloc(bytes: usize) -> Result<DevicePtr> {
     let mut address = 0;
     if bytes > 0 {
         // SAFETY: a place for one address.
-        let code = unsafe { raw::cuMemAlloc_v2(&mut address, bytes) };
+        let code = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
         check_allocation("cuMemAlloc", code, bytes)?;
     }
     Ok(address)
@@ -47,7 +47,7 @@ pub unsafe fn mem_free(address: DevicePtr) -> Result<()> {
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    check("cuMemFree", unsafe { raw::cuMemFree_v2(address) })
+    check("cuMemFree", unsafe { sys::cuMemFree_v2(address) })
 }
 
 /// Allocates in stream order from the device's pool. Zero bytes give address 0.
@@ -55,7 +55,7 @@ pub fn mem_alloc_async(bytes: usize, stream: RawStream<'_>) -> Result<DevicePtr>
     let mut address = 0;
     if bytes > 0 {
         // SAFETY: a place for one address; the stream is valid by RawStream's contract.
-        let code = unsafe { raw::cuMemAllocAsync(&mut address, bytes, stream.handle()) };
+        let code = unsafe { sys::cuMemAllocAsync(&mut address, bytes, stream.handle()) };
         check_allocation("cuMemAllocAsync", code, bytes)?;
     }
     Ok(address)
@@ -71,7 +71,7 @@ pub unsafe fn mem_free_async(address: DevicePtr, stream: RawStream<'_>) -> Resul
     }
     // SAFETY: the caller's promise.
     check("cuMemFreeAsync", unsafe {
-        raw::cuMemFreeAsync(address, stream.handle())
+        sys::cuMemFreeAsync(address, stream.handle())
     })
 }
 
@@ -89,7 +89,7 @@ pub unsafe fn memset_d8_async(
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    let code = unsafe { raw::cuMemsetD8Async(address, value, bytes, stream.handle()) };
+    let code = unsafe { sys::cuMemsetD8Async(address, value, bytes, stream.handle()) };
     check("cuMemsetD8Async", code)
 }
 
@@ -109,7 +109,7 @@ pub unsafe fn memset_2d_async(
     }
     // SAFETY: the caller's promise.
     let code =
-        unsafe { raw::cuMemsetD2D8Async(address, pitch, value, width, height, stream.handle()) };
+        unsafe { sys::cuMemsetD2D8Async(address, pitch, value, width, height, stream.handle()) };
     check("cuMemsetD2D8Async", code)
 }
 
@@ -127,7 +127,7 @@ pub unsafe fn memset_d32_async(
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    let code = unsafe { raw::cuMemsetD32Async(address, value, words, stream.handle()) };
+    let code = unsafe { sys::cuMemsetD32Async(address, value, words, stream.handle()) };
     check("cuMemsetD32Async", code)
 }
 
@@ -147,7 +147,7 @@ pub unsafe fn copy_htod_async<T: bytemuck::NoUninit>(
     }
     // SAFETY: the slice is readable for `bytes`; the rest is the caller's promise.
     let code = unsafe {
-        raw::cuMemcpyHtoDAsync_v2(target, source.as_ptr().cast(), bytes, stream.handle())
+        sys::cuMemcpyHtoDAsync_v2(target, source.as_ptr().cast(), bytes, stream.handle())
     };
     check("cuMemcpyHtoDAsync", code)
 }
@@ -167,7 +167,7 @@ pub unsafe fn copy_dtoh_async<T: bytemuck::AnyBitPattern>(
     }
     // SAFETY: the slice is writable for `bytes` and any bits are a T; the rest is the caller's promise.
     let code = unsafe {
-        raw::cuMemcpyDtoHAsync_v2(target.as_mut_ptr().cast(), source, bytes, stream.handle())
+        sys::cuMemcpyDtoHAsync_v2(target.as_mut_ptr().cast(), source, bytes, stream.handle())
     };
     check("cuMemcpyDtoHAsync", code)
 }
@@ -186,7 +186,7 @@ pub unsafe fn copy_dtod_async(
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    let code = unsafe { raw::cuMemcpyDtoDAsync_v2(target, source, bytes, stream.handle()) };
+    let code = unsafe { sys::cuMemcpyDtoDAsync_v2(target, source, bytes, stream.handle()) };
     check("cuMemcpyDtoDAsync", code)
 }
 

@@ -1,10 +1,9 @@
 //! The CUDA driver: opened at run time, typed, every refusal an [`Error`] value.
 //!
-//! `cust` covers most of the driver; `symbols` defines what it links. The rest of this module is what
-//! cust lacks: kernel attributes, clusters, tensor maps, streams from raw handles, capture, owned memory
-//! that frees itself from any thread.
+//! With the feature `cust` that crate retains contexts and its streams are taken as they are. Every other call goes through
+//! `sys`, also without it: kernel attributes, clusters, tensor maps, streams from raw handles, capture, owned memory that frees
+//! itself from any thread.
 
-mod beyond;
 mod device;
 mod function;
 mod graph;
@@ -12,16 +11,15 @@ mod library;
 mod memory;
 mod pinned;
 mod stream;
+#[cfg(all(feature = "cust", own_symbols))]
 mod symbols;
+mod sys;
 mod tensor_map;
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
-use cust::error::CudaError;
-
 use crate::error::{Error, Result};
-use symbols::raw;
 
 pub use device::{DeviceFacts, PrimaryContext, device_count, device_facts};
 pub use function::{Function, FunctionFacts, LaunchConfig, LoadedModule};
@@ -53,7 +51,7 @@ pub fn available() -> Result<()> {
 pub fn init() -> Result<()> {
     library::open()?;
     // SAFETY: cuInit takes no pointers; flags must be 0.
-    check("cuInit", unsafe { raw::cuInit(0) })
+    check("cuInit", unsafe { sys::cuInit(0) })
 }
 
 /// The newest CUDA version the driver supports, as (major, minor).
@@ -62,14 +60,15 @@ pub fn driver_version() -> Result<(u32, u32)> {
     let mut version = 0;
     // SAFETY: `version` is a place for one int.
     check("cuDriverGetVersion", unsafe {
-        raw::cuDriverGetVersion(&mut version)
+        sys::cuDriverGetVersion(&mut version)
     })?;
     let version = version.unsigned_abs();
     Ok((version / 1000, version % 1000 / 10))
 }
 
 /// Turns an error of `cust` into ours: `Stream::new(..).map_err(refused("cuStreamCreate"))`.
-pub fn refused(call: &str) -> impl FnOnce(CudaError) -> Error {
+#[cfg(feature = "cust")]
+pub fn refused(call: &str) -> impl FnOnce(cust::error::CudaError) -> Error {
     move |error| Error::Cuda {
         call: call.to_owned(),
         reason: words(error as u32),
@@ -108,8 +107,8 @@ fn words(code: u32) -> String {
     let mut text = ptr::null();
     // SAFETY: both are places for one pointer; the driver writes pointers to its own constant strings.
     let (name, text) = unsafe {
-        beyond::cuGetErrorName(code, &mut name);
-        beyond::cuGetErrorString(code, &mut text);
+        sys::cuGetErrorName(code, &mut name);
+        sys::cuGetErrorString(code, &mut text);
         (constant(name), constant(text))
     };
     match (name, text) {
@@ -148,6 +147,7 @@ mod tests {
             mem_get_info().map(drop),
             OwnedStream::new().map(drop),
             Event::new().map(drop),
+            #[cfg(feature = "cust")]
             cust::init(cust::CudaFlags::empty()).map_err(refused("cuInit")),
         ] {
             assert!(

@@ -3,44 +3,48 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cust::memory::LockedBuffer;
-
-use super::{DevicePtr, PrimaryContext, refused};
+use super::{DevicePtr, PrimaryContext, check, sys};
 use crate::error::Result;
 
 /// 8 bytes of page-locked memory, at the same address on both sides (unified addressing). What a kernel stores is read at any time, without
 /// waiting for it.
 #[derive(Debug)]
 pub struct PinnedWord {
-    // Freed in its context.
-    word: Option<LockedBuffer<u64>>,
+    word: *mut u64,
     context: Arc<PrimaryContext>,
 }
+
+// SAFETY: the address is of no thread; what is behind it is read by atomic loads.
+unsafe impl Send for PinnedWord {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedWord {}
 
 impl PinnedWord {
     /// A word of 0.
     pub fn new(context: &Arc<PrimaryContext>) -> Result<Self> {
         context.set_current()?;
-        let word = LockedBuffer::new(&0u64, 1).map_err(refused("cuMemAllocHost"))?;
+        let mut word = std::ptr::null_mut();
+        // SAFETY: `word` is a place for one address.
+        let code = unsafe { sys::cuMemAllocHost_v2(&mut word, size_of::<u64>()) };
+        check("cuMemAllocHost", code)?;
+        let word = word.cast::<u64>();
+        // SAFETY: 8 bytes that the driver just gave, aligned to more.
+        unsafe { word.write(0) };
         Ok(PinnedWord {
-            word: Some(word),
+            word,
             context: Arc::clone(context),
         })
     }
 
     /// Where kernels find it.
     pub fn address(&self) -> DevicePtr {
-        self.word
-            .as_ref()
-            .map_or(0, |word| word.as_slice().as_ptr() as DevicePtr)
+        self.word as DevicePtr
     }
 
     /// What was stored last.
     pub fn load(&self) -> u64 {
-        let Some(word) = &self.word else { return 0 };
-        let at = word.as_slice().as_ptr().cast_mut();
         // SAFETY: the word is alive, aligned to 8 bytes, and touched by atomic loads and by the GPU's 8-byte stores only.
-        let word = unsafe { AtomicU64::from_ptr(at) };
+        let word = unsafe { AtomicU64::from_ptr(self.word) };
         word.load(Ordering::Acquire)
     }
 }
@@ -52,12 +56,14 @@ impl Drop for PinnedWord {
             .context
             .set_current()
             .and_then(|()| self.context.synchronize());
-        match (idle, self.word.take()) {
-            (Ok(()), word) => drop(word),
-            (Err(error), word) => {
-                tracing::warn!(%error, "a pinned word was not freed");
-                std::mem::forget(word);
-            }
+        // SAFETY: ours, freed once, and in its context.
+        let freed = idle.and_then(|()| {
+            check("cuMemFreeHost", unsafe {
+                sys::cuMemFreeHost(self.word.cast())
+            })
+        });
+        if let Err(error) = freed {
+            tracing::warn!(%error, "a pinned word was not freed");
         }
     }
 }

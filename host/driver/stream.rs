@@ -2,10 +2,8 @@
 
 use std::marker::PhantomData;
 
-use cust::stream::Stream;
-use cust::sys::{CUevent, CUstream};
-
-use super::{beyond, check, raw};
+use super::check;
+use super::sys::{self, CUevent, CUstream};
 use crate::error::Result;
 
 /// A stream borrowed by its handle: ours, cust's, or another CUDA crate's. Copying it copies the borrow.
@@ -43,7 +41,7 @@ impl RawStream<'_> {
     pub fn synchronize(self) -> Result<()> {
         // SAFETY: the handle is valid by the contract of `from_raw`.
         check("cuStreamSynchronize", unsafe {
-            raw::cuStreamSynchronize(self.0)
+            sys::cuStreamSynchronize(self.0)
         })
     }
 
@@ -51,7 +49,7 @@ impl RawStream<'_> {
     pub fn is_done(self) -> Result<bool> {
         const NOT_READY: u32 = 600;
         // SAFETY: as in `synchronize`.
-        match unsafe { beyond::cuStreamQuery(self.0) } {
+        match unsafe { sys::cuStreamQuery(self.0) } {
             NOT_READY => Ok(false),
             code => check("cuStreamQuery", code).map(|()| true),
         }
@@ -61,7 +59,7 @@ impl RawStream<'_> {
     pub fn wait(self, event: &Event) -> Result<()> {
         // SAFETY: as in `synchronize`; the event is alive.
         check("cuStreamWaitEvent", unsafe {
-            raw::cuStreamWaitEvent(self.0, event.0, 0)
+            sys::cuStreamWaitEvent(self.0, event.0, 0)
         })
     }
 
@@ -70,15 +68,16 @@ impl RawStream<'_> {
         let mut status = 0;
         // SAFETY: as in `synchronize`; `status` is a place for one int.
         check("cuStreamIsCapturing", unsafe {
-            beyond::cuStreamIsCapturing(self.0, &mut status)
+            sys::cuStreamIsCapturing(self.0, &mut status)
         })?;
         Ok(status != 0)
     }
 }
 
-impl<'a> From<&'a Stream> for RawStream<'a> {
-    fn from(stream: &'a Stream) -> Self {
-        Self(stream.as_inner(), PhantomData)
+#[cfg(feature = "cust")]
+impl<'a> From<&'a cust::stream::Stream> for RawStream<'a> {
+    fn from(stream: &'a cust::stream::Stream) -> Self {
+        Self(stream.as_inner().cast(), PhantomData)
     }
 }
 
@@ -98,7 +97,7 @@ impl OwnedStream {
         const NON_BLOCKING: u32 = 1;
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a place for one stream.
-        let code = unsafe { raw::cuStreamCreateWithPriority(&mut handle, NON_BLOCKING, 0) };
+        let code = unsafe { sys::cuStreamCreateWithPriority(&mut handle, NON_BLOCKING, 0) };
         check("cuStreamCreate", code)?;
         Ok(Self(handle))
     }
@@ -112,7 +111,7 @@ impl OwnedStream {
 impl Drop for OwnedStream {
     fn drop(&mut self) {
         // SAFETY: the stream is ours and destroyed once; the driver finishes its work first.
-        let code = unsafe { raw::cuStreamDestroy_v2(self.0) };
+        let code = unsafe { sys::cuStreamDestroy_v2(self.0) };
         if let Err(error) = check("cuStreamDestroy", code) {
             tracing::warn!(%error, "stream was not destroyed");
         }
@@ -144,7 +143,7 @@ impl Event {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a place for one event.
         check("cuEventCreate", unsafe {
-            raw::cuEventCreate(&mut handle, flags)
+            sys::cuEventCreate(&mut handle, flags)
         })?;
         Ok(Self(handle))
     }
@@ -153,7 +152,7 @@ impl Event {
     pub fn record(&self, stream: RawStream) -> Result<()> {
         // SAFETY: the event is alive and the stream valid.
         check("cuEventRecord", unsafe {
-            raw::cuEventRecord(self.0, stream.handle())
+            sys::cuEventRecord(self.0, stream.handle())
         })
     }
 
@@ -161,7 +160,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the event is alive.
         check("cuEventSynchronize", unsafe {
-            raw::cuEventSynchronize(self.0)
+            sys::cuEventSynchronize(self.0)
         })
     }
 
@@ -169,7 +168,7 @@ impl Event {
     pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive; `milliseconds` is a place for one float.
-        let code = unsafe { raw::cuEventElapsedTime(&mut milliseconds, start.0, self.0) };
+        let code = unsafe { sys::cuEventElapsedTime(&mut milliseconds, start.0, self.0) };
         check("cuEventElapsedTime", code)?;
         Ok(milliseconds)
     }
@@ -178,7 +177,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: the event is ours and destroyed once.
-        let code = unsafe { raw::cuEventDestroy_v2(self.0) };
+        let code = unsafe { sys::cuEventDestroy_v2(self.0) };
         if let Err(error) = check("cuEventDestroy", code) {
             tracing::warn!(%error, "event was not destroyed");
         }

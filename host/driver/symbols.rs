@@ -1,4 +1,5 @@
-//! The `cu*` symbols that `cust` refers to, defined here and forwarded to the library opened at run time.
+//! The `cu*` symbols that `cust` refers to, defined here and forwarded to the library opened at run time: where cust links no
+//! libcuda (DOCS_RS is set).
 //!
 //! Each has a typed forwarder, held to cust's own declaration by the compiler, and a one-jump assembly
 //! label that carries the C name. The label is hidden, so a cdylib that links us does not export `cuInit`
@@ -51,26 +52,15 @@ macro_rules! label {
     };
 }
 
-/// One list of signatures -> `raw::cuXxx(..) -> u32` for this crate, `forward::cuXxx(..) -> CUresult` and
-/// the label for cust, and the proof that both sides agree on the type.
+/// One list of signatures -> `forward::cuXxx(..) -> CUresult`, the label for cust, and the proof that both sides agree on
+/// the type.
 macro_rules! linked {
     ($($name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
-        pub(super) mod raw {
-            use super::*;
-            $(
-                /// Forwards to the driver. The contract is the driver's.
-                #[inline]
-                pub unsafe fn $name($($arg: $type),*) -> u32 {
-                    crate::driver::library::call!($name($($arg: $type),*))
-                }
-            )*
-        }
         mod forward {
             use super::*;
             $(
                 pub unsafe extern "C" fn $name($($arg: $type),*) -> CUresult {
-                    // SAFETY: the caller keeps the driver's contract, which is passed on unchanged.
-                    result(unsafe { raw::$name($($arg),*) })
+                    result(crate::driver::library::call!($name($($arg: $type),*)))
                 }
             )*
             pub unsafe extern "C" fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> CUresult {
@@ -90,7 +80,7 @@ macro_rules! linked {
 /// cust's `Display` panics in `to_string` when this call fails, so it never does.
 unsafe fn error_string(code: u32, text: *mut *const c_char) {
     // SAFETY: the caller passes a place for one pointer.
-    if unsafe { super::beyond::cuGetErrorString(code, text) } != 0 {
+    if unsafe { super::sys::cuGetErrorString(code, text) } != 0 {
         let name = c"no description: the NVIDIA driver is missing or does not know this code";
         // SAFETY: as above.
         unsafe { *text = name.as_ptr() };

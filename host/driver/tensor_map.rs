@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::{DevicePtr, beyond, check};
+use super::{DevicePtr, check, sys};
 use crate::error::{Error, Result};
 
 /// The 128-byte descriptor, passed to a kernel by value (`__grid_constant__`).
@@ -105,7 +105,7 @@ impl TensorMap {
         // SAFETY: the arrays have the lengths that the rank asks for (checked above) and `map` is 128 bytes, aligned
         // to 64; the address is stored, not read.
         let code = unsafe {
-            beyond::cuTensorMapEncodeTiled(
+            sys::cuTensorMapEncodeTiled(
                 (&raw mut map).cast(),
                 layout.element as c_int,
                 rank as u32,

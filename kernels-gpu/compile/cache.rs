@@ -1,4 +1,4 @@
-//! Files: content hashes, writes that are seen whole or not at all, and the store of finished modules.
+//! Files: content hashes, and writes that are seen whole or not at all.
 
 use crate::Error;
 use std::fs;
@@ -6,10 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Finished builds that stay in the store.
-const KEPT: usize = 24;
-
-/// FNV-1a, 128 bits: the key of the store. Equal on every platform and compiler.
+/// FNV-1a, 128 bits: the key of a module. Equal on every platform and compiler.
 pub(crate) struct Hash(u128);
 
 impl Hash {
@@ -92,14 +89,6 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
     rename(&beside, path)
 }
 
-/// Writes only a changed content, so that cargo's comparison of times sees real changes only.
-pub(crate) fn write_if_changed(path: &Path, content: &[u8]) -> Result<(), Error> {
-    match fs::read(path) {
-        Ok(present) if present == content => Ok(()),
-        _ => write(path, content),
-    }
-}
-
 pub(crate) fn executable(path: &Path) -> Result<(), Error> {
     #[cfg(unix)]
     {
@@ -138,20 +127,4 @@ pub(crate) fn files(folder: &Path, keep: &dyn Fn(&Path) -> bool) -> Result<Vec<P
     }
     found.sort();
     Ok(found)
-}
-
-/// Drops all but the last [`KEPT`] builds of the store.
-pub(crate) fn prune(store: &Path) {
-    let Ok(entries) = fs::read_dir(store) else {
-        return;
-    };
-    let dated = entries
-        .flatten()
-        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())));
-    let mut builds: Vec<_> = dated.collect();
-    builds.sort();
-    for (_, old) in builds.iter().rev().skip(KEPT) {
-        // Another build may be removing it as well; what stays is only disk space.
-        let _ = fs::remove_dir_all(old);
-    }
 }

@@ -1,12 +1,20 @@
-//! The device build: kernel sources -> one cargo workspace per architecture, with a package per family
-//! over the same sources -> PTX with launch bounds -> cubin. `core` is built once per architecture.
+//! The device build: one rustc for each module over the kernel sources -> PTX with launch bounds -> ptxas. `core` is built
+//! once for each architecture. One pool of jobs over all modules, longest first.
 
 use crate::cache::{self, Hash};
 use crate::error::run;
-use crate::{Error, FamilySpec, Ptxas, Spec, Toolchain, ptx};
+use crate::manifest::{Entry, Sources};
+use crate::prebuilt::{Code, Module};
+use crate::resources::{self, Report};
+use crate::{Error, Ptxas, RECIPE, Spec, Toolchain, ptx};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 /// The PTX version, as rustc names it: enough for wgmma and setmaxnreg, and open to drivers from 525 on.
 const PTX_FEATURE: &str = "+ptx80";
@@ -14,58 +22,261 @@ const PTX_FEATURE: &str = "+ptx80";
 /// Memory that one rustc may take for a family, link-time optimisation included.
 const MEMORY_PER_JOB: u64 = 2 << 30;
 
-/// Changes whenever the way of building changes, so that no module of an older way is taken.
-const RECIPE: &str = "3";
-
-/// A finished module. The files lie in the store of the build folder; copy what has to last.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
-    /// Family it holds.
-    pub family: String,
-    /// Architecture it was compiled for.
-    pub arch: String,
-    /// Its text, launch bounds included.
-    pub ptx: PathBuf,
-    /// Machine code, if asked for and ptxas was at hand.
-    pub cubin: Option<PathBuf>,
-    /// What ptxas reported, beside the cubin.
-    pub report: Option<PathBuf>,
+/// A build of some modules.
+pub(crate) struct Build<'a> {
+    /// Where `core` and finished modules are.
+    pub(crate) folder: &'a Path,
+    pub(crate) sources: &'a Sources,
+    pub(crate) toolchain: &'a Toolchain,
+    pub(crate) ptxas: Option<&'a Ptxas>,
+    /// Assemble also what has no cubin, for ptxas' report.
+    pub(crate) report_all: bool,
+    /// Told after each module: "kernels 12 of 55, wgmma.sm_90a, 40 s".
+    pub(crate) progress: &'a (dyn Fn(&str) + Sync),
 }
 
-/// Compiles every family of every spec, architectures side by side, and assembles where a spec asks
-/// for it. What is in the store already is taken from there.
-///
-/// # Errors
-/// [`Error::Command`] with the compiler's or ptxas' messages, [`Error::Table`] when entries and rows differ.
-pub fn compile(
-    target_dir: &Path,
-    toolchain: &Toolchain,
-    ptxas: Option<&Ptxas>,
-    specs: &[Spec],
-) -> Result<Vec<Module>, Error> {
-    let folder = std::path::absolute(target_dir.join("device")).map_err(|error| Error::Io {
-        path: target_dir.to_path_buf(),
-        reason: error.to_string(),
-    })?;
-    let jobs = jobs().div_ceil(specs.len().max(1));
-    let build = |spec| Build::new(&folder, toolchain, spec)?.modules(toolchain, ptxas, jobs);
-    let done: Vec<Result<Vec<Module>, Error>> = thread::scope(|scope| {
-        let running: Vec<_> = specs
-            .iter()
-            .map(|spec| scope.spawn(move || build(spec)))
+impl Build<'_> {
+    /// Compiles the modules, in the order of `specs`. `work` is a measure of the time each takes.
+    pub(crate) fn compile(
+        &self,
+        specs: &[&Spec],
+        work: impl Fn(&Spec) -> u64,
+    ) -> Result<Vec<Module>, Error> {
+        let start = Instant::now();
+        let _lock = cache::lock(self.folder)?;
+        let archs: BTreeSet<&str> = specs.iter().map(|spec| spec.arch.as_str()).collect();
+        let archs: Vec<&str> = archs.into_iter().collect();
+        let cores = pool(&archs, |arch| Ok((*arch, self.core(arch)?)))?;
+        let cores: BTreeMap<&str, Core> = cores.into_iter().collect();
+        let mut longest_first: Vec<(usize, &Spec)> = specs.iter().copied().enumerate().collect();
+        longest_first.sort_by_key(|(_, spec)| std::cmp::Reverse(work(spec)));
+        let done = AtomicUsize::new(0);
+        let mut modules = pool(&longest_first, |(place, spec)| {
+            let made = self.module(spec, &cores[spec.arch.as_str()])?;
+            let (done, of) = (done.fetch_add(1, Ordering::Relaxed) + 1, specs.len());
+            let seconds = start.elapsed().as_secs();
+            (self.progress)(&format!(
+                "kernels {done} of {of}, {}, {seconds} s",
+                spec.name()
+            ));
+            Ok((*place, made))
+        })?;
+        modules.sort_by_key(|(place, _)| *place);
+        Ok(modules.into_iter().map(|(_, module)| module).collect())
+    }
+
+    /// Flags for the kernels and for `core` alike.
+    fn flags(&self, arch: &str) -> Vec<String> {
+        vec![
+            format!("-Ctarget-cpu={arch}"),
+            format!("-Ctarget-feature={PTX_FEATURE}"),
+            // Nothing is linked: the assembly text is the PTX.
+            "-Clinker=true".to_owned(),
+            // It copies what stands between two questions for the same condition, barriers and shuffles too: lanes that
+            // answer differently would meet at different ones.
+            "-Zmir-enable-passes=-JumpThreading".to_owned(),
+        ]
+    }
+
+    /// `core` for the architecture, built by cargo for a package that has nothing of its own.
+    fn core(&self, arch: &str) -> Result<Core, Error> {
+        let way = Hash::new().add(RECIPE).add(&self.toolchain.version);
+        let folder = self.folder.join(format!("core-{arch}-{}", &way.hex()[..8]));
+        let libraries = folder.join("target/nvptx64-nvidia-cuda/release/deps");
+        if let Some(core) = Core::found(&libraries) {
+            return Ok(core);
+        }
+        const PACKAGE: &str = "[package]\nname = \"nothing\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
+             [profile.release]\nopt-level = 3\nlto = \"fat\"\ncodegen-units = 1\npanic = \"abort\"\ndebug = false\n";
+        cache::write(&folder.join("Cargo.toml"), PACKAGE.as_bytes())?;
+        cache::write(&folder.join("src/lib.rs"), b"#![no_std]\n")?;
+        let mut cargo = self.toolchain.cargo();
+        cargo
+            .current_dir(&folder)
+            .env("CARGO_ENCODED_RUSTFLAGS", self.flags(arch).join("\u{1f}"))
+            .args(["build", "--release", "-Zbuild-std=core"])
+            .args(["--target=nvptx64-nvidia-cuda", "--target-dir=target"]);
+        run(&format!("compiling core for {arch}"), &mut cargo)?;
+        Core::found(&libraries).ok_or_else(|| Error::Invalid {
+            reason: format!("cargo left no libcore in {}", libraries.display()),
+        })
+    }
+
+    fn module(&self, spec: &Spec, core: &Core) -> Result<Module, Error> {
+        let scratch = self
+            .folder
+            .join(format!("{}-{}", spec.name(), std::process::id()));
+        cache::create_dir(&scratch)?;
+        let (text, needed) = self.rustc(spec, core, &scratch)?;
+        let text = ptx::with_version(ptx::with_launch_bounds(&text, spec)?);
+        let mut entry = Entry {
+            family: spec.family.clone(),
+            arch: spec.arch.clone(),
+            key: self.key(spec, &needed)?,
+            compiler: self.toolchain.name(),
+            ptxas: String::new(),
+            bytes: text.len() as u64,
+            sources: needed,
+            report: Report::default(),
+        };
+        let place = |end: &str| {
+            let name = format!("{}.{}.{end}", spec.file_name(), entry.short_key());
+            self.folder.join("modules").join(name)
+        };
+        let (ptx, cubin) = (place("ptx"), place("cubin"));
+        cache::write(&ptx, text.as_bytes())?;
+        let wanted = spec.has_cubin() || self.report_all;
+        let assembled = self.ptxas.filter(|_| wanted);
+        if let Some(ptxas) = assembled {
+            let part = scratch.join("cubin");
+            let messages = ptxas.assemble(&ptx, &spec.arch, &part)?;
+            entry.report = resources::parse(&messages);
+            entry.ptxas = ptxas.version.clone();
+            cache::rename(&part, &cubin)?;
+        }
+        cache::remove_dir(&scratch)?;
+        Ok(Module {
+            entry,
+            ptx: Some(Code::Raw(ptx)),
+            cubin: assembled.map(|_| Code::Raw(cubin)),
+        })
+    }
+
+    /// The PTX as rustc writes it, and the sources it read.
+    fn rustc(
+        &self,
+        spec: &Spec,
+        core: &Core,
+        scratch: &Path,
+    ) -> Result<(String, BTreeSet<String>), Error> {
+        let mut rustc = self.toolchain.rustc();
+        // Relative, so that nothing depends on where the sources lie.
+        rustc.current_dir(&self.sources.folder).arg("lib.rs");
+        let name = format!("device_{}", spec.family);
+        rustc.args([
+            "--crate-type=cdylib",
+            "--edition=2024",
+            "--crate-name",
+            &name,
+        ]);
+        rustc.args(["-Copt-level=3", "-Cpanic=abort", "-Clto=fat"]);
+        rustc.args(["-Ccodegen-units=1", "-Cstrip=debuginfo"]);
+        rustc.args(["--target=nvptx64-nvidia-cuda", "-Zunstable-options"]);
+        rustc.args(self.flags(&spec.arch));
+        rustc.arg(format!("--cfg=family=\"{}\"", spec.family));
+        rustc.arg(format!("--cfg=arch=\"{}\"", spec.arch));
+        if spec.partial {
+            rustc.arg("--cfg=some_rows");
+            rustc.args(spec.kernels.iter().map(|row| format!("--cfg={}", row.name)));
+        }
+        rustc.args(["-Aunexpected_cfgs", "--out-dir"]).arg(scratch);
+        let (text, list) = (scratch.join("ptx"), scratch.join("sources"));
+        rustc.arg(format!(
+            "--emit=link,asm={},dep-info={}",
+            text.display(),
+            list.display()
+        ));
+        core.pass(&mut rustc);
+        run(&format!("compiling {}", spec.name()), &mut rustc)?;
+        let text = cache::read_to_string(&text)?;
+        Ok((text, sources_in(&cache::read_to_string(&list)?)))
+    }
+
+    /// The key of what was made, of the sources as they are after it.
+    fn key(&self, spec: &Spec, needed: &BTreeSet<String>) -> Result<String, Error> {
+        let compiler = self.toolchain.name();
+        let key = |sources: &Sources| sources.key(spec, needed, &compiler);
+        let after = Sources::read(&self.sources.folder)?;
+        match (key(self.sources), key(&after)) {
+            (Some(before), Some(after)) if before == after => Ok(after),
+            _ => Err(Error::Invalid {
+                reason: format!(
+                    "sources of {} changed while they were compiled: build again",
+                    spec.name()
+                ),
+            }),
+        }
+    }
+}
+
+/// The files of a list as make reads it: `output: file file`.
+fn sources_in(list: &str) -> BTreeSet<String> {
+    let rules = list.lines().filter_map(|line| line.split_once(": "));
+    rules
+        .flat_map(|(_, files)| files.split_whitespace())
+        .map(|file| file.trim_start_matches("./").replace('\\', "/"))
+        .collect()
+}
+
+/// `core` and what belongs to it, for one architecture.
+struct Core {
+    folder: PathBuf,
+    core: PathBuf,
+    compiler_builtins: PathBuf,
+}
+
+impl Core {
+    fn found(folder: &Path) -> Option<Core> {
+        let files: Vec<PathBuf> = fs::read_dir(folder)
+            .ok()?
+            .flatten()
+            .map(|file| file.path())
             .collect();
-        running
-            .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
+        let library = |start: &str| {
+            let is = |path: &&PathBuf| {
+                let name = path.file_name().and_then(|name| name.to_str());
+                name.is_some_and(|name| name.starts_with(start) && name.ends_with(".rlib"))
+            };
+            files.iter().find(is).cloned()
+        };
+        Some(Core {
+            folder: folder.to_path_buf(),
+            core: library("libcore-")?,
+            compiler_builtins: library("libcompiler_builtins-")?,
+        })
+    }
+
+    fn pass(&self, rustc: &mut Command) {
+        rustc
+            .arg("-L")
+            .arg(format!("dependency={}", self.folder.display()));
+        for (name, path) in [
+            ("compiler_builtins", &self.compiler_builtins),
+            ("core", &self.core),
+        ] {
+            let library = format!("noprelude,nounused:{name}={}", path.display());
+            rustc.arg("--extern").arg(library);
+        }
+    }
+}
+
+/// Runs `work` on every item, in their order, on as many threads as there are cores and memory for. After a failure nothing
+/// new is started.
+fn pool<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let done = Mutex::new(Vec::new());
+    let run = || {
+        while !failed.load(Ordering::Relaxed) {
+            let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                break;
+            };
+            let result = work(item);
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            done.lock().unwrap_or_else(|e| e.into_inner()).push(result);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs().min(items.len()) {
+            scope.spawn(run);
+        }
     });
-    let modules: Result<Vec<_>, Error> = done.into_iter().collect();
-    cache::prune(&folder.join("cache"));
-    Ok(modules?.concat())
+    done.into_inner()
+        .unwrap_or_else(|e| e.into_inner())
+        .into_iter()
+        .collect()
 }
 
 /// Compilers to run at the same time: as many as there are cores and memory for.
@@ -83,217 +294,31 @@ fn jobs() -> usize {
     cores.min(usize::try_from(fit).unwrap_or(cores)).max(1)
 }
 
-/// One architecture's build.
-struct Build<'a> {
-    spec: &'a Spec,
-    /// Kernel sources: relative path and content.
-    sources: Vec<(PathBuf, Vec<u8>)>,
-    /// Flags for the kernels and for `core` alike.
-    flags: Vec<String>,
-    /// Workspace of this architecture and compiler.
-    folder: PathBuf,
-    /// Where finished modules of exactly these sources, flags and compiler are.
-    store: PathBuf,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<'a> Build<'a> {
-    fn new(folder: &Path, toolchain: &Toolchain, spec: &'a Spec) -> Result<Self, Error> {
-        let mut sources = Vec::new();
-        for path in spec.sources()? {
-            let content = cache::read(&spec.source.join(&path))?;
-            sources.push((path, content));
-        }
-        let way = Hash::new().add(RECIPE).add(&toolchain.version);
-        let folder_of_arch = folder.join(format!("{}-{}", spec.arch, &way.hex()[..8]));
-        let flags = vec![
-            format!("-Ctarget-cpu={}", spec.arch),
-            format!("-Ctarget-feature={PTX_FEATURE}"),
-            format!("-Clinker={}", folder_of_arch.join("linker").display()),
-            format!("--cfg=arch=\"{}\"", spec.arch),
-            // It copies what stands between two questions for the same condition, barriers and shuffles too: lanes that
-            // answer differently would meet at different ones.
-            "-Zmir-enable-passes=-JumpThreading".to_owned(),
-        ];
-        let mut key = way.add(&spec.arch).add(PTX_FEATURE);
-        for (path, content) in &sources {
-            key = key.add(path.as_os_str().as_encoded_bytes()).add(content);
-        }
-        for kernel in spec.families.iter().flat_map(|family| &family.kernels) {
-            key = key.add(format!("{kernel:?}"));
-        }
-        let store = folder.join("cache").join(key.hex());
-        Ok(Build {
-            spec,
-            sources,
-            flags,
-            folder: folder_of_arch,
-            store,
-        })
+    #[test]
+    fn files_of_a_list() {
+        let list = "/x/ptx: lib.rs device/mod.rs \\\n\nlib.rs:\ndevice/mod.rs:\n";
+        let list = list.replace(" \\\n", "\n");
+        let wanted = ["device/mod.rs", "lib.rs"].map(String::from);
+        assert_eq!(sources_in(&list), wanted.into());
     }
 
-    fn modules(
-        &self,
-        toolchain: &Toolchain,
-        ptxas: Option<&Ptxas>,
-        jobs: usize,
-    ) -> Result<Vec<Module>, Error> {
-        if !self.missing().is_empty() {
-            let _lock = cache::lock(&self.folder)?;
-            // Another build may have finished them while we waited.
-            let missing = self.missing();
-            if !missing.is_empty() {
-                self.write_workspace()?;
-                self.run_cargo(toolchain, &missing, jobs)?;
-            }
-        }
-        let assembler = ptxas.filter(|_| self.spec.cubin);
-        let assemble = |family| self.module(family, assembler);
-        thread::scope(|scope| {
-            let running: Vec<_> = self
-                .spec
-                .families
-                .iter()
-                .map(|family| scope.spawn(move || assemble(family)))
-                .collect();
-            running
-                .into_iter()
-                .map(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
-                .collect()
-        })
-    }
-
-    fn stored(&self, family: &FamilySpec, end: &str) -> PathBuf {
-        self.store
-            .join(format!("{}.{}.{end}", family.name, self.spec.arch))
-    }
-
-    fn missing(&self) -> Vec<&FamilySpec> {
-        self.spec
-            .families
-            .iter()
-            .filter(|family| !self.stored(family, "ptx").is_file())
-            .collect()
-    }
-
-    /// The sources, one package per family over them, and a linker that only leaves an empty file:
-    /// the assembly text that rustc emits is the PTX, there is nothing to link.
-    fn write_workspace(&self) -> Result<(), Error> {
-        let copies = self.folder.join("src");
-        for (path, content) in &self.sources {
-            cache::write_if_changed(&copies.join(path), content)?;
-        }
-        for stale in cache::files(&copies, &|_| true)? {
-            if !self.sources.iter().any(|(path, _)| *path == stale) {
-                cache::remove_file(&copies.join(stale))?;
-            }
-        }
-        let mut members = Vec::new();
-        let mut profiles = String::new();
-        for FamilySpec { name, .. } in &self.spec.families {
-            let package = format!(
-                "[package]\nname = \"device-{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[lib]\npath = '{}'\n\
-                 crate-type = [\"cdylib\"]\n\n[lints.rust]\nunexpected_cfgs = \"allow\"\n",
-                copies.join("lib.rs").display()
-            );
-            cache::write_if_changed(
-                &self.folder.join(name).join("Cargo.toml"),
-                package.as_bytes(),
-            )?;
-            profiles += &format!(
-                "\n[profile.release.package.device-{name}]\nrustflags = ['--cfg=family=\"{name}\"', '--emit=asm={}']\n",
-                self.assembly(name).display()
-            );
-            members.push(format!("\"{name}\""));
-        }
-        let workspace = format!(
-            "cargo-features = [\"profile-rustflags\"]\n\n[workspace]\nmembers = [{}]\nresolver = \"3\"\n\n[profile.release]\n\
-             opt-level = 3\nlto = \"fat\"\ncodegen-units = 1\npanic = \"abort\"\ndebug = false\n{profiles}",
-            members.join(", ")
-        );
-        cache::write_if_changed(&self.folder.join("Cargo.toml"), workspace.as_bytes())?;
-        const LINKER: &str = "#!/bin/sh\nwhile [ $# -gt 0 ]; do\n  if [ \"$1\" = -o ]; then : > \"$2\"; fi\n  shift\ndone\n";
-        let linker = self.folder.join("linker");
-        cache::write_if_changed(&linker, LINKER.as_bytes())?;
-        cache::executable(&linker)?;
-        cache::create_dir(&self.folder.join("asm"))
-    }
-
-    fn assembly(&self, family: &str) -> PathBuf {
-        self.folder.join("asm").join(format!("{family}.s"))
-    }
-
-    fn run_cargo(
-        &self,
-        toolchain: &Toolchain,
-        missing: &[&FamilySpec],
-        jobs: usize,
-    ) -> Result<(), Error> {
-        let mut cargo = toolchain.cargo();
-        cargo
-            .current_dir(&self.folder)
-            .env("CARGO_ENCODED_RUSTFLAGS", self.flags.join("\u{1f}"));
-        cargo.args([
-            "build",
-            "--release",
-            "-Zbuild-std=core",
-            "--target=nvptx64-nvidia-cuda",
-            "--target-dir=target",
-        ]);
-        cargo.arg(format!("--jobs={jobs}"));
-        for family in missing {
-            cargo.arg(format!("--package=device-{}", family.name));
-        }
-        let copies = self.folder.join("src").display().to_string();
-        let source = self.spec.source.display().to_string();
-        run(
-            &format!("compiling the kernels for {}", self.spec.arch),
-            &mut cargo,
-        )
-        .map_err(|error| match error {
-            Error::Command {
-                what,
-                command,
-                messages,
-            } => Error::Command {
-                what,
-                command,
-                messages: messages.replace(&copies, &source),
-            },
-            other => other,
-        })?;
-        for family in missing {
-            let text = cache::read_to_string(&self.assembly(&family.name))?;
-            let bounded = ptx::with_launch_bounds(&text, family, &self.spec.arch)?;
-            let bounded = ptx::with_version(bounded);
-            cache::write(&self.stored(family, "ptx"), bounded.as_bytes())?;
-        }
-        Ok(())
-    }
-
-    fn module(&self, family: &FamilySpec, ptxas: Option<&Ptxas>) -> Result<Module, Error> {
-        let ptx = self.stored(family, "ptx");
-        let mut module = Module {
-            family: family.name.clone(),
-            arch: self.spec.arch.clone(),
-            ptx,
-            cubin: None,
-            report: None,
-        };
-        if let Some(ptxas) = ptxas {
-            let cubin = self.stored(family, &format!("ptxas-{}.cubin", ptxas.version));
-            let report = self.stored(family, &format!("ptxas-{}.txt", ptxas.version));
-            if !(cubin.is_file() && report.is_file()) {
-                let part = self.stored(family, &format!("{}.part", std::process::id()));
-                let messages = ptxas.assemble(&module.ptx, &self.spec.arch, &part)?;
-                cache::rename(&part, &cubin)?;
-                cache::write(&report, messages.as_bytes())?;
-            }
-            (module.cubin, module.report) = (Some(cubin), Some(report));
-        }
-        Ok(module)
+    #[test]
+    fn a_pool_does_all_and_stops_at_a_failure() {
+        let mut squares = pool(&[1, 2, 3, 4], |n| Ok(n * n)).unwrap();
+        squares.sort_unstable();
+        assert_eq!(squares, [1, 4, 9, 16]);
+        let begun = AtomicUsize::new(0);
+        let items: Vec<usize> = (0..10_000).collect();
+        let result = pool(&items, |_| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(Error::Invalid {
+                reason: "no".into(),
+            })
+        });
+        assert!(result.is_err() && begun.into_inner() <= jobs());
     }
 }

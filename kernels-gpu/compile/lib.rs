@@ -1,24 +1,29 @@
-//! From the sources of `einsparse-kernels` to PTX and cubin. [`Toolchain`] finds (or installs) a rustc
-//! that can build `core` for nvptx64, [`Ptxas`] the assembler, [`compile`] runs both behind a cache
-//! keyed by content, [`resources`] reads what ptxas says about registers and spills.
+//! From the sources of `einsparse-kernels` to PTX and cubin. [`Kernels`] takes the modules that the project keeps where the
+//! sources still fit them, and compiles the rest: [`Toolchain`] finds (or installs) a rustc that can build `core` for nvptx64,
+//! [`Ptxas`] the assembler, [`resources`] reads what ptxas says about registers and spills.
 
 mod cache;
 mod debian;
 mod device;
 mod error;
+mod manifest;
+mod prebuilt;
 pub mod ptx;
 mod ptxas;
 pub mod resources;
 mod spec;
 mod toolchain;
 
-pub use device::{Module, compile};
 pub use error::{Error, MissingToolchain};
+pub use prebuilt::{Code, Kernels, Module, inputs, keep};
 pub use ptxas::{Nvdisasm, Ptxas};
-pub use spec::{ARCHS, FamilySpec, Kernel, Spec};
+pub use spec::{ARCHS, Kernel, Spec, present};
 pub use toolchain::{Origin, Toolchain};
 
 use std::path::{Path, PathBuf};
+
+/// Changes whenever the way of building changes, so that no module of an older way is taken.
+const RECIPE: &str = "4";
 
 /// The build folder that `path` (`OUT_DIR`, or a program that cargo built) lies in: the outermost
 /// ancestor with cargo's CACHEDIR.TAG, else the parent of the `debug` or `release` folder.

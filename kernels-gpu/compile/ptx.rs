@@ -1,6 +1,6 @@
 //! The text of a PTX module: its entries, and the launch bounds that rustc has no attribute for.
 
-use crate::{Error, FamilySpec};
+use crate::{Error, Spec};
 
 /// Names of the entries of a module, in order.
 pub fn entries(ptx: &str) -> Vec<&str> {
@@ -25,11 +25,11 @@ fn positions(ptx: &str) -> impl Iterator<Item = (&str, usize)> {
 /// the register budget.
 ///
 /// # Errors
-/// [`Error::Table`] when the entries are not exactly the rows of `family`.
-pub fn with_launch_bounds(ptx: &str, family: &FamilySpec, arch: &str) -> Result<String, Error> {
+/// [`Error::Table`] when the entries are not exactly those of `spec`.
+pub fn with_launch_bounds(ptx: &str, spec: &Spec) -> Result<String, Error> {
     let found: Vec<(&str, usize)> = positions(ptx).collect();
-    let row = |name: &str| family.kernels.iter().find(|kernel| kernel.name == name);
-    let missing = family
+    let row = |name: &str| spec.kernels.iter().find(|kernel| kernel.name == name);
+    let missing = spec
         .kernels
         .iter()
         .filter(|kernel| !found.iter().any(|(name, _)| *name == kernel.name));
@@ -41,7 +41,7 @@ pub fn with_launch_bounds(ptx: &str, family: &FamilySpec, arch: &str) -> Result<
         .collect();
     if !missing.is_empty() || !unknown.is_empty() {
         return Err(Error::Table {
-            module: format!("{}.{arch}", family.name),
+            module: spec.name(),
             missing,
             unknown,
         });
@@ -87,22 +87,24 @@ mod tests {
     const MODULE: &str = ".version 8.0\n\t// .globl\ta\n.visible .entry a(\n\t.param .align 8 .b8 a_param_0[16]\n)\n{\n\
         // calls .entry x(\n\tret;\n}\n.visible .entry b()\n{\n\tret;\n}\n";
 
-    fn family(names: &[&str]) -> FamilySpec {
+    fn spec(names: &[&str]) -> Spec {
         let kernel = |name: &&str| Kernel {
             name: name.to_string(),
             threads: 128,
             min_blocks: 2,
         };
-        FamilySpec {
-            name: "f".into(),
+        Spec {
+            family: "f".into(),
+            arch: "sm_80".into(),
             kernels: names.iter().map(kernel).collect(),
+            partial: false,
         }
     }
 
     #[test]
     fn bounds_follow_the_parameter_list() {
         assert_eq!(entries(MODULE), ["a", "b"]);
-        let text = with_launch_bounds(MODULE, &family(&["b", "a"]), "sm_90a").unwrap();
+        let text = with_launch_bounds(MODULE, &spec(&["b", "a"])).unwrap();
         assert!(
             text.contains(".align 64 .b8 a_param_0[16]\n)\n.maxntid 128, 1, 1\n.minnctapersm 2\n{"),
             "{text}"
@@ -123,7 +125,7 @@ mod tests {
 
     #[test]
     fn rows_and_entries_must_be_the_same() {
-        let error = with_launch_bounds(MODULE, &family(&["a", "c"]), "sm_80").unwrap_err();
+        let error = with_launch_bounds(MODULE, &spec(&["a", "c"])).unwrap_err();
         let text = error.to_string();
         assert_eq!(
             text,

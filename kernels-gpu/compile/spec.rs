@@ -1,12 +1,23 @@
-//! What to compile: per architecture the families, per family the entries with their launch bounds.
+//! What there is to compile: a module for each family and architecture, with its entries and their launch bounds.
 
-use crate::{Error, cache};
 use einsparse_kernels::table;
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::Command;
 
 /// Architectures the modules are built for. `sm_90a` is Hopper, `sm_80` everything from Ampere on.
 pub const ARCHS: &[&str] = &["sm_90a", "sm_80"];
+
+/// The architecture whose code the GPU of this machine takes; `sm_90a` where there is none.
+pub fn present() -> &'static str {
+    let mut smi = Command::new("nvidia-smi");
+    smi.args(["--query-gpu=compute_cap", "--format=csv,noheader"]);
+    let output = smi.output().map(|output| output.stdout).unwrap_or_default();
+    let first = String::from_utf8_lossy(&output);
+    match first.lines().next().map(str::trim) {
+        None | Some("" | "9.0") => "sm_90a",
+        Some(_) => "sm_80",
+    }
+}
 
 /// One entry of a module and the launch bounds written into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,35 +30,25 @@ pub struct Kernel {
     pub min_blocks: u32,
 }
 
-/// One family: a module of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FamilySpec {
-    /// Name, given to the sources as `--cfg family="<name>"`.
-    pub name: String,
-    /// The entries its module must have, no more and no less.
-    pub kernels: Vec<Kernel>,
-}
-
-/// One architecture's modules.
+/// One module: the kernels of a family for one architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Folder with the `lib.rs` of the kernels.
-    pub source: PathBuf,
+    /// Given to the sources as `--cfg family="<family>"`.
+    pub family: String,
     /// `-Ctarget-cpu`, given to the sources as `--cfg arch="<arch>"`.
     pub arch: String,
-    /// The families.
-    pub families: Vec<FamilySpec>,
-    /// Also assemble a cubin for each module, where ptxas is at hand.
-    pub cubin: bool,
+    /// The entries the module must have, no more and no less.
+    pub kernels: Vec<Kernel>,
+    /// Whether these are not all rows of the family: the others are left out of the sources, too.
+    pub partial: bool,
 }
 
 impl Spec {
-    /// The rows of the kernel table for `arch`. A cubin fits one architecture only, so only `sm_90a`
-    /// asks for one; other GPUs take the PTX.
+    /// The modules of the kernel table for `arch`.
     ///
     /// The table's residency is Hopper's. `sm_80` is asked for one thread block less: it has 164 KiB of shared memory
     /// instead of 228, and ptxas spills there what fits on `sm_90a`.
-    pub fn of_table(arch: &str) -> Spec {
+    pub fn of_table(arch: &str) -> Vec<Spec> {
         let fewer = u32::from(arch != "sm_90a");
         let rows = |family: &str| {
             let of_family = table::kernels()
@@ -61,56 +62,55 @@ impl Spec {
                 })
                 .collect()
         };
-        let families = table::FAMILIES.iter().map(|&name| FamilySpec {
-            name: name.to_string(),
-            kernels: rows(name),
-        });
-        Spec {
-            source: PathBuf::from(einsparse_kernels::SOURCE_DIR),
+        let of_families = table::FAMILIES.iter().map(|&family| Spec {
+            family: family.to_string(),
             arch: arch.to_string(),
-            families: families
-                .filter(|family| !family.kernels.is_empty())
-                .collect(),
-            cubin: arch == "sm_90a",
-        }
-    }
-
-    /// The kernel sources, relative to `source` and sorted.
-    pub fn sources(&self) -> Result<Vec<PathBuf>, Error> {
-        cache::files(&self.source, &is_kernel_source)
-    }
-
-    /// [`Spec::of_table`] for each of [`ARCHS`]; only the modules that `EINSPARSE_MODULES` names, where it is set.
-    pub fn all() -> Vec<Spec> {
-        let specs = ARCHS.iter().map(|arch| Spec::of_table(arch));
-        match env::var("EINSPARSE_MODULES") {
-            Ok(names) => specs.filter_map(|spec| spec.only(&names)).collect(),
-            Err(_) => specs.collect(),
-        }
-    }
-
-    /// The families whose modules, `<family>.<arch>`, stand in the list, which commas part.
-    fn only(mut self, names: &str) -> Option<Spec> {
-        let arch = &self.arch;
-        self.families.retain(|family| {
-            let module = format!("{}.{arch}", family.name);
-            names.split(',').any(|name| name.trim() == module)
+            kernels: rows(family),
+            partial: false,
         });
-        (!self.families.is_empty()).then_some(self)
+        of_families
+            .filter(|spec| !spec.kernels.is_empty())
+            .collect()
+    }
+
+    /// The modules of all of [`ARCHS`].
+    pub fn all() -> Vec<Spec> {
+        ARCHS.iter().flat_map(|arch| Spec::of_table(arch)).collect()
+    }
+
+    /// `<family>.<arch>`.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.family, self.arch)
+    }
+
+    /// As [`Spec::name`], apart from the whole module where rows are left out.
+    pub(crate) fn file_name(&self) -> String {
+        let part = if self.partial { "some" } else { "all" };
+        format!("{}.{part}", self.name())
+    }
+
+    /// Only the rows whose name contains `part`; `None` where there is none.
+    pub fn only(mut self, part: &str) -> Option<Spec> {
+        let before = self.kernels.len();
+        self.kernels.retain(|kernel| kernel.name.contains(part));
+        self.partial = self.kernels.len() < before;
+        (!self.kernels.is_empty()).then_some(self)
+    }
+
+    /// A cubin fits one architecture only, so only `sm_90a` has them; other GPUs take the PTX.
+    pub fn has_cubin(&self) -> bool {
+        self.arch == "sm_90a"
     }
 }
 
-/// `lib.rs`, the header files and `device/`: not this crate, not tests of the host side.
-fn is_kernel_source(path: &Path) -> bool {
-    const OTHERS: [&str; 5] = ["compile", "target", "tests", "benches", "examples"];
+/// `lib.rs`, the header files and `device/`: not this crate, not what it made.
+pub(crate) fn is_kernel_source(path: &Path) -> bool {
+    const OTHERS: [&str; 5] = ["compile", "prebuilt", "target", "tests", "benches"];
     let first = path
         .components()
         .next()
         .and_then(|part| part.as_os_str().to_str())
         .unwrap_or("");
     let folder_or_rust = path.extension().is_none_or(|end| end == "rs");
-    !OTHERS.contains(&first)
-        && !first.starts_with('.')
-        && folder_or_rust
-        && path != Path::new("build.rs")
+    !OTHERS.contains(&first) && !first.starts_with('.') && folder_or_rust
 }

@@ -118,6 +118,18 @@ impl Toolchain {
             .find_map(|line| line.strip_prefix("release: "))
     }
 
+    /// Release and commit, as in `rustc 1.96.0 (ac68faa20 2026-05-25)`.
+    pub fn name(&self) -> String {
+        self.version.lines().next().unwrap_or_default().to_string()
+    }
+
+    /// The compiler, allowed to use what a target beyond the first tier needs.
+    pub(crate) fn rustc(&self) -> Command {
+        let mut command = Command::new(&self.rustc);
+        command.env("RUSTC_BOOTSTRAP", "1");
+        command
+    }
+
     /// A cargo that runs this compiler and takes nothing over from a cargo around it.
     pub(crate) fn cargo(&self) -> Command {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -1,5 +1,8 @@
 //! The table expanded to kernel entries of the family being compiled, and the panic handler.
 
+// The name of every row is a `cfg`.
+#![allow(unexpected_cfgs)]
+
 use super::gpu::kernel;
 use crate::abi::*;
 use crate::for_each_kernel;
@@ -11,7 +14,11 @@ macro_rules! entries {
             mod $family {
                 use super::*;
                 use crate::device::$family::Body;
-                $(kernel!($name(p: $params, at) => <$tile as Body>::run::<$walk, $elem>(&p, at));)+
+                $(
+                    // A build of some rows names each.
+                    #[cfg(any(not(some_rows), $name))]
+                    kernel!($name(p: $params, at) => <$tile as Body>::run::<$walk, $elem>(&p, at));
+                )+
             }
         )+
     };

@@ -89,10 +89,14 @@ fn modules() {
             .iter()
             .filter(|m| m.family == *family)
             .map(|m| {
-                let code = m.cubin.map_or("PTX only".to_string(), |c| {
-                    format!("PTX and {} KiB cubin", c.len() >> 10)
-                });
-                format!("{} ({code})", m.arch)
+                let packed =
+                    |code: Option<&[u8]>, what| Some(format!("{what} {} KiB", code?.len() >> 10));
+                let parts = [
+                    packed(m.packed_ptx, "PTX"),
+                    packed(m.packed_cubin, "machine code"),
+                ];
+                let parts: Vec<String> = parts.into_iter().flatten().collect();
+                format!("{} ({})", m.arch, parts.join(", "))
             })
             .collect();
         let built = if built.is_empty() {

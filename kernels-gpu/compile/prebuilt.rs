@@ -1,0 +1,400 @@
+//! The modules that the project keeps, packed, in crates of their own, and those that this machine made. What fits the sources
+//! is taken from there; only the rest is compiled.
+
+use crate::cache;
+use crate::device::Build;
+use crate::manifest::{self, Entry, Sources};
+use crate::resources::Report;
+use crate::spec::is_kernel_source;
+use crate::{ARCHS, Error, Ptxas, Spec, Toolchain};
+use einsparse_kernels::packed;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// File in each folder of kept modules that says what they were made of.
+const MANIFEST: &str = "manifest.txt";
+
+/// The architecture that machine code is kept for.
+const CUBINS: &str = "sm_90a";
+
+/// Folders of kept modules.
+const FOLDERS: [&str; 3] = [
+    einsparse_cubin_sm90a::FOLDER,
+    einsparse_ptx_sm90a::FOLDER,
+    einsparse_ptx_sm80::FOLDER,
+];
+
+/// Builds of one module that stay on this machine.
+const KEPT: usize = 4;
+
+/// A finished module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    pub(crate) entry: Entry,
+    /// Its text, launch bounds included. The project keeps none for `sm_90a` where the one for `sm_80` has the same kernels.
+    pub ptx: Option<Code>,
+    /// Machine code, where it was asked for and ptxas was at hand.
+    pub cubin: Option<Code>,
+}
+
+impl Module {
+    /// Family it holds.
+    pub fn family(&self) -> &str {
+        &self.entry.family
+    }
+
+    /// Architecture it was compiled for.
+    pub fn arch(&self) -> &str {
+        &self.entry.arch
+    }
+
+    /// `<family>.<arch>`.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.family(), self.arch())
+    }
+
+    /// What ptxas reported; no kernels where there was none.
+    pub fn report(&self) -> &Report {
+        &self.entry.report
+    }
+
+    pub(crate) fn file_name(&self, spec: &Spec) -> String {
+        format!("{}.{}", spec.file_name(), self.entry.short_key())
+    }
+
+    /// Bytes of its PTX: a measure of the time it takes to compile.
+    pub fn work(&self) -> u64 {
+        self.entry.bytes
+    }
+
+    /// The compiler, as in `rustc 1.96.0 (ac68faa20 2026-05-25)`.
+    pub fn compiler(&self) -> &str {
+        &self.entry.compiler
+    }
+
+    /// The ptxas that made machine code and report, as in `13.5.37`; empty where there was none.
+    pub fn ptxas(&self) -> &str {
+        &self.entry.ptxas
+    }
+
+    fn kept(entry: &Entry) -> Module {
+        let file = |folder, end| {
+            let name = format!("{}.{end}.zst", entry.family);
+            Code::Packed(Path::new(folder).join(name))
+        };
+        let ptx = file(folder_of_ptx(&entry.arch), "ptx");
+        let cubin = file(einsparse_cubin_sm90a::FOLDER, "cubin");
+        Module {
+            ptx: Some(ptx).filter(|ptx| ptx.path().is_file()),
+            cubin: (entry.arch == CUBINS).then_some(cubin),
+            entry: entry.clone(),
+        }
+    }
+}
+
+fn folder_of_ptx(arch: &str) -> &'static str {
+    match arch {
+        CUBINS => einsparse_ptx_sm90a::FOLDER,
+        _ => einsparse_ptx_sm80::FOLDER,
+    }
+}
+
+/// A file of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Kept by the project, packed ([`einsparse_kernels::packed`]).
+    Packed(PathBuf),
+    /// Made on this machine, as it is.
+    Raw(PathBuf),
+}
+
+impl Code {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        match self {
+            Code::Packed(path) | Code::Raw(path) => path,
+        }
+    }
+
+    /// Its content, unpacked.
+    pub fn content(&self) -> Result<Vec<u8>, Error> {
+        let bytes = cache::read(self.path())?;
+        match self {
+            Code::Raw(_) => Ok(bytes),
+            Code::Packed(path) => packed::unpack(&bytes).map_err(|reason| Error::Invalid {
+                reason: format!("{}: {reason}", path.display()),
+            }),
+        }
+    }
+}
+
+/// How modules are found and made.
+pub struct Kernels<'a> {
+    /// Build folder: modules made here are kept in it, and the toolchain is looked for there.
+    pub target_dir: &'a Path,
+    /// Report registers and spills also for architectures that have no cubin.
+    pub report_all: bool,
+    /// Do not take what the project keeps.
+    pub anew: bool,
+    /// Told what is being compiled.
+    pub progress: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Kernels<'_> {
+    /// Which of the modules the sources no longer fit.
+    pub fn stale<'s>(&self, specs: &'s [Spec]) -> Result<Vec<&'s Spec>, Error> {
+        let sources = Sources::read(&source_dir())?;
+        let kept = self.kept();
+        let stale = |spec: &&Spec| self.find(spec, &sources, &kept).is_none();
+        Ok(specs.iter().filter(stale).collect())
+    }
+
+    /// The modules, those that do not fit compiled anew. A toolchain is looked for only then.
+    ///
+    /// # Errors
+    /// [`Error::MissingToolchain`] where one is wanted, [`Error::Command`] with the compiler's or ptxas' messages,
+    /// [`Error::Table`] when entries and rows differ.
+    pub fn modules(&self, specs: &[Spec]) -> Result<Vec<Module>, Error> {
+        let sources = Sources::read(&source_dir())?;
+        let kept = self.kept();
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for spec in specs {
+            match self.find(spec, &sources, &kept) {
+                Some(module) => found.push(module),
+                None => missing.push(spec),
+            }
+        }
+        if !missing.is_empty() {
+            let toolchain = Toolchain::find(self.target_dir)?;
+            let ptxas = Ptxas::find(self.target_dir);
+            let folder = self.folder()?;
+            let build = Build {
+                folder: &folder,
+                sources: &sources,
+                toolchain: &toolchain,
+                ptxas: ptxas.as_ref(),
+                report_all: self.report_all,
+                progress: self.progress,
+            };
+            // By the size of the last build: what is not known yet is likely new, and small.
+            let work = |spec: &Spec| {
+                let known = kept
+                    .iter()
+                    .find(|e| e.family == spec.family && e.arch == spec.arch);
+                known.map_or(0, |entry| entry.bytes)
+            };
+            let made = build.compile(&missing, work)?;
+            for (module, spec) in made.iter().zip(&missing) {
+                self.keep(module, spec)?;
+            }
+            found.extend(made);
+        }
+        found.sort_by_key(Module::name);
+        Ok(found)
+    }
+
+    fn find(&self, spec: &Spec, sources: &Sources, kept: &[Entry]) -> Option<Module> {
+        if self.anew {
+            return None;
+        }
+        if let Some(entry) = kept.iter().find(|entry| entry.fits(spec, sources)) {
+            return Some(Module::kept(entry));
+        }
+        self.made_here(spec).into_iter().find_map(|path| {
+            let entry = manifest::parse(&fs::read_to_string(&path).ok()?)?.pop()?;
+            let file = |end| Some(path.with_extension(end)).filter(|file| file.is_file());
+            let whole = entry.fits(spec, sources) && (!self.report_all || !entry.ptxas.is_empty());
+            Some(Module {
+                ptx: Some(Code::Raw(file("ptx").filter(|_| whole)?)),
+                cubin: file("cubin").map(Code::Raw),
+                entry,
+            })
+        })
+    }
+
+    /// What the project keeps, as its manifests say.
+    fn kept(&self) -> Vec<Entry> {
+        let texts = ARCHS
+            .iter()
+            .map(|arch| fs::read_to_string(Path::new(folder_of_ptx(arch)).join(MANIFEST)));
+        let entries = texts.flatten().filter_map(|text| manifest::parse(&text));
+        entries.flatten().collect()
+    }
+
+    fn folder(&self) -> Result<PathBuf, Error> {
+        std::path::absolute(self.target_dir.join("device")).map_err(|error| Error::Io {
+            path: self.target_dir.to_path_buf(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Manifests of what this machine made of a module, the newest first.
+    fn made_here(&self, spec: &Spec) -> Vec<PathBuf> {
+        let start = format!("{}.", spec.file_name());
+        let entries = fs::read_dir(self.target_dir.join("device/modules"));
+        let of_module = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(&start) && name.ends_with(".txt"))
+        };
+        let paths = entries.into_iter().flatten().flatten().map(|e| e.path());
+        let mut dated: Vec<_> = paths
+            .filter(of_module)
+            .map(|path| (fs::metadata(&path).and_then(|m| m.modified()).ok(), path))
+            .collect();
+        dated.sort();
+        dated.into_iter().rev().map(|(_, path)| path).collect()
+    }
+
+    /// Writes down what was made, and drops old builds of it.
+    fn keep(&self, module: &Module, spec: &Spec) -> Result<(), Error> {
+        let text = manifest::write(std::slice::from_ref(&module.entry));
+        let folder = self.target_dir.join("device/modules");
+        cache::write(
+            &folder.join(module.file_name(spec) + ".txt"),
+            text.as_bytes(),
+        )?;
+        for old in self.made_here(spec).into_iter().skip(KEPT) {
+            for end in ["txt", "ptx", "cubin"] {
+                // Another build may be removing it as well; what stays is only disk space.
+                let _ = fs::remove_file(old.with_extension(end));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn source_dir() -> PathBuf {
+    PathBuf::from(einsparse_kernels::SOURCE_DIR)
+}
+
+/// Every file that decides which modules there are: kernel sources and what the project keeps.
+pub fn inputs() -> Result<Vec<PathBuf>, Error> {
+    let folder = source_dir();
+    let sources = cache::files(&folder, &is_kernel_source)?;
+    let mut files: Vec<PathBuf> = sources.into_iter().map(|file| folder.join(file)).collect();
+    for folder in FOLDERS.map(Path::new) {
+        let kept = |path: &Path| {
+            path.extension()
+                .is_some_and(|end| end == "zst" || end == "txt")
+        };
+        let kept = cache::files(folder, &kept)?;
+        files.extend(kept.into_iter().map(|file| folder.join(file)));
+    }
+    Ok(files)
+}
+
+/// Writes the modules into the crates that keep them, packed by `compress`; files of modules that are kept already stay.
+///
+/// # Errors
+/// Modules that ptxas did not see, files that cannot be written.
+pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(), Error> {
+    let mut files = Vec::new();
+    let mut write = |folder: &str, module: &Module, end: &str, code: &Code, frame| {
+        let path = Path::new(folder).join(format!("{}.{end}.zst", module.family()));
+        files.push(path.clone());
+        match code {
+            Code::Packed(_) => Ok(()),
+            Code::Raw(_) => {
+                let content = code.content()?;
+                let frame = if frame == 0 { content.len() } else { frame };
+                cache::write(&path, &packed::pack(&content, frame, &compress))
+            }
+        }
+    };
+    for module in modules {
+        if module.ptxas().is_empty() {
+            return Err(Error::Invalid {
+                reason: format!("{}: kept without ptxas' report", module.name()),
+            });
+        }
+        // Text is unpacked where a driver compiles for seconds; machine code in the first call of a kernel.
+        if let Some(ptx) = module.ptx.as_ref().filter(|_| !has_twin(module, modules)) {
+            write(folder_of_ptx(module.arch()), module, "ptx", ptx, 0)?;
+        }
+        if let Some(cubin) = module.cubin.as_ref().filter(|_| module.arch() == CUBINS) {
+            write(
+                einsparse_cubin_sm90a::FOLDER,
+                module,
+                "cubin",
+                cubin,
+                packed::FRAME,
+            )?;
+        }
+    }
+    for arch in ARCHS {
+        let of_arch = modules.iter().filter(|module| module.arch() == *arch);
+        let entries: Vec<Entry> = of_arch.map(|module| module.entry.clone()).collect();
+        let path = Path::new(folder_of_ptx(arch)).join(MANIFEST);
+        cache::write(&path, manifest::write(&entries).as_bytes())?;
+    }
+    for folder in FOLDERS.map(Path::new) {
+        let packed = |path: &Path| path.extension().is_some_and(|end| end == "zst");
+        for stale in cache::files(folder, &packed)? {
+            let stale = folder.join(stale);
+            if !files.contains(&stale) {
+                cache::remove_file(&stale)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the text of another architecture has the same kernels and runs on this one's GPUs.
+fn has_twin(module: &Module, modules: &[Module]) -> bool {
+    let names = |module: &Module| {
+        let kernels = module.report().kernels.iter();
+        kernels
+            .map(|kernel| kernel.name.clone())
+            .collect::<Vec<_>>()
+    };
+    let twin = |other: &Module| {
+        other.family() == module.family() && other.arch() != CUBINS && names(other) == names(module)
+    };
+    module.arch() == CUBINS && modules.iter().any(twin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The modules in git are those of the sources in git.
+    #[test]
+    fn no_kept_module_is_stale() {
+        let kernels = Kernels {
+            target_dir: Path::new("/nowhere"),
+            report_all: true,
+            anew: false,
+            progress: &|_| (),
+        };
+        let specs = Spec::all();
+        let stale: Vec<String> = kernels
+            .stale(&specs)
+            .unwrap()
+            .into_iter()
+            .map(Spec::name)
+            .collect();
+        assert!(
+            stale.is_empty(),
+            "run `cargo xtask prebuild`: the sources changed under {}",
+            stale.join(", ")
+        );
+        for module in kernels.modules(&specs).unwrap() {
+            if let Some(ptx) = &module.ptx {
+                let text = String::from_utf8(ptx.content().unwrap()).unwrap();
+                assert!(text.contains(".version"), "{}", module.name());
+            }
+            assert!(
+                module.ptx.is_some() || module.cubin.is_some(),
+                "{}",
+                module.name()
+            );
+            if let Some(cubin) = &module.cubin {
+                assert!(
+                    cubin.content().unwrap().starts_with(b"\x7fELF"),
+                    "{}",
+                    module.name()
+                );
+            }
+        }
+    }
+}

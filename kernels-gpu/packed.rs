@@ -1,0 +1,148 @@
+//! Modules as files: zstd in frames of 256 KiB, which unpack side by side, with the seek table of zstd's seekable format
+//! (github.com/facebook/zstd, contrib/seekable_format) behind them. `zstd -d` reads them too.
+
+extern crate std;
+
+use ruzstd::decoding::FrameDecoder;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use std::format;
+use std::string::String;
+use std::thread;
+use std::vec;
+use std::vec::Vec;
+
+/// Bytes of content in a frame.
+pub const FRAME: usize = 256 << 10;
+
+/// Magic numbers of the skippable frame that holds the table, and of its end.
+const SKIPPABLE: u32 = 0x184D_2A5E;
+const SEEKABLE: u32 = 0x8F92_EAB1;
+
+/// Bytes before the table: magic number, length. After it: number of frames, a byte of flags, magic number.
+const HEADER: usize = 8;
+const FOOTER: usize = 9;
+
+/// Threads at the most: starting one takes about as long as a frame does.
+const THREADS: usize = 8;
+
+/// Joins the frames that `compress` makes of pieces of `content`, of `frame` bytes each.
+pub fn pack(content: &[u8], frame: usize, compress: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let (mut packed, mut table) = (Vec::new(), Vec::new());
+    for piece in content.chunks(frame.max(1)) {
+        let one = compress(piece);
+        table.extend((one.len() as u32).to_le_bytes());
+        table.extend((piece.len() as u32).to_le_bytes());
+        packed.extend(one);
+    }
+    let frames = (table.len() / 8) as u32;
+    packed.extend(SKIPPABLE.to_le_bytes());
+    packed.extend(((table.len() + FOOTER) as u32).to_le_bytes());
+    packed.extend(table);
+    packed.extend(frames.to_le_bytes());
+    packed.push(0);
+    packed.extend(SEEKABLE.to_le_bytes());
+    packed
+}
+
+/// [`pack`] in little time, for modules that stay on this machine.
+pub fn pack_quickly(content: &[u8]) -> Vec<u8> {
+    pack(content, FRAME, |piece| {
+        compress_to_vec(piece, CompressionLevel::Fastest)
+    })
+}
+
+/// The content, or what is wrong with the bytes.
+pub fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
+    let broken = |why: &str| format!("{} bytes of a packed module: {why}", packed.len());
+    let frames = frames(packed).ok_or_else(|| broken("no whole table at the end"))?;
+    let bytes = frames.iter().map(|(_, bytes)| bytes).sum();
+    let mut content = Vec::new();
+    if content.try_reserve_exact(bytes).is_err() {
+        return Err(broken(&format!("no memory for the {bytes} bytes in it")));
+    }
+    content.resize(bytes, 0);
+    let mut rest = &mut content[..];
+    let mut jobs = vec![];
+    for (frame, bytes) in frames {
+        let (own, others) = rest.split_at_mut(bytes);
+        jobs.push((frame, own));
+        rest = others;
+    }
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let each = jobs.len().div_ceil(threads.min(THREADS)).max(1);
+    let unpacked =
+        |jobs: &mut [(&[u8], &mut [u8])]| jobs.iter_mut().all(|(from, to)| frame(from, to));
+    let whole = match jobs.len() <= each {
+        true => unpacked(&mut jobs),
+        false => thread::scope(|scope| {
+            let parts = jobs.chunks_mut(each);
+            let running: Vec<_> = parts
+                .map(|part| scope.spawn(move || unpacked(part)))
+                .collect();
+            // Every thread is waited for, whatever the others found.
+            let results: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
+            results.into_iter().all(|result| result.unwrap_or(false))
+        }),
+    };
+    match whole {
+        true => Ok(content),
+        false => Err(broken("a frame that does not unpack")),
+    }
+}
+
+/// Each frame, and the bytes that are in it.
+fn frames(packed: &[u8]) -> Option<Vec<(&[u8], usize)>> {
+    let word = |at: usize| {
+        let bytes = packed.get(at..at.checked_add(4)?)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let footer = packed.len().checked_sub(FOOTER)?;
+    if word(footer + 5)? != SEEKABLE {
+        return None;
+    }
+    let table = footer.checked_sub((word(footer)? as usize).checked_mul(8)?)?;
+    let end = table.checked_sub(HEADER)?;
+    let (mut at, mut found) = (0, Vec::new());
+    for entry in (table..footer).step_by(8) {
+        let next = at + word(entry)? as usize;
+        found.push((packed[..end].get(at..next)?, word(entry + 4)? as usize));
+        at = next;
+    }
+    (at == end).then_some(found)
+}
+
+/// Unpacks one frame, which fills `to`.
+fn frame(packed: &[u8], to: &mut [u8]) -> bool {
+    FrameDecoder::new()
+        .decode_all(packed, to)
+        .is_ok_and(|bytes| bytes == to.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_back() {
+        for bytes in [0, 1, FRAME - 1, FRAME, FRAME + 1, 5 * FRAME + 7] {
+            let content: Vec<u8> = (0..bytes).map(|i| (i / 3) as u8).collect();
+            let packed = pack_quickly(&content);
+            assert_eq!(unpack(&packed).as_ref(), Ok(&content), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let content: Vec<u8> = (0..3 * FRAME).map(|i| (i % 251) as u8).collect();
+        let packed = pack_quickly(&content);
+        for end in [0, 4, 9, 40, packed.len() / 2, packed.len() - 1] {
+            assert!(unpack(&packed[..end]).is_err(), "cut at {end}");
+        }
+        let words = packed.len() - FOOTER - 24;
+        for at in [0, 2, words, words + 4, packed.len() - FOOTER] {
+            let mut other = packed.clone();
+            other[at] ^= 0xff;
+            assert!(unpack(&other).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The kernels of einsparse: machine code for `sm_90a`, a module for each family,
+//! packed with zstd. `cargo xtask prebuild` makes them from the sources in `einsparse-kernels`; `--verify` compares.
+
+#![no_std]
+
+/// Folder of the modules.
+pub const FOLDER: &str = env!("CARGO_MANIFEST_DIR");

@@ -1,0 +1,7 @@
+//! The kernels of einsparse: PTX for `sm_90a`, which drivers compile that are older than the machine code, a module for each family,
+//! packed with zstd. `cargo xtask prebuild` makes them from the sources in `einsparse-kernels`; `--verify` compares.
+
+#![no_std]
+
+/// Folder of the modules.
+pub const FOLDER: &str = env!("CARGO_MANIFEST_DIR");

@@ -1,0 +1,116 @@
+//! `cargo xtask prebuild`: the modules that the project keeps in git, made anew or compared with what their sources make.
+
+use crate::cargo::{Result, root, target_dir};
+use crate::setup::{kernels, setup};
+use einsparse_compile::{Code, Kernels, Module, Ptxas, Spec, Toolchain, keep};
+use std::process::Command;
+
+/// Compiles what is stale and writes it into kernels-gpu/prebuilt.
+pub fn prebuild() -> Result<()> {
+    let target = target_dir()?;
+    let specs = Spec::all();
+    let kernels = Kernels {
+        report_all: true,
+        ..kernels(&target)
+    };
+    let stale = kernels.stale(&specs)?.len();
+    if stale > 0 {
+        setup()?;
+    }
+    let modules = kernels.modules(&specs)?;
+    keep(&modules, |content| {
+        let level = *zstd::compression_level_range().end();
+        zstd::bulk::compress(content, level).expect("a buffer in memory")
+    })?;
+    println!("{} modules, {stale} of them new", modules.len());
+    Ok(())
+}
+
+/// Compiles all modules anew, or a tenth that every commit moves on, and compares bytes.
+pub fn verify(tenth: bool) -> Result<()> {
+    setup()?;
+    let target = target_dir()?;
+    let known = kernels(&target);
+    if let Some(spec) = known.stale(&Spec::all())?.first() {
+        return Err(format!("{} is stale: run `cargo xtask prebuild`", spec.name()).into());
+    }
+    let mut kept = known.modules(&Spec::all())?;
+    let compiler = Toolchain::find(&target)?.name();
+    let ptxas = Ptxas::find(&target)
+        .map(|ptxas| ptxas.version)
+        .unwrap_or_default();
+    if let Some(other) = kept
+        .iter()
+        .find(|m| (m.compiler(), m.ptxas()) != (&*compiler, &*ptxas))
+    {
+        let made_by = format!(
+            "{} was made by {} and ptxas {}, here are {compiler} and ptxas {ptxas}",
+            other.name(),
+            other.compiler(),
+            other.ptxas()
+        );
+        if tenth {
+            println!("skipped: {made_by}");
+            return Ok(());
+        }
+        return Err(made_by.into());
+    }
+    if tenth {
+        kept = part(kept, commits()? % 10);
+    }
+    let names: Vec<String> = kept.iter().map(Module::name).collect();
+    let mut specs = Spec::all();
+    specs.retain(|spec| names.contains(&spec.name()));
+    let anew = Kernels {
+        anew: true,
+        report_all: true,
+        ..known
+    };
+    let mut differ = Vec::new();
+    for (kept, anew) in kept.iter().zip(anew.modules(&specs)?) {
+        let content = |code: &Option<Code>| code.as_ref().map(Code::content).transpose();
+        let same = |of: fn(&Module) -> &Option<Code>| {
+            let (ours, theirs) = (content(of(kept))?, content(of(&anew))?);
+            Ok::<_, einsparse_compile::Error>(ours.is_none() || ours == theirs)
+        };
+        let same = kept.name() == anew.name()
+            && kept.report() == anew.report()
+            && same(|module| &module.ptx)?
+            && same(|module| &module.cubin)?;
+        if !same {
+            differ.push(kept.name());
+        }
+    }
+    match differ.is_empty() {
+        true => Ok(println!(
+            "{} modules compiled anew, every byte the same",
+            names.len()
+        )),
+        false => Err(format!("compiled anew, these differ: {}", differ.join(", ")).into()),
+    }
+}
+
+/// One of ten parts of about the same work.
+fn part(mut modules: Vec<Module>, which: usize) -> Vec<Module> {
+    modules.sort_by_key(|module| std::cmp::Reverse(module.work()));
+    let of_part = |(place, module): (usize, Module)| (place % 10 == which).then_some(module);
+    let mut part: Vec<Module> = modules
+        .into_iter()
+        .enumerate()
+        .filter_map(of_part)
+        .collect();
+    part.sort_by_key(Module::name);
+    part
+}
+
+/// How many commits there are.
+fn commits() -> Result<usize> {
+    let mut git = Command::new("git");
+    git.args(["rev-list", "--count", "HEAD"])
+        .current_dir(root());
+    let output = git.output()?;
+    Ok(String::from_utf8(output.stdout)?
+        .trim()
+        .parse()
+        .unwrap_or(0))
+}
