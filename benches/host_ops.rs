@@ -1,9 +1,12 @@
 //! What is timed on the host: a conversion, a read, and the command from its start to its first result.
 
-use crate::device::Result;
+use crate::device::{Gpu, Result};
 use crate::problems::full_blocks;
 use crate::record::{Recorder, Row};
-use crate::timing::median;
+use crate::timing::{Effort, median};
+use einsparse::Context;
+use einsparse::driver::LoadedModule;
+use einsparse::module::MODULES;
 use einsparse_formats::{Csr, CsrPattern, convert, generate, io};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::fmt::Display;
@@ -111,6 +114,36 @@ pub fn first_result(recorder: &mut Recorder) -> Result<()> {
         bare.note = "process start to exit".into();
         recorder.add(bare)?;
         recorder.add(ours)?;
+    }
+    Ok(())
+}
+
+/// Every module of machine code, unpacked and given to the driver: the wait before the first launch of a family.
+pub fn load(_: &Gpu, _: Effort, recorder: &mut Recorder) -> Result<()> {
+    let context = Context::cuda(0).map_err(text)?;
+    let context = context.device().ok_or("no GPU")?.context();
+    for module in MODULES {
+        let Some(code) = module.cubin() else { continue };
+        let bytes = code.map_err(text)?.len();
+        let mut unpacked = 0.0;
+        let (ms, first) = timed(|| {
+            let start = Instant::now();
+            let code = module.cubin().expect("seen above").map_err(text)?;
+            unpacked = start.elapsed().as_secs_f64() * 1e3;
+            LoadedModule::from_cubin(context, &code)
+                .map(drop)
+                .map_err(text)
+        })?;
+        recorder.add(Row {
+            op: "load".into(),
+            workload: module.family.into(),
+            engine: "einsparse".into(),
+            variant: "cubin".into(),
+            ms,
+            prepared_bytes: Some(bytes),
+            note: format!("{unpacked:.2} ms of it unpacking, first time {first:.2} ms"),
+            ..Row::default()
+        })?;
     }
     Ok(())
 }

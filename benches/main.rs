@@ -77,7 +77,7 @@ pub struct Arguments {
     /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
     /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_tf32, pit_turned, pit_right, pit_conv, ffn, ffn_layer,
     /// fused_detect, moe, attention_masks, encoder, training,
-    /// channels, first_result, convert, read); all by default
+    /// channels, load, first_result, convert, read); all by default
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
@@ -266,6 +266,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ("narrow", narrow::run),
         ("nm_narrow", nm_narrow::run),
         (tensor_product::OP, tensor_product::run),
+        ("load", host_ops::load),
     ];
     let mut apart = apart.to_vec();
     apart.retain(|(op, _)| arguments.wants_apart(op));

@@ -12,6 +12,19 @@ use crate::dynamic::TileTimes;
 use crate::error::{Error, Result};
 use crate::module::{MODULES, Modules, arch_for};
 
+/// The compute capability whose kernels run: the GPU's, or 8.0 where EINSPARSE_ARCH is `sm_80`, for tests of what other GPUs
+/// run on the one that is there.
+fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
+    match std::env::var("EINSPARSE_ARCH").as_deref() {
+        Err(_) => Ok(own),
+        Ok("sm_80") => Ok(own.min((8, 0))),
+        Ok(other) => Err(Error::Cuda {
+            call: "choose device code".into(),
+            reason: format!("EINSPARSE_ARCH is `{other}`: `sm_80` or nothing"),
+        }),
+    }
+}
+
 /// One GPU that a [`Context`](crate::Context) works on.
 #[derive(Debug)]
 pub struct Device {
@@ -46,11 +59,11 @@ impl Device {
             2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0,
             facts.l2_bytes,
         );
-        let machine = match facts.compute_capability {
-            (9, 0) => machine.with_wgmma(),
+        let modules = Modules::new(Arc::clone(&context), capability(facts.compute_capability)?)?;
+        let machine = match modules.arch() {
+            "sm_90a" => machine.with_wgmma(),
             _ => machine,
         };
-        let modules = Modules::new(Arc::clone(&context), facts.compute_capability)?;
         let copies = OwnedStream::new()?;
         Ok(Arc::new(Device {
             context,

@@ -2,7 +2,8 @@
 //! machine that has a GPU and its driver but no toolchain.
 
 use crate::cargo::{Result, cargo, json_string, root};
-use crate::setup::setup;
+use crate::setup::prepare;
+use einsparse_compile::Spec;
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
@@ -26,15 +27,25 @@ const PACKED: &str = "bundle.tar.xz";
 
 const RUN: &str = include_str!("run.sh");
 
-/// Builds `gpu-bundle/` in the root of the project.
-pub fn bundle() -> Result<()> {
-    setup()?;
+/// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one family on one architecture.
+pub fn bundle(family: Option<&str>, arch: &str) -> Result<()> {
+    let mut specs = Spec::all();
+    if let Some(family) = family {
+        specs.retain(|spec| spec.family == family && spec.arch == arch);
+        if specs.is_empty() {
+            return Err(format!("no family {family} for {arch}").into());
+        }
+    }
+    prepare(&specs)?;
     let folder = root().join("gpu-bundle");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(folder.join("tests"))?;
-    for (name, built) in executables()? {
+    if let Some(family) = family {
+        fs::write(folder.join("family"), family)?;
+    }
+    for (name, built) in executables(&specs)? {
         let copy = folder.join(name);
         fs::copy(&built, &copy)?;
         let stripped = Command::new("strip").arg(&copy).status();
@@ -63,13 +74,16 @@ pub fn bundle() -> Result<()> {
     }
 }
 
-/// Everything but `run.sh` and the commit into one archive, which run.sh unpacks. Programs hold the same machine code: with a
+/// Everything but `run.sh` and what it reads first into one archive, which run.sh unpacks. Programs hold the same machine code: with a
 /// dictionary that reaches from one to the next it is there once. Without xz the bundle is only larger.
 fn pack(folder: &Path) -> Result<()> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
-        if name != "run.sh" && name != "commit" {
+        if !["run.sh", "commit", "family"]
+            .iter()
+            .any(|kept| name == *kept)
+        {
             parts.push(name);
         }
     }
@@ -94,19 +108,18 @@ fn pack(folder: &Path) -> Result<()> {
 }
 
 /// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle.
-fn executables() -> Result<BTreeMap<String, PathBuf>> {
+fn executables(specs: &[Spec]) -> Result<BTreeMap<String, PathBuf>> {
     let mut build = cargo(["build", "--release", "--package", "einsparse"]);
     // Not all tests and benches: examples, and what needs no GPU, would each carry the kernels once more.
-    let programs = [
-        "--test=device",
-        "--bench=gpu",
-        "--bench=cpu_bytes",
-        "--bins",
-    ];
-    build.args(programs);
+    build.args(["--test=device", "--bench=gpu"]);
+    if specs.len() > 1 {
+        build.args(["--bench=cpu_bytes", "--bin=einsparse", "--features=command"]);
+    }
     build.arg("--message-format=json-render-diagnostics");
+    let modules: Vec<String> = specs.iter().map(Spec::name).collect();
     let output = build
         .env("EINSPARSE_REQUIRE_PTX", "1")
+        .env("EINSPARSE_MODULES", modules.join(","))
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {

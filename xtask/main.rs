@@ -58,7 +58,14 @@ enum Task {
         tenth: bool,
     },
     /// Pack tests, benches and the command for a GPU machine without a toolchain.
-    GpuBundle,
+    GpuBundle {
+        /// Only this family's kernels, with the tests and benches of it.
+        #[arg(long)]
+        family: Option<String>,
+        /// With --family: the architecture of the GPU, sm_90a or sm_80.
+        #[arg(long, default_value = "sm_90a", requires = "family")]
+        arch: String,
+    },
     /// A bench record as a markdown table and a plot, written beside it.
     Report {
         /// The record, CSV as `cargo bench --bench gpu -- --out` writes it.
@@ -73,7 +80,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => setup::test(&arguments),
         Task::Ptx { filter, arch, sass } => ptx::ptx(filter.as_deref(), &arch, sass),
         Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
-        Task::GpuBundle => bundle::bundle(),
+        Task::GpuBundle { family, arch } => bundle::bundle(family.as_deref(), &arch),
         Task::Report { record } => report_on(&record),
     };
     match result {

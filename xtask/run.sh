@@ -13,6 +13,8 @@ if [ -f bundle.tar.xz ]; then
     rm bundle.tar.xz
 fi
 export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
+# A bundle of one family has no other kernels.
+[ -f family ] && EINSPARSE_TEST_FAMILY=$(cat family) && export EINSPARSE_TEST_FAMILY
 # Tests that read the source tree or compile kernels have neither here, and skip.
 export EINSPARSE_BUNDLE=1
 
