@@ -71,3 +71,8 @@ pub use tensor::{Operand, SparseTensor, Tensor};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The examples of the guide, likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;

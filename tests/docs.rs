@@ -1,9 +1,12 @@
-//! docs/levels.md against what it quotes: code against the sources, figures against the record.
+//! docs/levels.md against what it quotes: code against the sources, figures against the record. The figures of
+//! docs/building.md and the README's minutes against theirs.
 
 use crate::support::skipped;
 use std::path::Path;
 
 const PAGE: &str = "docs/levels.md";
+
+const BUILDING: &str = "docs/building.md";
 
 /// A file of the project; none in a bundle, which has no sources.
 fn file(path: &str) -> Option<String> {
@@ -79,6 +82,74 @@ fn quoted_figures_are_in_the_record() {
         let rate = 2.0 * 4096f64.powi(3) / ms / 1e9;
         let wanted = format!("| {name} | {rate:.1} | {:.1} % |", best / ms * 100.0);
         assert!(page.contains(&wanted), "{PAGE} has no `{wanted}`");
+    }
+}
+
+/// What the tables of the page and the minutes of the README have otherwise than the record, or without it.
+fn differences(page: &str, readme: &str, record: &str) -> Vec<String> {
+    let units = ["s", "ms", "MB"];
+    let of_figure = |line: &&str| {
+        let figure = line.trim_end_matches(" |").rsplit(' ').next();
+        line.starts_with("| ") && figure.is_some_and(|unit| units.contains(&unit))
+    };
+    let page = page.replace('`', "");
+    let mut lines: Vec<&str> = page.lines().filter(of_figure).collect();
+    let mut wrong = Vec::new();
+    for row in csv::Reader::from_reader(record.as_bytes()).into_records() {
+        let row = row.unwrap();
+        let (what, value, unit, machine, command) = (&row[0], &row[1], &row[2], &row[3], &row[5]);
+        let figure: f64 = value.parse().unwrap_or_else(|_| panic!("{what}: {value}"));
+        let start = match command {
+            "cargo package" => format!("| {what} |"),
+            _ => format!("| {what} | {command} | {machine} |"),
+        };
+        let end = format!("| {value} {unit} |");
+        let same = |line: &&str| line.starts_with(&start) && line.ends_with(&end);
+        match lines.iter().position(same) {
+            Some(place) => {
+                lines.remove(place);
+            }
+            None => wrong.push(format!("{start} .. {end}")),
+        }
+        let minutes = format!("{command}    # {:.1} minutes", figure / 60.0);
+        if ["cargo xtask demo", "cargo xtask test"].contains(&command) && !readme.contains(&minutes)
+        {
+            wrong.push(format!("README: {minutes}"));
+        }
+    }
+    wrong.extend(lines.into_iter().map(str::to_owned));
+    wrong
+}
+
+#[test]
+fn times_and_sizes_of_building_are_in_the_record() {
+    let Some(page) = file(BUILDING) else { return };
+    let start = page.find("benches/record/").expect("no record is named");
+    let end = start + page[start..].find(')').unwrap();
+    let record = file(&page[start..end]).unwrap();
+    let wrong = differences(&page, &file("README.md").unwrap(), &record);
+    assert!(wrong.is_empty(), "not as recorded:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn another_figure_is_found_out() {
+    let record = "what,seconds_or_mb,unit,machine,commit,command\n\
+        demo,216,s,\"2 cores, 24 GB\",0,cargo xtask demo\neinsparse,1.5,MB,\"2 cores, 24 GB\",0,cargo package\n";
+    let page = "| demo | `cargo xtask demo` | 2 cores, 24 GB | 216 s |\n| `einsparse` | the library | 1.5 MB |\n";
+    let readme = "cargo xtask demo    # 3.6 minutes: it";
+    assert_eq!(differences(page, readme, record), [""; 0]);
+    for (page, readme, faults) in [
+        (page.replace("216", "200"), readme, 2),
+        (page.replace("24 GB", "8 GB"), readme, 2),
+        (page.replace("1.5 MB", "1 MB"), readme, 2),
+        (page.to_owned() + "| more | `x` | here | 1 s |\n", readme, 1),
+        (page.to_owned(), "cargo xtask demo    # 3 minutes", 1),
+    ] {
+        assert_eq!(
+            differences(&page, readme, record).len(),
+            faults,
+            "{page}{readme}"
+        );
     }
 }
 
