@@ -5,6 +5,7 @@ use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, row_bias};
 use crate::device::gpu;
+use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global, matrix, warp};
 use crate::frag;
 
@@ -58,6 +59,13 @@ pub(in crate::device) trait TypeOfC {
     fn add_bias(o: Output, column: u32, x: &mut Chunk);
     /// Stores chunk `c` in pieces of 16 bytes.
     fn send_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
+    /// Stores all chunks in pieces of 16 bytes.
+    #[inline(always)]
+    fn send_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+        unroll!(c < CHUNKS, most 4, {
+            Self::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
+        });
+    }
     /// Stores chunk `c` element by element, or adds it to C.
     fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
 }
@@ -119,20 +127,27 @@ pub(super) fn clip(x: &mut Chunk) {
     });
 }
 
-/// Bias of columns and activation of chunk `c`.
+/// Bias of columns and activation of chunk `c`. GELUs of `ATOMS` atoms at a time: the branches between keep ptxas from starting
+/// all of them at once, which takes more registers than there are.
 #[inline(always)]
-pub(super) fn activate<T: TypeOfC>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+pub(super) fn activate<T: TypeOfC, const ATOMS: usize>(
+    o: Output,
+    spot: Spot,
+    c: u32,
+    x: &mut Chunk,
+) {
     if o.flags & FLAG_BIAS_COLUMNS != 0 {
         T::add_bias(o, spot.corner[1] + c * 64 + spot.lane % 4 * 2, x);
     }
     if o.flags & FLAG_RELU != 0 {
         clip(x);
     }
-    // Two atoms at a time: the branches keep ptxas from starting all of them at once, which takes more registers than
-    // there are.
-    unroll!(j < 4, {
+    unroll!(j < 8 / ATOMS, {
         if warp::again(o.flags) & FLAG_GELU != 0 {
-            unroll!(i < 8, { x[8 * j + i] = F32::gelu(x[8 * j + i]) });
+            unroll!(i < 4 * ATOMS, {
+                let k = 4 * ATOMS * j + i;
+                x[k] = F32::gelu(x[k]);
+            });
         }
     });
 }
@@ -299,15 +314,22 @@ pub(super) fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32
     let (own, right) = frag::accumulator(lane, 0);
     let corner = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
     // 32 columns of a warp's 16 rows fill its shared memory.
-    unroll!(h < 2, {
+    let mut h = warp::again(0);
+    while h < 2 {
+        warp::stay_rolled();
         warp::sync_lanes(u32::MAX);
         let first = place(own, right);
         unroll!(j < 4, {
             // As `place(own, 8 * j + right)`.
             let to = slab + (first ^ 32 * j as u32);
             unroll!(r < 2, {
-                let k = 16 * h + 4 * j + ROWS[r];
-                let two = [x[k].to_bits(), x[k + 1].to_bits()];
+                let k = 4 * j + ROWS[r];
+                let two = if h == 0 {
+                    [x[k], x[k + 1]]
+                } else {
+                    [x[k + 16], x[k + 17]]
+                };
+                let two = two.map(f32::to_bits);
                 copy::store_shared_v2(to + 8 * PANEL_BYTES as u32 * r as u32, two);
             });
         });
@@ -329,7 +351,7 @@ pub(super) fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32
                     (lane % 16, step * 2 + lane / 16)
                 };
                 four.x[i] = f32::from_bits(copy::load_shared_b32(slab + place(down, right)));
-                let [row, column] = [corner[0] + down, corner[1] + 32 * h as u32 + right];
+                let [row, column] = [corner[0] + down, corner[1] + 32 * h + right];
                 four.inside[i] = row < spot.m && column < o.n;
                 let [line, place] = if ORDER & C_COLUMNS == 0 {
                     [row, column]
@@ -343,7 +365,8 @@ pub(super) fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32
             S::store_four(o, four);
             step += 4;
         }
-    });
+        h += 1;
+    }
 }
 
 /// Byte of an element of 4 bytes in 16 rows of 32, for [`send_each`]: neither its stores nor its loads wait for banks.

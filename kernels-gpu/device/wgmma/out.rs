@@ -67,25 +67,39 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     pub(in crate::device) fn write<T: TypeOfC>(
         o: Output,
         m: u32,
+        corner: [u32; 2],
+        slab: (u32, u32),
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        Self::write_as::<T, true>(o, m, corner, slab, stages, acc);
+    }
+
+    /// [`Self::write`] in straight code unless `ROLLED`: a loop over chunks takes registers for a copy of one, and whoever
+    /// holds other sums beside these has none.
+    #[inline(always)]
+    pub(in crate::device) fn write_as<T: TypeOfC, const ROLLED: bool>(
+        o: Output,
+        m: u32,
         [top, left]: [u32; 2],
-        (half, slab): (u32, u32),
+        slab: (u32, u32),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         if top >= m {
             return;
         }
-        let spot = Spot::of(m, [top, left], (half, slab));
+        let spot = Spot::of(m, [top, left], slab);
         let rows = Self::rows::<T>(o, spot, stages);
         const VECTORS: u32 = FLAG_VECTORS;
-        const ROLLED: u32 = FLAG_ACCUMULATE | FLAG_BIAS_COLUMNS | FLAG_GELU;
-        if o.flags & (VECTORS | ROLLED) == VECTORS {
+        const MORE: u32 = FLAG_ACCUMULATE | FLAG_BIAS_COLUMNS | FLAG_GELU;
+        if o.flags & (VECTORS | MORE) == VECTORS {
             Self::scale_and_clip(o, rows, acc);
-            unroll!(c < CHUNKS, most 4, {
-                T::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
-            });
-        } else {
+            T::send_all::<ORDER, CHUNKS>(o, spot, acc);
+        } else if ROLLED {
             Self::finish::<T>(o, spot, rows, acc);
+        } else {
+            Self::finish_straight::<T>(o, spot, rows, acc);
         }
     }
 
@@ -134,6 +148,29 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         }
     }
 
+    /// [`Self::finish`] in place.
+    #[inline(always)]
+    fn finish_straight<T: TypeOfC>(
+        o: Output,
+        spot: Spot,
+        (alpha, bias): (f32, [f32; 2]),
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
+            unroll!(c < CHUNKS, most 4, {
+                acc.0[c] = chunk::scaled(&acc.0[c], alpha, bias);
+            });
+        }
+        unroll!(c < CHUNKS, most 4, {
+            chunk::activate::<T, 1>(o, spot, c as u32, &mut acc.0[c]);
+            if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+                T::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
+            } else {
+                T::send_elements::<ORDER>(o, spot, c as u32, &acc.0[c]);
+            }
+        });
+    }
+
     /// Chunk `c` after the epilogue. The multiplication by the scalar is the copy to the registers of the loop.
     #[inline(always)]
     pub(super) fn finished<T: TypeOfC>(
@@ -153,7 +190,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 x = chunk::scaled(&acc.0[k], alpha, bias);
             }
         });
-        chunk::activate::<T>(o, spot, c, &mut x);
+        chunk::activate::<T, 2>(o, spot, c, &mut x);
         x
     }
 }

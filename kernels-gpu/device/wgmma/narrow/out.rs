@@ -73,6 +73,11 @@ impl TypeOfC for Named {
     }
 
     #[inline(always)]
+    fn send_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+        named!(o.flags, E => E::send_all::<ORDER, CHUNKS>(o, spot, acc))
+    }
+
+    #[inline(always)]
     fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
         named!(o.flags, E => E::send_elements::<ORDER>(o, spot, c, x))
     }
@@ -158,8 +163,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let vectors = o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS;
         if vectors && alpha == 1 {
             // Words are words.
-            unroll!(c < CHUNKS, most 4, { F32::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]) });
-            return;
+            return F32::send_all::<ORDER, CHUNKS>(o, spot, acc);
         }
         let mut c = warp::again(0);
         while c < CHUNKS as u32 {
