@@ -236,14 +236,15 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
             let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
             unroll!(i < MA, {
                 let corner = [top + (i * HALF) as u32, column];
-                Panel::<64, 64, CHUNKS, PLAIN>::write::<E>(
-                    p.output(),
-                    p.m,
-                    corner,
-                    (half, slab),
-                    p.pairs,
-                    &mut acc[i],
-                );
+                let (o, slab, acc) = (p.output(), (half, slab), &mut acc[i]);
+                // Two halves leave no registers for a loop.
+                if MA == 1 {
+                    Panel::<64, 64, CHUNKS, PLAIN>::write::<E>(o, p.m, corner, slab, p.pairs, acc);
+                } else {
+                    Panel::<64, 64, CHUNKS, PLAIN>::write_as::<E, false>(
+                        o, p.m, corner, slab, p.pairs, acc,
+                    );
+                }
             });
             tile += gpu::grid_x();
         }

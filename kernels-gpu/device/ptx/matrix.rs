@@ -186,6 +186,22 @@ pub fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
     d
 }
 
+/// All bits of those halves of `x` that are positive f16.
+#[inline(always)]
+pub fn positive_f16x2(x: u32) -> u32 {
+    let mut y = 0u32;
+    ptx!("set.gt.u32.f16x2 {y}, {x}, {zero};", y = out(reg32) y, x = in(reg32) x, zero = in(reg32) 0, options(pure, nomem, nostack));
+    y
+}
+
+/// All bits of those halves of `x` that are positive bf16. Compute capability 9.0.
+#[inline(always)]
+pub fn positive_bf16x2(x: u32) -> u32 {
+    let mut y = 0u32;
+    ptx!("set.gt.u32.bf16x2 {y}, {x}, {zero};", y = out(reg32) y, x = in(reg32) x, zero = in(reg32) 0, options(pure, nomem, nostack));
+    y
+}
+
 /// Stores four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r. Inverse of [`ldmatrix_x4`].
 #[inline(always)]
 pub fn stmatrix_x4(to: u32, v: [u32; 4]) {

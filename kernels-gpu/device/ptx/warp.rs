@@ -80,6 +80,14 @@ pub fn again(value: u32) -> u32 {
     out
 }
 
+/// [`again`] of an address: sums of it are not taken apart, and their parts carried through a loop.
+#[inline(always)]
+pub fn address_again(address: u64) -> u64 {
+    let mut out = address;
+    ptx!("mov.u64 {v}, {v};", v = inout(reg64) out, options(nostack));
+    out
+}
+
 /// First in a loop: its body stays one copy. What is fetched from memory once, instructions among it, should be short.
 #[inline(always)]
 pub fn stay_rolled() {

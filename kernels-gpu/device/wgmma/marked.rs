@@ -3,11 +3,11 @@
 
 use super::WgmmaElem;
 use super::carry::{Cut, carry};
+use super::chunk::{Chunk, Spot, word};
 use super::consumer::Leave;
-use super::out::ROWS;
 use crate::abi::*;
 use crate::device::elem::Elem;
-use crate::device::epilogue::{Output, row_bias, scale};
+use crate::device::epilogue::Output;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, global, matrix, warp};
@@ -41,6 +41,37 @@ impl MarkedParams {
             let word = (row >> self.height) * self.words + column / 32 + lane;
             global::set_bits(self.marks + word as u64 * 4, bits);
         }
+    }
+
+    /// Stores chunk `c` through shared memory, each warp its own 16 rows, and sets its bits.
+    #[inline(always)]
+    fn send<E: Elem<Acc = f32>>(&self, o: Output, spot: Spot, c: u32, x: &Chunk) {
+        let lane = spot.lane;
+        let [top, left] = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
+        let slab = spot.slab + spot.warp * 2048;
+        let (r, chunk) = frag::ldmatrix_x4(lane);
+        warp::sync_lanes(u32::MAX);
+        unroll!(j < 4, {
+            let mut words = [0u32; 4];
+            unroll!(w < 4, { words[w] = word::<E>(x, j, w) });
+            let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
+            matrix::stmatrix_x4(slab + place, words);
+        });
+        warp::sync_lanes(u32::MAX);
+        let column = left + lane % 8 * 8;
+        let mut seen = [0; 4];
+        unroll!(j < 4, {
+            let own = j as u32 * 4 + lane / 8;
+            let place = frag::swizzle(own, lane % 8, PANEL_BYTES as u32);
+            if top + own < spot.m && column < o.n {
+                let eight = copy::load_shared_v4(slab + place);
+                let line = o.c + (top + own) as u64 * o.ldc_bytes as u64;
+                global::store_v4(line + column as u64 * 2, eight);
+                // Magnitudes of either: neither is lost in the other.
+                unroll!(w < 4, { seen[w] |= eight[w] });
+            }
+        });
+        self.set([top, left], seen);
     }
 }
 
@@ -80,63 +111,27 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             stages = 1;
         }
         let (o, m) = (p.output(strip.item), p.m);
-        let [top, left] = [strip.row + half * HALF as u32, strip.column];
-        if top >= m {
+        let corner = [strip.row + half * HALF as u32, strip.column];
+        if corner[0] >= m {
             return;
         }
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        let row = top + warp * 16 + frag::accumulator(lane, 0).0;
-        let bias = ROWS.map(|r| {
-            let row = row + r as u32 * 4;
-            if row < m { row_bias::<E>(o, row) } else { 0.0 }
-        });
-        let column = left + lane % 4 * 2;
-        Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
-        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32 + warp * 2048;
-        unroll!(c < CHUNKS, most 4, {
-            let corner = [top + warp * 16, left + c as u32 * 64];
-            let seen = Self::send_chunk::<E>(o, m, corner, slab, acc, c);
-            marked.set(corner, seen);
-        });
-    }
-
-    /// Stores 64 columns of a warp's 16 rows through its shared memory.
-    #[inline(always)]
-    fn send_chunk<E: Elem<Acc = f32>>(
-        o: Output,
-        m: u32,
-        [top, left]: [u32; 2],
-        slab: u32,
-        acc: &Acc<CHUNKS>,
-        c: usize,
-    ) -> Seen {
-        let lane = gpu::thread_again() % 32;
-        let (r, chunk) = frag::ldmatrix_x4(lane);
-        warp::sync_lanes(u32::MAX);
-        unroll!(j < 4, {
-            let mut words = [0u32; 4];
-            unroll!(w < 4, {
-                let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
-                words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+        let slab = copy::arena() + (Self::OUT + half as usize * SLAB) as u32;
+        let spot = Spot::of(m, corner, (half, slab));
+        let rows = Self::rows::<E>(o, spot, stages);
+        if o.flags & (FLAG_BIAS_COLUMNS | FLAG_GELU) == 0 {
+            Self::scale_and_clip(o, rows, acc);
+            unroll!(c < CHUNKS, most 4, {
+                marked.send::<E>(o, spot, c as u32, &acc.0[c]);
             });
-            let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-            matrix::stmatrix_x4(slab + place, words);
-        });
-        warp::sync_lanes(u32::MAX);
-        let column = left + lane % 8 * 8;
-        let mut seen = [0; 4];
-        unroll!(j < 4, {
-            let own = j as u32 * 4 + lane / 8;
-            let place = frag::swizzle(own, lane % 8, PANEL_BYTES as u32);
-            if top + own < m && column < o.n {
-                let eight = copy::load_shared_v4(slab + place);
-                let line = o.c + (top + own) as u64 * o.ldc_bytes as u64;
-                global::store_v4(line + column as u64 * 2, eight);
-                // Magnitudes of either: neither is lost in the other.
-                unroll!(w < 4, { seen[w] |= eight[w] });
+        } else {
+            let mut c = warp::again(0);
+            while c < CHUNKS as u32 {
+                warp::stay_rolled();
+                let spot = spot.again();
+                let x = Self::finished::<E>(o, spot, rows, c, acc);
+                marked.send::<E>(o, spot, c, &x);
+                c += 1;
             }
-        });
-        seen
+        }
     }
 }

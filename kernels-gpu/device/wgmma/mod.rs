@@ -3,6 +3,7 @@
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 pub mod carry;
+mod chunk;
 mod consumer;
 #[cfg(any(family = "marked", not(target_arch = "nvptx64")))]
 mod marked;

@@ -1,13 +1,12 @@
-//! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and sent to C
-//! through shared memory as whole rows, or element by element where C does not allow that.
+//! Accumulators on their way out: carried to the other pieces of the strip where it was cut, finished, and sent to C.
 
 use super::carry::{Cut, carry};
+use super::chunk::{self, Chunk, Spot, TypeOfC};
 use crate::abi::*;
 use crate::device::elem::Elem;
-use crate::device::epilogue::{Output, row_bias, scale};
-use crate::device::gpu;
+use crate::device::epilogue::{Output, scale};
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::ptx::{copy, warp};
 use crate::frag;
 
 impl WgmmaParams {
@@ -26,36 +25,6 @@ impl WgmmaParams {
             gate_bytes: self.gate_bytes,
         }
     }
-}
-
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
-pub(super) const ROWS: [usize; 2] = [0, 2];
-
-/// Eight neighbours of C from this row and column on, zero where the gate is not positive.
-#[inline(always)]
-fn gated<E: Elem<Acc = f32>>(
-    o: Output,
-    (row, column): (u32, u32),
-    inside: bool,
-    eight: [u32; 4],
-) -> [u32; 4] {
-    if o.flags & FLAG_GATE == 0 {
-        return eight;
-    }
-    let at = o.gate + row as u64 * o.gate_bytes as u64 + column as u64 * 2;
-    let gate = global::load_v4(at, inside);
-    let mut out = eight;
-    unroll!(w < 4, {
-        let half = |i: usize| {
-            if E::get(&gate, 2 * w + i) > 0.0 {
-                0xffff << (16 * i)
-            } else {
-                0
-            }
-        };
-        out[w] = eight[w] & (half(0) | half(1));
-    });
-    out
 }
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
@@ -95,234 +64,134 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
     /// above row `m`. `slab`: [`SLAB`] bytes of shared memory for warpgroup `half`.
     #[inline(always)]
-    pub(in crate::device) fn write<E: Elem<Acc = f32>>(
+    pub(in crate::device) fn write<T: TypeOfC>(
         o: Output,
         m: u32,
-        [top, left]: [u32; 2],
-        (half, slab): (u32, u32),
+        corner: [u32; 2],
+        slab: (u32, u32),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let lane = gpu::thread_again() % 32;
+        Self::write_as::<T, true>(o, m, corner, slab, stages, acc);
+    }
+
+    /// [`Self::write`] in straight code unless `ROLLED`: a loop over chunks takes registers for a copy of one, and whoever
+    /// holds other sums beside these has none.
+    #[inline(always)]
+    pub(in crate::device) fn write_as<T: TypeOfC, const ROLLED: bool>(
+        o: Output,
+        m: u32,
+        [top, left]: [u32; 2],
+        slab: (u32, u32),
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
         if top >= m {
             return;
         }
-        let row = top + gpu::thread_again() / 32 % 4 * 16 + frag::accumulator(lane, 0).0;
-        let bias = ROWS.map(|r| {
-            let row = row + r as u32 * 4;
-            if row < m { row_bias::<E>(o, row) } else { 0.0 }
-        });
-        let column = left + lane % 4 * 2;
-        Self::finish::<E>(o, column, (scale::<E>(o, stages), bias), acc);
-        if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            if E::BYTES == 4 {
-                Self::send_words::<E>(o, m, row, column, acc);
-            } else if ORDER & C_COLUMNS == 0 {
-                Self::send::<E>(o, m, [top, left], slab, acc);
-            } else {
-                Self::send_columns::<E>(o, m, [top, left], (half, slab), acc);
-            }
+        let spot = Spot::of(m, [top, left], slab);
+        let rows = Self::rows::<T>(o, spot, stages);
+        const VECTORS: u32 = FLAG_VECTORS;
+        const MORE: u32 = FLAG_ACCUMULATE | FLAG_BIAS_COLUMNS | FLAG_GELU;
+        if o.flags & (VECTORS | MORE) == VECTORS {
+            Self::scale_and_clip(o, rows, acc);
+            T::send_all::<ORDER, CHUNKS>(o, spot, acc);
+        } else if ROLLED {
+            Self::finish::<T>(o, spot, rows, acc);
         } else {
-            unroll!(r < 2, {
-                let row = row + r as u32 * 8;
-                if row < m {
-                    Self::store_row::<E>(o, row, column, r, acc);
-                }
-            });
+            Self::finish_straight::<T>(o, spot, rows, acc);
         }
     }
 
-    /// Scalar, bias and activation, each a pass of its own: a test per element would cost more than the pass.
+    /// The scalar, and the biases of the lane's two rows.
     #[inline(always)]
-    pub(super) fn finish<E: Elem<Acc = f32>>(
+    pub(super) fn rows<T: TypeOfC>(o: Output, spot: Spot, stages: u32) -> (f32, [f32; 2]) {
+        let row = spot.corner[0] + spot.warp * 16 + frag::accumulator(spot.lane, 0).0;
+        let bias = [0, 8].map(|r| {
+            if row + r < spot.m {
+                T::row_bias(o, row + r)
+            } else {
+                0.0
+            }
+        });
+        (scale::<F32>(o, stages), bias)
+    }
+
+    /// Scalar, bias of rows and ReLU, each a pass of its own: a test per element would cost more than the pass.
+    #[inline(always)]
+    pub(super) fn scale_and_clip(o: Output, (alpha, bias): (f32, [f32; 2]), acc: &mut Acc<CHUNKS>) {
+        if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
+            unroll!(c < CHUNKS, most 4, {
+                acc.0[c] = chunk::scaled(&acc.0[c], alpha, bias);
+            });
+        }
+        if o.flags & FLAG_RELU != 0 {
+            unroll!(c < CHUNKS, most 4, { chunk::clip(&mut acc.0[c]) });
+        }
+    }
+
+    /// The whole epilogue and the stores, chunk by chunk in a loop: straight code for what it does would be longer than all
+    /// the rest of the kernel, and longer than what a multiprocessor keeps of its instructions.
+    #[inline(always)]
+    fn finish<T: TypeOfC>(o: Output, spot: Spot, rows: (f32, [f32; 2]), acc: &Acc<CHUNKS>) {
+        let mut c = warp::again(0);
+        while c < CHUNKS as u32 {
+            warp::stay_rolled();
+            let spot = spot.again();
+            let x = Self::finished::<T>(o, spot, rows, c, acc);
+            if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+                T::send_pieces::<ORDER>(o, spot, c, &x);
+            } else {
+                T::send_elements::<ORDER, 4>(o, spot, c, &x);
+            }
+            c += 1;
+        }
+    }
+
+    /// [`Self::finish`] in place.
+    #[inline(always)]
+    fn finish_straight<T: TypeOfC>(
         o: Output,
-        column: u32,
+        spot: Spot,
         (alpha, bias): (f32, [f32; 2]),
         acc: &mut Acc<CHUNKS>,
     ) {
         if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
             unroll!(c < CHUNKS, most 4, {
-                unroll!(j < 8, {
-                    Self::atom(acc, c, j, |i, x| E::fma(alpha, x, bias[i / 2]));
-                });
+                acc.0[c] = chunk::scaled(&acc.0[c], alpha, bias);
             });
         }
-        if o.flags & (FLAG_BIAS_COLUMNS | FLAG_RELU | FLAG_GELU) == 0 {
-            return;
+        unroll!(c < CHUNKS, most 4, {
+            let spot = spot.again();
+            chunk::activate::<T, 1>(o, spot, c as u32, &mut acc.0[c]);
+            if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
+                T::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
+            } else {
+                T::send_elements::<ORDER, 2>(o, spot, c as u32, &acc.0[c]);
+            }
+        });
+    }
+
+    /// Chunk `c` after the epilogue. The multiplication by the scalar is the copy to the registers of the loop.
+    #[inline(always)]
+    pub(super) fn finished<T: TypeOfC>(
+        o: Output,
+        spot: Spot,
+        (alpha, mut bias): (f32, [f32; 2]),
+        c: u32,
+        acc: &Acc<CHUNKS>,
+    ) -> Chunk {
+        if alpha == 1.0 && o.flags & FLAG_BIAS_ROWS == 0 {
+            // x * 1 - 0 is x, also for x = -0, which x * 1 + 0 is not.
+            bias = [-0.0; 2];
         }
-        // Atom by atom: the branches keep ptxas from starting all of them at once, which takes more registers than
-        // there are.
-        unroll!(c < CHUNKS, most 4, {
-            unroll!(j < 8, {
-                if o.flags & FLAG_BIAS_COLUMNS != 0 {
-                    Self::atom(acc, c, j, |i, x| {
-                        let column = column + (c * 64 + j * 8 + i % 2) as u32;
-                        let at = o.bias + column as u64 * E::BYTES as u64;
-                        x + E::get(&E::load::<1>(at, column < o.n), 0)
-                    });
-                }
-                if o.flags & FLAG_RELU != 0 {
-                    Self::atom(acc, c, j, |_, x| E::relu(x));
-                }
-                if o.flags & FLAG_GELU != 0 {
-                    Self::atom(acc, c, j, |_, x| E::gelu(x));
-                }
-            });
+        let mut x = [0f32; 32];
+        unroll!(k < CHUNKS, most 4, {
+            if c == k as u32 {
+                x = chunk::scaled(&acc.0[k], alpha, bias);
+            }
         });
-    }
-
-    /// Replaces the four accumulators of an atom by functions of themselves.
-    #[inline(always)]
-    fn atom(acc: &mut Acc<CHUNKS>, c: usize, j: usize, f: impl Fn(usize, f32) -> f32) {
-        unroll!(i < 4, {
-            acc.0[c][4 * j + i] = f(i, acc.0[c][4 * j + i]);
-        });
-    }
-
-    /// One row's finished sums, element by element.
-    #[inline(always)]
-    fn store_row<E: Elem<Acc = f32>>(
-        o: Output,
-        row: u32,
-        column: u32,
-        r: usize,
-        acc: &Acc<CHUNKS>,
-    ) {
-        unroll!(c < CHUNKS, most 4, {
-            unroll!(j < 8, {
-                unroll!(i < 2, {
-                    let column = column + (c * 64 + j * 8 + i) as u32;
-                    let (at_row, place) = if ORDER & C_COLUMNS == 0 {
-                        (row, column)
-                    } else {
-                        (column, row)
-                    };
-                    let at =
-                        o.c + at_row as u64 * o.ldc_bytes as u64 + place as u64 * E::BYTES as u64;
-                    let inside = column < o.n;
-                    let old = E::load_own::<1>(at, inside && o.flags & FLAG_ACCUMULATE != 0);
-                    let mut x = acc.0[c][4 * j + ROWS[r] + i];
-                    if o.flags & FLAG_GATE != 0 {
-                        let row = o.gate + at_row as u64 * o.gate_bytes as u64;
-                        let gate = E::load::<1>(row + place as u64 * E::BYTES as u64, inside);
-                        x = if E::get(&gate, 0) > 0.0 { x } else { 0.0 };
-                    }
-                    if inside {
-                        E::store::<1>(at, &[x + E::get(&old, 0)]);
-                    }
-                });
-            });
-        });
-    }
-
-    /// Pairs of neighbours of 4 bytes as they lie in registers: the four lanes of a row fill a sector of 32 bytes.
-    #[inline(always)]
-    pub(super) fn send_words<E: Elem<Acc = f32>>(
-        o: Output,
-        m: u32,
-        row: u32,
-        column: u32,
-        acc: &Acc<CHUNKS>,
-    ) {
-        unroll!(r < 2, {
-            let row = row + r as u32 * 8;
-            let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
-            unroll!(c < CHUNKS, most 4, {
-                unroll!(j < 8, {
-                    let beyond = (c * 64 + j * 8) as u32;
-                    let k = 4 * j + ROWS[r];
-                    if row < m && column + beyond < o.n {
-                        E::store::<2>(line + beyond as u64 * 4, &[acc.0[c][k], acc.0[c][k + 1]]);
-                    }
-                });
-            });
-        });
-    }
-
-    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores:
-    /// the copy engine would put them behind the copies of the stages ahead.
-    #[inline(always)]
-    fn send<E: Elem<Acc = f32>>(
-        o: Output,
-        m: u32,
-        [top, left]: [u32; 2],
-        slab: u32,
-        acc: &Acc<CHUNKS>,
-    ) {
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        let slab = slab + warp * 2048;
-        let (r, chunk) = frag::ldmatrix_x4(lane);
-        let row = top + warp * 16 + lane / 8;
-        let column = left + lane % 8 * 8;
-        let c_row = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
-        unroll!(c < CHUNKS, most 4, {
-            warp::sync_lanes(u32::MAX);
-            unroll!(j < 4, {
-                let mut words = [0u32; 4];
-                unroll!(w < 4, {
-                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
-                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-                });
-                let place = frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32);
-                matrix::stmatrix_x4(slab + place, words);
-            });
-            warp::sync_lanes(u32::MAX);
-            unroll!(j < 4, {
-                let place = frag::swizzle(j as u32 * 4 + lane / 8, lane % 8, PANEL_BYTES as u32);
-                let eight = copy::load_shared_v4(slab + place);
-                let at = c_row + j as u64 * 4 * o.ldc_bytes as u64 + c as u64 * 128;
-                let (row, column) = (row + j as u32 * 4, column + (c as u32) * 64);
-                let inside = row < m && column < o.n;
-                let eight = gated::<E>(o, (row, column), inside, eight);
-                if inside {
-                    global::store_v4(at, eight);
-                }
-            });
-        });
-    }
-
-    /// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of
-    /// 128 bytes.
-    #[inline(always)]
-    fn send_columns<E: Elem<Acc = f32>>(
-        o: Output,
-        m: u32,
-        [top, left]: [u32; 2],
-        (half, slab): (u32, u32),
-        acc: &Acc<CHUNKS>,
-    ) {
-        let (lane, warp) = (gpu::thread_again() % 32, gpu::thread_again() / 32 % 4);
-        let row = top + lane % 8 * 8;
-        let line = warp * 16 + lane / 8;
-        let column = left + line;
-        let c_line = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
-        unroll!(c < CHUNKS, most 4, {
-            barrier::sync_named(1 + half, 128);
-            unroll!(j < 4, {
-                let mut words = [0u32; 4];
-                unroll!(w < 4, {
-                    let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
-                    let (x, y) = (acc.0[c][k], acc.0[c][k + 1]);
-                    words[w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-                });
-                // Of the four 8 x 8 matrices, two lie side by side along m, two along n.
-                let line = (2 * j as u32 + lane / 16) * 8 + lane % 8;
-                let place = frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32);
-                matrix::stmatrix_x4_trans(slab + place, words);
-            });
-            barrier::sync_named(1 + half, 128);
-            unroll!(j < 4, {
-                let place = frag::swizzle(line + j as u32 * 4, lane % 8, PANEL_BYTES as u32);
-                let eight = copy::load_shared_v4(slab + place);
-                let beyond = (c * 64 + j * 4) as u32;
-                let at = c_line + beyond as u64 * o.ldc_bytes as u64;
-                let inside = row < m && column + beyond < o.n;
-                let eight = gated::<E>(o, (column + beyond, row), inside, eight);
-                if inside {
-                    global::store_v4(at, eight);
-                }
-            });
-        });
+        chunk::activate::<T, 2>(o, spot, c, &mut x);
+        x
     }
 }

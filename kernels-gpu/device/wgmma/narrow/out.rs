@@ -3,10 +3,10 @@
 use super::NarrowElem;
 use crate::abi::*;
 use crate::device::epilogue::Output;
-use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{copy, global};
+use crate::device::ptx::{copy, global, warp};
 use crate::device::wgmma::carry::{Cut, carry_by};
+use crate::device::wgmma::chunk::{Cell, Chunk, Few, Spot, TypeOfC, send_each};
 use crate::frag;
 
 /// An accumulator's word as the i32 that it is.
@@ -15,10 +15,17 @@ fn whole(x: f32) -> i32 {
     x.to_bits() as i32
 }
 
-/// The nearest i32.
+/// The i32 nearest to `x * factor + old`.
 #[inline(always)]
-fn saturated(x: i64) -> i32 {
-    x.clamp(i32::MIN as i64, i32::MAX as i64) as i32
+fn product(x: i32, factor: i32, old: i32) -> i32 {
+    let sum = x as i64 * factor as i64 + old as i64;
+    let (low, high) = (sum as i32, (sum >> 32) as i32);
+    // The upper half of an i32 repeats its sign. Two comparisons of 64 bits would be eight instructions.
+    if high == low >> 31 {
+        low
+    } else {
+        high >> 31 ^ i32::MAX
+    }
 }
 
 /// The sum of two accumulators.
@@ -28,6 +35,74 @@ fn add<E: NarrowElem>(a: f32, b: f32) -> f32 {
         f32::from_bits(whole(a).wrapping_add(whole(b)) as u32)
     } else {
         a + b
+    }
+}
+
+/// The type that the flags name.
+struct Named;
+
+macro_rules! named {
+    ($flags:expr, $type:ident => $call:expr) => {
+        if $flags & FLAG_OUT_F16 != 0 {
+            type $type = F16;
+            $call
+        } else if $flags & FLAG_OUT_BF16 != 0 {
+            type $type = Bf16;
+            $call
+        } else {
+            type $type = F32;
+            $call
+        }
+    };
+}
+
+impl TypeOfC for Named {
+    #[inline(always)]
+    fn row_bias(o: Output, row: u32) -> f32 {
+        named!(o.flags, E => E::row_bias(o, row))
+    }
+
+    #[inline(always)]
+    fn add_bias(o: Output, column: u32, x: &mut Chunk) {
+        named!(o.flags, E => E::add_bias(o, column, x))
+    }
+
+    #[inline(always)]
+    fn send_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        named!(o.flags, E => E::send_pieces::<ORDER>(o, spot, c, x))
+    }
+
+    #[inline(always)]
+    fn send_all<const ORDER: u32, const CHUNKS: usize>(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
+        named!(o.flags, E => E::send_all::<ORDER, CHUNKS>(o, spot, acc))
+    }
+
+    #[inline(always)]
+    fn send_elements<const ORDER: u32, const N: usize>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        named!(o.flags, E => E::send_elements::<ORDER, N>(o, spot, c, x))
+    }
+}
+
+/// i32 as they are stored one by one.
+struct Whole;
+
+impl Cell for Whole {
+    const WIDTH: u32 = 4;
+
+    #[inline(always)]
+    fn store_few<const N: usize>(o: Output, few: Few<N>) {
+        let mut old = [0; N];
+        if o.flags & FLAG_ACCUMULATE != 0 {
+            unroll!(i < N, most 4, {
+                old[i] = global::load_own_b32(few.c[i], few.inside[i]) as i32;
+            });
+        }
+        unroll!(i < N, most 4, {
+            if few.inside[i] {
+                let sum = product(whole(few.x[i]), o.alpha as i32, old[i]);
+                global::store_b32(few.c[i], sum as u32);
+            }
+        });
     }
 }
 
@@ -67,7 +142,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         let out = o.flags;
         if E::WHOLE {
             if out & (FLAG_OUT_F16 | FLAG_OUT_BF16 | FLAG_OUT_F32) == 0 {
-                return Self::send_whole(o, m, corner, acc);
+                return Self::send_whole(o, Spot::of(m, corner, slab), acc);
             }
             unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
@@ -78,57 +153,39 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 });
             });
         }
-        if out & FLAG_OUT_F16 != 0 {
-            Self::write::<F16>(o, m, corner, slab, stages, acc);
-        } else if out & FLAG_OUT_BF16 != 0 {
-            Self::write::<Bf16>(o, m, corner, slab, stages, acc);
-        } else {
-            Self::write::<F32>(o, m, corner, slab, stages, acc);
-        }
+        Self::write::<Named>(o, m, corner, slab, stages, acc);
     }
 
     /// i32 sums times a whole factor, added to C where it is asked for, saturated.
     #[inline(always)]
-    fn send_whole(o: Output, m: u32, [first, left]: [u32; 2], acc: &mut Acc<CHUNKS>) {
+    fn send_whole(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
         let alpha = o.alpha as i32;
-        let lane = gpu::thread_again() % 32;
-        let (down, right) = frag::accumulator(lane, 0);
-        let row = first + gpu::thread_again() / 32 % 4 * 16 + down;
-        let column = left + right;
-        if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            if alpha != 1 {
-                unroll!(c < CHUNKS, most 4, {
-                    unroll!(j < 8, {
-                        unroll!(i < 4, {
-                            let word = &mut acc.0[c][4 * j + i];
-                            let x = saturated(whole(*word) as i64 * alpha as i64);
-                            *word = f32::from_bits(x as u32);
-                        });
-                    });
-                });
-            }
+        let vectors = o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS;
+        if vectors && alpha == 1 {
             // Words are words.
-            return Self::send_words::<F32>(o, m, row, column, acc);
+            return F32::send_all::<ORDER, CHUNKS>(o, spot, acc);
         }
-        unroll!(r < 2, {
-            let row = row + r as u32 * 8;
-            let line = o.c + row as u64 * o.ldc_bytes as u64;
-            unroll!(c < CHUNKS, most 4, {
+        let mut c = warp::again(0);
+        while c < CHUNKS as u32 {
+            warp::stay_rolled();
+            let mut x = [0f32; 32];
+            unroll!(k < CHUNKS, most 4, {
+                if c == k as u32 {
+                    x = acc.0[k];
+                }
+            });
+            if vectors {
                 unroll!(j < 8, {
-                    unroll!(i < 2, {
-                        let column = column + (c * 64 + j * 8 + i) as u32;
-                        let at = line + column as u64 * 4;
-                        let inside = row < m && column < o.n;
-                        let add = inside && o.flags & FLAG_ACCUMULATE != 0;
-                        let old = global::load_own_b32(at, add) as i32;
-                        let sum = whole(acc.0[c][4 * j + 2 * r + i]) as i64;
-                        let x = saturated(sum * alpha as i64 + old as i64);
-                        if inside {
-                            global::store_b32(at, x as u32);
-                        }
+                    unroll!(i < 4, {
+                        let word = &mut x[4 * j + i];
+                        *word = f32::from_bits(product(whole(*word), alpha, 0) as u32);
                     });
                 });
-            });
-        });
+                F32::send_pieces::<ORDER>(o, spot, c, &x);
+            } else {
+                send_each::<Whole, ORDER, 4>(o, spot, c, &x);
+            }
+            c += 1;
+        }
     }
 }
