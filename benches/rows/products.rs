@@ -282,19 +282,18 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                 let a = AnySparse::from(bsr).convert(format).map_err(text)?;
                 let a = rows.context.upload(a).map_err(text)?;
                 for n in NS {
-                    for (expression, b_shape) in [
-                        (SPMM, vec![extent, n]),
-                        (TURNED, vec![extent, n]),
-                        ("C[m,n] = A[m,k] * B[n,k]", vec![n, extent]),
-                        ("C[m,n] = B[m,k] * A[k,n]", vec![n, extent]),
-                        ("C[m,n] = B[m,k] * A[n,k]", vec![n, extent]),
-                        ("C[z,m,n] = A[m,k] * B[z,k,n]", vec![4, extent, n]),
+                    let b = rows.dense::<T>(&[extent, n])?;
+                    let by_columns = rows.dense::<T>(&[n, extent])?;
+                    let batch = rows.dense::<T>(&[4, extent, n.min(512)])?;
+                    for (expression, b) in [
+                        (SPMM, &b),
+                        (TURNED, &b),
+                        ("C[m,n] = A[m,k] * B[n,k]", &by_columns),
+                        ("C[m,n] = B[m,k] * A[k,n]", &by_columns),
+                        ("C[m,n] = B[m,k] * A[n,k]", &by_columns),
+                        ("C[z,m,n] = A[m,k] * B[z,k,n]", &batch),
                     ] {
-                        if b_shape.len() == 3 && n > 512 {
-                            continue;
-                        }
-                        let b = rows.dense::<T>(&b_shape)?;
-                        let operands = [("A", (&a).into()), ("B", (&b).into())];
+                        let operands = [("A", (&a).into()), ("B", b.into())];
                         let case = format!("{name} n{n} {expression}");
                         let label = ["block_spmm", case.as_str()];
                         rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
