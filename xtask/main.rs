@@ -9,7 +9,7 @@ mod report;
 mod setup;
 
 use clap::{Parser, Subcommand};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Work on einsparse.
@@ -48,7 +48,11 @@ enum Task {
     /// A bench record as a markdown table and a plot, written beside it.
     Report {
         /// The record, CSV as `cargo bench --bench gpu -- --out` writes it.
-        record: PathBuf,
+        #[arg(required = true)]
+        records: Vec<PathBuf>,
+        /// Records of `cargo bench --bench gpu -- --rows --out`, all parts together: which rows nobody wants.
+        #[arg(long)]
+        rows: bool,
     },
 }
 
@@ -59,7 +63,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => setup::test(&arguments),
         Task::Ptx { filter, sass } => ptx::ptx(filter.as_deref(), sass),
         Task::GpuBundle => bundle::bundle(),
-        Task::Report { record } => report_on(&record),
+        Task::Report { records, rows } => report_on(&records, rows),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -71,15 +75,22 @@ fn main() -> ExitCode {
 }
 
 #[cfg(feature = "report")]
-fn report_on(record: &Path) -> cargo::Result<()> {
-    print!("{}", report::report(record)?);
+fn report_on(records: &[PathBuf], rows: bool) -> cargo::Result<()> {
+    if rows {
+        print!("{}", report::rows::report(records)?);
+        return Ok(());
+    }
+    for record in records {
+        print!("{}", report::report(record)?);
+    }
     Ok(())
 }
 
 /// Plots take long to compile, so that only this task pays for them.
 #[cfg(not(feature = "report"))]
-fn report_on(record: &Path) -> cargo::Result<()> {
-    let record = std::path::absolute(record)?;
+fn report_on(records: &[PathBuf], rows: bool) -> cargo::Result<()> {
+    let records = records.iter().map(std::path::absolute);
+    let records = records.collect::<Result<Vec<_>, _>>()?;
     let arguments = [
         "run",
         "--quiet",
@@ -90,5 +101,10 @@ fn report_on(record: &Path) -> cargo::Result<()> {
         "--",
         "report",
     ];
-    cargo::part("report", cargo::cargo(arguments).arg(record))
+    cargo::part(
+        "report",
+        cargo::cargo(arguments)
+            .args(rows.then_some("--rows"))
+            .args(records),
+    )
 }
