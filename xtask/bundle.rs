@@ -105,6 +105,10 @@ fn executables() -> Result<BTreeMap<String, PathBuf>> {
     ];
     build.args(programs);
     build.arg("--message-format=json-render-diagnostics");
+    if env::var_os("EINSPARSE_MODULES").is_none() {
+        // Its tests and benches run the families on demand, too.
+        build.env("EINSPARSE_MODULES", "all");
+    }
     let output = build
         .env("EINSPARSE_REQUIRE_PTX", "1")
         .stderr(Stdio::inherit())

@@ -80,23 +80,24 @@ impl Spec {
         cache::files(&self.source, &is_kernel_source)
     }
 
-    /// [`Spec::of_table`] for each of [`ARCHS`]; only the modules that `EINSPARSE_MODULES` names, where it is set.
+    /// [`Spec::of_table`] for each of [`ARCHS`]: the modules `<family>.<arch>` that `EINSPARSE_MODULES` lists, parted by commas, or
+    /// `all`; where it is not set, those that plans take.
     pub fn all() -> Vec<Spec> {
-        let specs = ARCHS.iter().map(|arch| Spec::of_table(arch));
-        match env::var("EINSPARSE_MODULES") {
-            Ok(names) => specs.filter_map(|spec| spec.only(&names)).collect(),
-            Err(_) => specs.collect(),
-        }
-    }
-
-    /// The families whose modules, `<family>.<arch>`, stand in the list, which commas part.
-    fn only(mut self, names: &str) -> Option<Spec> {
-        let arch = &self.arch;
-        self.families.retain(|family| {
-            let module = format!("{}.{arch}", family.name);
-            names.split(',').any(|name| name.trim() == module)
+        let named = env::var("EINSPARSE_MODULES").ok();
+        let wanted = |family: &str, arch: &str| match named.as_deref() {
+            None => !table::ON_DEMAND.contains(&family),
+            Some("all") => true,
+            Some(names) => {
+                let module = format!("{family}.{arch}");
+                names.split(',').any(|name| name.trim() == module)
+            }
+        };
+        let specs = ARCHS.iter().map(|arch| {
+            let mut spec = Spec::of_table(arch);
+            spec.families.retain(|family| wanted(&family.name, arch));
+            spec
         });
-        (!self.families.is_empty()).then_some(self)
+        specs.filter(|spec| !spec.families.is_empty()).collect()
     }
 }
 
