@@ -67,11 +67,7 @@ fn modules(out: &Path) -> Result<Vec<Module>, String> {
     for file in inputs().map_err(text)? {
         println!("cargo::rerun-if-changed={}", file.display());
     }
-    let mut specs = Spec::all();
-    if let Ok(names) = env::var("EINSPARSE_MODULES") {
-        let named = |spec: &Spec| names.split(',').any(|name| name.trim() == spec.name());
-        specs.retain(named);
-    }
+    let mut specs = Spec::asked();
     let kernels = Kernels {
         target_dir: &target,
         report_all: false,

@@ -71,7 +71,7 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
 }
 
 /// The office, or the surface of a box with a third of its voxels missing.
-fn voxels() -> Result<(&'static str, Vec<Voxel>)> {
+pub fn voxels() -> Result<(&'static str, Vec<Voxel>)> {
     let data = std::env::var_os("EINSPARSE_DATA").map_or("data".into(), PathBuf::from);
     let path = data.join("point-cloud/office.csv");
     let Ok(file) = std::fs::read_to_string(&path) else {

@@ -21,9 +21,9 @@ pub const EXTENTS: [[usize; 2]; 5] = [
     [28672, 8192],
     [8192, 28672],
 ];
-const DENSITIES: [f64; 4] = [0.5, 0.3, 0.1, 0.05];
+pub const DENSITIES: [f64; 4] = [0.5, 0.3, 0.1, 0.05];
 /// Up to here places are also stored as bytes: further up they weigh more than 1.1 bits a position.
-const BYTES_UP_TO: f64 = 0.11;
+pub const BYTES_UP_TO: f64 = 0.11;
 const COLUMNS: [usize; 4] = [8, 16, 32, 64];
 /// Every so many rows of C are checked.
 const CHECKED: usize = 997;

@@ -18,7 +18,7 @@ use einsparse::{Context, Options, Plan, Precision, RawSpmm, Tensor};
 pub const OP: &str = "dense";
 
 /// (m, k) of the matrices of DLMC at hand, one of them 147 deep with rows filled up, and one of a larger layer.
-const SHAPES: &[(usize, usize)] = &[
+pub const SHAPES: &[(usize, usize)] = &[
     (64, 64),
     (64, 152),
     (64, 576),

@@ -3,6 +3,7 @@
 //! Handles stay raw (`u64` pointers, `CUstream`), so that ours and every peer work on the same ones.
 
 use cudarc::driver::sys;
+use einsparse::module::MODULES;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{Ordering, fence};
 
@@ -370,6 +371,15 @@ fn device_name(device: sys::CUdevice) -> Result<String> {
     check(status, "cuDeviceGetName")?;
     let text = CStr::from_bytes_until_nul(&name).map_err(|e| e.to_string())?;
     Ok(text.to_string_lossy().into_owned())
+}
+
+/// Whether this build holds a family on demand; a line where it does not.
+pub fn is_built(family: &str) -> bool {
+    let built = MODULES.iter().any(|module| module.family == family);
+    if !built {
+        println!("left out: {family} is not in this build (EINSPARSE_MODULES=all builds it)");
+    }
+    built
 }
 
 /// The kernel module's version (`580.159.04`) where /proc shows it, else the driver's CUDA version (`cuda-13.0`).

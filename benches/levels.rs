@@ -4,7 +4,7 @@
 mod launch;
 
 use crate::case::{Values, decode};
-use crate::device::{Buffer, Gpu, Result};
+use crate::device::{Buffer, Gpu, Result, is_built};
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
@@ -22,6 +22,9 @@ const TOLERANCE: f64 = 1e-3;
 
 /// Every level and cuBLAS, in one run.
 pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
+    if !is_built("levels") {
+        return Ok(());
+    }
     let cublas = CuBlas::open(gpu, false)?;
     let mut wrong = Vec::new();
     for k in DEPTHS {

@@ -52,6 +52,7 @@ mod pit_tf32;
 mod pit_turned;
 mod problems;
 mod record;
+mod rows;
 mod sddmm;
 mod softmax;
 mod sweep;
@@ -107,12 +108,38 @@ pub struct Arguments {
     /// Show the selected workloads and stop
     #[arg(long)]
     list: bool,
+    /// Every row of the table on every case that it can run, in short runs; another CSV, which `report --rows` reads
+    #[arg(long)]
+    rows: bool,
+    /// Of `--rows` the i-th of n parts
+    #[arg(long, value_parser = part, default_value = "0/1")]
+    pub part: Part,
+    /// Of `--rows` no new case after so many seconds
+    #[arg(long)]
+    pub seconds: Option<u64>,
     /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
     /// cuInit and the primary context, nothing else: the floor of first_result
     #[arg(long, hide = true)]
     bare_init: bool,
+}
+
+/// Which of how many parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// From 0.
+    own: usize,
+    of: usize,
+}
+
+fn part(text: &str) -> Result<Part> {
+    let numbers = text.split_once('/');
+    let numbers = numbers.and_then(|(own, of)| Some((own.parse().ok()?, of.parse().ok()?)));
+    match numbers {
+        Some((own, of)) if own < of => Ok(Part { own, of }),
+        _ => Err(format!("{text}: i/n with i from 0 to n - 1")),
+    }
 }
 
 impl Arguments {
@@ -186,7 +213,7 @@ impl Arguments {
 
     /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
     fn nothing_asked(&self) -> bool {
-        !(self.bench || self.quick || self.list)
+        !(self.bench || self.quick || self.list || self.rows)
             && self.out.is_none()
             && self.op.is_empty()
             && self.filter.is_empty()
@@ -217,6 +244,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
             "bench: nothing asked for; run `cargo bench --bench gpu`, or name --op, --filter, --quick or --out"
         );
         return Ok(true);
+    }
+    if arguments.rows {
+        let gpu = Gpu::open().inspect_err(|reason| println!("no GPU, predictions only: {reason}"));
+        return rows::run(gpu.as_ref().ok(), arguments);
     }
     let workloads = selected(arguments);
     if arguments.list {

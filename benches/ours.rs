@@ -295,7 +295,7 @@ fn shape_of_b<T: Scalar>(case: &Case<'_>) -> std::result::Result<Dense<T>, Error
 }
 
 /// CSR in another format; groups are made at least 4 wide, which the kernels want.
-fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>> {
+pub fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>> {
     let converted = csr.convert(format).map_err(text)?;
     match converted.format() {
         Format::GroupCoo {

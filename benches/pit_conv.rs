@@ -18,10 +18,10 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 pub const OP: &str = "pit_conv";
 
 /// Images.
-const IMAGES: usize = 32;
+pub const IMAGES: usize = 32;
 /// Extents of an image, channels and filters: the four widths of a residual network (He et al., arXiv 1512.03385, table 1), and one of
 /// many channels on a large image.
-const LAYERS: [(usize, usize); 5] = [(56, 64), (28, 128), (14, 256), (7, 512), (56, 256)];
+pub const LAYERS: [(usize, usize); 5] = [(56, 64), (28, 128), (14, 256), (7, 512), (56, 256)];
 /// Shares that are empty, in percent.
 const EMPTY: [u32; 4] = [0, 50, 90, 95];
 /// So many positions of C are checked.

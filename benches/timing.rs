@@ -12,6 +12,8 @@ pub struct Effort {
     pub cold: (usize, usize),
     /// Warm series.
     pub series: usize,
+    /// Milliseconds of a series, and runs at the least.
+    pub warm: (f64, usize),
 }
 
 impl Effort {
@@ -19,11 +21,13 @@ impl Effort {
     pub const FULL: Self = Self {
         cold: (25, 20),
         series: 5,
+        warm: (1.0, 3),
     };
     /// A first look, not for a record.
     pub const QUICK: Self = Self {
         cold: (9, 5),
         series: 3,
+        warm: (1.0, 3),
     };
 }
 
@@ -58,7 +62,8 @@ pub fn measure(gpu: &Gpu, effort: Effort, run: &mut dyn FnMut() -> Result<()>) -
     };
     let (cold, waited) = cold(gpu, runs, run)?;
     let mut host_inside = waited;
-    let repeats = ((1.0 / estimate.max(1e-3)) as usize).clamp(3, 100);
+    let (ms, least) = effort.warm;
+    let repeats = ((ms / estimate.max(1e-3)) as usize).clamp(least, 100);
     let mut series = Vec::with_capacity(effort.series);
     for _ in 0..effort.series {
         gpu.hold()?;

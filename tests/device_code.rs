@@ -179,7 +179,7 @@ fn made() -> (Vec<Module>, Vec<String>) {
         anew: false,
         progress: &|_| (),
     };
-    let mut specs = Spec::all();
+    let mut specs = Spec::asked();
     let stale = kernels.stale(&specs).unwrap();
     let stale: Vec<String> = stale.into_iter().map(Spec::name).collect();
     specs.retain(|spec| !stale.contains(&spec.name()));
@@ -196,7 +196,7 @@ fn every_family_is_built_for_every_architecture() {
     let (made, stale) = made();
     let wanted: BTreeSet<_> = made.iter().map(Module::name).collect();
     assert_eq!(found, wanted);
-    let all: BTreeSet<_> = Spec::all().iter().map(Spec::name).collect();
+    let all: BTreeSet<_> = Spec::asked().iter().map(Spec::name).collect();
     assert_eq!(wanted.len() + stale.len(), all.len());
 }
 

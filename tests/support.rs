@@ -11,6 +11,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use einsparse::Context;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format};
+use einsparse::module::MODULES;
 use einsparse::registry::Scalar;
 pub use expression::{Bias, Expression};
 use rayon::prelude::*;
@@ -55,6 +56,18 @@ pub fn gpu() -> Option<Gpu> {
         context: open()?,
         _turn,
     })
+}
+
+/// Whether this build holds a family on demand; a line where it does not.
+pub fn is_built(family: &str) -> bool {
+    let built = MODULES.iter().any(|module| module.family == family);
+    if !built {
+        skipped(
+            "a family on demand is not in this build",
+            format!("{family}; EINSPARSE_MODULES=all builds it"),
+        );
+    }
+    built
 }
 
 /// As [`gpu`], while no other test uses it.

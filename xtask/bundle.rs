@@ -29,7 +29,7 @@ const RUN: &str = include_str!("run.sh");
 
 /// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one family on one architecture.
 pub fn bundle(family: Option<&str>, arch: &str) -> Result<()> {
-    let mut specs = Spec::all();
+    let mut specs = Spec::every();
     if let Some(family) = family {
         specs.retain(|spec| spec.family == family && spec.arch == arch);
         if specs.is_empty() {

@@ -11,7 +11,7 @@ mod report;
 mod setup;
 
 use clap::{Parser, Subcommand};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Work on einsparse.
@@ -69,7 +69,11 @@ enum Task {
     /// A bench record as a markdown table and a plot, written beside it.
     Report {
         /// The record, CSV as `cargo bench --bench gpu -- --out` writes it.
-        record: PathBuf,
+        #[arg(required = true)]
+        records: Vec<PathBuf>,
+        /// Records of `cargo bench --bench gpu -- --rows --out`, all parts together: which rows nobody wants.
+        #[arg(long)]
+        rows: bool,
     },
 }
 
@@ -81,7 +85,7 @@ fn main() -> ExitCode {
         Task::Ptx { filter, arch, sass } => ptx::ptx(filter.as_deref(), &arch, sass),
         Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
         Task::GpuBundle { family, arch } => bundle::bundle(family.as_deref(), &arch),
-        Task::Report { record } => report_on(&record),
+        Task::Report { records, rows } => report_on(&records, rows),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -110,14 +114,25 @@ fn prebuild(verify: bool, tenth: bool) -> cargo::Result<()> {
 }
 
 #[cfg(feature = "report")]
-fn report_on(record: &Path) -> cargo::Result<()> {
-    print!("{}", report::report(record)?);
+fn report_on(records: &[PathBuf], rows: bool) -> cargo::Result<()> {
+    if rows {
+        print!("{}", report::rows::report(records)?);
+        return Ok(());
+    }
+    for record in records {
+        print!("{}", report::report(record)?);
+    }
     Ok(())
 }
 
 #[cfg(not(feature = "report"))]
-fn report_on(record: &Path) -> cargo::Result<()> {
-    again_with("report", [std::path::absolute(record)?])
+fn report_on(records: &[PathBuf], rows: bool) -> cargo::Result<()> {
+    let records = records.iter().map(std::path::absolute);
+    let mut arguments = records.collect::<Result<Vec<_>, _>>()?;
+    if rows {
+        arguments.insert(0, "--rows".into());
+    }
+    again_with("report", arguments)
 }
 
 /// Plots and packers take long to compile, so that only the tasks that want them pay for them.

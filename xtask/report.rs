@@ -4,6 +4,7 @@
 //! cold, most of that is launch, and the warm figures decide.
 
 mod choice;
+pub mod rows;
 
 use plotters::prelude::*;
 use serde::Deserialize;

@@ -1,6 +1,7 @@
 //! What there is to compile: a module for each family and architecture, with its entries and their launch bounds.
 
 use einsparse_kernels::table;
+use std::env;
 use std::path::Path;
 use std::process::Command;
 
@@ -73,9 +74,30 @@ impl Spec {
             .collect()
     }
 
-    /// The modules of all of [`ARCHS`].
-    pub fn all() -> Vec<Spec> {
+    /// Every module of all of [`ARCHS`].
+    pub fn every() -> Vec<Spec> {
         ARCHS.iter().flat_map(|arch| Spec::of_table(arch)).collect()
+    }
+
+    /// The modules that plans take, and that the project keeps.
+    pub fn all() -> Vec<Spec> {
+        let mut specs = Spec::every();
+        specs.retain(|spec| !table::ON_DEMAND.contains(&&*spec.family));
+        specs
+    }
+
+    /// The modules of a build: [`Spec::all`], or those that `EINSPARSE_MODULES` lists as `<family>.<arch>` with commas between,
+    /// or `all` for [`Spec::every`] one.
+    pub fn asked() -> Vec<Spec> {
+        let names = env::var("EINSPARSE_MODULES");
+        let names = match names.as_deref() {
+            Err(_) => return Spec::all(),
+            Ok("all") => return Spec::every(),
+            Ok(names) => names,
+        };
+        let mut specs = Spec::every();
+        specs.retain(|spec| names.split(',').any(|name| name.trim() == spec.name()));
+        specs
     }
 
     /// `<family>.<arch>`.

@@ -101,6 +101,10 @@ macro_rules! rows {
     };
 }
 
+/// Families that no plan takes by itself, in a build only where `EINSPARSE_MODULES` names them or is `all`: what fixed orders of
+/// sums cost, for the bench `determinism`, and the kernels of docs/levels.md.
+pub const ON_DEMAND: &[&str] = &["relaxed", "levels"];
+
 /// The rows that compute products: what plans choose from.
 pub fn products() -> impl Iterator<Item = &'static Row> {
     let product = |row: &&Row| row.operation == crate::abi::Operation::Product;

@@ -1,0 +1,520 @@
+//! `--rows`: every row of the table on every case that it can run, so that rows that nobody wants can go.
+//!
+//! Short runs: five cold ones and a warm series of .3 ms. `--part i/n` measures every n-th group of cases, `--seconds` ends a
+//! part early and loses nothing. Without a GPU the record says what plans choose, by prediction alone.
+
+mod other;
+mod products;
+mod sampled;
+mod sweep;
+
+use crate::Arguments;
+use crate::device::{Gpu, Result, check};
+use crate::ours::text;
+use crate::timing::{Effort, measure};
+use cudarc::driver::sys;
+use einsparse::formats::Dense;
+use einsparse::registry::{Dtype, Scalar, find, kernels};
+use einsparse::{Choice, Context, Operand, Options, SparseTensor, Stream, Tensor};
+use rayon::prelude::*;
+use serde::Serialize;
+use std::cell::RefCell;
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+const EFFORT: Effort = Effort {
+    cold: (5, 3),
+    series: 3,
+    warm: (0.3, 1),
+};
+/// Outputs of more elements are not compared.
+const COMPARED: usize = 1 << 21;
+/// A row is left out that is predicted to be so many times slower than the one taken, and slow.
+const HOPELESS: (f64, f64) = (30.0, 2000.0);
+
+/// A line of the record.
+#[derive(Serialize)]
+struct Line<'l> {
+    operation: &'l str,
+    case: &'l str,
+    row: &'l str,
+    family: &'l str,
+    chosen: u8,
+    predicted_us: Option<f64>,
+    cold_us: Option<f64>,
+    warm_us: Option<f64>,
+    outcome: &'l str,
+}
+
+impl<'l> Line<'l> {
+    fn new(operation: &'l str, case: &'l str) -> Self {
+        Line {
+            operation,
+            case,
+            row: "",
+            family: "",
+            chosen: 0,
+            predicted_us: None,
+            cold_us: None,
+            warm_us: None,
+            outcome: "ok",
+        }
+    }
+}
+
+/// Something planned: the rows it takes, those it could have taken with predictions, and how it is run.
+struct Made<'m> {
+    taken: Vec<&'static str>,
+    candidates: Vec<(&'static str, f64)>,
+    run: Box<dyn FnMut() -> Result<()> + 'm>,
+}
+
+/// Where results come, and how they are told apart.
+struct Output<'o> {
+    poison: Box<dyn Fn() -> Result<()> + 'o>,
+    read: Box<dyn Fn() -> Result<Vec<f64>> + 'o>,
+    /// Largest relative difference of two rows in the Frobenius norm.
+    tolerance: f64,
+}
+
+/// What all cases share.
+struct Rows<'a> {
+    gpu: Option<&'a Gpu>,
+    context: Context,
+    arguments: &'a Arguments,
+    file: Option<csv::Writer<File>>,
+    deadline: Option<Instant>,
+    groups: usize,
+    cases: usize,
+    lines: usize,
+    wrong: usize,
+}
+
+/// Measures this part of all cases.
+pub fn run(gpu: Option<&Gpu>, arguments: &Arguments) -> Result<bool> {
+    let context = match gpu {
+        Some(_) => Context::cuda(0).map_err(text)?,
+        None => Context::cpu(),
+    };
+    let file = arguments.out.as_deref().map(csv::Writer::from_path);
+    let mut rows = Rows {
+        gpu,
+        context,
+        arguments,
+        file: file.transpose().map_err(text)?,
+        deadline: arguments
+            .seconds
+            .map(|s| Instant::now() + Duration::from_secs(s)),
+        groups: 0,
+        cases: 0,
+        lines: 0,
+        wrong: 0,
+    };
+    let start = Instant::now();
+    if arguments.part.own == 0 {
+        rows.table()?;
+    }
+    // The many last: of what a time limit cuts there is most.
+    let mut outcome = other::run(&mut rows);
+    outcome = outcome.and_then(|()| sampled::run(&mut rows));
+    outcome = outcome.and_then(|()| products::run(&mut rows));
+    if gpu.is_none() {
+        outcome = outcome.and_then(|()| sweep::run(&mut rows));
+    }
+    println!(
+        "{} cases of {} groups, {} lines, {} wrong, {:.0} s{}",
+        rows.cases,
+        rows.groups,
+        rows.lines,
+        rows.wrong,
+        start.elapsed().as_secs_f64(),
+        if rows.is_late() { ", cut short" } else { "" }
+    );
+    outcome.map(|()| rows.wrong == 0)
+}
+
+impl Rows<'_> {
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|end| Instant::now() > end)
+    }
+
+    /// The table itself, so that a report can tell of rows without a case.
+    fn table(&mut self) -> Result<()> {
+        for row in kernels() {
+            let operation = format!("{:?}", row.operation);
+            self.line(&Line {
+                row: row.name,
+                family: row.family,
+                outcome: &operation,
+                ..Line::new("table", "")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether the next group of cases, which share operands, is in this part and asked for.
+    fn wants(&mut self, operation: &str, name: &str) -> bool {
+        let part = self.arguments.part;
+        if !self.arguments.wants_op(operation) || !self.arguments.named(name) {
+            return false;
+        }
+        let own = self.groups % part.of == part.own;
+        self.groups += 1;
+        own && !self.is_late()
+    }
+
+    /// A group of cases; one that cannot be made is a line on the screen.
+    fn group(
+        &mut self,
+        operation: &str,
+        name: &str,
+        cases: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        if !self.wants(operation, name) {
+            return Ok(());
+        }
+        let (start, lines) = (Instant::now(), self.lines);
+        if let Err(reason) = cases(self) {
+            println!("{operation} {name}: {reason}");
+            // A GPU that is lost has nothing more to say.
+            self.gpu.map_or(Ok(()), Gpu::wait)?;
+        }
+        let took = start.elapsed().as_secs_f64();
+        println!(
+            "{operation} {name}: {} lines, {took:.1} s",
+            self.lines - lines
+        );
+        match &mut self.file {
+            Some(file) => file.flush().map_err(text),
+            None => Ok(()),
+        }
+    }
+
+    fn line(&mut self, line: &Line<'_>) -> Result<()> {
+        self.lines += 1;
+        match &mut self.file {
+            Some(file) => file.serialize(line).map_err(text),
+            None => Ok(()),
+        }
+    }
+
+    /// One case: what is taken by itself, then every candidate and the `others` by name.
+    fn case<'m>(
+        &mut self,
+        [operation, case]: [&str; 2],
+        output: &Output<'_>,
+        others: &[&'static str],
+        make: &dyn Fn(Option<&str>) -> Result<Made<'m>>,
+    ) -> Result<()> {
+        if self.is_late() {
+            return Ok(());
+        }
+        self.cases += 1;
+        let auto = match make(None) {
+            Ok(auto) => auto,
+            Err(reason) => return self.refused([operation, case], &reason),
+        };
+        let first = auto.candidates.first().map(|c| c.1);
+        let mut names = auto.candidates.clone();
+        let more = auto.taken.iter().chain(others);
+        for name in more {
+            if names.iter().all(|(known, _)| known != name) {
+                names.push((name, f64::NAN));
+            }
+        }
+        // What is taken comes first: the others are compared with it.
+        names.sort_by_key(|(name, _)| !auto.taken.contains(name));
+        let taken = auto.taken.clone();
+        let mut auto = Some(auto);
+        let mut truth: Option<Vec<f64>> = None;
+        for (name, predicted) in names {
+            let chosen = taken.contains(&name);
+            let mut line = Line {
+                row: name,
+                family: find(name).map_or("", |row| row.family),
+                chosen: u8::from(chosen),
+                predicted_us: Some(predicted).filter(|us| us.is_finite()),
+                ..Line::new(operation, case)
+            };
+            let hopeless =
+                predicted > HOPELESS.1 && first.is_some_and(|us| predicted > us * HOPELESS.0);
+            let (Some(gpu), false) = (self.gpu, hopeless) else {
+                line.outcome = if hopeless {
+                    "left out: hopeless"
+                } else {
+                    "predicted"
+                };
+                self.line(&line)?;
+                continue;
+            };
+            let made = match auto.take() {
+                Some(auto) if chosen => Ok(auto),
+                _ => make(Some(name)),
+            };
+            let outcome = made.and_then(|mut made| {
+                (output.poison)()?;
+                (made.run)()?;
+                gpu.wait()?;
+                let found = (output.read)()?;
+                let off = truth.as_ref().map_or(0.0, |truth| distance(truth, &found));
+                truth.get_or_insert(found);
+                let times = measure(gpu, EFFORT, &mut made.run)?;
+                Ok((times, off))
+            });
+            let said;
+            match outcome {
+                Ok((times, off)) => {
+                    line.cold_us = Some(times.cold * 1e3);
+                    line.warm_us = Some(times.warm * 1e3);
+                    said = format!("WRONG: {off:.1e} from {}", taken.join(" "));
+                    if off.is_nan() || off > output.tolerance {
+                        self.wrong += 1;
+                        println!("{operation} {case} {name} {said}");
+                        line.outcome = &said;
+                    } else if times.host_inside {
+                        line.outcome = "waits for the host inside";
+                    }
+                }
+                Err(reason) => {
+                    said = reason;
+                    line.outcome = &said;
+                }
+            }
+            self.line(&line)?;
+            gpu.wait()
+                .map_err(|reason| format!("{name} on {case}: {reason}"))?;
+        }
+        Ok(())
+    }
+
+    /// A plan into a dense output, by all its candidates and `others`.
+    fn plan<T: Scalar, Out: Scalar>(
+        &mut self,
+        label: [&str; 2],
+        expression: &str,
+        operands: &[(&str, Operand<'_, T>)],
+        options: &Options,
+        others: &[&'static str],
+    ) -> Result<()> {
+        if self.is_late() {
+            return Ok(());
+        }
+        let (context, stream) = (self.context.clone(), self.stream()?);
+        let planned = |variant: Option<&str>| {
+            let options = Options {
+                variant: variant.map(str::to_owned).or(options.variant.clone()),
+                ..options.clone()
+            };
+            context
+                .plan_into::<T, Out>(expression, operands, &options)
+                .map_err(text)
+        };
+        let first = match planned(None) {
+            Ok(plan) => plan,
+            Err(reason) => return self.refused(label, &reason),
+        };
+        let shape = first.out_shape().to_vec();
+        let first = RefCell::new(Some(first));
+        let given = operands.iter().find(|(name, _)| *name == "C");
+        let out = match (self.gpu, given) {
+            // Strided as the one that is planned with.
+            (Some(_), Some((_, Operand::Dense(like)))) => {
+                let zeros = Dense::zeros(shape.clone()).map_err(text)?;
+                context.upload_strided(&zeros, like.leading(), Out::ZERO)
+            }
+            (Some(_), _) => context.zeros::<Out>(&shape),
+            (None, _) => context.zeros::<Out>(&[1]),
+        };
+        let out = RefCell::new(out.map_err(text)?);
+        let bound: Vec<_> = operands
+            .iter()
+            .filter(|(name, _)| *name != "C")
+            .cloned()
+            .collect();
+        let make = |variant: Option<&str>| {
+            let known = first.borrow_mut().take().filter(|_| variant.is_none());
+            let plan = known.map_or_else(|| planned(variant), Ok)?;
+            let candidates = of_choice(plan.choice());
+            let taken = match plan.variant() {
+                "cpu" => candidates.first().map_or("cpu", |c| c.0),
+                name => name,
+            };
+            let (out, stream, bound) = (&out, &stream, &bound);
+            Ok(Made {
+                taken: vec![taken],
+                candidates,
+                run: Box::new(move || plan.run(bound, &mut out.borrow_mut(), stream).map_err(text)),
+            })
+        };
+        let output = self.output::<T, Out>(&out);
+        self.case(label, &output, others, &make)
+    }
+
+    /// The bench's stream, for closures that outlive a borrow of `self`.
+    fn stream(&self) -> Result<Stream> {
+        match self.gpu {
+            // SAFETY: the bench's stream belongs to the primary context and outlives every case.
+            Some(gpu) => Ok(unsafe { Stream::from_raw(gpu.stream.cast()) }),
+            None => self.context.stream().map_err(text),
+        }
+    }
+
+    fn refused(&mut self, [operation, case]: [&str; 2], reason: &str) -> Result<()> {
+        self.cases += 1;
+        let reason: String = reason.chars().take(200).collect();
+        self.line(&Line {
+            outcome: &reason,
+            ..Line::new(operation, case)
+        })
+    }
+
+    /// What is taken by a rule that no name overrides, without a time.
+    fn chosen(&mut self, [operation, case]: [&str; 2], names: &[&str]) -> Result<()> {
+        self.cases += 1;
+        for row in names {
+            self.line(&Line {
+                row,
+                family: find(row).map_or("", |row| row.family),
+                chosen: 1,
+                outcome: "by rule",
+                ..Line::new(operation, case)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A dense output, compared where it is small.
+    fn output<'o, T: Scalar, Out: Scalar>(&self, out: &'o RefCell<Tensor<Out>>) -> Output<'o> {
+        let stream = self.gpu.map(|gpu| gpu.stream);
+        Output {
+            poison: Box::new(move || {
+                let out = out.borrow();
+                poison(stream, out.address(), elements(&out) * size_of::<Out>())
+            }),
+            read: Box::new(move || {
+                let out = out.borrow();
+                if elements(&out) > COMPARED {
+                    return Ok(Vec::new());
+                }
+                let dense = out.to_dense().map_err(text)?;
+                Ok(dense.values().iter().map(|x| x.to_f64()).collect())
+            }),
+            tolerance: tolerance(T::DTYPE, Out::DTYPE),
+        }
+    }
+
+    /// A sparse output.
+    fn sparse_output<'o, T: Scalar, Out: Scalar>(
+        &self,
+        out: &'o RefCell<SparseTensor<Out>>,
+    ) -> Output<'o> {
+        Output {
+            poison: Box::new(|| Ok(())),
+            read: Box::new(move || {
+                let out = out.borrow();
+                let host = out.to_host().map_err(text)?;
+                let values = host.values();
+                if values.len() > COMPARED {
+                    return Ok(Vec::new());
+                }
+                Ok(values.iter().map(|x| x.to_f64()).collect())
+            }),
+            tolerance: tolerance(T::DTYPE, Out::DTYPE),
+        }
+    }
+
+    /// Values from a short table, on the device; without a GPU zeros, of which only the shape counts.
+    fn dense<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
+        let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77));
+        self.context
+            .upload_dense(&dense.map_err(text)?)
+            .map_err(text)
+    }
+
+    /// The same with this distance between rows.
+    fn strided<T: Scalar>(&self, shape: &[usize], leading: usize) -> Result<Tensor<T>> {
+        let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77));
+        let dense = dense.map_err(text)?;
+        self.context
+            .upload_strided(&dense, leading, T::ZERO)
+            .map_err(text)
+    }
+}
+
+/// Elements from the first to the last, gaps included.
+fn elements<T: Scalar>(tensor: &Tensor<T>) -> usize {
+    match tensor.shape() {
+        [] => 1,
+        [.., 0] => 0,
+        [before @ .., last] => {
+            let rows: usize = before.iter().product();
+            rows.saturating_sub(1) * tensor.leading() + last
+        }
+    }
+}
+
+fn poison(stream: Option<sys::CUstream>, address: Option<u64>, bytes: usize) -> Result<()> {
+    let (Some(stream), Some(address)) = (stream, address) else {
+        return Ok(());
+    };
+    // SAFETY: the range is that of a tensor which the caller holds.
+    let status = unsafe { sys::cuMemsetD8Async(address, 0xff, bytes, stream) };
+    check(status, "cuMemsetD8Async")
+}
+
+/// Names and predictions of a choice.
+fn of_choice(choice: &Choice) -> Vec<(&'static str, f64)> {
+    let all = choice.candidates.iter();
+    all.map(|c| (c.name, c.cost.us)).collect()
+}
+
+/// Numbers that are no integers, in -1 .. 1; integers of four bits.
+fn values<T: Scalar>(count: usize, start: usize) -> Vec<T> {
+    let table: Vec<T> = (0..8191usize)
+        .map(|i| {
+            let hash = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            match T::DTYPE {
+                Dtype::Int8 | Dtype::Int32 => T::from_f64((hash % 15) as f64 - 7.0),
+                _ => T::from_f64(hash as f64 / f64::from(1 << 23) - 1.0),
+            }
+        })
+        .collect();
+    (0..count)
+        .into_par_iter()
+        .map(|i| table[(i + start) % table.len()])
+        .collect()
+}
+
+/// What two orders of sums, and two precisions of products, may differ by.
+fn tolerance(operands: Dtype, out: Dtype) -> f64 {
+    match (operands, out) {
+        (_, Dtype::F64) => 1e-12,
+        (Dtype::Int8, _) => 1e-2,
+        (_, Dtype::F32) => 2e-3,
+        (_, Dtype::F16) => 5e-3,
+        _ => 3e-2,
+    }
+}
+
+/// Distance in the Frobenius norm, relative to the first.
+fn distance(truth: &[f64], found: &[f64]) -> f64 {
+    if truth.len() != found.len() {
+        return f64::INFINITY;
+    }
+    let pairs = truth.par_iter().zip(found);
+    let (error, norm) = pairs
+        .map(|(t, f)| ((t - f) * (t - f), t * t))
+        .reduce(|| (0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+    match norm > 0.0 {
+        true => (error / norm).sqrt(),
+        false => error.sqrt(),
+    }
+}
+
+/// Names of a family for an element type.
+fn names(family: &str, dtype: Dtype) -> Vec<&'static str> {
+    let own = kernels()
+        .iter()
+        .filter(|row| row.family == family && row.dtype == dtype);
+    own.map(|row| row.name).collect()
+}

@@ -1,0 +1,583 @@
+//! Rows gathered for tensors, the general family, convolutions, sparsity found while running, experts.
+
+use super::products::options;
+use super::{Made, Rows, names, values};
+use crate::conv::voxels;
+use crate::device::Result;
+use crate::dynamic::{EXTENT, sample};
+use crate::ours::{SPMM, by_dtype, text};
+use crate::pit_conv::{IMAGES, LAYERS};
+use crate::problems::{Dtype, SEED};
+use einsparse::dynamic::{
+    ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
+    GroupedMatmul, GroupedOptions, Routing, dynamic,
+};
+use einsparse::einsum::Activation;
+use einsparse::formats::{Coo, CooPattern, Csr, Dense, bf16, f16, generate};
+use einsparse::ops::{
+    Aggregate, ConvOptions, EncoderLayer, EncoderOptions, KernelMap, MessagePassing, SampledTensor,
+    SparseConv3d, Ttm, mttkrp_text,
+};
+use einsparse::registry::{self, kernels};
+use einsparse::{Operand, Options, Precision, Scalar, SparseTensor, Tensor};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+const FOUR: [Dtype; 4] = [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16];
+const HALVES: [Dtype; 2] = [Dtype::F16, Dtype::Bf16];
+const COLUMNS: [usize; 11] = [4, 8, 16, 17, 24, 32, 48, 64, 100, 128, 256];
+
+/// Every case.
+pub fn run(rows: &mut Rows<'_>) -> Result<()> {
+    for dtype in FOUR {
+        by_dtype!(dtype, T => tensors::<T>(rows, dtype))?;
+        by_dtype!(dtype, T => contractions::<T>(rows, dtype))?;
+        by_dtype!(dtype, T => messages::<T>(rows, dtype))?;
+    }
+    for dtype in [Dtype::F16, Dtype::Bf16, Dtype::Tf32, Dtype::F32] {
+        by_dtype!(dtype, T => convolutions::<T>(rows, dtype))?;
+    }
+    for dtype in [Dtype::F16, Dtype::Bf16, Dtype::Tf32] {
+        by_dtype!(dtype, T => found::<T>(rows, dtype))?;
+        by_dtype!(dtype, T => few::<T>(rows, dtype))?;
+    }
+    for dtype in HALVES {
+        by_dtype!(dtype, T => experts::<T>(rows, dtype))?;
+        by_dtype!(dtype, T => by_rule::<T>(rows, dtype))?;
+    }
+    Ok(())
+}
+
+/// Rows of the general family with so many factors.
+fn general(dtype: registry::Dtype, factors: usize) -> Vec<&'static str> {
+    let own = kernels().iter().filter(|row| {
+        row.family == "einsum" && row.dtype == dtype && row.items as usize == factors
+    });
+    own.map(|row| row.name).collect()
+}
+
+/// Entries at random places, each once, in lexicographic order.
+fn places(shape: &[usize], entries: usize) -> Result<CooPattern> {
+    let mut rng = StdRng::seed_from_u64(SEED);
+    let mut all: Vec<Vec<u32>> = (0..entries)
+        .map(|_| {
+            shape
+                .iter()
+                .map(|&n| rng.random_range(0..n as u32))
+                .collect()
+        })
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    let axis = |axis: usize| all.iter().map(|place| place[axis]).collect();
+    CooPattern::new(shape.to_vec(), (0..shape.len()).map(axis).collect()).map_err(text)
+}
+
+/// MTTKRP of every mode, TTM, products at the entries.
+fn tensors<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    let cases: [(&str, &[usize], usize); 4] = [
+        ("tensor-1k-1M", &[1000, 1000, 1000], 1_000_000),
+        ("tensor-100k-1M", &[100_000, 100_000, 100_000], 1_000_000),
+        ("tensor-64-20k", &[64, 64, 64], 20_000),
+        ("tensor4-1k-1M", &[1000, 1000, 1000, 1000], 1_000_000),
+    ];
+    for (name, shape, entries) in cases {
+        let name = &format!("{name} {dtype}");
+        rows.group("tensors", name, |rows| {
+            let pattern = places(shape, entries)?;
+            let count = pattern.coords()[0].len();
+            let host = Coo::new(pattern, values::<T>(count, 0)).map_err(text)?;
+            let tensor = rows.context.upload(host.clone()).map_err(text)?;
+            let sampled = RefCell::new(rows.context.upload(host).map_err(text)?);
+            for n in COLUMNS {
+                let factors: Vec<Tensor<T>> = shape
+                    .iter()
+                    .map(|&extent| rows.dense(&[extent, n]))
+                    .collect::<Result<_>>()?;
+                let case = format!("{name} n{n}");
+                mttkrp(rows, &case, &tensor, &factors)?;
+                ttm(rows, &case, &tensor, &factors)?;
+                if shape.len() == 3 {
+                    at_entries(rows, &case, &tensor, &factors, &sampled)?;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn mttkrp<T: Scalar>(
+    rows: &mut Rows<'_>,
+    case: &str,
+    tensor: &SparseTensor<T>,
+    factors: &[Tensor<T>],
+) -> Result<()> {
+    let order = factors.len();
+    for mode in [0, order - 1] {
+        let others: Vec<usize> = (0..order).filter(|&axis| axis != mode).collect();
+        let own: Vec<String> = others.iter().map(|axis| format!("F{axis}")).collect();
+        let expression = mttkrp_text(order, mode, &own).map_err(text)?;
+        let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", tensor.into())];
+        let given = others.iter().map(|&axis| Operand::from(&factors[axis]));
+        operands.extend(own.iter().map(String::as_str).zip(given));
+        let case = format!("{case} mode {mode}");
+        let general = general(T::DTYPE, order);
+        let label = ["mttkrp", case.as_str()];
+        rows.plan::<T, T>(label, &expression, &operands, &Options::default(), &general)?;
+    }
+    // One factor: rows of the output for pairs of axes.
+    if order == 3 && tensor.shape().iter().all(|&extent| extent <= 1000) {
+        let operands = [("T", tensor.into()), ("F", (&factors[2]).into())];
+        let general = general(T::DTYPE, 2);
+        let case = format!("{case} to dense");
+        let (label, expression) = (["ttm", case.as_str()], "Y[i,j,r] = T[i,j,k] * F[k,r]");
+        rows.plan::<T, T>(label, expression, &operands, &Options::default(), &general)?;
+    }
+    Ok(())
+}
+
+fn ttm<T: Scalar>(
+    rows: &mut Rows<'_>,
+    case: &str,
+    tensor: &SparseTensor<T>,
+    factors: &[Tensor<T>],
+) -> Result<()> {
+    let n = factors[0].shape()[1];
+    let axis = factors.len() - 1;
+    let (context, stream) = (rows.context.clone(), rows.stream()?);
+    let first = Ttm::new(&context, tensor, axis, n).map_err(text)?;
+    let out = RefCell::new(context.zeros::<T>(&[first.count(), n]).map_err(text)?);
+    let step = kernels()
+        .iter()
+        .find(|row| row.name == first.variant())
+        .map(|row| row.step);
+    let own = kernels()
+        .iter()
+        .filter(|row| row.family == "mttkrp" && row.dtype == T::DTYPE && Some(row.step) == step);
+    let own: Vec<_> = own.map(|row| row.name).collect();
+    let make = |variant: Option<&str>| {
+        let ttm = Ttm::with_variant(&context, tensor, axis, n, variant).map_err(text)?;
+        let (out, stream) = (&out, &stream);
+        Ok(Made {
+            taken: vec![ttm.variant()],
+            candidates: Vec::new(),
+            run: Box::new(move || {
+                let out = &mut out.borrow_mut();
+                ttm.run(tensor, &factors[axis], out, stream).map_err(text)
+            }),
+        })
+    };
+    let output = rows.output::<T, T>(&out);
+    rows.case(["ttm", case], &output, &own, &make)
+}
+
+fn at_entries<T: Scalar>(
+    rows: &mut Rows<'_>,
+    case: &str,
+    tensor: &SparseTensor<T>,
+    factors: &[Tensor<T>],
+    out: &RefCell<SparseTensor<T>>,
+) -> Result<()> {
+    let n = factors[0].shape()[1];
+    let (context, stream) = (rows.context.clone(), rows.stream()?);
+    let all: Vec<&Tensor<T>> = factors.iter().collect();
+    let make = |_: Option<&str>| {
+        let op = SampledTensor::new(&context, tensor, n).map_err(text)?;
+        let (all, stream) = (&all, &stream);
+        Ok(Made {
+            taken: vec![op.variant()],
+            candidates: Vec::new(),
+            run: Box::new(move || {
+                op.run(Some(tensor), all, &mut out.borrow_mut(), stream)
+                    .map_err(text)
+            }),
+        })
+    };
+    let output = rows.sparse_output::<T, T>(out);
+    rows.case(["sampled_tensor", case], &output, &[], &make)
+}
+
+/// Expressions that no other family has a kernel for, of one to five factors.
+fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    const ENTRIES: usize = 200_000;
+    const EXTENT: usize = 20_000;
+    for n in [1, 3, 8, 32, 64, 100, 256] {
+        let name = &format!("contractions-n{n} {dtype}");
+        rows.group("einsum", name, |rows| {
+            let mix =
+                |i: usize, shift: u32| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift;
+            let at = |i: usize, shift: u32| (mix(i, shift) % EXTENT as u64) as u32;
+            let ti: Vec<u32> = (0..ENTRIES).map(|i| (i / 10) as u32).collect();
+            let [tj, tk] = [40, 20].map(|s| (0..ENTRIES).map(|i| at(i, s)).collect::<Vec<_>>());
+            let shape = [ENTRIES];
+            let matrix = |rows: &Rows<'_>| rows.dense::<T>(&[EXTENT, n]);
+            let (v, x, y, z) = (
+                rows.dense::<T>(&[ENTRIES])?,
+                matrix(rows)?,
+                matrix(rows)?,
+                matrix(rows)?,
+            );
+            let (p, q) = (
+                rows.dense::<T>(&[64, 32, 32])?,
+                rows.dense::<T>(&[32, 32, n])?,
+            );
+            let (d, e) = (rows.dense::<T>(&[64, 64, n])?, rows.dense::<T>(&[n])?);
+            let all: [(&str, Operand<'_, T>); 12] = [
+                ("V", (&v).into()),
+                ("TI", Operand::Index(&shape, &ti)),
+                ("TJ", Operand::Index(&shape, &tj)),
+                ("TK", Operand::Index(&shape, &tk)),
+                ("X", (&x).into()),
+                ("Y", (&y).into()),
+                ("Z", (&z).into()),
+                ("P", (&p).into()),
+                ("Q", (&q).into()),
+                ("D", (&d).into()),
+                ("E", (&e).into()),
+                ("C", (&x).into()),
+            ];
+            for (factors, expression) in [
+                (1, "O[i,r] = D[i,j,r]"),
+                (1, "O[j,i,r] = D[i,j,r]"),
+                (1, "O[i,j] = D[i,j,r]"),
+                (1, "O[r] = X[i,r]"),
+                (1, "C[TI[p],r] += X[TJ[p],r]"),
+                (2, "C[TI[p],r] += V[p] * X[TJ[p],r]"),
+                (2, "O[i,r] = P[i,k,l] * Q[l,k,r]"),
+                (2, "O[i,j,r] = D[i,j,r] * E[r]"),
+                (2, "O[i] = X[i,r] * Y[i,r]"),
+                (2, "O[r] = X[i,r] * Y[i,r]"),
+                (2, "S[p] = X[TI[p],r] * Y[TJ[p],r]"),
+                (3, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]"),
+                (3, "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]"),
+                (3, "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]"),
+                (3, "S[p] = X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
+                (3, "O[i,r] = X[i,r] * Y[i,r] * E[r]"),
+                (
+                    4,
+                    "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r]",
+                ),
+                (4, "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
+                (4, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * E[r]"),
+                (
+                    5,
+                    "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r] * E[r]",
+                ),
+                (
+                    5,
+                    "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r] * E[r]",
+                ),
+            ] {
+                let named = |name: &str| expression.contains(&format!("{name}["));
+                let operands: Vec<_> = all
+                    .iter()
+                    .filter(|(name, _)| match *name {
+                        "C" => expression.starts_with("C["),
+                        name => named(&format!(" {name}")) || named(&format!("[{name}")),
+                    })
+                    .cloned()
+                    .collect();
+                let general = general(T::DTYPE, factors);
+                let case = format!("n{n} {dtype} {expression}");
+                let label = ["einsum", case.as_str()];
+                rows.plan::<T, T>(label, expression, &operands, &Options::default(), &general)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The largest of the messages of a graph.
+fn messages<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    let name = &format!("rmat14 {dtype}");
+    rows.group("message", name, |rows| {
+        let pattern = generate::rmat(14, 16, SEED).map_err(text)?;
+        let count = pattern.columns().len();
+        let graph = Csr::new(pattern.clone(), values::<T>(count, 0)).map_err(text)?;
+        for n in [8, 32, 33, 64, 128, 256] {
+            let (context, stream) = (rows.context.clone(), rows.stream()?);
+            let x = rows.dense::<T>(&[pattern.cols(), n])?;
+            let y = RefCell::new(context.zeros::<T>(&[pattern.rows(), n]).map_err(text)?);
+            let make = |_: Option<&str>| {
+                let layer = MessagePassing::new(&context, graph.clone(), n, Aggregate::Max);
+                let layer = layer.map_err(text)?;
+                let (x, y, stream) = (&x, &y, &stream);
+                Ok(Made {
+                    taken: vec![layer.variant()],
+                    candidates: Vec::new(),
+                    run: Box::new(move || {
+                        layer.forward(x, &mut y.borrow_mut(), stream).map_err(text)
+                    }),
+                })
+            };
+            let output = rows.output::<T, T>(&y);
+            let case = format!("{name} n{n}");
+            rows.case(["message", &case], &output, &[], &make)?;
+        }
+        Ok(())
+    })
+}
+
+/// Sparse convolutions of a point cloud, forward.
+fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    let name = &format!("cloud {dtype}");
+    rows.group("conv", name, |rows| {
+        let (_, voxels) = voxels()?;
+        let context = rows.context.clone();
+        let map = KernelMap::submanifold(&context, &voxels, [3; 3]).map_err(text)?;
+        let map = Arc::new(map);
+        let precision = options(dtype).precision;
+        let multiplied = match precision {
+            Precision::Tf32 => registry::Dtype::Tf32,
+            Precision::Full => T::DTYPE,
+        };
+        let own = names("conv", multiplied);
+        let own: Vec<_> = own
+            .into_iter()
+            .chain(names("conv_simt", multiplied))
+            .collect();
+        for [c, m] in [
+            [16, 16],
+            [32, 32],
+            [64, 64],
+            [64, 128],
+            [128, 64],
+            [96, 96],
+            [128, 128],
+            [128, 192],
+            [256, 256],
+            [33, 65],
+        ] {
+            let stream = rows.stream()?;
+            let x = rows.dense::<T>(&[voxels.len(), c])?;
+            let w = rows.dense::<T>(&[27, c, m])?;
+            let out = RefCell::new(context.zeros::<T>(&[voxels.len(), m]).map_err(text)?);
+            let make = |variant: Option<&str>| {
+                let options = ConvOptions {
+                    precision,
+                    variant: variant.map(str::to_owned),
+                    ..ConvOptions::default()
+                };
+                let conv = SparseConv3d::<T>::new(&map, [c, m], &options).map_err(text)?;
+                let (x, w, out, stream) = (&x, &w, &out, &stream);
+                Ok(Made {
+                    taken: vec![conv.variant()],
+                    candidates: Vec::new(),
+                    run: Box::new(move || {
+                        conv.run(x, w, None, &mut out.borrow_mut(), stream)
+                            .map_err(text)
+                    }),
+                })
+            };
+            let output = rows.output::<T, T>(&out);
+            let case = format!("{name} {c} to {m}");
+            rows.case(["conv", &case], &output, &own, &make)?;
+        }
+        Ok(())
+    })
+}
+
+/// Products with an operand whose empty micro-tiles are found while running.
+fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    for (height, width) in [(128, 1), (64, 1), (32, 1), (1, 64)] {
+        for empty in [98, 90, 70, 50] {
+            let name = &format!("micro{height}x{width}-e{empty} {dtype}");
+            rows.group("pit", name, |rows| {
+                let (a, _) = sample::<T>((height, width), empty)?;
+                let a = rows.context.upload_dense(&a).map_err(text)?;
+                let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
+                let a_found: Operand<'_, T> = dynamic(&a).expecting(expected).into();
+                for n in [256, 1024, 4096] {
+                    let b = rows.dense::<T>(&[EXTENT, n])?;
+                    let turned = rows.dense::<T>(&[n, EXTENT])?;
+                    for (expression, operands) in [
+                        (SPMM, [("A", a_found.clone()), ("B", (&b).into())]),
+                        (
+                            "C[m,n] = A[k,m] * B[k,n]",
+                            [("A", a_found.clone()), ("B", (&b).into())],
+                        ),
+                        (
+                            "C[m,n] = B[m,k] * A[k,n]",
+                            [("B", (&turned).into()), ("A", a_found.clone())],
+                        ),
+                        (
+                            "C[m,n] = B[k,m] * A[k,n]",
+                            [("B", (&b).into()), ("A", a_found.clone())],
+                        ),
+                    ] {
+                        let others = match expression {
+                            SPMM => names("pit", T::DTYPE),
+                            _ => Vec::new(),
+                        };
+                        let case = format!("{name} n{n} {expression}");
+                        let label = ["pit", case.as_str()];
+                        rows.plan::<T, T>(label, expression, &operands, &options(dtype), &others)?;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The same of few rows, whose columns are empty.
+fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    for m in [1, 8, 16, 24, 32, 64] {
+        for empty in [98, 90, 70] {
+            let name = &format!("few{m}-e{empty} {dtype}");
+            rows.group("pit_few", name, |rows| {
+                for [k, n] in [
+                    [4096, 4096],
+                    [1024, 4096],
+                    [11008, 4096],
+                    [4096, 11008],
+                    [4096, 1000],
+                    [1024, 256],
+                ] {
+                    let mut rng = StdRng::seed_from_u64(SEED);
+                    let there: Vec<bool> =
+                        (0..k).map(|_| rng.random_range(0..100) >= empty).collect();
+                    let mut host = values::<T>(m * k, 1);
+                    for (i, value) in host.iter_mut().enumerate() {
+                        if !there[i % k] {
+                            *value = T::ZERO;
+                        }
+                    }
+                    let a = Dense::new([m, k], host).map_err(text)?;
+                    let a = rows.context.upload_dense(&a).map_err(text)?;
+                    let expected = Expected::MicroTiles(1.0 - f64::from(empty) / 100.0);
+                    let b = rows.dense::<T>(&[k, n])?;
+                    let own = dynamic(&a).expecting(expected);
+                    let operands = [("A", own.into()), ("B", (&b).into())];
+                    let case = format!("{name} {k}x{n}");
+                    let others = names("pit_few", T::DTYPE);
+                    rows.plan::<T, T>(
+                        ["pit_few", &case],
+                        SPMM,
+                        &operands,
+                        &options(dtype),
+                        &others,
+                    )?;
+                }
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows times the matrices of their experts.
+fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    let own = names("grouped", T::DTYPE);
+    for (tokens, top, count, k, n) in [
+        (4096, 1, 64, 768, 3072),
+        (4096, 1, 64, 3072, 768),
+        (4096, 2, 8, 1024, 4096),
+        (512, 2, 8, 1024, 1024),
+        (4096, 8, 64, 1024, 1536),
+        (64, 2, 16, 1024, 1024),
+        (4096, 1, 16, 512, 256),
+        (4096, 1, 16, 512, 128),
+    ] {
+        let name = &format!("experts{count}-{tokens}x{top}-{k}x{n} {dtype}");
+        rows.group("grouped", name, |rows| {
+            let (context, stream) = (rows.context.clone(), rows.stream()?);
+            let mut routing = Routing::new(&context, [tokens, top], count).map_err(text)?;
+            let chosen = (0..tokens * top).map(|i| (i * 7 % count) as i32).collect();
+            let chosen = Dense::new([tokens, top], chosen).map_err(text)?;
+            let chosen = context.upload_dense(&chosen).map_err(text)?;
+            routing.run(&chosen, &stream).map_err(text)?;
+            let a = rows.dense::<T>(&[tokens, k])?;
+            for transposed in [false, true] {
+                let shape = if transposed {
+                    [count, n, k]
+                } else {
+                    [count, k, n]
+                };
+                let w = rows.dense::<T>(&shape)?;
+                let out = RefCell::new(context.zeros::<T>(&[tokens * top, n]).map_err(text)?);
+                let make = |variant: Option<&str>| {
+                    let options = GroupedOptions {
+                        k,
+                        n,
+                        gather: true,
+                        scatter: false,
+                        activation: Activation::Identity,
+                        transposed,
+                    };
+                    let product = GroupedMatmul::<T>::with_variant(&routing, options, variant);
+                    let product = product.map_err(text)?;
+                    let (a, w, out, stream, routing) = (&a, &w, &out, &stream, &routing);
+                    Ok(Made {
+                        taken: vec![product.variant()],
+                        candidates: Vec::new(),
+                        run: Box::new(move || {
+                            let out = &mut out.borrow_mut();
+                            product.run(routing, a, w, None, out, stream).map_err(text)
+                        }),
+                    })
+                };
+                let output = rows.output::<T, T>(&out);
+                let case = format!("{name}{}", if transposed { " transposed" } else { "" });
+                rows.case(["grouped", &case], &output, &own, &make)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Operations that take kernels by a rule, which no name overrides: which ones they take.
+fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    if rows.gpu.is_none() {
+        return Ok(());
+    }
+    let name = &format!("layers {dtype}");
+    rows.group("encoder", name, |rows| {
+        for width in [256, 512, 768, 1024, 2048] {
+            for hidden in [2 * width, 4 * width] {
+                for expected in [64, 256, 1024, 1600, 4096] {
+                    let options = EncoderOptions {
+                        items: 32,
+                        distance: 128,
+                        width,
+                        heads: width / 64,
+                        hidden,
+                        epsilon: 1e-5,
+                        expected: Some(expected),
+                    };
+                    let layer = EncoderLayer::<T>::new(&rows.context, &options).map_err(text)?;
+                    let case = format!("{width}-{hidden} of {expected} {dtype}");
+                    rows.chosen(["encoder", &case], &layer.variants())?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    rows.group("pit_conv", name, |rows| {
+        for (size, width) in LAYERS.into_iter().chain([(112, 64), (14, 1024), (28, 64)]) {
+            for (images, stride) in [(IMAGES, 1), (1, 1), (IMAGES, 2)] {
+                for axis in [ConvolutionAxis::Channels, ConvolutionAxis::Filters] {
+                    let shape = ConvolutionShape::new([images, size, size, width], [3, 3], width);
+                    let shape = ConvolutionShape {
+                        stride: [stride; 2],
+                        ..shape.same()
+                    };
+                    let options = ConvolutionOptions {
+                        axis,
+                        ..ConvolutionOptions::default()
+                    };
+                    let own = DynamicConvolution::<T>::new(&rows.context, shape, options);
+                    let own = own.map_err(text)?;
+                    let case = format!("{images}x{size}x{width} by {stride} {axis:?} {dtype}");
+                    rows.chosen(["pit_conv", &case], &own.variants())?;
+                }
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,452 @@
+//! Products of one sparse or dense matrix with dense ones: the tables' workloads, and widths, orders and formats beside them.
+
+use super::{Rows, values};
+use crate::decode;
+use crate::dense::SHAPES;
+use crate::device::Result;
+use crate::ours::{SPMM, by_dtype, convert, text};
+use crate::problems::{self, Dtype, Problem, SEED, Source, Workload};
+use einsparse::formats::{
+    AnySparse, Bsr, Coo, CooPattern, Csr, CsrPattern, E4m3, E5m2, Format, bf16, f16, generate,
+};
+use einsparse::{Options, Precision, Scalar};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const GROUPS: Format = Format::GroupCoo {
+    axis: 0,
+    group: None,
+};
+const TURNED: &str = "C[m,n] = A[k,m] * B[k,n]";
+/// Of the dense operand, vectors of every size, tiles and their edges.
+const WIDTHS: &[usize] = &[
+    1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 100, 128, 130, 192, 256, 320, 512, 768, 1023,
+];
+const ALL: [Dtype; 5] = Dtype::ALL;
+const HALVES: [Dtype; 2] = [Dtype::F16, Dtype::Bf16];
+
+/// Every case of products.
+pub fn run(rows: &mut Rows<'_>) -> Result<()> {
+    tables(rows)?;
+    for (name, source) in patterns() {
+        for dtype in ALL {
+            by_dtype!(dtype, T => widths::<T>(rows, name, &source, dtype))?;
+        }
+    }
+    batches(rows)?;
+    for dtype in [Dtype::F16, Dtype::Bf16, Dtype::Tf32] {
+        by_dtype!(dtype, T => blocks::<T>(rows, dtype))?;
+        by_dtype!(dtype, T => dense::<T>(rows, dtype))?;
+    }
+    for dtype in HALVES {
+        by_dtype!(dtype, T => bitmaps::<T>(rows, dtype))?;
+        by_dtype!(dtype, T => two_of_four::<T, T>(rows, "C[m,n] = A[m,k] * B[k,n]"))?;
+    }
+    two_of_four::<i8, i32>(rows, "C[m,n] = A[m,k] * B[n,k]")?;
+    two_of_four::<i8, f16>(rows, "C[m,n] = A[m,k] * B[n,k]")?;
+    narrow::<E4m3, f16>(rows)?;
+    narrow::<E5m2, f16>(rows)?;
+    narrow::<i8, i32>(rows)?;
+    integers(rows)
+}
+
+/// Those of every width.
+fn patterns() -> Vec<(&'static str, Source)> {
+    vec![
+        ("uniform-8192x2048-d0.05", Source::Uniform(8192, 2048, 0.05)),
+        ("uniform-16384-d0.001", Source::Uniform(16384, 16384, 0.001)),
+        ("uniform-256-d0.1", Source::Uniform(256, 256, 0.1)),
+        ("tall-131072x256-d0.05", Source::Uniform(131_072, 256, 0.05)),
+        ("long-256x65536-d0.02", Source::Uniform(256, 65536, 0.02)),
+        ("rmat14", Source::Rmat(14)),
+    ]
+}
+
+pub fn options(dtype: Dtype) -> Options {
+    let precision = match dtype {
+        Dtype::Tf32 => Precision::Tf32,
+        _ => Precision::Full,
+    };
+    Options {
+        precision,
+        ..Options::default()
+    }
+}
+
+pub fn load(op: &'static str, name: &str, source: Source) -> Result<Problem> {
+    Problem::load(&Workload {
+        op,
+        name: name.into(),
+        source,
+        ns: &[],
+        dtypes: &[],
+        quick: true,
+    })
+}
+
+pub fn entries_of<T: Scalar>(pattern: &Arc<CsrPattern>) -> Result<AnySparse<T>> {
+    let values = values(pattern.columns().len(), 0);
+    Ok(Csr::new(Arc::clone(pattern), values).map_err(text)?.into())
+}
+
+/// The tables of `spmm` as the sweep has them, but for the largest graph.
+fn tables(rows: &mut Rows<'_>) -> Result<()> {
+    let folder =
+        std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
+    let data = folder.join("dlmc").is_dir().then_some(folder.as_path());
+    let all = problems::workloads(data);
+    for workload in all.iter().filter(|w| w.op == "spmm" && w.name != "rmat20") {
+        let large = workload.name.contains("1M");
+        let (ns, dtypes): (&[usize], &[Dtype]) = match large {
+            true => (&[32, 128], &[Dtype::F32]),
+            false => (workload.ns, workload.dtypes),
+        };
+        for &dtype in dtypes {
+            let name = format!("{} {dtype}", workload.name);
+            rows.group("spmm", &name, |rows| {
+                let problem = Problem::load(workload)?;
+                let mut formats = vec![Format::Csr, GROUPS];
+                if dtype == Dtype::F32 {
+                    formats.push(Format::SlicedEll);
+                }
+                by_dtype!(dtype, T => entries::<T>(rows, &name, &problem.pattern, dtype, (&formats, ns)))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// A matrix of single entries in several formats, times matrices of several widths.
+fn entries<T: Scalar>(
+    rows: &mut Rows<'_>,
+    name: &str,
+    pattern: &Arc<CsrPattern>,
+    dtype: Dtype,
+    (formats, ns): (&[Format], &[usize]),
+) -> Result<()> {
+    let csr = entries_of::<T>(pattern)?;
+    for &format in formats {
+        let a = match convert(&csr, format) {
+            Ok(a) => rows.context.upload(a).map_err(text)?,
+            Err(reason) => {
+                println!("{name} as {format}: {reason}");
+                continue;
+            }
+        };
+        for &n in ns {
+            let b = rows.dense::<T>(&[pattern.cols(), n])?;
+            let operands = [("A", (&a).into()), ("B", (&b).into())];
+            let case = format!("{name} n{n} {format}");
+            rows.plan::<T, T>(["spmm", &case], SPMM, &operands, &options(dtype), &[])?;
+        }
+    }
+    Ok(())
+}
+
+fn widths<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dtype) -> Result<()> {
+    let name = &format!("{name} {dtype}");
+    rows.group("spmm", name, |rows| {
+        let problem = load("spmm", name, source.clone())?;
+        let mut formats = vec![Format::Csr, GROUPS];
+        if dtype == Dtype::F32 {
+            formats.push(Format::SlicedEll);
+        }
+        let pattern = &problem.pattern;
+        entries::<T>(rows, name, pattern, dtype, (&formats, WIDTHS))?;
+        entries::<T>(
+            rows,
+            name,
+            pattern,
+            dtype,
+            (&[Format::HybridGroupCoo], &[32, 128]),
+        )?;
+        unaligned::<T>(rows, name, pattern, dtype)
+    })?;
+    rows.group("spmm_t", name, |rows| {
+        let problem = load("spmm_t", name, source.clone())?;
+        let a = entries_of::<T>(&problem.pattern)?;
+        let a = rows.context.upload(a).map_err(text)?;
+        for n in [4, 8, 16, 32, 33, 64, 128, 256, 512] {
+            let b = rows.dense::<T>(&[problem.pattern.rows(), n])?;
+            let operands = [("A", (&a).into()), ("B", (&b).into())];
+            let case = format!("{name} n{n}");
+            rows.plan::<T, T>(["spmm_t", &case], TURNED, &operands, &options(dtype), &[])?;
+        }
+        Ok(())
+    })
+}
+
+/// Rows of B and C at odd distances, and at those of half a vector.
+fn unaligned<T: Scalar>(
+    rows: &mut Rows<'_>,
+    name: &str,
+    pattern: &Arc<CsrPattern>,
+    dtype: Dtype,
+) -> Result<()> {
+    let a = rows
+        .context
+        .upload(entries_of::<T>(pattern)?)
+        .map_err(text)?;
+    for n in [32, 128, 256] {
+        for gap in [1, 2, 4] {
+            let b = rows.strided::<T>(&[pattern.cols(), n], n + gap)?;
+            let c = rows.strided::<T>(&[pattern.rows(), n], n + gap)?;
+            let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
+            let case = format!("{name} n{n} gap {gap}");
+            rows.plan::<T, T>(["spmm", &case], SPMM, &operands, &options(dtype), &[])?;
+        }
+    }
+    Ok(())
+}
+
+/// One matrix for all of a batch, its transpose, and one for each.
+fn batches(rows: &mut Rows<'_>) -> Result<()> {
+    for dtype in [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16] {
+        by_dtype!(dtype, T => batched::<T>(rows, dtype))?;
+    }
+    Ok(())
+}
+
+fn batched<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    const NS: [usize; 9] = [8, 16, 32, 33, 64, 100, 128, 256, 320];
+    for (items, extent, density) in [(4, 2048, 0.05), (64, 512, 0.02), (64, 64, 0.2)] {
+        let name = &format!("batch{items}-{extent}-d{density} {dtype}");
+        rows.group("spmm_batched", name, |rows| {
+            let pattern = Arc::new(generate::uniform(extent, extent, density, SEED).map_err(text)?);
+            let csr = entries_of::<T>(&pattern)?;
+            let each = rows
+                .context
+                .upload(stacked::<T>(&pattern, items)?)
+                .map_err(text)?;
+            let one = rows.context.upload(csr).map_err(text)?;
+            for n in NS {
+                let b = rows.dense::<T>(&[items, extent, n])?;
+                for (expression, a) in [
+                    ("C[z,m,n] = A[m,k] * B[z,k,n]", &one),
+                    ("C[z,m,n] = A[k,m] * B[z,k,n]", &one),
+                    ("C[z,m,n] = A[z,m,k] * B[z,k,n]", &each),
+                    ("C[z,m,n] = A[z,k,m] * B[z,k,n]", &each),
+                ] {
+                    let operands = [("A", a.into()), ("B", (&b).into())];
+                    let case = format!("{name} n{n} {expression}");
+                    let label = ["spmm_batched", case.as_str()];
+                    rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The same matrix so many times, as a tensor.
+fn stacked<T: Scalar>(pattern: &CsrPattern, items: usize) -> Result<Coo<T>> {
+    let mut coords = vec![Vec::new(); 3];
+    for item in 0..items as u32 {
+        for row in 0..pattern.rows() {
+            for &column in &pattern.columns()[pattern.row(row)] {
+                let place = [item, row as u32, column];
+                coords
+                    .iter_mut()
+                    .zip(place)
+                    .for_each(|(axis, at)| axis.push(at));
+            }
+        }
+    }
+    let count = coords[0].len();
+    let shape = vec![items, pattern.rows(), pattern.cols()];
+    let pattern = CooPattern::new(shape, coords).map_err(text)?;
+    Coo::new(pattern, values(count, 0)).map_err(text)
+}
+
+/// Blocks of every size that kernels have or cut, in every order of axes.
+fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    const NS: [usize; 8] = [16, 64, 100, 128, 256, 512, 1024, 4096];
+    let squares = [16, 32, 64, 128].map(|edge| (edge, edge));
+    let others = [(64, 32), (16, 32), (128, 64), (64, 1), (32, 1), (1, 64)];
+    for block in squares.into_iter().chain(others) {
+        for (extent, density) in [
+            (4096, 0.5),
+            (4096, 0.1),
+            (4096, 0.02),
+            (1024, 0.2),
+            (512, 1.0),
+        ] {
+            let name = &format!("block{}x{}-{extent}-d{density} {dtype}", block.0, block.1);
+            rows.group("block_spmm", name, |rows| {
+                let pattern = generate::blocks(extent, extent, block, density, SEED);
+                let pattern = pattern.map_err(text)?;
+                let slots = pattern.columns().len() * block.0 * block.1;
+                let bsr = Bsr::new(pattern, values::<T>(slots, 0)).map_err(text)?;
+                let format = Format::BlockGroupCoo { block, group: None };
+                let a = AnySparse::from(bsr).convert(format).map_err(text)?;
+                let a = rows.context.upload(a).map_err(text)?;
+                for n in NS {
+                    let b = rows.dense::<T>(&[extent, n])?;
+                    let by_columns = rows.dense::<T>(&[n, extent])?;
+                    let batch = rows.dense::<T>(&[4, extent, n.min(512)])?;
+                    for (expression, b) in [
+                        (SPMM, &b),
+                        (TURNED, &b),
+                        ("C[m,n] = A[m,k] * B[n,k]", &by_columns),
+                        ("C[m,n] = B[m,k] * A[k,n]", &by_columns),
+                        ("C[m,n] = B[m,k] * A[n,k]", &by_columns),
+                        ("C[z,m,n] = A[m,k] * B[z,k,n]", &batch),
+                    ] {
+                        let operands = [("A", (&a).into()), ("B", b.into())];
+                        let case = format!("{name} n{n} {expression}");
+                        let label = ["block_spmm", case.as_str()];
+                        rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The extents of layers, in every order of axes.
+fn dense<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    const NS: [usize; 7] = [8, 16, 64, 200, 256, 1024, 4096];
+    for &(m, k) in SHAPES {
+        let name = &format!("dense-{m}x{k} {dtype}");
+        rows.group("dense", name, |rows| {
+            let a = rows.dense::<T>(&[m, k])?;
+            let turned = rows.dense::<T>(&[k, m])?;
+            for n in NS {
+                let b = rows.dense::<T>(&[k, n])?;
+                let by_columns = rows.dense::<T>(&[n, k])?;
+                for (expression, a, b) in [
+                    (SPMM, &a, &b),
+                    (TURNED, &turned, &b),
+                    ("C[m,n] = A[m,k] * B[n,k]", &a, &by_columns),
+                    ("C[m,n] = A[k,m] * B[n,k]", &turned, &by_columns),
+                ] {
+                    let operands = [("A", a.into()), ("B", b.into())];
+                    let case = format!("{name} n{n} {expression}");
+                    let label = ["dense", case.as_str()];
+                    rows.plan::<T, T>(label, expression, &operands, &options(dtype), &[])?;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Bits and bytes, of the extents of `decode` and of a small one.
+fn bitmaps<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    const NS: &[usize] = &[1, 3, 8, 16, 24, 32, 48, 64, 100];
+    let small = [[512, 512], [1024, 4096]];
+    for [m, k] in decode::EXTENTS.into_iter().chain(small) {
+        // Larger ones take their time on the host.
+        if m * k >= 50_000_000 {
+            continue;
+        }
+        for density in decode::DENSITIES {
+            let name = &format!("decode-{m}x{k}-d{density} {dtype}");
+            rows.group("spmm_bits", name, |rows| {
+                let pattern = generate::uniform(m, k, density, SEED).map_err(text)?;
+                let mut formats = vec![Format::Bitmap];
+                if density <= decode::BYTES_UP_TO {
+                    formats.push(Format::Bytemap);
+                }
+                entries::<T>(rows, name, &Arc::new(pattern), dtype, (&formats, NS))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Two of every four columns, with B by rows or, of 8 bits, by columns.
+fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) -> Result<()> {
+    for extent in [512, 1024, 4096, 8192] {
+        let name = &format!(
+            "nm2:4-{extent} {} into {}",
+            T::DTYPE.name(),
+            Out::DTYPE.name()
+        );
+        rows.group("nm_spmm", name, |rows| {
+            let problem = load("nm_spmm", name, Source::TwoOfFour(extent))?;
+            let a = entries_of::<T>(&problem.pattern)?;
+            let a = a.convert(Format::Nm { n: 2, m: 4 }).map_err(text)?;
+            let a = rows.context.upload(a).map_err(text)?;
+            for n in [16, 64, 128, 192, 256, 512, 1024, 4096] {
+                let by_columns = expression.contains("B[n,k]");
+                let shape = if by_columns { [n, extent] } else { [extent, n] };
+                let b = rows.dense::<T>(&shape)?;
+                let operands = [("A", (&a).into()), ("B", (&b).into())];
+                let case = format!("{name} n{n}");
+                let label = ["nm_spmm", case.as_str()];
+                rows.plan::<T, Out>(label, expression, &operands, &Options::default(), &[])?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Blocks of 8 bits.
+fn narrow<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>) -> Result<()> {
+    const EXPRESSION: &str = "C[m,n] = A[m,k] * B[n,k]";
+    for (edge, extent, density) in [
+        (128, 4096, 1.0),
+        (128, 4096, 0.1),
+        (128, 1024, 0.2),
+        (64, 4096, 0.5),
+        (64, 4096, 0.1),
+        (64, 1024, 0.2),
+        (32, 4096, 0.5),
+        (32, 4096, 0.1),
+        (32, 1024, 0.2),
+    ] {
+        let name = &format!("block{edge}-{extent}-d{density} {}", T::DTYPE.name());
+        rows.group("narrow", name, |rows| {
+            let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED);
+            let pattern = pattern.map_err(text)?;
+            let slots = pattern.columns().len() * edge * edge;
+            let a = Bsr::new(pattern, values::<T>(slots, 0)).map_err(text)?;
+            let a = rows.context.upload(a).map_err(text)?;
+            for n in [16, 64, 128, 256, 512, 4096] {
+                let b = rows.dense::<T>(&[n, extent])?;
+                let operands = [("A", (&a).into()), ("B", (&b).into())];
+                let case = format!("{name} n{n}");
+                let label = ["narrow", case.as_str()];
+                rows.plan::<T, Out>(label, EXPRESSION, &operands, &Options::default(), &[])?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Single entries of 8-bit integers.
+fn integers(rows: &mut Rows<'_>) -> Result<()> {
+    let uniform = |m, k, density| Source::Uniform(m, k, density);
+    for (name, source) in [
+        ("uniform-4096-d0.3", uniform(4096, 4096, 0.3)),
+        ("uniform-4096-d0.05", uniform(4096, 4096, 0.05)),
+        ("uniform-2048x512-d0.1", uniform(2048, 512, 0.1)),
+        ("uniform-256-d0.1", uniform(256, 256, 0.1)),
+        ("long-256x65536-d0.02", uniform(256, 65536, 0.02)),
+        ("rmat14", Source::Rmat(14)),
+    ] {
+        rows.group("int8", name, |rows| {
+            let problem = load("int8", name, source)?;
+            let a = rows
+                .context
+                .upload(entries_of::<i8>(&problem.pattern)?)
+                .map_err(text)?;
+            for n in [16, 33, 64, 100, 128, 200, 256, 1024] {
+                let b = rows.dense::<i8>(&[problem.pattern.cols(), n])?;
+                let operands = [("A", (&a).into()), ("B", (&b).into())];
+                let case = format!("{name} int8 n{n}");
+                let label = ["int8", case.as_str()];
+                rows.plan::<i8, i32>(label, SPMM, &operands, &Options::default(), &[])?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Products at the places of a sparse output: the table of `sddmm`, numbers of terms beside it, blocks, 8 bits.
+
+use super::products::{entries_of, load, options};
+use super::{Made, Rows, of_choice, values};
+use crate::device::Result;
+use crate::ours::{by_dtype, convert, text};
+use crate::problems::{self, Dtype, Problem, SEED, Source};
+use crate::sddmm;
+use einsparse::formats::{AnySparse, Bsr, Format, bf16, f16, generate};
+use einsparse::{Operand, Options, Scalar, SparseTensor};
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+const BY_ROWS: &str = "S[m,n] = X[m,k] * Y[n,k]";
+const BY_COLUMNS: &str = "S[m,n] = X[k,m] * Y[k,n]";
+/// Terms, vectors of every size and their edges.
+const TERMS: [usize; 14] = [1, 8, 16, 32, 33, 48, 64, 96, 128, 192, 256, 384, 512, 1000];
+
+/// Every case.
+pub fn run(rows: &mut Rows<'_>) -> Result<()> {
+    tables(rows)?;
+    let uniform = |extent, density| Source::Uniform(extent, extent, density);
+    let patterns = [
+        ("uniform-4096-d0.05", uniform(4096, 0.05)),
+        ("uniform-1024-d0.2", uniform(1024, 0.2)),
+        ("uniform-16384-d0.001", uniform(16384, 0.001)),
+        ("rmat14", Source::Rmat(14)),
+        ("attention-4096", Source::Attention(4096, 256, 0.05)),
+    ];
+    for (name, source) in patterns {
+        for dtype in Dtype::ALL {
+            by_dtype!(dtype, T => terms::<T>(rows, name, &source, dtype))?;
+        }
+        let name = &format!("{name} int8");
+        rows.group("sddmm", name, |rows| {
+            let pattern = load("sddmm", name, source)?.pattern;
+            let out = rows
+                .context
+                .upload(entries_of::<i32>(&pattern)?)
+                .map_err(text)?;
+            let out = RefCell::new(out);
+            let extents = [pattern.rows(), pattern.cols()];
+            rows.places::<i8, i32>(name, BY_ROWS, &out, (extents, &TERMS), &Options::default())
+        })?;
+    }
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        by_dtype!(dtype, T => blocks::<T>(rows, dtype))?;
+    }
+    Ok(())
+}
+
+fn tables(rows: &mut Rows<'_>) -> Result<()> {
+    let folder =
+        std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
+    let data = folder.join("dlmc").is_dir().then_some(folder.as_path());
+    for workload in problems::workloads(data)
+        .iter()
+        .filter(|w| w.op == sddmm::OP)
+    {
+        for &dtype in workload.dtypes {
+            let name = &format!("{} {dtype}", workload.name);
+            rows.group("sddmm", name, |rows| {
+                let pattern = Problem::load(workload)?.pattern;
+                by_dtype!(dtype, T => {
+                    let out = rows.context.upload(entries_of::<T>(&pattern)?).map_err(text)?;
+                    let extents = [pattern.rows(), pattern.cols()];
+                    let asked = (extents, workload.ns);
+                    rows.places::<T, T>(name, BY_ROWS, &RefCell::new(out), asked, &options(dtype))
+                })
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn terms<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dtype) -> Result<()> {
+    let name = &format!("{name} {dtype}");
+    rows.group("sddmm", name, |rows| {
+        let pattern = load("sddmm", name, source.clone())?.pattern;
+        let extents = [pattern.rows(), pattern.cols()];
+        let csr = entries_of::<T>(&pattern)?;
+        let groups = Format::GroupCoo {
+            axis: 0,
+            group: None,
+        };
+        let grouped = convert(&csr, groups)?;
+        let own = options(dtype);
+        let out = RefCell::new(rows.context.upload(csr).map_err(text)?);
+        rows.places::<T, T>(name, BY_ROWS, &out, (extents, &TERMS), &own)?;
+        rows.places::<T, T>(name, BY_COLUMNS, &out, (extents, &[64, 128, 256]), &own)?;
+        let out = RefCell::new(rows.context.upload(grouped).map_err(text)?);
+        rows.places::<T, T>(
+            &format!("{name} {groups}"),
+            BY_ROWS,
+            &out,
+            (extents, &[64]),
+            &own,
+        )
+    })
+}
+
+fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
+    for edge in [16, 32, 64, 128] {
+        for (extent, density) in [(4096, 0.3), (4096, 0.05), (1024, 0.2)] {
+            let name = &format!("block{edge}-{extent}-d{density} {dtype}");
+            rows.group("sddmm", name, |rows| {
+                let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED);
+                let pattern = pattern.map_err(text)?;
+                let slots = pattern.columns().len() * edge * edge;
+                let bsr = Bsr::new(pattern, values::<T>(slots, 0)).map_err(text)?;
+                let out = rows.context.upload(AnySparse::from(bsr)).map_err(text)?;
+                let out = RefCell::new(out);
+                for expression in [BY_ROWS, BY_COLUMNS] {
+                    let asked = ([extent; 2], &[64, 100, 128, 256, 1024][..]);
+                    rows.places::<T, T>(name, expression, &out, asked, &Options::default())?;
+                }
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+impl Rows<'_> {
+    /// A pattern with several numbers of terms.
+    fn places<T: Scalar, Out: Scalar>(
+        &mut self,
+        name: &str,
+        expression: &str,
+        out: &RefCell<SparseTensor<Out>>,
+        ([m, n], terms): ([usize; 2], &[usize]),
+        options: &Options,
+    ) -> Result<()> {
+        for &k in terms {
+            if self.is_late() {
+                return Ok(());
+            }
+            let shape = |rows: usize| match expression {
+                BY_COLUMNS => [k, rows],
+                _ => [rows, k],
+            };
+            let (x, y) = (self.dense::<T>(&shape(m))?, self.dense::<T>(&shape(n))?);
+            let operands: [(&str, Operand<'_, T>); 2] = [("X", (&x).into()), ("Y", (&y).into())];
+            let (context, stream) = (self.context.clone(), self.stream()?);
+            let make = |variant: Option<&str>| {
+                let options = Options {
+                    variant: variant.map(str::to_owned),
+                    ..options.clone()
+                };
+                let plan = context.plan_sampled_into::<T, Out>(
+                    expression,
+                    &operands,
+                    &out.borrow(),
+                    &options,
+                );
+                let plan = plan.map_err(text)?;
+                let candidates = of_choice(plan.choice());
+                let taken = match plan.variant() {
+                    "cpu" => candidates.first().map_or("cpu", |c| c.0),
+                    name => name,
+                };
+                let (operands, stream) = (&operands, &stream);
+                Ok(Made {
+                    taken: vec![taken],
+                    candidates,
+                    run: Box::new(move || {
+                        plan.run(operands, &mut out.borrow_mut(), stream)
+                            .map_err(text)
+                    }),
+                })
+            };
+            let output = self.sparse_output::<T, Out>(out);
+            let case = format!("{name} k{k} {expression}");
+            self.case(["sddmm", &case], &output, &[], &make)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,394 @@
+//! `cargo xtask report --rows RECORD...`: which rows of the table nobody wants, out of records of `--rows`.
+//!
+//! On a case, below 10 us cold the warm figures decide. A row is wanted where every other is more than 3 % slower by the
+//! figure that decides, and slower by the other one too. Rows go one after the other, the least wanted first, as long as no
+//! case loses more than that; f16 and bf16 of one tile go together.
+
+use super::Result;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// How much slower the best other row may be.
+const MARGIN: f64 = 0.03;
+/// Microseconds cold below which the warm figures decide.
+const LAUNCH_BOUND: f64 = 10.0;
+
+#[derive(Debug, Deserialize)]
+struct Line {
+    operation: String,
+    case: String,
+    row: String,
+    family: String,
+    chosen: u8,
+    cold_us: Option<f64>,
+    warm_us: Option<f64>,
+    outcome: String,
+}
+
+/// The rows of one tile, of f16 and bf16 as one.
+#[derive(Default)]
+struct Unit {
+    rows: BTreeSet<String>,
+    family: String,
+    operation: String,
+    /// Cases where it ran.
+    cases: BTreeSet<String>,
+    /// How often a plan, or a rule, took it.
+    taken: usize,
+    /// What predictions alone choose on the grids of the sweep.
+    predicted: usize,
+    wrong: usize,
+}
+
+/// One case: the deciding and the other figure of each unit.
+type Case = BTreeMap<String, [f64; 2]>;
+
+/// What the records say.
+#[derive(Default)]
+struct Found {
+    units: BTreeMap<String, Unit>,
+    cases: BTreeMap<String, Case>,
+    /// Cases on which the plan lost, by its share.
+    losses: Vec<(f64, String, String)>,
+}
+
+/// Reads records, writes the report beside the first, and returns it.
+///
+/// # Errors
+/// A readable line when a record cannot be read or the report cannot be written.
+pub fn report(records: &[PathBuf]) -> Result<String> {
+    let mut lines = Vec::new();
+    for record in records {
+        lines.extend(read(record)?);
+    }
+    let text = written(&Found::new(&lines)).map_err(|e| e.to_string())?;
+    let page = records[0].with_extension("md");
+    std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
+    Ok(text)
+}
+
+fn read(record: &Path) -> Result<Vec<Line>> {
+    let fail = |e: csv::Error| format!("{}: {e}", record.display());
+    let mut reader = csv::Reader::from_path(record).map_err(fail)?;
+    let lines = reader.deserialize().collect::<std::result::Result<_, _>>();
+    lines.map_err(fail)
+}
+
+fn unit_of(row: &str) -> String {
+    row.replace("bf16", "f16")
+}
+
+impl Found {
+    fn new(lines: &[Line]) -> Self {
+        let mut found = Found::default();
+        let mut timed: BTreeMap<(&str, &str), Vec<&Line>> = BTreeMap::new();
+        // Chains of plans and refused cases have no row.
+        for line in lines.iter().filter(|line| !line.family.is_empty()) {
+            let unit = found.units.entry(unit_of(&line.row)).or_default();
+            unit.rows.insert(line.row.clone());
+            unit.family.clone_from(&line.family);
+            let chosen = usize::from(line.chosen);
+            match line.operation.as_str() {
+                "table" => unit.operation.clone_from(&line.outcome),
+                own if own.starts_with("sweep") => unit.predicted += chosen,
+                own => {
+                    unit.taken += chosen;
+                    unit.wrong += usize::from(line.outcome.starts_with("WRONG"));
+                    if line.cold_us.is_some() && !line.outcome.starts_with("WRONG") {
+                        unit.cases.insert(format!("{own}: {}", line.case));
+                        timed.entry((own, &line.case)).or_default().push(line);
+                    }
+                }
+            }
+        }
+        for ((operation, case), lines) in timed {
+            found.case(format!("{operation}: {case}"), &lines);
+        }
+        found.losses.sort_by(|a, b| b.0.total_cmp(&a.0));
+        found
+    }
+
+    fn case(&mut self, name: String, lines: &[&Line]) {
+        let colds = lines.iter().filter_map(|line| line.cold_us);
+        let launch_bound = colds.fold(f64::INFINITY, f64::min) < LAUNCH_BOUND;
+        let mut case = Case::new();
+        let mut taken = f64::INFINITY;
+        for line in lines {
+            let (Some(cold), Some(warm)) = (line.cold_us, line.warm_us) else {
+                continue;
+            };
+            let figures = match launch_bound {
+                true => [warm, cold],
+                false => [cold, warm],
+            };
+            if line.chosen == 1 {
+                taken = taken.min(figures[0]);
+            }
+            // Several records of a case: the best of each.
+            let own = case.entry(unit_of(&line.row)).or_insert(figures);
+            *own = [own[0].min(figures[0]), own[1].min(figures[1])];
+        }
+        let best = case.iter().min_by(|a, b| a.1[0].total_cmp(&b.1[0]));
+        if let Some((best, figures)) = best.filter(|_| taken.is_finite()) {
+            let loss = taken / figures[0] - 1.0;
+            self.losses.push((loss, name.clone(), best.clone()));
+        }
+        self.cases.insert(name, case);
+    }
+
+    /// How much slower the best of the others that `stay` is, at the most; infinite where there is none; and on which case.
+    fn margin(&self, unit: &str, stay: &BTreeSet<&str>) -> (f64, &str) {
+        let mut most = (f64::NEG_INFINITY, "");
+        for name in self
+            .units
+            .get(unit)
+            .into_iter()
+            .flat_map(|unit| &unit.cases)
+        {
+            let case = &self.cases[name];
+            let Some(own) = case.get(unit) else { continue };
+            let others = case
+                .iter()
+                .filter(|(other, _)| *other != unit && stay.contains(other.as_str()));
+            let best = others.min_by(|a, b| a.1[0].total_cmp(&b.1[0]));
+            let margin = match best {
+                None => f64::INFINITY,
+                Some((_, other)) => {
+                    let [decides, also] = [0, 1].map(|i| other[i] / own[i] - 1.0);
+                    // One figure alone is noise.
+                    if also > 0.0 {
+                        decides
+                    } else {
+                        decides.min(0.0)
+                    }
+                }
+            };
+            if margin > most.0 {
+                most = (margin, name);
+            }
+        }
+        most
+    }
+
+    /// Units that may go of those that `may`, the least wanted first, each with its margin when it went.
+    fn go<'f>(
+        &'f self,
+        stay: &mut BTreeSet<&'f str>,
+        may: impl Fn(&Unit) -> bool,
+    ) -> Vec<(&'f str, f64, &'f str)> {
+        let mut gone = Vec::new();
+        let candidates = self.units.iter();
+        let mut candidates: BTreeSet<&str> = candidates
+            .filter(|(_, unit)| !unit.cases.is_empty() && may(unit))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        loop {
+            let margins = candidates
+                .iter()
+                .map(|name| (*name, self.margin(name, stay)));
+            let least = margins.min_by(|a, b| a.1.0.total_cmp(&b.1.0));
+            let Some((name, (margin, case))) = least.filter(|(_, (m, _))| *m <= MARGIN) else {
+                return gone;
+            };
+            candidates.remove(name);
+            stay.remove(name);
+            gone.push((name, margin, case));
+        }
+    }
+}
+
+fn written(found: &Found) -> std::result::Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    let rows: usize = found.units.values().map(|unit| unit.rows.len()).sum();
+    writeln!(
+        text,
+        "{rows} rows of {} tiles, {} cases.\n",
+        found.units.len(),
+        found.cases.len()
+    )?;
+    let all: BTreeSet<&str> = found.units.keys().map(String::as_str).collect();
+    let mut stay = all.clone();
+    let unwanted = found.go(&mut stay, |unit| unit.taken + unit.predicted == 0);
+    let taken = found.go(&mut stay, |_| true);
+    list(
+        &mut text,
+        found,
+        ("No plan takes them, no case wants them", &unwanted),
+    )?;
+    list(
+        &mut text,
+        found,
+        ("Plans take them, but no case wants them by 3 %", &taken),
+    )?;
+    unrecorded(&mut text, found)?;
+    by_family(&mut text, found, [&unwanted, &taken])?;
+    writeln!(
+        text,
+        "\n## Rows\n\n| row | family | cases | taken | predicted | margin | where |"
+    )?;
+    writeln!(text, "|---|---|---|---|---|---|---|")?;
+    for (name, unit) in found
+        .units
+        .iter()
+        .filter(|(_, unit)| !unit.cases.is_empty())
+    {
+        let (margin, case) = found.margin(name, &all);
+        writeln!(
+            text,
+            "| {name} | {} | {} | {} | {} | {} | {case} |",
+            unit.family,
+            unit.cases.len(),
+            unit.taken,
+            unit.predicted,
+            percent(margin)
+        )?;
+    }
+    writeln!(text, "\n## Where plans lose most\n")?;
+    for (loss, case, best) in found.losses.iter().take(60) {
+        writeln!(text, "- {} on {case}: {best}", percent(*loss))?;
+    }
+    let wrong = found.units.iter().filter(|(_, unit)| unit.wrong > 0);
+    for (name, unit) in wrong {
+        writeln!(text, "\nWRONG {} times: {name}", unit.wrong)?;
+    }
+    Ok(text)
+}
+
+fn percent(margin: f64) -> String {
+    match margin.is_infinite() {
+        true if margin > 0.0 => "alone".into(),
+        true => "-".into(),
+        false => format!("{:.1} %", margin * 100.0),
+    }
+}
+
+type Gone<'f> = Vec<(&'f str, f64, &'f str)>;
+
+fn list(text: &mut String, found: &Found, (title, gone): (&str, &Gone<'_>)) -> std::fmt::Result {
+    let rows: usize = gone
+        .iter()
+        .map(|(name, ..)| found.units[*name].rows.len())
+        .sum();
+    writeln!(text, "## {title}: {rows} rows\n")?;
+    let mut families: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (name, margin, _) in gone {
+        let unit = &found.units[*name];
+        let own = families.entry(&unit.family).or_default();
+        let rows: Vec<&str> = unit.rows.iter().map(String::as_str).collect();
+        own.push(format!("{} ({})", rows.join(", "), percent(*margin)));
+    }
+    for (family, rows) in families {
+        writeln!(text, "- **{family}**: {}", rows.join("; "))?;
+    }
+    writeln!(text)
+}
+
+/// Rows that no case timed.
+fn unrecorded(text: &mut String, found: &Found) -> std::fmt::Result {
+    let own = found.units.values().filter(|unit| unit.cases.is_empty());
+    let mut families: BTreeMap<(&str, &str), Vec<&Unit>> = BTreeMap::new();
+    for unit in own {
+        let key = (unit.family.as_str(), unit.operation.as_str());
+        families.entry(key).or_default().push(unit);
+    }
+    writeln!(text, "## No case timed them\n")?;
+    for ((family, operation), units) in families {
+        let rows = units.iter().flat_map(|unit| {
+            let by_rule = unit.taken + unit.predicted > 0;
+            let mark = if by_rule { " (taken)" } else { "" };
+            unit.rows.iter().map(move |row| format!("{row}{mark}"))
+        });
+        let rows: Vec<String> = rows.collect();
+        writeln!(text, "- **{family}** ({operation}): {}", rows.join(", "))?;
+    }
+    writeln!(text)
+}
+
+fn by_family(text: &mut String, found: &Found, gone: [&Gone<'_>; 2]) -> std::fmt::Result {
+    writeln!(
+        text,
+        "## Families\n\n| family | rows | timed | taken | go | could go |"
+    )?;
+    writeln!(text, "|---|---|---|---|---|---|")?;
+    let mut families: BTreeMap<&str, [usize; 5]> = BTreeMap::new();
+    for (name, unit) in &found.units {
+        let count = unit.rows.len();
+        let is_gone = |i: usize| gone[i].iter().any(|(gone, ..)| gone == name);
+        let counts = [
+            true,
+            !unit.cases.is_empty(),
+            unit.taken + unit.predicted > 0,
+            is_gone(0),
+            is_gone(1),
+        ];
+        let own = families.entry(&unit.family).or_default();
+        for (sum, own) in own.iter_mut().zip(counts) {
+            *sum += if own { count } else { 0 };
+        }
+    }
+    for (family, [rows, timed, taken, go, could]) in families {
+        writeln!(
+            text,
+            "| {family} | {rows} | {timed} | {taken} | {go} | {could} |"
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(case: &str, row: &str, chosen: u8, figures: [f64; 2]) -> Line {
+        Line {
+            operation: "spmm".into(),
+            case: case.into(),
+            row: row.into(),
+            family: "spmm".into(),
+            chosen,
+            cold_us: Some(figures[0]),
+            warm_us: Some(figures[1]),
+            outcome: "ok".into(),
+        }
+    }
+
+    fn names<'f>(gone: &[(&'f str, f64, &'f str)]) -> Vec<&'f str> {
+        gone.iter().map(|(name, ..)| *name).collect()
+    }
+
+    #[test]
+    fn of_two_alike_one_stays() {
+        let lines = [
+            line("a", "taken", 1, [200.0, 190.0]),
+            line("a", "one_f16", 0, [100.0, 90.0]),
+            line("a", "other", 0, [101.0, 91.0]),
+            // Of another type, as one with the first.
+            line("b", "one_bf16", 0, [300.0, 300.0]),
+            line("b", "taken", 1, [310.0, 310.0]),
+        ];
+        let found = Found::new(&lines);
+        let mut stay = found.units.keys().map(String::as_str).collect();
+        let gone = found.go(&mut stay, |unit| unit.taken == 0);
+        assert_eq!(names(&gone), ["other"]);
+        assert_eq!(found.losses[0].0, 1.0);
+    }
+
+    #[test]
+    fn launches_are_compared_warm_and_noise_is_no_wish() {
+        let small = [
+            line("a", "one", 1, [9.0, 5.0]),
+            line("a", "other", 0, [12.0, 4.0]),
+        ];
+        let found = Found::new(&small);
+        let all: BTreeSet<&str> = found.units.keys().map(String::as_str).collect();
+        // Slower cold: the warm figure alone does not tell.
+        assert_eq!(found.margin("other", &all).0, 0.0);
+        assert!(found.margin("one", &all).0 < 0.0);
+        let alone = [line("a", "one", 0, [50.0, 50.0])];
+        let found = Found::new(&alone);
+        let mut stay = found.units.keys().map(String::as_str).collect();
+        assert_eq!(names(&found.go(&mut stay, |_| true)), [""; 0]);
+    }
+}
