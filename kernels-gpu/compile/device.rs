@@ -6,6 +6,7 @@ use crate::error::run;
 use crate::manifest::{Entry, Sources};
 use crate::prebuilt::{Code, Module};
 use crate::resources::{self, Report};
+use crate::spec::is_kernel_source;
 use crate::{Error, Ptxas, RECIPE, Spec, Toolchain, ptx};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -199,12 +200,13 @@ impl Build<'_> {
     }
 }
 
-/// The files of a list as make reads it: `output: file file`.
+/// The kernel sources of a list as make reads it: `output: file file`.
 fn sources_in(list: &str) -> BTreeSet<String> {
     let rules = list.lines().filter_map(|line| line.split_once(": "));
     rules
         .flat_map(|(_, files)| files.split_whitespace())
         .map(|file| file.trim_start_matches("./").replace('\\', "/"))
+        .filter(|file| is_kernel_source(Path::new(file)))
         .collect()
 }
 
@@ -300,7 +302,7 @@ mod tests {
 
     #[test]
     fn files_of_a_list() {
-        let list = "/x/ptx: lib.rs device/mod.rs \\\n\nlib.rs:\ndevice/mod.rs:\n";
+        let list = "/x/ptx: lib.rs table/row.rs device/mod.rs \\\n\nlib.rs:\ndevice/mod.rs:\n";
         let list = list.replace(" \\\n", "\n");
         let wanted = ["device/mod.rs", "lib.rs"].map(String::from);
         assert_eq!(sources_in(&list), wanted.into());

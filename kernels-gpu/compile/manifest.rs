@@ -221,6 +221,7 @@ mod tests {
         cache::write(&folder.join("device/other.rs"), b"c").unwrap();
         let kernel = Kernel {
             name: "spmm_a".into(),
+            source: "Csr F32".into(),
             threads: 128,
             min_blocks: 1,
         };

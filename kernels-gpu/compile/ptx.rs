@@ -90,6 +90,7 @@ mod tests {
     fn spec(names: &[&str]) -> Spec {
         let kernel = |name: &&str| Kernel {
             name: name.to_string(),
+            source: "Csr F32".into(),
             threads: 128,
             min_blocks: 2,
         };

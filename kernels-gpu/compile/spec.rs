@@ -25,6 +25,8 @@ pub fn present() -> &'static str {
 pub struct Kernel {
     /// Entry name.
     pub name: String,
+    /// What the table makes it of.
+    pub source: String,
     /// Threads of a thread block (`.maxntid`).
     pub threads: u32,
     /// Thread blocks a multiprocessor must hold (`.minnctapersm`); 0 leaves it out.
@@ -58,6 +60,7 @@ impl Spec {
             of_family
                 .map(|row| Kernel {
                     name: row.name.to_string(),
+                    source: row.source.to_string(),
                     threads: row.threads,
                     min_blocks: row.min_blocks.saturating_sub(fewer).max(1),
                 })
@@ -125,9 +128,12 @@ impl Spec {
     }
 }
 
-/// `lib.rs`, the header files and `device/`: not this crate, not what it made.
+/// `lib.rs`, the header files and `device/`: not this crate, not what it made, and not the table, whose rows stand in
+/// [`Kernel`]: a new row makes the module of its family stale and no other.
 pub(crate) fn is_kernel_source(path: &Path) -> bool {
-    const OTHERS: [&str; 5] = ["compile", "prebuilt", "target", "tests", "benches"];
+    const OTHERS: [&str; 7] = [
+        "compile", "prebuilt", "table", "table.rs", "target", "tests", "benches",
+    ];
     let first = path
         .components()
         .next()

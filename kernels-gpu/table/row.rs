@@ -11,6 +11,8 @@ pub struct Row {
     pub name: &'static str,
     /// Module the entry lives in.
     pub family: &'static str,
+    /// Walk, element and tile as the table has them.
+    pub source: &'static str,
     /// What it computes.
     pub operation: crate::abi::Operation,
     /// How the sparse operand is walked.
@@ -77,6 +79,7 @@ macro_rules! rows {
             static ROWS: std::sync::LazyLock<Vec<Row>> = std::sync::LazyLock::new(|| vec![$($(Row {
                 name: stringify!($name),
                 family: stringify!($family),
+                source: stringify!($params $walk $elem $tile),
                 operation: Operation::$operation,
                 walk: <$walk as WalkInfo>::WALK,
                 zeros: <$walk as WalkInfo>::ZEROS,
