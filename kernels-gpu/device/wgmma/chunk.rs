@@ -66,8 +66,9 @@ pub(in crate::device) trait TypeOfC {
             Self::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
         });
     }
-    /// Stores chunk `c` element by element, or adds it to C, `N` elements at a time.
-    fn send_elements<const ORDER: u32, const N: usize>(o: Output, spot: Spot, c: u32, x: &Chunk);
+
+    /// Stores chunk `c` element by element, or adds it to C.
+    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
 }
 
 impl<E: Elem<Acc = f32>> TypeOfC for E {
@@ -102,8 +103,8 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
     }
 
     #[inline(always)]
-    fn send_elements<const ORDER: u32, const N: usize>(o: Output, spot: Spot, c: u32, x: &Chunk) {
-        send_each::<E, ORDER, N>(o, spot, c, x);
+    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        send_each::<E, ORDER>(o, spot, c, x);
     }
 }
 
@@ -260,60 +261,48 @@ pub(super) fn send_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &
     });
 }
 
-/// Up to four elements on their way to C one by one.
+/// An element on its way to C.
 #[derive(Clone, Copy)]
-pub(super) struct Few<const N: usize> {
-    /// Whether they are elements of C.
-    pub inside: [bool; N],
+pub(super) struct One {
+    /// Whether it is an element of C.
+    pub inside: bool,
     /// Where in C, and where in the gate.
-    pub c: [u64; N],
-    pub gate: [u64; N],
-    /// The sums.
-    pub x: [f32; N],
+    pub c: u64,
+    pub gate: u64,
+    /// The sum.
+    pub x: f32,
 }
 
 /// How single elements are stored.
 pub(super) trait Cell {
     /// Bytes of one.
     const WIDTH: u32;
-    /// Stores them, or adds them to C. What is loaded for that is asked for together.
-    fn store_few<const N: usize>(o: Output, few: Few<N>);
+    /// Stores one, or adds it to C.
+    fn store_one(o: Output, one: One);
 }
 
 impl<E: Elem<Acc = f32>> Cell for E {
     const WIDTH: u32 = E::BYTES;
 
     #[inline(always)]
-    fn store_few<const N: usize>(o: Output, few: Few<N>) {
-        let mut x = few.x;
+    fn store_one(o: Output, one: One) {
+        let mut x = one.x;
         if o.flags & FLAG_GATE != 0 {
-            unroll!(i < N, most 4, {
-                let gate = E::get(&E::load::<1>(few.gate[i], few.inside[i]), 0);
-                x[i] = if gate > 0.0 { x[i] } else { 0.0 };
-            });
+            let gate = E::get(&E::load::<1>(one.gate, one.inside), 0);
+            x = if gate > 0.0 { x } else { 0.0 };
         }
-        let mut old = [0f32; N];
-        if o.flags & FLAG_ACCUMULATE != 0 {
-            unroll!(i < N, most 4, {
-                old[i] = E::get(&E::load_own::<1>(few.c[i], few.inside[i]), 0);
-            });
+        let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;
+        let old = E::get(&E::load_own::<1>(one.c, add), 0);
+        if one.inside {
+            E::store::<1>(one.c, &[x + old]);
         }
-        unroll!(i < N, most 4, {
-            if few.inside[i] {
-                E::store::<1>(few.c[i], &[x[i] + old[i]]);
-            }
-        });
     }
 }
 
-/// Element by element, through shared memory: neighbouring lanes store neighbours, `N` rows or columns at a time.
+/// Element by element, through shared memory: neighbouring lanes store neighbours. One after the other: more loads at a time
+/// would want registers that the multiplication has.
 #[inline(always)]
-pub(super) fn send_each<S: Cell, const ORDER: u32, const N: usize>(
-    o: Output,
-    spot: Spot,
-    c: u32,
-    x: &Chunk,
-) {
+pub(super) fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let lane = spot.lane;
     let slab = spot.slab + spot.warp * 2048;
     let (own, right) = frag::accumulator(lane, 0);
@@ -342,33 +331,27 @@ pub(super) fn send_each<S: Cell, const ORDER: u32, const N: usize>(
         let mut step = warp::again(0);
         while step < 16 {
             warp::stay_rolled();
-            let mut few = Few {
-                inside: [false; N],
-                c: [0; N],
-                gate: [0; N],
-                x: [0.0; N],
+            let (down, right) = if ORDER & C_COLUMNS == 0 {
+                (step, lane)
+            } else {
+                (lane % 16, step * 2 + lane / 16)
             };
-            unroll!(i < N, most 4, {
-                let step = step + i as u32;
-                let (down, right) = if ORDER & C_COLUMNS == 0 {
-                    (step, lane)
-                } else {
-                    (lane % 16, step * 2 + lane / 16)
-                };
-                few.x[i] = f32::from_bits(copy::load_shared_b32(slab + place(down, right)));
-                let [row, column] = [corner[0] + down, corner[1] + 32 * h + right];
-                few.inside[i] = row < spot.m && column < o.n;
-                let [line, place] = if ORDER & C_COLUMNS == 0 {
-                    [row, column]
-                } else {
-                    [column, row]
-                };
-                let along = place as u64 * S::WIDTH as u64;
-                few.c[i] = o.c + line as u64 * o.ldc_bytes as u64 + along;
-                few.gate[i] = o.gate + line as u64 * o.gate_bytes as u64 + along;
-            });
-            S::store_few(o, few);
-            step += N as u32;
+            let x = f32::from_bits(copy::load_shared_b32(slab + place(down, right)));
+            let [row, column] = [corner[0] + down, corner[1] + 32 * h + right];
+            let [line, place] = if ORDER & C_COLUMNS == 0 {
+                [row, column]
+            } else {
+                [column, row]
+            };
+            let along = place as u64 * S::WIDTH as u64;
+            let one = One {
+                inside: row < spot.m && column < o.n,
+                c: o.c + line as u64 * o.ldc_bytes as u64 + along,
+                gate: o.gate + line as u64 * o.gate_bytes as u64 + along,
+                x,
+            };
+            S::store_one(o, one);
+            step += 1;
         }
         h += 1;
     }

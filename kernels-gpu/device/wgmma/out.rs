@@ -142,7 +142,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
                 T::send_pieces::<ORDER>(o, spot, c, &x);
             } else {
-                T::send_elements::<ORDER, 4>(o, spot, c, &x);
+                T::send_elements::<ORDER>(o, spot, c, &x);
             }
             c += 1;
         }
@@ -167,7 +167,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
                 T::send_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
             } else {
-                T::send_elements::<ORDER, 2>(o, spot, c as u32, &acc.0[c]);
+                T::send_elements::<ORDER>(o, spot, c as u32, &acc.0[c]);
             }
         });
     }

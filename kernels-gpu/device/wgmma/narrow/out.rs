@@ -6,7 +6,7 @@ use crate::device::epilogue::Output;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, global, warp};
 use crate::device::wgmma::carry::{Cut, carry_by};
-use crate::device::wgmma::chunk::{Cell, Chunk, Few, Spot, TypeOfC, send_each};
+use crate::device::wgmma::chunk::{Cell, Chunk, One, Spot, TypeOfC, send_each};
 use crate::frag;
 
 /// An accumulator's word as the i32 that it is.
@@ -78,8 +78,8 @@ impl TypeOfC for Named {
     }
 
     #[inline(always)]
-    fn send_elements<const ORDER: u32, const N: usize>(o: Output, spot: Spot, c: u32, x: &Chunk) {
-        named!(o.flags, E => E::send_elements::<ORDER, N>(o, spot, c, x))
+    fn send_elements<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
+        named!(o.flags, E => E::send_elements::<ORDER>(o, spot, c, x))
     }
 }
 
@@ -90,19 +90,13 @@ impl Cell for Whole {
     const WIDTH: u32 = 4;
 
     #[inline(always)]
-    fn store_few<const N: usize>(o: Output, few: Few<N>) {
-        let mut old = [0; N];
-        if o.flags & FLAG_ACCUMULATE != 0 {
-            unroll!(i < N, most 4, {
-                old[i] = global::load_own_b32(few.c[i], few.inside[i]) as i32;
-            });
+    fn store_one(o: Output, one: One) {
+        let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;
+        let old = global::load_own_b32(one.c, add) as i32;
+        if one.inside {
+            let sum = product(whole(one.x), o.alpha as i32, old);
+            global::store_b32(one.c, sum as u32);
         }
-        unroll!(i < N, most 4, {
-            if few.inside[i] {
-                let sum = product(whole(few.x[i]), o.alpha as i32, old[i]);
-                global::store_b32(few.c[i], sum as u32);
-            }
-        });
     }
 }
 
@@ -183,7 +177,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 });
                 F32::send_pieces::<ORDER>(o, spot, c, &x);
             } else {
-                send_each::<Whole, ORDER, 4>(o, spot, c, &x);
+                send_each::<Whole, ORDER>(o, spot, c, &x);
             }
             c += 1;
         }
