@@ -3,7 +3,7 @@
 
 use crate::cache::{self, Hash};
 use crate::error::run;
-use crate::manifest::{Entry, Sources};
+use crate::manifest::{self, Entry, Sources};
 use crate::prebuilt::{Code, Module};
 use crate::resources::{self, Report};
 use crate::spec::is_kernel_source;
@@ -136,6 +136,9 @@ impl Build<'_> {
             cache::rename(&part, &cubin)?;
         }
         cache::remove_dir(&scratch)?;
+        // At once: what is finished stays when others fail.
+        let text = manifest::write(std::slice::from_ref(&entry));
+        cache::write(&place("txt"), text.as_bytes())?;
         Ok(Module {
             entry,
             ptx: Some(Code::Raw(ptx)),

@@ -58,10 +58,6 @@ impl Module {
         &self.entry.report
     }
 
-    pub(crate) fn file_name(&self, spec: &Spec) -> String {
-        format!("{}.{}", spec.file_name(), self.entry.short_key())
-    }
-
     /// Bytes of its PTX: a measure of the time it takes to compile.
     pub fn work(&self) -> u64 {
         self.entry.bytes
@@ -183,11 +179,8 @@ impl Kernels<'_> {
                     .find(|e| e.family == spec.family && e.arch == spec.arch);
                 known.map_or(0, |entry| entry.bytes)
             };
-            let made = build.compile(&missing, work)?;
-            for (module, spec) in made.iter().zip(&missing) {
-                self.keep(module, spec)?;
-            }
-            found.extend(made);
+            found.extend(build.compile(&missing, work)?);
+            missing.into_iter().for_each(|spec| self.drop_old(spec));
         }
         found.sort_by_key(Module::name);
         Ok(found)
@@ -245,21 +238,14 @@ impl Kernels<'_> {
         dated.into_iter().rev().map(|(_, path)| path).collect()
     }
 
-    /// Writes down what was made, and drops old builds of it.
-    fn keep(&self, module: &Module, spec: &Spec) -> Result<(), Error> {
-        let text = manifest::write(std::slice::from_ref(&module.entry));
-        let folder = self.target_dir.join("device/modules");
-        cache::write(
-            &folder.join(module.file_name(spec) + ".txt"),
-            text.as_bytes(),
-        )?;
+    /// Drops old builds of a module.
+    fn drop_old(&self, spec: &Spec) {
         for old in self.made_here(spec).into_iter().skip(KEPT) {
             for end in ["txt", "ptx", "cubin"] {
                 // Another build may be removing it as well; what stays is only disk space.
                 let _ = fs::remove_file(old.with_extension(end));
             }
         }
-        Ok(())
     }
 }
 

@@ -31,11 +31,6 @@ macro_rules! table_cuda_cores {
                 spmm_group_coo_f32_n64: GroupCoo, F32, SubWarp<16, 4, 1, 8, 1>;
                 spmm_group_coo_f32_n128: GroupCoo, F32, SubWarp<32, 4, 1, 8, 1>;
                 spmm_group_coo_f32_n256: GroupCoo, F32, SubWarp<32, 4, 2, 4, 1>;
-                spmm_group_coo_f32_n32_s4: GroupCoo, F32, SubWarp<8, 4, 1, 8, 4>;
-                spmm_group_coo_f32_n64_s4: GroupCoo, F32, SubWarp<16, 4, 1, 8, 4>;
-                spmm_group_coo_f32_n128_s2: GroupCoo, F32, SubWarp<32, 4, 1, 8, 2>;
-                spmm_group_coo_f32_n128_s4: GroupCoo, F32, SubWarp<32, 4, 1, 8, 4>;
-                spmm_group_coo_f32_n256_s4: GroupCoo, F32, SubWarp<32, 4, 2, 4, 4>;
                 spmm_group_coo_f32_any32: GroupCoo, F32, SubWarp<32, 1, 1, 8, 1>;
 
                 spmm_csr_f64_n32: Csr, F64, SubWarp<16, 2, 1, 4, 1>;
@@ -47,7 +42,6 @@ macro_rules! table_cuda_cores {
                 spmm_csr_f64_any128: Csr, F64, SubWarp<32, 1, 4, 4, 1>;
                 spmm_group_coo_f64_n64: GroupCoo, F64, SubWarp<32, 2, 1, 4, 1>;
                 spmm_group_coo_f64_n64_s4: GroupCoo, F64, SubWarp<32, 2, 1, 4, 4>;
-                spmm_group_coo_f64_any32: GroupCoo, F64, SubWarp<32, 1, 1, 8, 1>;
 
                 spmm_csr_f16_n32: Csr, F16, SubWarp<4, 8, 1, 8, 1>;
                 spmm_csr_f16_n64: Csr, F16, SubWarp<8, 8, 1, 8, 1>;
@@ -65,10 +59,7 @@ macro_rules! table_cuda_cores {
                 spmm_csr_f16_any32: Csr, F16, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_f16_any128: Csr, F16, SubWarp<32, 1, 4, 4, 1>;
                 spmm_group_coo_f16_n64: GroupCoo, F16, SubWarp<8, 8, 1, 8, 1>;
-                spmm_group_coo_f16_n128: GroupCoo, F16, SubWarp<16, 8, 1, 8, 1>;
                 spmm_group_coo_f16_n256: GroupCoo, F16, SubWarp<32, 8, 1, 8, 1>;
-                spmm_group_coo_f16_n64_s4: GroupCoo, F16, SubWarp<8, 8, 1, 8, 4>;
-                spmm_group_coo_f16_n128_s4: GroupCoo, F16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_group_coo_f16_n256_s4: GroupCoo, F16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_f16_any32: GroupCoo, F16, SubWarp<32, 1, 1, 8, 1>;
 
@@ -88,10 +79,7 @@ macro_rules! table_cuda_cores {
                 spmm_csr_bf16_any32: Csr, Bf16, SubWarp<32, 1, 1, 8, 1>;
                 spmm_csr_bf16_any128: Csr, Bf16, SubWarp<32, 1, 4, 4, 1>;
                 spmm_group_coo_bf16_n64: GroupCoo, Bf16, SubWarp<8, 8, 1, 8, 1>;
-                spmm_group_coo_bf16_n128: GroupCoo, Bf16, SubWarp<16, 8, 1, 8, 1>;
                 spmm_group_coo_bf16_n256: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 1>;
-                spmm_group_coo_bf16_n64_s4: GroupCoo, Bf16, SubWarp<8, 8, 1, 8, 4>;
-                spmm_group_coo_bf16_n128_s4: GroupCoo, Bf16, SubWarp<16, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                 spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
             }

@@ -36,7 +36,6 @@ macro_rules! table_tensor_cores {
                 vectors_bf16_n128: Vector, Bf16, Vectors<4, 1, 2>;
                 vectors_bf16_n128_s4: Vector, Bf16, Vectors<1, 4, 2>;
                 vectors_tf32_n64: Vector, Tf32, Vectors<4, 1, 2, 4>;
-                vectors_tf32_n64_s4: Vector, Tf32, Vectors<1, 4, 2, 4>;
             }
             vectors_narrow "vectors_narrow" VectorsParams sm_80 Narrow {
                 vectors_int8_n128: WholeVector, Int8, NarrowVectors<4, 1, true>;
@@ -108,14 +107,11 @@ macro_rules! table_tensor_cores {
                 dense_f16_128x64: Direct, F16, DenseTile<2, 1, 1>;
                 dense_f16_128x64_k2: Direct, F16, DenseTile<2, 1, 2>;
                 dense_f16_128x64_k4: Direct, F16, DenseTile<2, 1, 4>;
-                dense_f16_64x128: Direct, F16, DenseTile<1, 2, 1>;
                 dense_f16_64x128_k2: Direct, F16, DenseTile<1, 2, 2>;
                 dense_f16_64x128_k4: Direct, F16, DenseTile<1, 2, 4>;
                 dense_f16_128x128: Direct, F16, DenseTile<2, 2, 1>;
                 dense_f16_128x128_k2: Direct, F16, DenseTile<2, 2, 2>;
-                dense_f16_128x128_k4: Direct, F16, DenseTile<2, 2, 4>;
                 dense_f16_128x256_k2: Direct, F16, DenseTile<2, 4, 2>;
-                dense_f16_128x256_k4: Direct, F16, DenseTile<2, 4, 4>;
                 dense_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1>;
                 dense_bf16_64x64_k2: Direct, Bf16, DenseTile<1, 1, 2>;
                 dense_bf16_64x64_k4: Direct, Bf16, DenseTile<1, 1, 4>;
@@ -123,14 +119,11 @@ macro_rules! table_tensor_cores {
                 dense_bf16_128x64: Direct, Bf16, DenseTile<2, 1, 1>;
                 dense_bf16_128x64_k2: Direct, Bf16, DenseTile<2, 1, 2>;
                 dense_bf16_128x64_k4: Direct, Bf16, DenseTile<2, 1, 4>;
-                dense_bf16_64x128: Direct, Bf16, DenseTile<1, 2, 1>;
                 dense_bf16_64x128_k2: Direct, Bf16, DenseTile<1, 2, 2>;
                 dense_bf16_64x128_k4: Direct, Bf16, DenseTile<1, 2, 4>;
                 dense_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1>;
                 dense_bf16_128x128_k2: Direct, Bf16, DenseTile<2, 2, 2>;
-                dense_bf16_128x128_k4: Direct, Bf16, DenseTile<2, 2, 4>;
                 dense_bf16_128x256_k2: Direct, Bf16, DenseTile<2, 4, 2>;
-                dense_bf16_128x256_k4: Direct, Bf16, DenseTile<2, 4, 4>;
                 dense_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4>;
                 dense_tf32_64x64_k2: Direct, Tf32, DenseTile<1, 1, 2, 4>;
                 dense_tf32_64x64_k4: Direct, Tf32, DenseTile<1, 1, 4, 4>;
