@@ -53,7 +53,7 @@ mod sliced_ell;
 pub mod stats;
 pub mod vectors;
 
-pub use any::AnySparse;
+pub use any::{AnyPattern, AnySparse, SharedPattern};
 pub use bitmap::{Bitmap, BitmapPattern};
 pub use block_coo::{BlockCoo, BlockCooPattern};
 pub use block_group_coo::{BlockGroupCoo, BlockGroupCooPattern};
@@ -75,5 +75,4 @@ pub use hybrid_group_coo::{GroupClass, HybridGroupCoo, HybridGroupCooPattern};
 pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};
 pub use permutation::Permutation;
-pub use places::SharedPattern;
 pub use sliced_ell::{SlicedEll, SlicedEllPattern};

@@ -44,6 +44,7 @@ mod launch;
 pub mod module;
 pub mod ops;
 mod panes;
+mod parallel;
 pub mod plan;
 mod queries;
 pub mod registry;
@@ -51,6 +52,7 @@ mod shelves;
 mod slices;
 mod strips;
 pub mod tensor;
+mod values;
 mod windows;
 pub mod worklist;
 

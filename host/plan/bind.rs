@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Plan;
-use crate::cpu;
+use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::device::{Device, Stream};
 use crate::dynamic::{Dynamic, Expected};
 use crate::einsum::Scalar as Factor;
@@ -12,6 +12,7 @@ use crate::indirect::SpmmForm;
 use crate::launch::{Launch, RawSpmm};
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor, told_by};
+use crate::values::{Slice, SliceMut};
 
 /// Operands as kernels take them, and what is expected of those that are dynamic.
 pub(super) type Given<'o, 'a, T> = (&'o [(&'o str, Operand<'a, T>)], &'o [(&'o str, Expected)]);
@@ -202,42 +203,35 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         out: &mut Tensor<Out>,
     ) -> Result<()> {
         self.factor(operands)?;
-        if T::DTYPE != Out::DTYPE {
-            return self.run_cpu_wide(operands, out);
-        }
-        let mut bound = cpu::Operands::new();
-        for (name, operand) in operands {
+        let mut bound = AnyOperands::default();
+        for (name, operand) in operands
+            .iter()
+            .filter(|(n, _)| *n != self.einsum.out.tensor)
+        {
             match operand {
                 Operand::Sparse(a) => {
                     let a = a.host().ok_or_else(|| elsewhere(name))?;
-                    bound.sparse(&self.indirect, a)?;
+                    bound.sparse(&self.indirect, a.pattern(), Slice::of(a.values()))?;
                 }
                 Operand::HostSparse(a) => {
-                    bound.sparse(&self.indirect, a)?;
+                    bound.sparse(&self.indirect, a.pattern(), Slice::of(a.values()))?;
                 }
-                Operand::Dense(_) if *name == self.einsum.out.tensor => {}
                 Operand::Dense(d) | Operand::Dynamic(Dynamic { tensor: d, .. }) => {
                     let values = d.host().ok_or_else(|| elsewhere(name))?;
-                    bound.strided(name, d.shape(), &d.strides(), values)?;
+                    bound.strided(name, d.shape(), &d.strides(), Slice::of(values))?;
                 }
                 Operand::HostDense(d) => {
-                    bound.dense(name, d);
+                    bound.dense(name, d.shape(), d.strides(), Slice::of(d.values()));
                 }
-                Operand::Index(shape, data) => {
-                    bound.index(name, shape, data)?;
-                }
-                Operand::Scalar(x) => {
-                    bound.scalar(name, *x);
-                }
+                Operand::Index(shape, data) => bound.index(name, shape, data)?,
+                Operand::Scalar(x) => bound.scalar(name, *x),
             }
         }
         let (shape, leading) = (out.shape().to_vec(), out.leading());
         let values = out
             .host_mut()
             .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
-        // One type has one DTYPE.
-        let values: &mut [T] = bytemuck::cast_slice_mut(values);
-        let output = cpu::Output::with_row_stride(&shape, leading, values)?;
-        cpu::run(&self.indirect, &bound, output)
+        let output = AnyOutput::new(&shape, leading, SliceMut::of(values))?;
+        cpu::run_any(T::DTYPE, &self.indirect, &bound, output)
     }
 }

@@ -13,14 +13,15 @@ use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
 use super::pattern::PlannedPattern;
 use crate::cost::einsum::{Steps, predict};
-use crate::cpu::Operands;
-use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, shapes, ways};
+use crate::cpu::AnyOperands;
+use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, ways};
 use crate::device::{Device, Stream};
 use crate::einsum::{Mode, Scalar as Factor};
 use crate::error::{Error, Refusal, Result};
 use crate::launch::{EinsumLaunch, RawEinsum};
 use crate::registry::Scalar;
 use crate::tensor::{Tensor, columns_of};
+use crate::values::Slice;
 
 const NAME: &str = "einsum";
 
@@ -145,20 +146,15 @@ fn steps_of<T: Scalar>(question: &Question<'_, '_, T>, way: &Way) -> Steps {
 }
 
 /// The operands as a listing reads them.
-fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<Operands<'o, T>> {
-    let dense = question.operands.iter().filter_map(|(name, operand)| {
-        let Operand::Dense(d) = operand else {
-            return None;
-        };
-        Some((*name, d.shape(), d.strides()))
-    });
-    let mut bound = shapes(dense);
+fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<AnyOperands<'o>> {
+    let mut bound = AnyOperands::default();
+    let none = Slice::none(T::DTYPE);
     for (name, operand) in question.operands {
         match operand {
-            Operand::Dense(_) => {}
-            Operand::Index(shape, data) => drop(bound.index(name, shape, data)?),
-            Operand::Sparse(a) => drop(bound.sparse(question.indirect, a.pattern())?),
-            Operand::Scalar(x) => drop(bound.scalar(name, *x)),
+            Operand::Dense(d) => bound.dense(name, d.shape(), d.strides(), none),
+            Operand::Index(shape, data) => bound.index(name, shape, data)?,
+            Operand::Sparse(a) => bound.sparse(question.indirect, a.pattern().pattern(), none)?,
+            Operand::Scalar(x) => bound.scalar(name, *x),
             // Plans hand dynamic tensors on as the dense ones that they are.
             Operand::HostSparse(_) | Operand::HostDense(_) | Operand::Dynamic(_) => {
                 return Err(Error::Operand {
@@ -213,7 +209,7 @@ impl<T: Scalar> General<T> {
         }
         let bound = bound(question)?;
         let offsets = Offsets::new(e, &bound)?;
-        let listing = Listing::new(e, &bound, &offsets, &places, way);
+        let listing = Listing::new(e, (&bound, T::DTYPE.bytes()), &offsets, &places, way);
         let listing = listing.map_err(|error| beyond(question, row, error))?;
         let empty = places.shape.contains(&0);
         let launch = EinsumLaunch::new(device, row, &listing, (way.lanes, empty), columns)?;

@@ -79,12 +79,13 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
             return Err(refuse(einsum, reason));
         }
         let factors = sparse_factors(einsum, operands);
-        let own = out.shared_pattern();
+        let own = out.pattern().shared();
         let mut all_aligned = true;
         for &f in &factors {
             let access = &einsum.factors[f];
             let tensor = pattern_of(find(operands, &access.tensor)?);
-            let aligned = plain(access)? == names && tensor.is_some_and(|t| own.is_of(t));
+            let aligned =
+                plain(access)? == names && tensor.is_some_and(|t| own.view() == t.pattern());
             all_aligned &= aligned;
         }
         let text = einsum.out.to_string();
@@ -121,7 +122,7 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
             let pattern = match &out {
                 Some(own) if operand == asked.einsum.out.tensor => own.clone(),
                 _ => match pattern_of(find(asked.operands, &operand)?) {
-                    Some(tensor) => tensor.shared_pattern(),
+                    Some(tensor) => tensor.pattern().shared(),
                     None => continue,
                 },
             };
@@ -178,7 +179,7 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
     /// Whether a tensor is the sparse output that was planned for.
     pub(super) fn is_output(&self, name: &str, out: &AnySparse<Out>) -> bool {
         let mut own = self.values.iter().filter(|v| v.operand == name);
-        own.all(|v| v.pattern.is_of(out))
+        own.all(|v| v.pattern.view() == out.pattern())
     }
 }
 
@@ -203,7 +204,7 @@ fn entries<T: Scalar>(asked: &Asked<'_, '_, T>, access: &Access) -> Result<Table
     let Some(tensor) = pattern_of(operand) else {
         return Err(wrong(&access.tensor, "a sparse tensor", operand));
     };
-    if tensor.holds_fill() {
+    if tensor.pattern().holds_fill() {
         let reason = format!(
             "`{}` is {}: which of its places are entries hangs on its values, and lists of positions are made of patterns; convert it to csr",
             access.tensor,

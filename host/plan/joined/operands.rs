@@ -120,7 +120,7 @@ pub(super) fn with_lists<T: Scalar, R>(
         .filter(|v| operands.iter().any(|(n, _)| *n == v.operand))
     {
         let operand = find(operands, &own.operand)?;
-        if !pattern_of(operand).is_some_and(|tensor| own.pattern.is_of(tensor)) {
+        if !pattern_of(operand).is_some_and(|tensor| own.pattern.view() == tensor.pattern()) {
             return Err(Error::Operand {
                 name: own.operand.clone(),
                 reason: "has not the pattern or the format that was planned".into(),
