@@ -106,9 +106,9 @@ macro_rules! variants {
             }
         }
 
-        impl From<Arc<$pattern>> for SharedPattern {
-            fn from(pattern: Arc<$pattern>) -> Self {
-                SharedPattern::$format(pattern)
+        impl From<$pattern> for SharedPattern {
+            fn from(pattern: $pattern) -> Self {
+                SharedPattern::$format(Arc::new(pattern))
             }
         })*
 
@@ -168,15 +168,24 @@ macro_rules! variants {
             }
         }
 
+        impl AnyPattern<'_> {
+            /// Whether both are the same memory.
+            pub fn is(self, other: AnyPattern<'_>) -> bool {
+                match (self, other) {
+                    $((AnyPattern::$format(a), AnyPattern::$format(b)) => Arc::ptr_eq(a, b),)*
+                    _ => false,
+                }
+            }
+        }
+
         impl PartialEq for AnyPattern<'_> {
             /// Compares the arrays only where they are not the same memory.
             fn eq(&self, other: &Self) -> bool {
-                match (self, other) {
-                    $((AnyPattern::$format(a), AnyPattern::$format(b)) => {
-                        Arc::ptr_eq(a, b) || a == b
-                    })*
-                    _ => false,
-                }
+                self.is(*other)
+                    || match (self, other) {
+                        $((AnyPattern::$format(a), AnyPattern::$format(b)) => a == b,)*
+                        _ => false,
+                    }
             }
         }
     };

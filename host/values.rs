@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use einsparse_formats::{Accumulator, FormatError};
+use einsparse_formats::{Accumulator, Element, FormatError};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -104,6 +104,13 @@ impl<'a> Slice<'a> {
         self.bytes.len() / self.dtype.bytes()
     }
 
+    /// Pieces of so many values, the last of which may be shorter.
+    pub(crate) fn chunks(self, size: usize) -> impl Iterator<Item = Slice<'a>> {
+        let Slice { dtype, bytes } = self;
+        let pieces = bytes.chunks(size.max(1) * dtype.bytes());
+        pieces.map(move |bytes| Slice { dtype, bytes })
+    }
+
     /// The values, if they are of this type.
     pub(crate) fn typed<T: Scalar>(self) -> Option<&'a [T]> {
         (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice(self.bytes))
@@ -172,6 +179,13 @@ impl<'a> SliceMut<'a> {
         }
     }
 
+    /// Pieces of so many values, the last of which may be shorter.
+    pub(crate) fn chunks(self, size: usize) -> impl Iterator<Item = SliceMut<'a>> {
+        let SliceMut { dtype, bytes } = self;
+        let pieces = bytes.chunks_mut(size.max(1) * dtype.bytes());
+        pieces.map(move |bytes| SliceMut { dtype, bytes })
+    }
+
     /// The values, if they are of this type.
     pub(crate) fn typed<T: Scalar>(self) -> Option<&'a mut [T]> {
         (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice_mut(self.bytes))
@@ -203,6 +217,11 @@ impl<'a> SliceMut<'a> {
             with_type!(dtype, T => narrow_into::<T, A>(sums, bytemuck::cast_slice_mut(own)));
         });
     }
+}
+
+/// What becomes of a number when it is stored as this type.
+pub(crate) fn rounding(dtype: Dtype) -> fn(f64) -> f64 {
+    with_type!(dtype, T => |x| Element::to_f64(<T as Element>::from_f64(x)))
 }
 
 fn narrow_into<T: Scalar, A: Sum>(sums: &[A], values: &mut [T]) {
@@ -260,7 +279,7 @@ impl Buffer {
         }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
         &mut bytes[..self.len * self.dtype.bytes()]
     }

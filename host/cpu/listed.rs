@@ -17,7 +17,7 @@ use einsparse_kernels::abi::{
 
 use super::bind::{Owner, bind, owners};
 use super::expr::Expr;
-use super::operands::{AnyOperands, row_major};
+use super::operands::AnyOperands;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
@@ -56,11 +56,6 @@ pub(crate) struct Listing<'a> {
     pub(crate) slots: u32,
     /// For each factor of the parameters its number in the expression.
     pub(crate) order: Vec<usize>,
-}
-
-/// Strides of a tensor without gaps.
-pub(crate) fn contiguous(shape: &[usize]) -> Vec<usize> {
-    row_major(shape)
 }
 
 /// What a listing borrows beside the operands.

@@ -9,6 +9,7 @@ use einsparse_formats::{AnyPattern, AnySparse, Dense, Format, NmPattern, Role, S
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, SparseOperand};
 use crate::registry::Scalar;
+pub(super) use crate::tensor::row_major;
 use crate::values::{Slice, SliceMut};
 
 /// A dense operand: strides in elements.
@@ -307,14 +308,6 @@ pub(super) fn operand(name: &str, reason: String) -> Error {
         name: name.to_owned(),
         reason,
     }
-}
-
-pub(super) fn row_major(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1usize; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
-    }
-    strides
 }
 
 /// Product of extents; 0 if one of them is, however large the others.

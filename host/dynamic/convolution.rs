@@ -15,8 +15,8 @@ use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::Result;
 use crate::launch::{DenseMatrix, DeviceLists, PitConvLaunch};
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{AnyTensor, Tensor};
 pub use shape::ConvolutionShape;
 
 /// Which axes are sparse for one step.
@@ -88,63 +88,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         shape: ConvolutionShape,
         options: ConvolutionOptions,
     ) -> Result<Self> {
-        let out = shape.out()?;
-        let filters = options.axis == ConvolutionAxis::Filters;
-        let looked = if filters {
-            [
-                1,
-                shape.taps().saturating_mul(shape.channels),
-                shape.filters,
-            ]
-        } else {
-            let positions = shape.size[0].saturating_mul(shape.size[1]);
-            [shape.images, positions, shape.channels]
-        };
-        let detector = ChannelDetector::new(context, looked, options.threshold)?;
-        let launch = context.device().map(|device| {
-            let lists = (filters, detector.index().stride);
-            PitConvLaunch::new(device, T::DTYPE, shape, lists)
-        });
-        Ok(DynamicConvolution {
-            context: context.clone(),
-            shape,
-            out,
-            axis: options.axis,
-            detector,
-            launch: launch.transpose()?,
-        })
-    }
-
-    /// The kernels of a run, `cpu` on a CPU context.
-    pub fn variants(&self) -> [&'static str; 3] {
-        let [mark, pack] = self.detector.variants();
-        [
-            mark,
-            pack,
-            self.launch.as_ref().map_or("cpu", PitConvLaunch::name),
-        ]
-    }
-
-    /// What the last run found: the channels of each image, or one list of filters.
-    pub fn index(&self) -> &MicroIndex {
-        self.detector.index()
-    }
-
-    /// Shapes of A, B and C.
-    pub fn shapes(&self) -> [[usize; 4]; 3] {
-        let ConvolutionShape {
-            images,
-            size,
-            channels,
-            filters,
-            window,
-            ..
-        } = self.shape;
-        [
-            [images, size[0], size[1], channels],
-            [window[0], window[1], channels, filters],
-            [images, self.out[0], self.out[1], filters],
-        ]
+        Self::of((context, T::DTYPE), shape, options)
     }
 
     /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or waited for. Runs of one
@@ -196,20 +140,6 @@ impl<T: Scalar> DynamicConvolution<T> {
         unsafe { launch.run(lists(self.detector.index())?, all, stream.raw()) }
     }
 
-    fn operands(
-        &self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &Tensor<T>,
-        stream: &Stream,
-    ) -> Result<[DenseMatrix; 3]> {
-        Ok([
-            operand(&self.context, a, stream)?,
-            operand(&self.context, b, stream)?,
-            operand(&self.context, c, stream)?,
-        ])
-    }
-
     /// The first part of [`run`](Self::run): the channels or filters that hold something.
     ///
     /// # Errors
@@ -222,52 +152,6 @@ impl<T: Scalar> DynamicConvolution<T> {
         };
         check_shape(name, &shape, sparse.shape())?;
         self.detector.run(sparse, stream)
-    }
-
-    /// Queues detection and product on the GPU of this convolution.
-    ///
-    /// # Safety
-    /// The operands are of the planned extents and type, on that GPU, until the work is done; runs follow one another.
-    pub(crate) unsafe fn queue(&self, all: [DenseMatrix; 3], stream: RawStream<'_>) -> Result<()> {
-        let Some(launch) = &self.launch else {
-            return Err(elsewhere("stream"));
-        };
-        // What is refused is refused before anything is queued.
-        launch.check(all)?;
-        let sparse = match self.axis {
-            ConvolutionAxis::Channels => all[0],
-            ConvolutionAxis::Filters => all[1],
-        };
-        // SAFETY: the caller's promise; the lists are of this detector.
-        unsafe {
-            self.detector.queue(sparse, stream)?;
-            launch.run(lists(self.detector.index())?, all, stream)
-        }
-    }
-
-    /// Whether kernels can read and write these.
-    pub(crate) fn takes(&self, all: [DenseMatrix; 3]) -> bool {
-        self.launch
-            .as_ref()
-            .is_none_or(|launch| launch.check(all).is_ok())
-    }
-
-    /// What a run is predicted to cost, on a GPU, if this share of the micro-tiles holds something.
-    pub(crate) fn cost(&self, share: f64, machine: &Machine) -> Option<Cost> {
-        let launch = self.launch.as_ref()?;
-        Some(launch.cost(share, machine))
-    }
-
-    /// Device bytes of lists and packed values.
-    pub(crate) fn bytes(&self) -> usize {
-        lists(self.detector.index()).map_or(0, DeviceLists::bytes)
-    }
-
-    fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
-        let shapes = self.shapes();
-        check_shape("A", &shapes[0], a.shape())?;
-        check_shape("B", &shapes[1], b.shape())?;
-        check_shape("C", &shapes[2], c.shape())
     }
 
     /// The product on the CPU, a position of C at a time.
@@ -320,5 +204,131 @@ impl<T: Scalar> DynamicConvolution<T> {
             }
         });
         Ok(())
+    }
+}
+
+impl<T> DynamicConvolution<T> {
+    pub(crate) fn of(
+        (context, dtype): (&Context, Dtype),
+        shape: ConvolutionShape,
+        options: ConvolutionOptions,
+    ) -> Result<Self> {
+        let out = shape.out()?;
+        let filters = options.axis == ConvolutionAxis::Filters;
+        let looked = if filters {
+            [
+                1,
+                shape.taps().saturating_mul(shape.channels),
+                shape.filters,
+            ]
+        } else {
+            let positions = shape.size[0].saturating_mul(shape.size[1]);
+            [shape.images, positions, shape.channels]
+        };
+        let detector = ChannelDetector::of((context, dtype), looked, options.threshold)?;
+        let launch = context.device().map(|device| {
+            let lists = (filters, detector.index().stride);
+            PitConvLaunch::new(device, dtype, shape, lists)
+        });
+        Ok(DynamicConvolution {
+            context: context.clone(),
+            shape,
+            out,
+            axis: options.axis,
+            detector,
+            launch: launch.transpose()?,
+        })
+    }
+
+    /// The kernels of a run, `cpu` on a CPU context.
+    pub fn variants(&self) -> [&'static str; 3] {
+        let [mark, pack] = self.detector.variants();
+        [
+            mark,
+            pack,
+            self.launch.as_ref().map_or("cpu", PitConvLaunch::name),
+        ]
+    }
+
+    /// What the last run found: the channels of each image, or one list of filters.
+    pub fn index(&self) -> &MicroIndex {
+        self.detector.index()
+    }
+
+    /// Shapes of A, B and C.
+    pub fn shapes(&self) -> [[usize; 4]; 3] {
+        let ConvolutionShape {
+            images,
+            size,
+            channels,
+            filters,
+            window,
+            ..
+        } = self.shape;
+        [
+            [images, size[0], size[1], channels],
+            [window[0], window[1], channels, filters],
+            [images, self.out[0], self.out[1], filters],
+        ]
+    }
+
+    fn operands(
+        &self,
+        a: &AnyTensor,
+        b: &AnyTensor,
+        c: &AnyTensor,
+        stream: &Stream,
+    ) -> Result<[DenseMatrix; 3]> {
+        Ok([
+            operand(&self.context, a, stream)?,
+            operand(&self.context, b, stream)?,
+            operand(&self.context, c, stream)?,
+        ])
+    }
+
+    /// Queues detection and product on the GPU of this convolution.
+    ///
+    /// # Safety
+    /// The operands are of the planned extents and type, on that GPU, until the work is done; runs follow one another.
+    pub(crate) unsafe fn queue(&self, all: [DenseMatrix; 3], stream: RawStream<'_>) -> Result<()> {
+        let Some(launch) = &self.launch else {
+            return Err(elsewhere("stream"));
+        };
+        // What is refused is refused before anything is queued.
+        launch.check(all)?;
+        let sparse = match self.axis {
+            ConvolutionAxis::Channels => all[0],
+            ConvolutionAxis::Filters => all[1],
+        };
+        // SAFETY: the caller's promise; the lists are of this detector.
+        unsafe {
+            self.detector.queue(sparse, stream)?;
+            launch.run(lists(self.detector.index())?, all, stream)
+        }
+    }
+
+    /// Whether kernels can read and write these.
+    pub(crate) fn takes(&self, all: [DenseMatrix; 3]) -> bool {
+        self.launch
+            .as_ref()
+            .is_none_or(|launch| launch.check(all).is_ok())
+    }
+
+    /// What a run is predicted to cost, on a GPU, if this share of the micro-tiles holds something.
+    pub(crate) fn cost(&self, share: f64, machine: &Machine) -> Option<Cost> {
+        let launch = self.launch.as_ref()?;
+        Some(launch.cost(share, machine))
+    }
+
+    /// Device bytes of lists and packed values.
+    pub(crate) fn bytes(&self) -> usize {
+        lists(self.detector.index()).map_or(0, DeviceLists::bytes)
+    }
+
+    fn check(&self, a: &AnyTensor, b: &AnyTensor, c: &AnyTensor) -> Result<()> {
+        let shapes = self.shapes();
+        check_shape("A", &shapes[0], a.shape())?;
+        check_shape("B", &shapes[1], b.shape())?;
+        check_shape("C", &shapes[2], c.shape())
     }
 }

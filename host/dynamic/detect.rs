@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::launch::{DenseMatrix, DetectLaunch, Looked, list_stride};
 use crate::plan::Determinism;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::with_type;
 
 /// What counts, and in which order micro-tiles are listed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,7 +75,7 @@ impl<T: Scalar> Detector<T> {
         let launch = match context.device() {
             None => None,
             Some(device) => {
-                let above = above::<T>(options.threshold);
+                let above = above(T::DTYPE, options.threshold);
                 let extents = [shape[0], columns];
                 let how = (above, ordered);
                 Some(DetectLaunch::tiles(device, looked, extents, micro, how)?)
@@ -234,7 +235,11 @@ fn looked<T: Scalar>(
 }
 
 /// What an element's magnitude, as an integer, is increased by so that its top bit says that it is above the threshold.
-pub(crate) fn above<T: Scalar>(threshold: f64) -> u32 {
+pub(crate) fn above(dtype: Dtype, threshold: f64) -> u32 {
+    with_type!(dtype, T => above_of::<T>(threshold))
+}
+
+fn above_of<T: Scalar>(threshold: f64) -> u32 {
     // The largest element that is not above.
     let nearest = T::from_f64(threshold);
     let over = nearest.to_f64() > threshold;
@@ -252,9 +257,9 @@ pub(crate) fn above<T: Scalar>(threshold: f64) -> u32 {
 }
 
 /// A matrix on the planned GPU, for a stream of it.
-pub(crate) fn operand<T: Scalar>(
+pub(crate) fn operand(
     context: &Context,
-    matrix: &Tensor<T>,
+    matrix: &AnyTensor,
     stream: &Stream,
 ) -> Result<DenseMatrix> {
     let (Some(address), Some(device)) = (matrix.address(), context.device()) else {

@@ -180,7 +180,7 @@ impl<T: Scalar> GroupedMatmul<T> {
         match (&self.launch, routing.routes()) {
             (None, Routes::Host { order, offsets }) => self.on_host((order, offsets), run, c),
             (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
-                let there = |tensor| operand(&self.context, tensor, stream);
+                let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
                 let weights = match run.weights {
                     None => 0,
                     Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,

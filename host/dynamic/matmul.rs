@@ -111,26 +111,27 @@ pub struct DynamicMatmul<T> {
 }
 
 /// The kernels that find and multiply the micro-tiles of an A.
-pub(crate) fn kernels_of<T: Scalar>(
+pub(crate) fn kernels_of(
     device: &Arc<Device>,
+    dtype: Dtype,
     work: PitWork,
     how: (f64, Determinism),
 ) -> Result<(DetectLaunch, PitLaunch)> {
-    kernels_as::<T>(device, T::DTYPE, work, how)
+    kernels_as(device, (dtype, dtype), work, how)
 }
 
-/// The same, multiplied as elements of type `dtype`.
-pub(crate) fn kernels_as<T: Scalar>(
+/// The same for elements of type `own`, multiplied as elements of type `dtype`.
+pub(crate) fn kernels_as(
     device: &Arc<Device>,
-    dtype: Dtype,
+    (own, dtype): (Dtype, Dtype),
     work: PitWork,
     (threshold, determinism): (f64, Determinism),
 ) -> Result<(DetectLaunch, PitLaunch)> {
     let [m, k, _] = work.extents;
     let product = PitLaunch::new(device, dtype, work, list_stride(k))?;
-    let how = (above::<T>(threshold), determinism == Determinism::Strict);
+    let how = (above(own, threshold), determinism == Determinism::Strict);
     let (looked, shape, micro) = if work.turned {
-        (Looked::Elements(T::DTYPE), [k, m], (1, work.height))
+        (Looked::Elements(own), [k, m], (1, work.height))
     } else {
         let rows = work.items.saturating_mul(m);
         let packed = Looked::Packed(dtype.bytes());
@@ -178,12 +179,14 @@ impl<T: Scalar> DynamicMatmul<T> {
                 let threshold = options.threshold;
                 let how = (threshold, options.determinism);
                 let dtype = multiplied_as(T::DTYPE, options.precision);
-                let (detect, product) = kernels_as::<T>(device, dtype, work, how)?;
+                let (detect, product) = kernels_as(device, (T::DTYPE, dtype), work, how)?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, Arc::clone(device));
                 let halves = T::DTYPE.bytes() == 2;
-                let alone = (halves && items == 1 && m <= FEW_ROWS.min(options.height))
-                    .then(|| PitFewLaunch::best(device, T::DTYPE, extents, above::<T>(threshold)));
+                let alone =
+                    (halves && items == 1 && m <= FEW_ROWS.min(options.height)).then(|| {
+                        PitFewLaunch::best(device, T::DTYPE, extents, above(T::DTYPE, threshold))
+                    });
                 (Some((detect, product)), alone.transpose()?, storage)
             }
         };

@@ -18,7 +18,7 @@ use crate::launch::{
     DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, PitWork, TransposeLaunch, list_stride,
 };
 use crate::plan::Determinism;
-use crate::registry::Scalar;
+use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
 /// How a [`RightMatmul`] finds its operands.
@@ -77,8 +77,9 @@ pub(crate) struct RightKernels {
 
 impl RightKernels {
     /// For extents `[m, k, n]` of each of so many items, and an A that lies as `[k, m]` or not.
-    pub(crate) fn new<T: Scalar>(
+    pub(crate) fn new(
         device: &Arc<Device>,
+        dtype: Dtype,
         items: usize,
         extents: [usize; 3],
         by_columns: bool,
@@ -86,8 +87,8 @@ impl RightKernels {
     ) -> Result<Self> {
         let [m, k, _] = extents;
         let work = PitWork::right(items, extents, WIDTH);
-        let (detect, product) = kernels_of::<T>(device, work, how)?;
-        let made = || TransposeLaunch::new(device, T::DTYPE, items, [m, k]);
+        let (detect, product) = kernels_of(device, dtype, work, how)?;
+        let made = || TransposeLaunch::new(device, dtype, items, [m, k]);
         Ok(RightKernels {
             detect,
             transpose: (!by_columns).then(made).transpose()?,
@@ -166,7 +167,7 @@ impl<T: Scalar> RightMatmul<T> {
             None => (None, Lists::Host(vec![Vec::new(); panels])),
             Some(device) => {
                 let by_columns = options.by_columns;
-                let kernels = RightKernels::new::<T>(device, items, extents, by_columns, how)?;
+                let kernels = RightKernels::new(device, T::DTYPE, items, extents, by_columns, how)?;
                 let lists = Lists::Device(kernels.lists(device)?, Arc::clone(device));
                 (Some(kernels), lists)
             }

@@ -38,7 +38,7 @@ impl Skipping {
             turned: true,
             ..PitWork::single([k, m, n], WIDTH)
         };
-        let (detect, of_b) = kernels_of::<T>(device, work, (0.0, determinism))?;
+        let (detect, of_b) = kernels_of(device, T::DTYPE, work, (0.0, determinism))?;
         Ok(Skipping {
             lists: detect.lists(device)?,
             detect,

@@ -78,7 +78,8 @@ impl<T: Scalar> TurnedMatmul<T> {
                     turned: true,
                     ..PitWork::single(extents, WIDTH)
                 };
-                let (detect, product) = kernels_of::<T>(device, work, (threshold, determinism))?;
+                let (detect, product) =
+                    kernels_of(device, T::DTYPE, work, (threshold, determinism))?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, Arc::clone(device));
                 (Some((detect, product)), storage)

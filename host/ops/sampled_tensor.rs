@@ -1,8 +1,9 @@
 //! Products of matrices at the entries of a sparse tensor of any order.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
-use einsparse_formats::{AnySparse, PAD};
+use einsparse_formats::{AnyPattern, PAD};
 use rayon::prelude::*;
 
 use super::rows::{elsewhere, expect};
@@ -37,8 +38,9 @@ use crate::tensor::{SparseTensor, Tensor};
 /// ```
 #[derive(Debug)]
 pub struct SampledTensor<T: Scalar> {
+    element: PhantomData<T>,
     launch: Option<DotsLaunch>,
-    pattern: PlannedPattern<T>,
+    pattern: PlannedPattern,
     n: usize,
 }
 
@@ -48,12 +50,12 @@ impl<T: Scalar> SampledTensor<T> {
     /// # Errors
     /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without kernels.
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
-        let host = pattern.shared_pattern();
+        let host = pattern.pattern();
         let mut axes = places(host)?;
         let launch = match context.device() {
             None => None,
             Some(device) => {
-                let best = dots_row::<T>(axes.len(), n, n);
+                let best = dots_row(T::DTYPE, axes.len(), n, n);
                 let row = best.ok_or_else(|| Error::NoKernel {
                     indirect: format!("{} factors of {}", axes.len(), T::DTYPE.name()),
                     tried: vec![Refusal {
@@ -68,6 +70,7 @@ impl<T: Scalar> SampledTensor<T> {
             }
         };
         Ok(SampledTensor {
+            element: PhantomData,
             launch,
             pattern: PlannedPattern::new("P", host),
             n,
@@ -98,7 +101,7 @@ impl<T: Scalar> SampledTensor<T> {
         stream: &Stream,
     ) -> Result<()> {
         for (name, tensor) in [("S", Some(&*out)), ("P", mask)] {
-            if tensor.is_some_and(|own| !self.pattern.is(own.shared_pattern())) {
+            if tensor.is_some_and(|own| !self.pattern.is(own.pattern())) {
                 return Err(elsewhere(name, "has another pattern than was planned"));
             }
         }
@@ -142,7 +145,7 @@ impl<T: Scalar> SampledTensor<T> {
             .collect::<Option<_>>()
             .ok_or_else(|| wrong("a factor"))?;
         let mask = match mask {
-            Some(mask) => Some(mask.host().ok_or_else(|| wrong("P"))?.values()),
+            Some(mask) => Some(mask.host().ok_or_else(|| wrong("P"))?),
             None => None,
         };
         if out.host().is_none() {
@@ -170,7 +173,7 @@ impl<T: Scalar> SampledTensor<T> {
 }
 
 /// Coordinates of every slot.
-fn places<T: Scalar>(pattern: &AnySparse<T>) -> Result<Vec<Cow<'_, [u32]>>> {
+fn places(pattern: AnyPattern<'_>) -> Result<Vec<Cow<'_, [u32]>>> {
     coordinates(pattern).ok_or_else(|| {
         let reason = format!(
             "is {}; coo, group-coo, csr and csc are walked",

@@ -1,11 +1,15 @@
 //! Plans whose output has another type than the operands: 8-bit operands into what their sums fit.
 
+use std::marker::PhantomData;
+
+use super::any::AnyPlan;
 use super::bind::scalar_value;
+use super::family::Types;
 use super::{Options, Plan};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::Operand;
+use crate::tensor::{AnyOperand, Operand, erase};
 
 impl Context {
     /// [`plan`](Context::plan) with an output of another type than the operands.
@@ -51,7 +55,11 @@ impl Context {
         operands: &[(&str, Operand<'_, T>)],
         options: &Options,
     ) -> Result<Plan<T, Out>> {
-        Plan::new(self, text, operands, options)
+        let types = Types::of::<T, Out>();
+        Ok(Plan {
+            any: AnyPlan::new((self, types), text, &erase(operands), options)?,
+            elements: PhantomData,
+        })
     }
 }
 
@@ -71,8 +79,8 @@ pub(super) fn sums_fit(dtype: Dtype, terms: u64) -> Result<()> {
 }
 
 /// An i32 output is a whole multiple of whole sums.
-pub(super) fn whole_factor<Out: Scalar>(alpha: f64) -> Result<()> {
-    if Out::DTYPE != Dtype::Int32 || alpha == f64::from(alpha as i32) {
+pub(super) fn whole_factor(out: Dtype, alpha: f64) -> Result<()> {
+    if out != Dtype::Int32 || alpha == f64::from(alpha as i32) {
         return Ok(());
     }
     Err(Error::Operand {
@@ -81,13 +89,13 @@ pub(super) fn whole_factor<Out: Scalar>(alpha: f64) -> Result<()> {
     })
 }
 
-impl<T: Scalar, Out: Scalar> Plan<T, Out> {
+impl AnyPlan {
     /// The product of the scalar factors.
-    pub(super) fn factor(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<f64> {
+    pub(super) fn factor(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<f64> {
         let mut alpha = 1.0;
         for factor in &self.einsum.scalars {
             alpha *= scalar_value(operands, factor)?;
         }
-        whole_factor::<Out>(alpha).map(|()| alpha)
+        whole_factor(self.types.out, alpha).map(|()| alpha)
     }
 }
