@@ -13,8 +13,9 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::parallel;
 use crate::registry::{Dtype, Scalar};
-use crate::values::{Buffer, Slice, SliceMut};
+use crate::values::{Buffer, Slice, SliceMut, Sum};
 
 pub use operand::Operand;
 pub(crate) use operand::{AnyOperand, erase, row_major};
@@ -189,6 +190,25 @@ impl AnyTensor {
             Storage::Host(values) => Some(values.view_mut()),
             Storage::Device(..) | Storage::Borrowed(..) => None,
         }
+    }
+
+    /// On the host, overwrites the first `width` elements of each of so many rows: `sum` adds to zeros. `None` on a GPU.
+    pub(crate) fn store_rows<A: Sum>(
+        &mut self,
+        rows: usize,
+        width: usize,
+        sum: &(dyn Fn(usize, &mut [A]) + Sync),
+    ) -> Option<()> {
+        let pitch = self.leading;
+        let values = self.host_mut()?;
+        if width == 0 {
+            parallel::each(rows, &|row| sum(row, &mut []));
+        } else if rows > 0 {
+            let mut sums = vec![A::ZERO; values.len().min(rows * pitch)];
+            parallel::chunks(&mut sums, pitch, &|row, sums| sum(row, &mut sums[..width]));
+            values.narrow((rows, width, pitch), &sums);
+        }
+        Some(())
     }
 
     /// Bytes of a row, and from one row to the next.

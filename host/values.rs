@@ -52,6 +52,21 @@ macro_rules! with_type {
 
 pub(crate) use with_type;
 
+/// Runs `$body` with `$A` as the type that sums of `$dtype` are kept in.
+macro_rules! with_sums {
+    ($dtype:expr, $A:ident => $body:expr) => {
+        if $crate::values::sums_in_f64($dtype) {
+            type $A = f64;
+            $body
+        } else {
+            type $A = f32;
+            $body
+        }
+    };
+}
+
+pub(crate) use with_sums;
+
 /// Values that one thread converts at once.
 const CHUNK: usize = 1 << 14;
 
@@ -102,6 +117,13 @@ impl<'a> Slice<'a> {
 
     pub(crate) fn len(self) -> usize {
         self.bytes.len() / self.dtype.bytes()
+    }
+
+    /// The values from this one on.
+    pub(crate) fn from(self, first: usize) -> Slice<'a> {
+        let Slice { dtype, bytes } = self;
+        let bytes = &bytes[first * dtype.bytes()..];
+        Slice { dtype, bytes }
     }
 
     /// Pieces of so many values, the last of which may be shorter.
@@ -177,6 +199,14 @@ impl<'a> SliceMut<'a> {
             dtype: self.dtype,
             bytes: self.bytes,
         }
+    }
+
+    /// So many values from this one on.
+    pub(crate) fn part(self, first: usize, len: usize) -> SliceMut<'a> {
+        let SliceMut { dtype, bytes } = self;
+        let size = dtype.bytes();
+        let bytes = &mut bytes[first * size..(first + len) * size];
+        SliceMut { dtype, bytes }
     }
 
     /// Pieces of so many values, the last of which may be shorter.

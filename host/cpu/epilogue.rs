@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use einsparse_formats::Accumulator;
-use rayon::prelude::*;
 
 use super::operands::{AnyOperands, Output, View};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
+use crate::parallel;
 use crate::values::Sum;
 
 /// `relu(sum + bias)` or `relu_grad(sum + bias, gate)`, each part optional.
@@ -110,13 +110,10 @@ impl<'a, A: Sum> Epilogue<'a, A> {
             _ => row,
         };
         let last = out.shape.len().saturating_sub(1);
-        let rows = out
-            .values
-            .par_chunks_mut(pitch)
-            .zip(sums.par_chunks(row))
-            .enumerate();
         let all: Vec<usize> = (0..=last).collect();
-        rows.for_each(|(r, (out_row, sums))| {
+        let end = out.values.len().min(sums.len() / row * pitch);
+        parallel::chunks(&mut out.values[..end], pitch, &|r, out_row| {
+            let sums = &sums[r * row..][..row];
             let (base, step) = row_of(self.bias.as_ref(), &self.axes, r, &out.shape[..last], last);
             let (gate_base, gate_step) =
                 row_of(self.gate.as_ref(), &all, r, &out.shape[..last], last);

@@ -26,7 +26,7 @@ mod spmm;
 use einsparse_formats::{Accumulator, Element};
 
 pub(crate) use bind::check_slots;
-pub(crate) use conv::{HostConv, Rows as ConvRows, weight_gradient};
+pub(crate) use conv::{HostConv, weight_gradient};
 pub(crate) use epilogue::{activate, gelu};
 pub(crate) use gathers::{Matrix, gathers};
 pub use listed::run_listed;

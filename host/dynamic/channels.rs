@@ -195,38 +195,45 @@ impl<T> ChannelDetector<T> {
         unsafe { launch.run(matrix, lists, stream) }
     }
 
-    /// The same on the CPU, an item at a time.
+    /// The same on the CPU.
     fn on_host(&mut self, a: Slice<'_>, leading: usize) {
-        let [_, rows, columns] = self.shape;
-        let stride = self.index.stride;
-        let Lists::Host(lists) = &mut self.index.storage else {
-            return;
-        };
-        if rows == 0 || columns == 0 {
-            return;
+        if let Lists::Host(lists) = &mut self.index.storage {
+            let of = (self.shape, self.index.stride, self.threshold);
+            on_host(of, (a, leading), lists, self.values.bytes_mut());
         }
-        let counts = |value: f64| value.is_nan() || value.abs() > self.threshold;
-        let (wide, size) = (a.widen::<f64>(), a.dtype().bytes());
-        let packed = self.values.bytes_mut();
-        let packed = packed.par_chunks_mut(rows * stride * size);
-        let items = lists.par_iter_mut().zip(packed).enumerate();
-        items.for_each(|(item, (list, packed))| {
-            let first = |i: usize| (item * rows + i) * leading;
-            let mut full = vec![false; columns];
-            for i in 0..rows {
-                for (full, &value) in full.iter_mut().zip(&wide[first(i)..]) {
-                    *full |= counts(value);
-                }
-            }
-            list.clear();
-            list.extend((0..columns as u32).filter(|&column| full[column as usize]));
-            for (i, to) in packed.chunks_mut(stride * size).enumerate() {
-                let from = &a.bytes()[first(i) * size..][..columns * size];
-                for (to, &column) in to.chunks_mut(size).zip(list.iter()) {
-                    to.copy_from_slice(&from[column as usize * size..][..size]);
-                }
-                to[list.len() * size..list_stride(list.len()) * size].fill(0);
-            }
-        });
     }
+}
+
+/// An item at a time.
+fn on_host(
+    ([_, rows, columns], stride, threshold): ([usize; 3], usize, f64),
+    (a, leading): (Slice<'_>, usize),
+    lists: &mut [Vec<u32>],
+    packed: &mut [u8],
+) {
+    if rows == 0 || columns == 0 {
+        return;
+    }
+    let counts = |value: f64| value.is_nan() || value.abs() > threshold;
+    let (wide, size) = (a.widen::<f64>(), a.dtype().bytes());
+    let packed = packed.par_chunks_mut(rows * stride * size);
+    let items = lists.par_iter_mut().zip(packed).enumerate();
+    items.for_each(|(item, (list, packed))| {
+        let first = |i: usize| (item * rows + i) * leading;
+        let mut full = vec![false; columns];
+        for i in 0..rows {
+            for (full, &value) in full.iter_mut().zip(&wide[first(i)..]) {
+                *full |= counts(value);
+            }
+        }
+        list.clear();
+        list.extend((0..columns as u32).filter(|&column| full[column as usize]));
+        for (i, to) in packed.chunks_mut(stride * size).enumerate() {
+            let from = &a.bytes()[first(i) * size..][..columns * size];
+            for (to, &column) in to.chunks_mut(size).zip(list.iter()) {
+                to.copy_from_slice(&from[column as usize * size..][..size]);
+            }
+            to[list.len() * size..list_stride(list.len()) * size].fill(0);
+        }
+    });
 }

@@ -2,9 +2,6 @@
 
 mod shape;
 
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
-
 use super::channels::ChannelDetector;
 use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
@@ -17,6 +14,7 @@ use crate::error::Result;
 use crate::launch::{DenseMatrix, DeviceLists, PitConvLaunch};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 pub use shape::ConvolutionShape;
 
 /// Which axes are sparse for one step.
@@ -116,7 +114,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             ConvolutionAxis::Filters => b,
         };
         self.detector.run(sparse, stream)?;
-        self.on_host(a, b, c)
+        self.on_host(a, b, &mut c.any)
     }
 
     /// The second part of [`run`](Self::run): the product of what the last detection found.
@@ -132,7 +130,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     ) -> Result<()> {
         self.check(a, b, c)?;
         let Some(launch) = &self.launch else {
-            return self.on_host(a, b, c);
+            return self.on_host(a, b, &mut c.any);
         };
         let all = self.operands(a, b, c, stream)?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's to keep until the
@@ -153,61 +151,22 @@ impl<T: Scalar> DynamicConvolution<T> {
         check_shape(name, &shape, sparse.shape())?;
         self.detector.run(sparse, stream)
     }
-
-    /// The product on the CPU, a position of C at a time.
-    fn on_host(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
-        let Lists::Host(found) = &self.detector.index().storage else {
-            return Err(elsewhere("index"));
-        };
-        let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
-        let a = a.host().ok_or_else(|| elsewhere("A"))?;
-        let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
-        let shape = &self.shape;
-        if shape.filters == 0 {
-            return Ok(());
-        }
-        let all: Vec<Vec<u32>> = match self.axis {
-            ConvolutionAxis::Channels => vec![(0..shape.filters as u32).collect()],
-            ConvolutionAxis::Filters => vec![(0..shape.channels as u32).collect()],
-        };
-        let of_image = self.out[0] * self.out[1];
-        let rows = c
-            .par_chunks_mut(ldc)
-            .enumerate()
-            .take(shape.images * of_image);
-        rows.for_each(|(row, out)| {
-            let (image, place) = (row / of_image, row % of_image);
-            let place = [place / self.out[1], place % self.out[1]];
-            let (channels, filters) = match self.axis {
-                ConvolutionAxis::Channels => (&found[image], &all[0]),
-                ConvolutionAxis::Filters => (&all[0], &found[0]),
-            };
-            let mut sums = vec![<T as Element>::Acc::ZERO; shape.filters];
-            for tap in 0..shape.taps() {
-                let tap_at = [tap / shape.window[1], tap % shape.window[1]];
-                let from = shape
-                    .position(place, tap_at)
-                    .map(|[x, y]| ((image * shape.size[0] + x) * shape.size[1] + y) * lda);
-                for &channel in channels {
-                    let factor = from.map_or(<T as Element>::Acc::ZERO, |from| {
-                        a[from + channel as usize].to_acc()
-                    });
-                    let line = &b[(tap * shape.channels + channel as usize) * ldb..];
-                    for &filter in filters {
-                        sums[filter as usize] += factor * line[filter as usize].to_acc();
-                    }
-                }
-            }
-            for (to, sum) in out.iter_mut().zip(sums) {
-                *to = T::from_acc(sum);
-            }
-        });
-        Ok(())
-    }
 }
 
 impl<T> DynamicConvolution<T> {
+    fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
+        let Lists::Host(found) = &self.detector.index().storage else {
+            return Err(elsewhere("index"));
+        };
+        let own = OnHost {
+            shape: &self.shape,
+            out: self.out,
+            axis: self.axis,
+            found,
+        };
+        with_sums!(a.dtype(), A => own.run::<A>(a, b, c))
+    }
+
     pub(crate) fn of(
         (context, dtype): (&Context, Dtype),
         shape: ConvolutionShape,
@@ -330,5 +289,53 @@ impl<T> DynamicConvolution<T> {
         check_shape("A", &shapes[0], a.shape())?;
         check_shape("B", &shapes[1], b.shape())?;
         check_shape("C", &shapes[2], c.shape())
+    }
+}
+
+/// What a product on the CPU is made of.
+struct OnHost<'a> {
+    shape: &'a ConvolutionShape,
+    out: [usize; 2],
+    axis: ConvolutionAxis,
+    found: &'a [Vec<u32>],
+}
+
+impl OnHost<'_> {
+    /// A position of C at a time.
+    fn run<A: Sum>(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
+        let (lda, ldb, shape) = (a.leading(), b.leading(), self.shape);
+        let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
+        let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+        let all: Vec<u32> = match self.axis {
+            ConvolutionAxis::Channels => (0..shape.filters as u32).collect(),
+            ConvolutionAxis::Filters => (0..shape.channels as u32).collect(),
+        };
+        let of_image = self.out[0] * self.out[1];
+        c.store_rows(
+            shape.images * of_image,
+            shape.filters,
+            &|row, sums: &mut [A]| {
+                let (image, place) = (row / of_image, row % of_image);
+                let place = [place / self.out[1], place % self.out[1]];
+                let (channels, filters) = match self.axis {
+                    ConvolutionAxis::Channels => (&self.found[image], &all),
+                    ConvolutionAxis::Filters => (&all, &self.found[0]),
+                };
+                for tap in 0..shape.taps() {
+                    let tap_at = [tap / shape.window[1], tap % shape.window[1]];
+                    let from = shape
+                        .position(place, tap_at)
+                        .map(|[x, y]| ((image * shape.size[0] + x) * shape.size[1] + y) * lda);
+                    for &channel in channels {
+                        let factor = from.map_or(A::ZERO, |from| a[from + channel as usize]);
+                        let line = &b[(tap * shape.channels + channel as usize) * ldb..];
+                        for &filter in filters {
+                            sums[filter as usize] += factor * line[filter as usize];
+                        }
+                    }
+                }
+            },
+        )
+        .ok_or_else(|| elsewhere("C"))
     }
 }

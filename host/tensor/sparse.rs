@@ -334,12 +334,6 @@ impl<T: Scalar> SparseTensor<T> {
         self.any.host()?.typed()
     }
 
-    /// The values in a CPU context; none elsewhere.
-    pub(crate) fn host_values_mut(&mut self) -> &mut [T] {
-        let values = self.any.host_mut().and_then(SliceMut::typed);
-        values.unwrap_or_default()
-    }
-
     /// Extents.
     pub fn shape(&self) -> &[usize] {
         self.any.shape()
