@@ -35,9 +35,6 @@ pub mod entries;
 pub mod error;
 mod fibres;
 pub mod indirect;
-#[cfg(all(feature = "instances", not(test)))]
-#[doc(hidden)]
-pub mod instances;
 mod join;
 mod kernel_map;
 mod launch;
