@@ -42,6 +42,8 @@ mod group_coo;
 mod hybrid_group_coo;
 pub mod io;
 mod nm;
+#[doc(hidden)]
+pub mod parallel;
 mod pattern;
 mod permutation;
 mod places;

@@ -4,8 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::parallel;
 use crate::{Element, Format, FormatError, check};
 
 /// An index slot that holds no entry. A term whose index slot is `PAD` is dropped, never multiplied.
@@ -134,12 +133,8 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
 
     /// The same pattern with every value mapped, in parallel.
     pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Sparse<P, U> {
-        let values = self
-            .values
-            .par_iter()
-            .with_min_len(4096)
-            .map(|&v| f(v))
-            .collect();
+        let own = &self.values;
+        let values = parallel::collect(own.len(), 4096, &|at| f(own[at]));
         Sparse {
             pattern: self.pattern.clone(),
             values,

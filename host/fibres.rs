@@ -366,7 +366,9 @@ mod tests {
         let count = coords.len();
         let pattern = CooPattern::new(vec![7, 1000], vec![coords, columns]).unwrap();
         let a: AnySparse<f32> = Coo::new(pattern, vec![1.0; count]).unwrap().into();
-        let own = Fibres::new(a.pattern(), &[0], &[1], RowsOf::All).unwrap().unwrap();
+        let own = Fibres::new(a.pattern(), &[0], &[1], RowsOf::All)
+            .unwrap()
+            .unwrap();
         for (weight, limit) in [(16, 32), (64, 128), (5000, 9000)] {
             let list = own.items(weight, limit, true);
             let mut seen = vec![0; count];

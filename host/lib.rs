@@ -23,6 +23,8 @@
 pub use einsparse_formats as formats;
 pub use einsparse_kernels as kernels;
 
+pub(crate) use einsparse_formats::parallel;
+
 pub mod context;
 pub mod convert;
 pub mod cost;
@@ -41,7 +43,6 @@ mod launch;
 pub mod module;
 pub mod ops;
 mod panes;
-mod parallel;
 pub mod plan;
 mod queries;
 pub mod registry;

@@ -315,7 +315,7 @@ impl<'a> Binder<'a> {
 /// Every slot below `bound` or PAD: after this no index leads out of an operand.
 pub(crate) fn check_slots(name: &str, array: &[u32], bound: usize) -> Result<()> {
     const CHUNK: usize = 1 << 14;
-    let bad = parallel::collect(array.len().div_ceil(CHUNK), &|chunk| {
+    let bad = parallel::collect(array.len().div_ceil(CHUNK), 1, &|chunk| {
         let slots = array[chunk * CHUNK..].iter().take(CHUNK);
         let mut slots = slots.map(|&v| v != PAD && v as usize >= bound);
         slots.position(|bad| bad).map(|at| chunk * CHUNK + at)

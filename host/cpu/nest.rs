@@ -225,7 +225,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             r.start + r.len() * i / parts..r.start + r.len() * (i + 1) / parts
         };
         let (vars, width) = (&state.vars, state.tile.len());
-        let tiles = parallel::collect(parts, &|i| {
+        let tiles = parallel::collect(parts, 1, &|i| {
             let mut part = State {
                 vars: vars.clone(),
                 tile: vec![A::ZERO; width],

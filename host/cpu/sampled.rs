@@ -68,7 +68,7 @@ fn sampled_in<A: Sum>(
         sum
     };
     let rows = &slots.runs.rows;
-    let found = parallel::collect(rows.len(), &|block_row| {
+    let found = parallel::collect(rows.len(), 1, &|block_row| {
         let (start, len) = rows[block_row];
         let (first, len) = (start as usize * bm * bk, len as usize * bm * bk);
         let own = (first..first + len).map(|slot| {

@@ -114,7 +114,7 @@ pub(super) fn run<A: Sum + Element>(
         finish: &finish,
     };
     let pieces = split(&rows, block.0, pitch, out.values);
-    parallel::each_owned(pieces, &|(piece, values)| {
+    parallel::each_of(pieces, &|_, (piece, values)| {
         row_tiles(&task, piece, pitch, values);
     });
     Ok(true)

@@ -26,7 +26,7 @@ impl HostAttention<'_> {
     /// Gradients of queries, keys and values from that of the output.
     pub(crate) fn gradient(&self, upstream: &HostHeads<'_>, [dq, dk, dv]: [&mut AnyTensor; 3]) {
         let own = |key_head: usize| self.gradient_of(upstream, key_head);
-        let all = parallel::collect(self.key_heads, &own);
+        let all = parallel::collect(self.key_heads, 1, &own);
         self.round(all.iter().map(|own| &own.queries), dq);
         self.round(all.iter().map(|own| &own.keys[0]), dk);
         self.round(all.iter().map(|own| &own.keys[1]), dv);

@@ -83,7 +83,7 @@ impl<'a> HostLayer<'a> {
         } = *self.options;
         let (values, from) = wide(x);
         let lengths = lengths.host().unwrap_or(&[]);
-        let all = parallel::collect(lengths.len(), &|item| {
+        let all = parallel::collect(lengths.len(), 1, &|item| {
             let length = usize::try_from(lengths[item]).unwrap_or(0).min(distance);
             let first = item * distance;
             let rows = (first..first + length).flat_map(|row| &values[row * from..][..width]);

@@ -207,7 +207,7 @@ fn weigh_on_host<A: Sum>(
         let choice = order[slot] as usize;
         A::from_f64(f64::from(weights[choice / top * ldw + choice % top]))
     };
-    let dots = parallel::collect(routed, &|slot| {
+    let dots = parallel::collect(routed, 1, &|slot| {
         let mut sum = A::ZERO;
         let pair = x[slot * ldh..][..width].iter().zip(&y[slot * ldg..]);
         pair.for_each(|(&x, &y)| sum += x * y);
