@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::check;
+use crate::pattern::mapped;
 use crate::{
     Bitmap, BitmapPattern, BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr,
     BsrPattern, Bytemap, BytemapPattern, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern,
@@ -115,9 +117,7 @@ macro_rules! variants {
         impl<T: Element> AnySparse<T> {
             /// Every value mapped, in parallel; the pattern is shared.
             pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> AnySparse<U> {
-                match self {
-                    $(AnySparse::$format(sparse) => AnySparse::$format(sparse.map_values(f)),)*
-                }
+                self.pattern().shared().joined(mapped(self.values(), f))
             }
 
             /// The pattern alone.
@@ -151,11 +151,17 @@ macro_rules! variants {
             /// # Errors
             /// [`FormatError::Length`] unless there is one value for each slot.
             pub fn with_values<T: Element>(self, values: Vec<T>) -> Result<AnySparse<T>, FormatError> {
-                Ok(match self {
+                check::length("values", values.len(), self.view().slots())?;
+                Ok(self.joined(values))
+            }
+
+            /// With one value for each slot.
+            fn joined<T: Element>(self, values: Vec<T>) -> AnySparse<T> {
+                match self {
                     $(SharedPattern::$format(pattern) => {
-                        AnySparse::$format(Sparse::new(pattern, values)?)
+                        AnySparse::$format(Sparse::of(pattern, values))
                     })*
-                })
+                }
             }
         }
 

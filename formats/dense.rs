@@ -1,6 +1,7 @@
 //! Dense tensors on the host, row-major.
 
 use crate::parallel;
+use crate::pattern::mapped;
 use crate::{Element, FormatError, check};
 
 /// A dense tensor, row-major: the last index runs fastest.
@@ -131,8 +132,7 @@ impl<T: Element> Dense<T> {
 
     /// Every element mapped, in parallel.
     pub fn map<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Dense<U> {
-        let own = &self.values;
-        let values = parallel::collect(own.len(), 4096, &|at| f(own[at]));
+        let values = mapped(&self.values, f);
         Dense {
             shape: self.shape.clone(),
             values,

@@ -133,12 +133,12 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
 
     /// The same pattern with every value mapped, in parallel.
     pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Sparse<P, U> {
-        let own = &self.values;
-        let values = parallel::collect(own.len(), 4096, &|at| f(own[at]));
-        Sparse {
-            pattern: self.pattern.clone(),
-            values,
-        }
+        Sparse::of(self.pattern.clone(), mapped(&self.values, f))
+    }
+
+    /// One value for each slot.
+    pub(crate) fn of(pattern: Arc<P>, values: Vec<T>) -> Self {
+        Sparse { pattern, values }
     }
 
     /// Extents of the tensor.
@@ -165,4 +165,9 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
     pub fn arrays(&self) -> Vec<IndexArray<'_>> {
         self.pattern.arrays()
     }
+}
+
+/// Every value mapped, in parallel.
+pub(crate) fn mapped<T: Element, U: Element>(values: &[T], f: impl Fn(T) -> U + Sync) -> Vec<U> {
+    parallel::collect(values.len(), 4096, &|at| f(values[at]))
 }
