@@ -1,8 +1,14 @@
-//! A sparse tensor whose format is known only at run time.
+//! A sparse tensor, or a pattern, whose format is known only at run time.
 
+use std::sync::Arc;
+
+use crate::check;
+use crate::pattern::mapped;
 use crate::{
-    Bitmap, BlockCoo, BlockGroupCoo, Bsr, Bytemap, Coo, Csc, Csr, Element, Ell, Format, GroupCoo,
-    HybridGroupCoo, IndexArray, Nm, Pattern, SlicedEll,
+    Bitmap, BitmapPattern, BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr,
+    BsrPattern, Bytemap, BytemapPattern, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern,
+    Element, Ell, EllPattern, Format, FormatError, GroupCoo, GroupCooPattern, HybridGroupCoo,
+    HybridGroupCooPattern, IndexArray, Nm, NmPattern, Pattern, SlicedEll, SlicedEllPattern, Sparse,
 };
 
 /// A sparse tensor in any of the formats.
@@ -36,101 +42,247 @@ pub enum AnySparse<T> {
     SlicedEll(SlicedEll<T>),
 }
 
+/// A pattern of any format, borrowed: what code reads that does not depend on the type of the values.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the variants are those of `AnySparse`")]
+pub enum AnyPattern<'a> {
+    Coo(&'a Arc<CooPattern>),
+    Csr(&'a Arc<CsrPattern>),
+    Csc(&'a Arc<CscPattern>),
+    Bsr(&'a Arc<BsrPattern>),
+    Ell(&'a Arc<EllPattern>),
+    GroupCoo(&'a Arc<GroupCooPattern>),
+    HybridGroupCoo(&'a Arc<HybridGroupCooPattern>),
+    BlockCoo(&'a Arc<BlockCooPattern>),
+    BlockGroupCoo(&'a Arc<BlockGroupCooPattern>),
+    Nm(&'a Arc<NmPattern>),
+    Bitmap(&'a Arc<BitmapPattern>),
+    Bytemap(&'a Arc<BytemapPattern>),
+    SlicedEll(&'a Arc<SlicedEllPattern>),
+}
+
+/// A pattern of any format, held and not copied.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the variants are those of `AnySparse`")]
+pub enum SharedPattern {
+    Coo(Arc<CooPattern>),
+    Csr(Arc<CsrPattern>),
+    Csc(Arc<CscPattern>),
+    Bsr(Arc<BsrPattern>),
+    Ell(Arc<EllPattern>),
+    GroupCoo(Arc<GroupCooPattern>),
+    HybridGroupCoo(Arc<HybridGroupCooPattern>),
+    BlockCoo(Arc<BlockCooPattern>),
+    BlockGroupCoo(Arc<BlockGroupCooPattern>),
+    Nm(Arc<NmPattern>),
+    Bitmap(Arc<BitmapPattern>),
+    Bytemap(Arc<BytemapPattern>),
+    SlicedEll(Arc<SlicedEllPattern>),
+}
+
 macro_rules! each {
-    ($any:expr, $s:ident => $body:expr) => {
-        match $any {
-            AnySparse::Coo($s) => $body,
-            AnySparse::Csr($s) => $body,
-            AnySparse::Csc($s) => $body,
-            AnySparse::Bsr($s) => $body,
-            AnySparse::Ell($s) => $body,
-            AnySparse::GroupCoo($s) => $body,
-            AnySparse::HybridGroupCoo($s) => $body,
-            AnySparse::BlockCoo($s) => $body,
-            AnySparse::BlockGroupCoo($s) => $body,
-            AnySparse::Nm($s) => $body,
-            AnySparse::Bitmap($s) => $body,
-            AnySparse::Bytemap($s) => $body,
-            AnySparse::SlicedEll($s) => $body,
+    ($any:ident: $value:expr, $s:ident => $body:expr) => {
+        match $value {
+            $any::Coo($s) => $body,
+            $any::Csr($s) => $body,
+            $any::Csc($s) => $body,
+            $any::Bsr($s) => $body,
+            $any::Ell($s) => $body,
+            $any::GroupCoo($s) => $body,
+            $any::HybridGroupCoo($s) => $body,
+            $any::BlockCoo($s) => $body,
+            $any::BlockGroupCoo($s) => $body,
+            $any::Nm($s) => $body,
+            $any::Bitmap($s) => $body,
+            $any::Bytemap($s) => $body,
+            $any::SlicedEll($s) => $body,
         }
     };
 }
 
-pub(crate) use each;
-
 macro_rules! variants {
-    ($($format:ident),*) => {
+    ($($format:ident $pattern:ident),*) => {
         $(impl<T> From<$format<T>> for AnySparse<T> {
             fn from(sparse: $format<T>) -> Self {
                 AnySparse::$format(sparse)
+            }
+        }
+
+        impl From<$pattern> for SharedPattern {
+            fn from(pattern: $pattern) -> Self {
+                SharedPattern::$format(Arc::new(pattern))
             }
         })*
 
         impl<T: Element> AnySparse<T> {
             /// Every value mapped, in parallel; the pattern is shared.
             pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> AnySparse<U> {
+                self.pattern().shared().joined(mapped(self.values(), f))
+            }
+
+            /// The pattern alone.
+            pub fn pattern(&self) -> AnyPattern<'_> {
                 match self {
-                    $(AnySparse::$format(sparse) => AnySparse::$format(sparse.map_values(f)),)*
+                    $(AnySparse::$format(sparse) => AnyPattern::$format(sparse.pattern()),)*
                 }
+            }
+
+            /// Takes it apart.
+            pub fn into_parts(self) -> (SharedPattern, Vec<T>) {
+                match self {
+                    $(AnySparse::$format(sparse) => {
+                        let (pattern, values) = sparse.into_parts();
+                        (SharedPattern::$format(pattern), values)
+                    })*
+                }
+            }
+        }
+
+        impl SharedPattern {
+            /// The pattern.
+            pub fn view(&self) -> AnyPattern<'_> {
+                match self {
+                    $(SharedPattern::$format(pattern) => AnyPattern::$format(pattern),)*
+                }
+            }
+
+            /// Joins the pattern with its values.
+            ///
+            /// # Errors
+            /// [`FormatError::Length`] unless there is one value for each slot.
+            pub fn with_values<T: Element>(self, values: Vec<T>) -> Result<AnySparse<T>, FormatError> {
+                check::length("values", values.len(), self.view().slots())?;
+                Ok(self.joined(values))
+            }
+
+            /// With one value for each slot.
+            fn joined<T: Element>(self, values: Vec<T>) -> AnySparse<T> {
+                match self {
+                    $(SharedPattern::$format(pattern) => {
+                        AnySparse::$format(Sparse::of(pattern, values))
+                    })*
+                }
+            }
+        }
+
+        impl AnyPattern<'_> {
+            /// Holds it.
+            pub fn shared(self) -> SharedPattern {
+                match self {
+                    $(AnyPattern::$format(pattern) => SharedPattern::$format(pattern.clone()),)*
+                }
+            }
+        }
+
+        impl AnyPattern<'_> {
+            /// Whether both are the same memory.
+            pub fn is(self, other: AnyPattern<'_>) -> bool {
+                match (self, other) {
+                    $((AnyPattern::$format(a), AnyPattern::$format(b)) => Arc::ptr_eq(a, b),)*
+                    _ => false,
+                }
+            }
+        }
+
+        impl PartialEq for AnyPattern<'_> {
+            /// Compares the arrays only where they are not the same memory.
+            fn eq(&self, other: &Self) -> bool {
+                self.is(*other)
+                    || match (self, other) {
+                        $((AnyPattern::$format(a), AnyPattern::$format(b)) => a == b,)*
+                        _ => false,
+                    }
             }
         }
     };
 }
 
 variants!(
-    Coo,
-    Csr,
-    Csc,
-    Bsr,
-    Ell,
-    GroupCoo,
-    HybridGroupCoo,
-    BlockCoo,
-    BlockGroupCoo,
-    Nm,
-    Bitmap,
-    Bytemap,
-    SlicedEll
+    Coo CooPattern,
+    Csr CsrPattern,
+    Csc CscPattern,
+    Bsr BsrPattern,
+    Ell EllPattern,
+    GroupCoo GroupCooPattern,
+    HybridGroupCoo HybridGroupCooPattern,
+    BlockCoo BlockCooPattern,
+    BlockGroupCoo BlockGroupCooPattern,
+    Nm NmPattern,
+    Bitmap BitmapPattern,
+    Bytemap BytemapPattern,
+    SlicedEll SlicedEllPattern
 );
+
+impl<'a> AnyPattern<'a> {
+    /// The format, with its block and group size.
+    pub fn format(self) -> Format {
+        each!(AnyPattern: self, p => p.format())
+    }
+
+    /// Extents of the tensor.
+    pub fn shape(self) -> &'a [usize] {
+        each!(AnyPattern: self, p => p.shape())
+    }
+
+    /// Stored entries without padding.
+    pub fn nnz(self) -> usize {
+        each!(AnyPattern: self, p => p.nnz())
+    }
+
+    /// Length of the values array, padding included.
+    pub fn slots(self) -> usize {
+        each!(AnyPattern: self, p => p.slots())
+    }
+
+    /// Extents of the values array.
+    pub fn value_shape(self) -> Vec<usize> {
+        each!(AnyPattern: self, p => p.value_shape())
+    }
+
+    /// The index arrays in device form.
+    pub fn arrays(self) -> Vec<IndexArray<'a>> {
+        each!(AnyPattern: self, p => p.arrays())
+    }
+}
 
 impl<T: Element> AnySparse<T> {
     /// The format, with its block and group size.
     pub fn format(&self) -> Format {
-        each!(self, s => s.format())
+        self.pattern().format()
     }
 
     /// Extents of the tensor.
     pub fn shape(&self) -> &[usize] {
-        each!(self, s => s.shape())
+        self.pattern().shape()
     }
 
     /// Stored entries without padding.
     pub fn nnz(&self) -> usize {
-        each!(self, s => s.nnz())
+        self.pattern().nnz()
     }
 
     /// Length of the values array, padding included.
     pub fn slots(&self) -> usize {
-        each!(self, s => s.slots())
+        self.values().len()
     }
 
     /// Extents of the values array.
     pub fn value_shape(&self) -> Vec<usize> {
-        each!(self, s => s.pattern().value_shape())
+        self.pattern().value_shape()
     }
 
     /// One value for each slot.
     pub fn values(&self) -> &[T] {
-        each!(self, s => s.values())
+        each!(AnySparse: self, s => s.values())
     }
 
     /// The values, to be changed in place.
     pub fn values_mut(&mut self) -> &mut [T] {
-        each!(self, s => s.values_mut())
+        each!(AnySparse: self, s => s.values_mut())
     }
 
     /// The index arrays in device form.
     pub fn arrays(&self) -> Vec<IndexArray<'_>> {
-        each!(self, s => s.arrays())
+        self.pattern().arrays()
     }
 }

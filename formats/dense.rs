@@ -1,7 +1,7 @@
 //! Dense tensors on the host, row-major.
 
-use rayon::prelude::*;
-
+use crate::parallel;
+use crate::pattern::mapped;
 use crate::{Element, FormatError, check};
 
 /// A dense tensor, row-major: the last index runs fastest.
@@ -59,24 +59,20 @@ impl<T: Element> Dense<T> {
         let mut dense = Self::zeros(shape)?;
         let shape = &dense.shape;
         let row = shape.last().copied().unwrap_or(1).max(1);
-        dense
-            .values
-            .par_chunks_mut(row)
-            .enumerate()
-            .for_each(|(r, values)| {
-                let mut index = vec![0; shape.len()];
-                let mut rest = r;
-                for (axis, &n) in shape.iter().enumerate().rev().skip(1) {
-                    index[axis] = rest % n;
-                    rest /= n;
+        parallel::chunks(&mut dense.values, row, &|r, values: &mut [T]| {
+            let mut index = vec![0; shape.len()];
+            let mut rest = r;
+            for (axis, &n) in shape.iter().enumerate().rev().skip(1) {
+                index[axis] = rest % n;
+                rest /= n;
+            }
+            for (i, value) in values.iter_mut().enumerate() {
+                if let Some(last) = index.last_mut() {
+                    *last = i;
                 }
-                for (i, value) in values.iter_mut().enumerate() {
-                    if let Some(last) = index.last_mut() {
-                        *last = i;
-                    }
-                    *value = f(&index);
-                }
-            });
+                *value = f(&index);
+            }
+        });
         Ok(dense)
     }
 
@@ -136,12 +132,7 @@ impl<T: Element> Dense<T> {
 
     /// Every element mapped, in parallel.
     pub fn map<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Dense<U> {
-        let values = self
-            .values
-            .par_iter()
-            .with_min_len(4096)
-            .map(|&v| f(v))
-            .collect();
+        let values = mapped(&self.values, f);
         Dense {
             shape: self.shape.clone(),
             values,

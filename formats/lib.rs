@@ -42,6 +42,8 @@ mod group_coo;
 mod hybrid_group_coo;
 pub mod io;
 mod nm;
+#[doc(hidden)]
+pub mod parallel;
 mod pattern;
 mod permutation;
 mod places;
@@ -53,7 +55,7 @@ mod sliced_ell;
 pub mod stats;
 pub mod vectors;
 
-pub use any::AnySparse;
+pub use any::{AnyPattern, AnySparse, SharedPattern};
 pub use bitmap::{Bitmap, BitmapPattern};
 pub use block_coo::{BlockCoo, BlockCooPattern};
 pub use block_group_coo::{BlockGroupCoo, BlockGroupCooPattern};
@@ -75,5 +77,4 @@ pub use hybrid_group_coo::{GroupClass, HybridGroupCoo, HybridGroupCooPattern};
 pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};
 pub use permutation::Permutation;
-pub use places::SharedPattern;
 pub use sliced_ell::{SlicedEll, SlicedEllPattern};

@@ -4,8 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::parallel;
 use crate::{Element, Format, FormatError, check};
 
 /// An index slot that holds no entry. A term whose index slot is `PAD` is dropped, never multiplied.
@@ -134,16 +133,12 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
 
     /// The same pattern with every value mapped, in parallel.
     pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Sparse<P, U> {
-        let values = self
-            .values
-            .par_iter()
-            .with_min_len(4096)
-            .map(|&v| f(v))
-            .collect();
-        Sparse {
-            pattern: self.pattern.clone(),
-            values,
-        }
+        Sparse::of(self.pattern.clone(), mapped(&self.values, f))
+    }
+
+    /// One value for each slot.
+    pub(crate) fn of(pattern: Arc<P>, values: Vec<T>) -> Self {
+        Sparse { pattern, values }
     }
 
     /// Extents of the tensor.
@@ -170,4 +165,9 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
     pub fn arrays(&self) -> Vec<IndexArray<'_>> {
         self.pattern.arrays()
     }
+}
+
+/// Every value mapped, in parallel.
+pub(crate) fn mapped<T: Element, U: Element>(values: &[T], f: impl Fn(T) -> U + Sync) -> Vec<U> {
+    parallel::collect(values.len(), 4096, &|at| f(values[at]))
 }

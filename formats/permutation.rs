@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::convert::prefix_sum;
+use crate::parallel;
 use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, check};
 
 /// A reordering of the places of one axis: place `i` of the new order holds what stood at place `order[i]`.
@@ -113,9 +114,12 @@ impl Permutation {
     pub fn rows<T: Element>(&self, csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
         let pattern = self.pattern_rows(csr.pattern())?;
         let old = csr.pattern();
-        let of_row = |&row: &u32| csr.values()[old.row(row as usize)].iter().copied();
-        let values = self.order.par_iter().with_min_len(256);
-        Sparse::new(pattern, values.flat_map_iter(of_row).collect())
+        let values = parallel::gathered(self.order.len(), 256, &|rows, found| {
+            for &row in &self.order[rows] {
+                found.extend_from_slice(&csr.values()[old.row(row as usize)]);
+            }
+        });
+        Sparse::new(pattern, values)
     }
 
     /// A pattern with its rows in the new order.
@@ -139,8 +143,8 @@ impl Permutation {
     /// [`FormatError::Length`] unless there is a place for each column.
     pub fn columns<T: Element>(&self, csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
         let (pattern, from) = self.sorted_columns(csr.pattern())?;
-        let values = from.par_iter().with_min_len(4096);
-        let values = values.map(|&e| csr.values()[e as usize]).collect();
+        let of = |at: usize| csr.values()[from[at] as usize];
+        let values = parallel::collect(from.len(), 4096, &of);
         Sparse::new(pattern, values)
     }
 
@@ -179,9 +183,9 @@ impl Permutation {
         self.fits("rows", dense.shape().first().copied().unwrap_or(0))?;
         let mut moved = Dense::zeros(dense.shape())?;
         let width = dense.strides().first().copied().unwrap_or(1).max(1);
-        let rows = moved.values_mut().par_chunks_mut(width).zip(&self.order);
-        rows.for_each(|(row, &old)| {
-            row.copy_from_slice(&dense.values()[old as usize * width..][..width]);
+        parallel::chunks(moved.values_mut(), width, &|row, to: &mut [T]| {
+            let old = self.order[row] as usize;
+            to.copy_from_slice(&dense.values()[old * width..][..width]);
         });
         Ok(moved)
     }

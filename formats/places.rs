@@ -1,39 +1,17 @@
 //! Where every slot of a tensor lies, axis by axis, in any format: what a product over entries of several sparse tensors
 //! starts from.
 
-use std::any::Any;
-use std::sync::Arc;
-
 use rayon::prelude::*;
 
-use crate::{AnySparse, Element, Format, IndexArray, PAD, Pattern, Role, Sparse, check};
-use crate::{FormatError, Nm};
+use crate::{
+    AnyPattern, AnySparse, Element, Format, FormatError, IndexArray, NmPattern, PAD, Pattern, Role,
+    check,
+};
 
-/// A pattern whose format is known only at run time, held and not copied.
-#[derive(Clone, Debug)]
-pub struct SharedPattern(Arc<dyn Any + Send + Sync>);
-
-impl SharedPattern {
-    /// Whether a tensor has this pattern, in this format. Compares the arrays only where they are not the same memory.
-    pub fn is_of<T: Element>(&self, tensor: &AnySparse<T>) -> bool {
-        fn same<P: Pattern, T: Element>(held: &SharedPattern, tensor: &Sparse<P, T>) -> bool {
-            let own = &**tensor.pattern();
-            let held = held.0.downcast_ref::<P>();
-            held.is_some_and(|held| std::ptr::eq(held, own) || held == own)
-        }
-        crate::any::each!(tensor, s => same(self, s))
-    }
-}
-
-impl<T: Element> AnySparse<T> {
-    /// The pattern alone.
-    pub fn shared_pattern(&self) -> SharedPattern {
-        crate::any::each!(self, s => SharedPattern(s.pattern().clone()))
-    }
-
+impl AnyPattern<'_> {
     /// Whether zeros among the values are fill and no entries: those of blocks and of N:M.
-    pub fn holds_fill(&self) -> bool {
-        block_of(&self.format()).is_some() || matches!(self, AnySparse::Nm(_))
+    pub fn holds_fill(self) -> bool {
+        block_of(&self.format()).is_some() || matches!(self, AnyPattern::Nm(_))
     }
 
     /// For each axis the coordinate of every slot of the values array; [`PAD`] on all axes for slots that hold no entry and
@@ -43,20 +21,20 @@ impl<T: Element> AnySparse<T> {
     /// use einsparse_formats::{AnySparse, Csr, CsrPattern};
     /// let pattern = CsrPattern::new(3, 4, vec![0, 2, 2, 3], vec![0, 3, 1])?;
     /// let a = AnySparse::from(Csr::new(pattern, vec![1.0f32, 2.0, 3.0])?);
-    /// assert_eq!(a.coordinates()?, [vec![0, 0, 2], vec![0, 3, 1]]);
+    /// assert_eq!(a.pattern().coordinates()?, [vec![0, 0, 2], vec![0, 3, 1]]);
     /// # Ok::<(), einsparse_formats::FormatError>(())
     /// ```
     ///
     /// # Errors
     /// If there is no memory.
-    pub fn coordinates(&self) -> Result<Vec<Vec<u32>>, FormatError> {
+    pub fn coordinates(self) -> Result<Vec<Vec<u32>>, FormatError> {
         let mut axes = match self {
-            AnySparse::Coo(a) => return Ok(a.pattern().coords().to_vec()),
-            AnySparse::Bitmap(a) => a.pattern().coordinates().into(),
-            AnySparse::Bytemap(a) => a.pattern().coordinates().into(),
-            AnySparse::HybridGroupCoo(a) => a.pattern().coordinates().into(),
-            AnySparse::SlicedEll(a) => a.pattern().unpacked().into(),
-            AnySparse::Nm(a) => of_nm(a),
+            AnyPattern::Coo(p) => return Ok(p.coords().to_vec()),
+            AnyPattern::Bitmap(p) => p.coordinates().into(),
+            AnyPattern::Bytemap(p) => p.coordinates().into(),
+            AnyPattern::HybridGroupCoo(p) => p.coordinates().into(),
+            AnyPattern::SlicedEll(p) => p.unpacked().into(),
+            AnyPattern::Nm(p) => of_nm(p),
             _ => self.of_arrays()?,
         };
         drop_padding(&mut axes);
@@ -64,7 +42,7 @@ impl<T: Element> AnySparse<T> {
     }
 
     /// From the index arrays: one coordinate for each place, or one for each group of places; offsets; the row of slots.
-    fn of_arrays(&self) -> Result<Vec<Vec<u32>>, FormatError> {
+    fn of_arrays(self) -> Result<Vec<Vec<u32>>, FormatError> {
         let (bm, bk) = block_of(&self.format()).unwrap_or((1, 1));
         let places = self.slots() / (bm * bk);
         let width = self.value_shape().get(1).copied().unwrap_or(1);
@@ -109,6 +87,16 @@ impl<T: Element> AnySparse<T> {
     }
 }
 
+impl<T: Element> AnySparse<T> {
+    /// [`AnyPattern::coordinates`] of its pattern.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn coordinates(&self) -> Result<Vec<Vec<u32>>, FormatError> {
+        self.pattern().coordinates()
+    }
+}
+
 /// Extents of a block, in formats of dense blocks.
 fn block_of(format: &Format) -> Option<(usize, usize)> {
     match *format {
@@ -127,10 +115,9 @@ fn spread(data: &mut [u32], each: usize, value: impl Fn(usize) -> u32 + Sync) {
         .for_each(|(at, slots)| slots.fill(value(at)));
 }
 
-fn of_nm<T: Element>(a: &Nm<T>) -> Vec<Vec<u32>> {
-    let p = a.pattern();
+fn of_nm(p: &NmPattern) -> Vec<Vec<u32>> {
     let (mut rows, mut columns) = (Vec::new(), Vec::new());
-    for slot in 0..a.slots() {
+    for slot in 0..p.slots() {
         let (row, place) = (slot / p.row_slots(), slot % p.row_slots());
         let column = match place / 2 < p.groups() {
             true => place / 2 * 4 + p.positions(row, place / 2)[place % 2] as usize,

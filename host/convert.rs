@@ -7,8 +7,8 @@ use std::sync::Arc;
 use einsparse_formats::convert::{dense_to_block_coo, dense_to_block_group_coo, dense_to_bsr};
 use einsparse_formats::stats::RowStats;
 use einsparse_formats::{
-    AnySparse, BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern,
-    Format, FormatError,
+    AnyPattern, AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Format, FormatError,
+    SharedPattern,
 };
 
 use crate::context::Context;
@@ -17,7 +17,7 @@ use crate::driver::{DeviceMemory, RawStream, memset_d8_async};
 use crate::error::{Error, Result};
 use crate::launch::{Blocks, Request};
 use crate::registry::Scalar;
-use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zeros};
+use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 pub use crate::launch::RawBlocks;
 pub use einsparse_formats::convert::BlockChoice;
@@ -205,16 +205,16 @@ impl<T: Scalar> SparseTensor<T> {
     /// If the tensor is not in CSR, the format has no blocks, a size is 0 or does not fit u32, or memory does not suffice.
     pub fn to_blocks(&self, format: Format) -> Result<SparseTensor<T>> {
         let (block, group) = blocks_of(format)?;
-        let AnySparse::Csr(csr) = self.pattern() else {
+        let AnyPattern::Csr(p) = self.pattern() else {
             return Err(Error::Operand {
                 name: "sparse".into(),
                 reason: format!("is {}, blocks are made from csr", self.format()),
             });
         };
         let Some(arrays) = self.device() else {
-            return SparseTensor::new(None, self.pattern().convert(format)?);
+            return SparseTensor::new(None, self.to_host()?.convert(format)?);
         };
-        let (device, p) = (&arrays.device, csr.pattern());
+        let device = &arrays.device;
         let converter = BlockConverter::<T>::new(
             device,
             (p.rows(), p.cols()),
@@ -281,10 +281,10 @@ impl<T: Scalar> BlockConverter<T> {
         unsafe { self.blocks.write(&raw, stream)? };
         let mut slot_columns = vec![0u32; slots];
         device.read(&columns, &mut slot_columns)?;
-        let tensor = self.pattern(format, starts, slot_columns, elements as usize)?;
+        let pattern = self.pattern(format, starts, slot_columns)?;
         let device = Arc::clone(device);
         Ok(SparseTensor::made(
-            tensor,
+            pattern,
             DeviceArrays {
                 columns,
                 values,
@@ -315,34 +315,25 @@ impl<T: Scalar> BlockConverter<T> {
         self.blocks.starts()
     }
 
-    /// The pattern on the host, checked like one of a user; its values are zeros.
+    /// The pattern on the host, checked like one of a user.
     fn pattern(
         &self,
         format: Format,
         starts: Vec<u32>,
         columns: Vec<u32>,
-        elements: usize,
-    ) -> Result<AnySparse<T>> {
+    ) -> Result<SharedPattern> {
         let Request {
             m, k, block, group, ..
         } = *self.blocks.request();
-        let values = host_zeros(elements)?;
         let rows = || {
             let runs = (0u32..).zip(starts.windows(2));
             runs.flat_map(|(row, w)| std::iter::repeat_n(row, (w[1] - w[0]) as usize))
                 .collect()
         };
         Ok(match format {
-            Format::Bsr { .. } => {
-                Bsr::new(BsrPattern::new(m, k, block, starts, columns)?, values)?.into()
-            }
-            Format::BlockCoo { .. } => {
-                BlockCoo::new(BlockCooPattern::new(m, k, block, rows(), columns)?, values)?.into()
-            }
-            _ => {
-                let pattern = BlockGroupCooPattern::new(m, k, block, group, rows(), columns)?;
-                BlockGroupCoo::new(pattern, values)?.into()
-            }
+            Format::Bsr { .. } => BsrPattern::new(m, k, block, starts, columns)?.into(),
+            Format::BlockCoo { .. } => BlockCooPattern::new(m, k, block, rows(), columns)?.into(),
+            _ => BlockGroupCooPattern::new(m, k, block, group, rows(), columns)?.into(),
         })
     }
 }

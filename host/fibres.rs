@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use einsparse_formats::{AnySparse, Element, PAD};
+use einsparse_formats::{AnyPattern, PAD};
 use einsparse_kernels::abi::{BUNDLE, Item, LAST_OF_ROW, Slot};
 use rayon::prelude::*;
 
@@ -40,27 +40,21 @@ pub(crate) struct Fibres {
 }
 
 /// Coordinates of every slot on each axis, [`PAD`] where it holds no entry; `None` for formats without.
-pub(crate) fn coordinates<T: Element>(tensor: &AnySparse<T>) -> Option<Vec<Cow<'_, [u32]>>> {
+pub(crate) fn coordinates(pattern: AnyPattern<'_>) -> Option<Vec<Cow<'_, [u32]>>> {
     let spread = |offsets: &[u32]| -> Vec<u32> {
         let rows = 0..offsets.len().saturating_sub(1);
         let own = |row: usize| vec![row as u32; (offsets[row + 1] - offsets[row]) as usize];
         rows.into_par_iter().flat_map_iter(own).collect()
     };
-    Some(match tensor {
-        AnySparse::Coo(a) => {
-            let axes = a.pattern().coords().iter();
+    Some(match pattern {
+        AnyPattern::Coo(a) => {
+            let axes = a.coords().iter();
             axes.map(|axis| Cow::Borrowed(axis.as_slice())).collect()
         }
-        AnySparse::Csr(a) => vec![
-            Cow::Owned(spread(a.pattern().offsets())),
-            Cow::Borrowed(a.pattern().columns()),
-        ],
-        AnySparse::Csc(a) => vec![
-            Cow::Borrowed(a.pattern().rows_idx()),
-            Cow::Owned(spread(a.pattern().offsets())),
-        ],
-        AnySparse::GroupCoo(a) => {
-            let (p, g) = (a.pattern(), a.pattern().group());
+        AnyPattern::Csr(a) => vec![Cow::Owned(spread(a.offsets())), Cow::Borrowed(a.columns())],
+        AnyPattern::Csc(a) => vec![Cow::Borrowed(a.rows_idx()), Cow::Owned(spread(a.offsets()))],
+        AnyPattern::GroupCoo(p) => {
+            let g = p.group();
             let mut axes: Vec<Cow<'_, [u32]>> = p
                 .others()
                 .iter()
@@ -100,8 +94,8 @@ impl Fibres {
     ///
     /// # Errors
     /// [`Error::Overflow`] for more rows than kernels count, or extents past 2^31.
-    pub(crate) fn new<T: Element>(
-        tensor: &AnySparse<T>,
+    pub(crate) fn new(
+        tensor: AnyPattern<'_>,
         kept: &[usize],
         of_factors: &[usize],
         rows: RowsOf,
@@ -301,6 +295,7 @@ fn sorted(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use einsparse_formats::AnySparse;
     use einsparse_formats::{Coo, CooPattern, Format};
 
     fn tensor() -> AnySparse<f32> {
@@ -315,7 +310,7 @@ mod tests {
 
     #[test]
     fn rows_of_the_first_axis_need_no_order_and_leave_gaps() {
-        let own = Fibres::new(&tensor(), &[0], &[1, 2], RowsOf::All)
+        let own = Fibres::new(tensor().pattern(), &[0], &[1, 2], RowsOf::All)
             .unwrap()
             .unwrap();
         assert_eq!(own.permutation, None);
@@ -329,12 +324,12 @@ mod tests {
 
     #[test]
     fn other_axes_are_sorted_and_fibres_are_numbered() {
-        let own = Fibres::new(&tensor(), &[2], &[0], RowsOf::All)
+        let own = Fibres::new(tensor().pattern(), &[2], &[0], RowsOf::All)
             .unwrap()
             .unwrap();
         assert_eq!(own.permutation, Some(vec![0, 5, 2, 3, 4, 1]));
         assert_eq!((own.count, own.gaps.len()), (3, 0));
-        let own = Fibres::new(&tensor(), &[0, 1], &[2], RowsOf::Stored)
+        let own = Fibres::new(tensor().pattern(), &[0, 1], &[2], RowsOf::Stored)
             .unwrap()
             .unwrap();
         assert_eq!(own.keys, [1, 2, 8, 11, 17]);
@@ -353,7 +348,7 @@ mod tests {
             group: Some(2),
         };
         let grouped = matrix.convert(format).unwrap();
-        let own = Fibres::new(&grouped, &[0], &[1], RowsOf::All)
+        let own = Fibres::new(grouped.pattern(), &[0], &[1], RowsOf::All)
             .unwrap()
             .unwrap();
         assert_eq!(own.permutation, Some(vec![0, 1, 2]));
@@ -371,7 +366,9 @@ mod tests {
         let count = coords.len();
         let pattern = CooPattern::new(vec![7, 1000], vec![coords, columns]).unwrap();
         let a: AnySparse<f32> = Coo::new(pattern, vec![1.0; count]).unwrap().into();
-        let own = Fibres::new(&a, &[0], &[1], RowsOf::All).unwrap().unwrap();
+        let own = Fibres::new(a.pattern(), &[0], &[1], RowsOf::All)
+            .unwrap()
+            .unwrap();
         for (weight, limit) in [(16, 32), (64, 128), (5000, 9000)] {
             let list = own.items(weight, limit, true);
             let mut seen = vec![0; count];

@@ -6,13 +6,12 @@ mod cpu;
 
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, PAD};
+use einsparse_formats::{AnyPattern, PAD};
 use rayon::prelude::*;
 
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
 use crate::launch::join as on_device;
-use crate::registry::Scalar;
 
 /// Rows of positions: of each tensor the slot, of each index the value.
 #[derive(Clone, Debug)]
@@ -44,11 +43,7 @@ pub(crate) fn too_long(rows: u128) -> Error {
 
 impl Table {
     /// Every slot of a tensor, padding included, in the order of its values.
-    pub(crate) fn whole<T: Scalar>(
-        access: &str,
-        names: &[&str],
-        tensor: &AnySparse<T>,
-    ) -> Result<Table> {
+    pub(crate) fn whole(access: &str, names: &[&str], tensor: AnyPattern<'_>) -> Result<Table> {
         let values = tensor.coordinates()?;
         let slots = tensor.slots();
         Ok(Table {
@@ -61,11 +56,7 @@ impl Table {
     }
 
     /// The entries of a tensor; of an index that it has twice, the diagonal.
-    pub(crate) fn entries<T: Scalar>(
-        access: &str,
-        names: &[&str],
-        tensor: &AnySparse<T>,
-    ) -> Result<Table> {
+    pub(crate) fn entries(access: &str, names: &[&str], tensor: AnyPattern<'_>) -> Result<Table> {
         let mut table = Table::whole(access, names, tensor)?;
         let first = |axis: usize| names.iter().position(|n| *n == names[axis]);
         let twice: Vec<(usize, usize)> = (0..names.len())

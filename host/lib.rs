@@ -23,6 +23,8 @@
 pub use einsparse_formats as formats;
 pub use einsparse_kernels as kernels;
 
+pub(crate) use einsparse_formats::parallel;
+
 pub mod context;
 pub mod convert;
 pub mod cost;
@@ -35,9 +37,6 @@ pub mod entries;
 pub mod error;
 mod fibres;
 pub mod indirect;
-#[cfg(all(feature = "instances", not(test)))]
-#[doc(hidden)]
-pub mod instances;
 mod join;
 mod kernel_map;
 mod launch;
@@ -51,6 +50,7 @@ mod shelves;
 mod slices;
 mod strips;
 pub mod tensor;
+mod values;
 mod windows;
 pub mod worklist;
 

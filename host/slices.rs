@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Format, FormatError, SlicedEll, SlicedEllPattern};
+use einsparse_formats::{AnyPattern, Format, FormatError, SlicedEllPattern};
 use einsparse_kernels::abi::{CHUNK_SLOTS, SLICE, SlicingParams};
 
 use crate::device::Device;
@@ -10,7 +10,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::launch::{fill_slices, survey_slices};
 use crate::registry::Scalar;
-use crate::tensor::{DeviceArrays, SparseTensor, VECTOR_ENTRIES, host_zeros};
+use crate::tensor::{DeviceArrays, SparseTensor, VECTOR_ENTRIES};
 
 /// First chunk of each slice, from the chunks of each.
 fn starts(counts: &[u32]) -> Result<Vec<u32>> {
@@ -33,7 +33,7 @@ fn starts(counts: &[u32]) -> Result<Vec<u32>> {
 }
 
 impl<T: Scalar> SparseTensor<T> {
-    /// Brings a CSR matrix into sliced ELLPACK (`sell`) where it is: the arrays that [`AnySparse::convert`] makes, bit for
+    /// Brings a CSR matrix into sliced ELLPACK (`sell`) where it is: the arrays that [`AnySparse::convert`](crate::formats::AnySparse::convert) makes, bit for
     /// bit. On a GPU three kernels do it for elements of 2, 4 and 8 bytes; the pattern is read back, for plans. Waits for all work on
     /// the GPU.
     ///
@@ -50,7 +50,7 @@ impl<T: Scalar> SparseTensor<T> {
     /// # Errors
     /// If the tensor is not in CSR, its slots do not fit u32, or memory does not suffice.
     pub fn to_sliced_ell(&self) -> Result<SparseTensor<T>> {
-        let AnySparse::Csr(csr) = self.pattern() else {
+        let AnyPattern::Csr(p) = self.pattern() else {
             return Err(Error::Operand {
                 name: "sparse".into(),
                 reason: format!("is {}, slices are made from csr", self.format()),
@@ -61,7 +61,7 @@ impl<T: Scalar> SparseTensor<T> {
             let device = self.device().map(|arrays| &arrays.device);
             return SparseTensor::new(device, self.to_host()?.convert(Format::SlicedEll)?);
         };
-        let (device, p) = (&arrays.device, csr.pattern());
+        let device = &arrays.device;
         let (slices, stream) = (p.rows().div_ceil(SLICE), device.after_all()?);
         let offsets = device.upload(p.offsets())?;
         let order = device.zeros(slices * SLICE * 4)?;
@@ -83,7 +83,7 @@ impl<T: Scalar> SparseTensor<T> {
         unsafe { survey_slices(device, &params, stream)? };
         let starts = starts(&read(device, &counts, slices)?)?;
         let order = read(device, &order, slices * SLICE)?;
-        fill(device, csr.pattern().cols(), params, (order, starts))
+        fill(device, p.cols(), params, (order, starts))
     }
 }
 
@@ -130,6 +130,5 @@ fn fill<T: Scalar>(
         values,
         device: Arc::clone(device),
     };
-    let host = SlicedEll::new(pattern, host_zeros(slots)?)?;
-    Ok(SparseTensor::made(host.into(), arrays))
+    Ok(SparseTensor::made(pattern, arrays))
 }

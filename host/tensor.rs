@@ -3,32 +3,55 @@
 mod operand;
 mod sparse;
 
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Dense, FormatError};
+use einsparse_formats::{AnySparse, Dense};
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::registry::Scalar;
+use crate::parallel;
+use crate::registry::{Dtype, Scalar};
+use crate::values::{Buffer, Slice, SliceMut, Sum};
 
 pub use operand::Operand;
+pub(crate) use operand::{AnyOperand, erase, row_major};
 pub use sparse::SparseTensor;
-pub(crate) use sparse::{DeviceArrays, VECTOR_ENTRIES, columns_of, told_by};
+pub(crate) use sparse::{AnySparseTensor, DeviceArrays, VECTOR_ENTRIES, columns_of, told_by};
 
 /// A dense tensor, row-major, in the memory of a [`Context`]. The last axis is contiguous; rows of it may
 /// lie further apart than they are long.
 #[derive(Debug)]
 pub struct Tensor<T> {
+    pub(crate) any: AnyTensor,
+    element: PhantomData<T>,
+}
+
+/// What does not depend on the type of elements. There is no way to a mutable one from outside: another type's could be put in its place.
+impl<T> Deref for Tensor<T> {
+    type Target = AnyTensor;
+
+    fn deref(&self) -> &AnyTensor {
+        &self.any
+    }
+}
+
+/// A [`Tensor`] of any type.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct AnyTensor {
+    dtype: Dtype,
     shape: Vec<usize>,
     leading: usize,
-    storage: Storage<T>,
+    storage: Storage,
 }
 
 #[derive(Debug)]
-pub(crate) enum Storage<T> {
-    Host(Vec<T>),
+enum Storage {
+    Host(Buffer),
     Device(DeviceMemory, Arc<Device>),
     /// The values of a sparse tensor, which is borrowed for as long as this lives.
     Borrowed(u64, Arc<Device>),
@@ -50,20 +73,13 @@ fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
         })
 }
 
-/// Zeros on the host, or the error that names their number.
-pub(crate) fn host_zeros<T: Scalar>(len: usize) -> Result<Vec<T>> {
-    let bytes = len as u128 * size_of::<T>() as u128;
-    let what = "a dense tensor";
-    Ok(bytemuck::allocation::try_zeroed_vec(len)
-        .map_err(|()| FormatError::Memory { what, bytes })?)
-}
-
-impl<T: Scalar> Tensor<T> {
-    pub(crate) fn new(
+impl AnyTensor {
+    /// Zeros.
+    pub(crate) fn zeros(
         device: Option<&Arc<Device>>,
+        dtype: Dtype,
         shape: &[usize],
         leading: usize,
-        data: Option<Vec<T>>,
     ) -> Result<Self> {
         let width = shape.last().copied().unwrap_or(1);
         if leading < width {
@@ -74,35 +90,65 @@ impl<T: Scalar> Tensor<T> {
             });
         }
         let len = storage_len(shape, leading)?;
-        let storage = match (device, data) {
-            (None, Some(data)) => Storage::Host(data),
-            (None, None) => Storage::Host(host_zeros(len)?),
-            (Some(device), Some(data)) => {
-                Storage::Device(device.upload(&data)?, Arc::clone(device))
-            }
-            (Some(device), None) => {
-                Storage::Device(device.zeros(len * size_of::<T>())?, Arc::clone(device))
-            }
+        let storage = match device {
+            None => Storage::Host(Buffer::zeros(dtype, len)?),
+            Some(device) => Storage::Device(device.zeros(len * dtype.bytes())?, Arc::clone(device)),
         };
-        Ok(Tensor {
+        Ok(AnyTensor {
+            dtype,
             shape: shape.to_vec(),
             leading,
             storage,
         })
     }
 
-    /// Extents.
-    pub fn shape(&self) -> &[usize] {
+    /// These values, without gaps.
+    pub(crate) fn of(
+        device: Option<&Arc<Device>>,
+        shape: &[usize],
+        values: Slice<'_>,
+    ) -> Result<Self> {
+        let storage = match device {
+            None => Storage::Host(Buffer::of(values)?),
+            Some(device) => Storage::Device(device.upload(values.bytes())?, Arc::clone(device)),
+        };
+        Ok(AnyTensor {
+            dtype: values.dtype(),
+            shape: shape.to_vec(),
+            leading: shape.last().copied().unwrap_or(1),
+            storage,
+        })
+    }
+
+    /// The values of a sparse tensor, one axis: on a GPU where they are, on a CPU a copy. Not to outlive the tensor.
+    pub(crate) fn of_values(sparse: &AnySparseTensor) -> Result<Self> {
+        let slots = sparse.pattern().slots();
+        let Some(arrays) = sparse.device() else {
+            let values = sparse.host().unwrap_or(Slice::none(sparse.dtype()));
+            return AnyTensor::of(None, &[slots], values);
+        };
+        let storage = Storage::Borrowed(arrays.values.address(), Arc::clone(&arrays.device));
+        Ok(AnyTensor {
+            dtype: sparse.dtype(),
+            shape: vec![slots],
+            leading: slots,
+            storage,
+        })
+    }
+
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Elements from one row (of the last axis) to the next.
-    pub fn leading(&self) -> usize {
+    pub(crate) fn leading(&self) -> usize {
         self.leading
     }
 
-    /// Device address of the first element; `None` in a CPU context.
-    pub fn address(&self) -> Option<u64> {
+    pub(crate) fn address(&self) -> Option<u64> {
         match &self.storage {
             Storage::Host(_) => None,
             Storage::Device(memory, _) => Some(memory.address()),
@@ -110,16 +156,14 @@ impl<T: Scalar> Tensor<T> {
         }
     }
 
-    /// The GPU whose memory it is in; `None` in a CPU context.
-    pub fn device(&self) -> Option<&Arc<Device>> {
+    pub(crate) fn device(&self) -> Option<&Arc<Device>> {
         match &self.storage {
             Storage::Host(_) => None,
             Storage::Device(_, device) | Storage::Borrowed(_, device) => Some(device),
         }
     }
 
-    /// Elements from one step along each axis to the next.
-    pub fn strides(&self) -> Vec<usize> {
+    pub(crate) fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1; self.shape.len()];
         for axis in (0..self.shape.len().saturating_sub(1)).rev() {
             let inner = if axis + 2 == self.shape.len() {
@@ -132,105 +176,200 @@ impl<T: Scalar> Tensor<T> {
         strides
     }
 
-    /// Copies to the host, without the gaps between rows. Waits for all work on the GPU.
-    pub fn to_dense(&self) -> Result<Dense<T>> {
-        let width = self.shape.last().copied().unwrap_or(1);
-        let all = self.to_storage()?;
-        let values = if self.leading == width {
-            all
-        } else {
-            all.chunks(self.leading.max(1))
-                .flat_map(|row| &row[..width])
-                .copied()
-                .collect()
-        };
-        Ok(Dense::new(self.shape.clone(), values)?)
+    /// The values on the host; `None` on a GPU.
+    pub(crate) fn host(&self) -> Option<Slice<'_>> {
+        match &self.storage {
+            Storage::Host(values) => Some(values.view()),
+            Storage::Device(..) | Storage::Borrowed(..) => None,
+        }
     }
 
-    /// Everything stored, gaps between rows included. For tests of what a kernel leaves alone.
-    #[doc(hidden)]
-    pub fn to_storage(&self) -> Result<Vec<T>> {
+    /// The values on the host; `None` on a GPU.
+    pub(crate) fn host_mut(&mut self) -> Option<SliceMut<'_>> {
+        match &mut self.storage {
+            Storage::Host(values) => Some(values.view_mut()),
+            Storage::Device(..) | Storage::Borrowed(..) => None,
+        }
+    }
+
+    /// On the host, overwrites the first `width` elements of each of so many rows: `sum` adds to zeros. `None` on a GPU.
+    pub(crate) fn store_rows<A: Sum>(
+        &mut self,
+        rows: usize,
+        width: usize,
+        sum: &(dyn Fn(usize, &mut [A]) + Sync),
+    ) -> Option<()> {
+        let pitch = self.leading;
+        let values = self.host_mut()?;
+        if width == 0 {
+            parallel::each(rows, &|row| sum(row, &mut []));
+        } else if rows > 0 {
+            let mut sums = vec![A::ZERO; values.len().min(rows * pitch)];
+            parallel::chunks(&mut sums, pitch, &|row, sums| sum(row, &mut sums[..width]));
+            values.narrow((rows, width, pitch), &sums);
+        }
+        Some(())
+    }
+
+    /// Bytes of a row, and from one row to the next.
+    fn row_bytes(&self) -> (usize, usize) {
+        let width = self.shape.last().copied().unwrap_or(1);
+        (
+            width * self.dtype.bytes(),
+            self.leading * self.dtype.bytes(),
+        )
+    }
+
+    /// Everything stored, gaps between rows included.
+    fn storage(&self) -> Result<Buffer> {
         match &self.storage {
             Storage::Host(values) => Ok(values.clone()),
             Storage::Device(memory, device) => {
-                let mut values = vec![T::ZERO; memory.bytes() / size_of::<T>()];
-                device.read(memory, &mut values)?;
+                let len = memory.bytes() / self.dtype.bytes();
+                let mut values = Buffer::zeros(self.dtype, len)?;
+                device.read(memory, values.bytes_mut())?;
                 Ok(values)
             }
             Storage::Borrowed(..) => Err(borrowed()),
         }
     }
 
-    /// Overwrites the contents with a tensor of the same shape.
-    pub fn write(&mut self, dense: &Dense<T>) -> Result<()> {
-        if dense.shape() != self.shape {
-            return Err(Error::Shape {
-                index: "write".into(),
-                left: format!("the tensor is {:?}", self.shape),
-                right: format!("the data {:?}", dense.shape()),
-            });
+    /// Copies the rows to `to`, without the gaps. Waits for all work on the GPU.
+    fn read(&self, to: &mut [u8]) -> Result<()> {
+        let (width, pitch) = self.row_bytes();
+        if width == pitch
+            && let Storage::Device(memory, device) = &self.storage
+        {
+            return device.read(memory, to);
         }
-        self.fill(dense.values(), None)
+        let all = self.storage()?;
+        let rows = all.view().bytes().chunks(pitch.max(1));
+        for (to, from) in to.chunks_mut(width.max(1)).zip(rows) {
+            to.copy_from_slice(&from[..width]);
+        }
+        Ok(())
     }
 
     /// Rows of `values` at the stride of this tensor; the gaps hold `gap`, or what they held.
-    pub(crate) fn fill(&mut self, values: &[T], gap: Option<T>) -> Result<()> {
-        let width = self.shape.last().copied().unwrap_or(1);
-        if self.leading == width {
-            return match &mut self.storage {
-                Storage::Host(data) => {
-                    data.copy_from_slice(values);
-                    Ok(())
-                }
-                Storage::Device(memory, device) => device.write(memory, values),
-                Storage::Borrowed(..) => Err(borrowed()),
-            };
-        }
+    fn fill(&mut self, values: &[u8], gap: Option<&[u8]>) -> Result<()> {
+        let (width, pitch) = self.row_bytes();
         let mut spread = match gap {
-            Some(gap) => vec![gap; storage_len(&self.shape, self.leading)?],
-            None => self.to_storage()?,
+            // What is not between rows is overwritten.
+            None if width == pitch => Buffer::zeros(self.dtype, 0)?,
+            None => self.storage()?,
+            Some(gap) => {
+                let len = storage_len(&self.shape, self.leading)?;
+                let mut spread = Buffer::zeros(self.dtype, len)?;
+                let all = spread.bytes_mut().chunks_mut(gap.len());
+                all.for_each(|to| to.copy_from_slice(gap));
+                spread
+            }
         };
-        for (to, from) in spread
-            .chunks_mut(self.leading)
-            .zip(values.chunks(width.max(1)))
-        {
+        let rows = spread.bytes_mut().chunks_mut(pitch.max(1));
+        for (to, from) in rows.zip(values.chunks(width.max(1))) {
             to[..width].copy_from_slice(from);
         }
+        let whole = if width == pitch {
+            values
+        } else {
+            spread.view().bytes()
+        };
         match &mut self.storage {
-            Storage::Host(data) => *data = spread,
-            Storage::Device(memory, device) => device.write(memory, &spread)?,
+            Storage::Host(data) => data.bytes_mut().copy_from_slice(whole),
+            Storage::Device(memory, device) => device.write(memory, whole)?,
             Storage::Borrowed(..) => return Err(borrowed()),
         }
         Ok(())
     }
 
-    pub(crate) fn host(&self) -> Option<&[T]> {
-        match &self.storage {
-            Storage::Host(values) => Some(values),
-            Storage::Device(..) | Storage::Borrowed(..) => None,
+    /// Overwrites the contents with those of a tensor of the same shape.
+    pub(crate) fn copy(&mut self, other: &AnyTensor) -> Result<()> {
+        let (width, _) = other.row_bytes();
+        let rows: usize = other.shape.iter().rev().skip(1).product();
+        let mut values = vec![0; rows * width];
+        other.read(&mut values)?;
+        self.write(&other.shape, &values)
+    }
+
+    fn write(&mut self, shape: &[usize], values: &[u8]) -> Result<()> {
+        if shape != self.shape {
+            return Err(Error::Shape {
+                index: "write".into(),
+                left: format!("the tensor is {:?}", self.shape),
+                right: format!("the data {shape:?}"),
+            });
         }
+        self.fill(values, None)
+    }
+}
+
+impl<T: Scalar> Tensor<T> {
+    pub(crate) fn of(any: AnyTensor) -> Self {
+        let element = PhantomData;
+        Tensor { any, element }
+    }
+
+    /// Zeros.
+    pub(crate) fn new(
+        device: Option<&Arc<Device>>,
+        shape: &[usize],
+        leading: usize,
+    ) -> Result<Self> {
+        AnyTensor::zeros(device, T::DTYPE, shape, leading).map(Self::of)
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &[usize] {
+        self.any.shape()
+    }
+
+    /// Elements from one row (of the last axis) to the next.
+    pub fn leading(&self) -> usize {
+        self.any.leading()
+    }
+
+    /// Device address of the first element; `None` in a CPU context.
+    pub fn address(&self) -> Option<u64> {
+        self.any.address()
+    }
+
+    /// The GPU whose memory it is in; `None` in a CPU context.
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        self.any.device()
+    }
+
+    /// Elements from one step along each axis to the next.
+    pub fn strides(&self) -> Vec<usize> {
+        self.any.strides()
+    }
+
+    /// Copies to the host, without the gaps between rows. Waits for all work on the GPU.
+    pub fn to_dense(&self) -> Result<Dense<T>> {
+        let mut dense = Dense::zeros(self.shape())?;
+        self.any
+            .read(bytemuck::cast_slice_mut(dense.values_mut()))?;
+        Ok(dense)
+    }
+
+    /// Everything stored, gaps between rows included. For tests of what a kernel leaves alone.
+    #[doc(hidden)]
+    pub fn to_storage(&self) -> Result<Vec<T>> {
+        let all = self.any.storage()?;
+        Ok(all.view().typed().unwrap_or_default().to_vec())
+    }
+
+    /// Overwrites the contents with a tensor of the same shape.
+    pub fn write(&mut self, dense: &Dense<T>) -> Result<()> {
+        let values = bytemuck::cast_slice(dense.values());
+        self.any.write(dense.shape(), values)
+    }
+
+    pub(crate) fn host(&self) -> Option<&[T]> {
+        self.any.host()?.typed()
     }
 
     pub(crate) fn host_mut(&mut self) -> Option<&mut [T]> {
-        match &mut self.storage {
-            Storage::Host(values) => Some(values),
-            Storage::Device(..) | Storage::Borrowed(..) => None,
-        }
-    }
-
-    /// The values of a sparse tensor, one axis: on a GPU where they are, on a CPU a copy. Not to outlive the tensor.
-    pub(crate) fn of_values(sparse: &SparseTensor<T>) -> Result<Self> {
-        let slots = sparse.pattern().slots();
-        let Some(arrays) = sparse.device() else {
-            let values = sparse.pattern().values().to_vec();
-            return Tensor::new(None, &[slots], slots, Some(values));
-        };
-        let storage = Storage::Borrowed(arrays.values.address(), Arc::clone(&arrays.device));
-        Ok(Tensor {
-            shape: vec![slots],
-            leading: slots,
-            storage,
-        })
+        self.any.host_mut()?.typed()
     }
 }
 
@@ -253,13 +392,8 @@ impl Context {
 
     /// Copies a dense tensor to the context.
     pub fn upload_dense<T: Scalar>(&self, dense: &Dense<T>) -> Result<Tensor<T>> {
-        let leading = dense.shape().last().copied().unwrap_or(1);
-        Tensor::new(
-            self.device(),
-            dense.shape(),
-            leading,
-            Some(dense.values().to_vec()),
-        )
+        let values = Slice::of(dense.values());
+        AnyTensor::of(self.device(), dense.shape(), values).map(Tensor::of)
     }
 
     /// Copies a dense tensor to the context with rows `leading` elements apart; the gaps hold `gap`.
@@ -269,25 +403,25 @@ impl Context {
         leading: usize,
         gap: T,
     ) -> Result<Tensor<T>> {
-        let mut tensor = Tensor::new(self.device(), dense.shape(), leading, None)?;
-        tensor.fill(dense.values(), Some(gap))?;
+        let mut tensor = Tensor::new(self.device(), dense.shape(), leading)?;
+        let (values, gap) = (
+            bytemuck::cast_slice(dense.values()),
+            bytemuck::bytes_of(&gap),
+        );
+        tensor.any.fill(values, Some(gap))?;
         Ok(tensor)
     }
 
     /// A dense tensor of zeros in the context.
     pub fn zeros<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
-        Tensor::new(
-            self.device(),
-            shape,
-            shape.last().copied().unwrap_or(1),
-            None,
-        )
+        Tensor::new(self.device(), shape, shape.last().copied().unwrap_or(1))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use einsparse_formats::FormatError;
 
     #[test]
     fn sizes_past_memory_are_errors() {

@@ -4,7 +4,7 @@
 
 mod bundles;
 
-use einsparse_formats::{AnySparse, Element, PAD, SlicedEllPattern};
+use einsparse_formats::{AnyPattern, AnySparse, Element, PAD, SlicedEllPattern};
 use einsparse_kernels::abi::{Item, Slot, WHOLE_ROW};
 use rayon::prelude::*;
 
@@ -44,11 +44,11 @@ impl Runs {
 
     /// Runs of a batch of matrices, a COO tensor of order 3, as those of one matrix that holds them along its diagonal, and
     /// the column of every entry in it. `None` for others, and where an extent does not fit.
-    pub fn of_batch<T: Element>(tensor: &AnySparse<T>) -> Option<(Runs, Vec<u32>)> {
-        let (AnySparse::Coo(a), &[items, rows, columns]) = (tensor, tensor.shape()) else {
+    pub(crate) fn of_batch(pattern: AnyPattern<'_>) -> Option<(Runs, Vec<u32>)> {
+        let (AnyPattern::Coo(a), &[items, rows, columns]) = (pattern, pattern.shape()) else {
             return None;
         };
-        let [item_of, row_of, column_of] = a.pattern().coords() else {
+        let [item_of, row_of, column_of] = a.coords() else {
             return None;
         };
         let fits = |extent: usize| {
@@ -79,61 +79,52 @@ impl Runs {
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
     /// on another axis than 0, tensors of another order than 2).
     pub fn of<T: Element>(matrix: &AnySparse<T>) -> Option<Runs> {
+        Runs::of_pattern(matrix.pattern())
+    }
+
+    pub(crate) fn of_pattern(matrix: AnyPattern<'_>) -> Option<Runs> {
         if matrix.shape().len() != 2 {
             return None;
         }
         let rows = matrix.shape()[0];
         let runs = match matrix {
-            AnySparse::Csr(a) => from_offsets(a.pattern().offsets()),
-            AnySparse::Bsr(a) => from_offsets(a.pattern().offsets()),
-            AnySparse::Coo(a) => from_sorted(&a.pattern().coords()[0], rows, 1, |_| 1),
-            AnySparse::Ell(a) => {
-                let width = a.pattern().width();
-                let columns = a.pattern().columns();
+            AnyPattern::Csr(a) => from_offsets(a.offsets()),
+            AnyPattern::Bsr(a) => from_offsets(a.offsets()),
+            AnyPattern::Coo(a) => from_sorted(&a.coords()[0], rows, 1, |_| 1),
+            AnyPattern::Ell(a) => {
+                let width = a.width();
+                let columns = a.columns();
                 (0..rows)
                     .into_par_iter()
                     .map(|r| ((r * width) as u32, filled(&columns[r * width..][..width])))
                     .collect()
             }
-            AnySparse::GroupCoo(a) if a.pattern().axis() == 0 => {
-                let (g, columns) = (a.pattern().group(), &a.pattern().others()[0]);
-                from_sorted(a.pattern().group_index(), rows, g as u32, |p| {
+            AnyPattern::GroupCoo(a) if a.axis() == 0 => {
+                let (g, columns) = (a.group(), &a.others()[0]);
+                from_sorted(a.group_index(), rows, g as u32, |p| {
                     filled(&columns[p * g..][..g])
                 })
             }
-            AnySparse::HybridGroupCoo(a) => a.pattern().spans(),
-            AnySparse::BlockCoo(a) => from_sorted(
-                a.pattern().block_rows(),
-                rows.div_ceil(a.pattern().block().0),
-                1,
-                |_| 1,
-            ),
-            AnySparse::BlockGroupCoo(a) => {
-                let (g, columns) = (a.pattern().group(), a.pattern().block_cols());
-                let block_rows = rows.div_ceil(a.pattern().block().0);
-                from_sorted(a.pattern().block_rows(), block_rows, g as u32, |p| {
+            AnyPattern::HybridGroupCoo(a) => a.spans(),
+            AnyPattern::BlockCoo(a) => {
+                from_sorted(a.block_rows(), rows.div_ceil(a.block().0), 1, |_| 1)
+            }
+            AnyPattern::BlockGroupCoo(a) => {
+                let (g, columns) = (a.group(), a.block_cols());
+                let block_rows = rows.div_ceil(a.block().0);
+                from_sorted(a.block_rows(), block_rows, g as u32, |p| {
                     filled(&columns[p * g..][..g])
                 })
             }
-            AnySparse::Nm(a) => {
-                let slots = a.pattern().row_slots() as u32;
+            AnyPattern::Nm(a) => {
+                let slots = a.row_slots() as u32;
                 (0..rows as u32).map(|row| (row * slots, slots)).collect()
             }
             // Only how many there are: tiles are found by their starts.
-            AnySparse::Bitmap(a) => a
-                .pattern()
-                .row_counts()
-                .into_iter()
-                .map(|n| (0, n))
-                .collect(),
-            AnySparse::Bytemap(a) => a
-                .pattern()
-                .row_counts()
-                .into_iter()
-                .map(|n| (0, n))
-                .collect(),
-            AnySparse::SlicedEll(a) => of_slices(a.pattern()),
-            AnySparse::Csc(_) | AnySparse::GroupCoo(_) => return None,
+            AnyPattern::Bitmap(a) => a.row_counts().into_iter().map(|n| (0, n)).collect(),
+            AnyPattern::Bytemap(a) => a.row_counts().into_iter().map(|n| (0, n)).collect(),
+            AnyPattern::SlicedEll(a) => of_slices(a),
+            AnyPattern::Csc(_) | AnyPattern::GroupCoo(_) => return None,
         };
         Some(Runs::new(runs))
     }

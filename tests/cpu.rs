@@ -7,7 +7,7 @@ mod problem;
 mod windows;
 
 use einsparse::einsum::Mode;
-use einsparse::formats::{AnySparse, Csr, Element, Format, bf16, f16, proptest as strategies};
+use einsparse::formats::{AnySparse, Csr, Format, bf16, f16, proptest as strategies};
 use proptest::prelude::*;
 
 use problem::{Problem, integers};
@@ -224,7 +224,7 @@ const CASES: &[Case] = &[
     ),
 ];
 
-fn every_case<T: Element>() {
+fn every_case<T: einsparse::Scalar>() {
     for (i, (text, operand, formats, extents)) in CASES.iter().enumerate() {
         for mode in [Mode::Assign, Mode::Accumulate] {
             for format in *formats {

@@ -1,13 +1,12 @@
 //! Bitmap tiles from CSR and dense, and back. Panels (256 rows) are contiguous in every array: each is one task.
 
-use rayon::prelude::*;
-
 use super::matrix;
 use super::tasks::prefix_sum;
 use crate::bitmap::{
     ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_of, checked_grid, for_each_bit, half_offsets,
     middles, of_half, units,
 };
+use crate::parallel;
 use crate::{
     Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, FormatError, Pattern, Sparse, check,
 };
@@ -54,10 +53,9 @@ fn count_halves(tile: &mut [u32]) {
 /// Where the values of each tile start.
 fn starts_of(words: &[u32]) -> Result<Vec<u32>, FormatError> {
     let entries = |tile: &[u32]| tile[..BITS].iter().map(|w| w.count_ones() as usize).sum();
-    let counts: Vec<usize> = words
-        .par_chunks_exact(WORDS)
-        .map(|tile| units(entries(tile)))
-        .collect();
+    let counts = parallel::collect(words.len() / WORDS, 64, &|tile| {
+        units(entries(&words[tile * WORDS..][..WORDS]))
+    });
     prefix_sum("slots", counts.into_iter())
 }
 
@@ -85,21 +83,17 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
     let panels = grid.down.div_ceil(PANEL);
     let tiles_of = |panel: usize| grid.height(panel) * grid.across;
     let mut words: Vec<u32> = check::zeroed("words", grid.tiles() * WORDS)?;
-    cut_panels(&mut words, panels, |i| tiles_of(i) * WORDS)
-        .into_par_iter()
-        .enumerate()
-        .for_each(|(panel, words)| mark(p, grid, panel, words));
+    let parts = cut_panels(&mut words, panels, |i| tiles_of(i) * WORDS);
+    parallel::each_of(parts, &|panel, words| mark(p, grid, panel, words));
     let starts = starts_of(&words)?;
     let start = |tile: usize| starts[tile] as usize * ALIGN;
     let slots = check::product("slots", &[starts[grid.tiles()] as usize, ALIGN])?;
     let mut values: Vec<T> = check::zeroed("values", slots)?;
     let first = |panel: usize| panel * PANEL * grid.across;
-    cut_panels(&mut values, panels, |i| {
+    let parts = cut_panels(&mut values, panels, |i| {
         start(first(i) + tiles_of(i)) - start(first(i))
-    })
-    .into_par_iter()
-    .enumerate()
-    .for_each(|(panel, values)| {
+    });
+    parallel::each_of(parts, &|panel, values: &mut [T]| {
         let height = grid.height(panel);
         let words = &words[first(panel) * WORDS..];
         let from = start(first(panel));
@@ -146,8 +140,7 @@ pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, Format
         let inside = ((rows - row).min(TILE), (cols - col).min(TILE));
         (row * cols + col, inside)
     };
-    let tiles = words.par_chunks_exact_mut(WORDS).enumerate();
-    tiles.for_each(|(tile, words)| {
+    parallel::chunks(&mut words, WORDS, &|tile, words| {
         let (first, (height, width)) = corner(tile);
         for row in 0..height {
             let line = &dense.values()[first + row * cols..][..width];
@@ -163,15 +156,12 @@ pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, Format
     let mut values: Vec<T> = check::zeroed("values", slots)?;
     let at = |tile: usize| starts[tile] as usize * ALIGN;
     let parts = cut_panels(&mut values, grid.tiles(), |tile| at(tile + 1) - at(tile));
-    parts
-        .into_par_iter()
-        .enumerate()
-        .for_each(|(tile, values)| {
-            let (first, _) = corner(tile);
-            for_each_bit(&words[tile * WORDS..][..BITS], |row, col, rank| {
-                values[rank] = dense.values()[first + row * cols + col];
-            });
+    parallel::each_of(parts, &|tile, values: &mut [T]| {
+        let (first, _) = corner(tile);
+        for_each_bit(&words[tile * WORDS..][..BITS], |row, col, rank| {
+            values[rank] = dense.values()[first + row * cols + col];
         });
+    });
     // SAFETY: bits stand for elements, which are inside; offsets and starts were counted from them.
     let pattern = unsafe { BitmapPattern::new_unchecked(rows, cols, words, starts) };
     Sparse::new(pattern, values)
@@ -190,8 +180,8 @@ pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatErr
     let at = |down: usize| offsets[(down * TILE).min(p.rows())] as usize;
     let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i));
     let values_of = cut_panels(&mut values, grid.down, |i| at(i + 1) - at(i));
-    let lines = columns_of.into_par_iter().zip(values_of).enumerate();
-    lines.for_each(|(down, (columns, values))| {
+    let lines = columns_of.into_iter().zip(values_of).collect();
+    parallel::each_of(lines, &|down, (columns, values): (&mut [u32], &mut [T])| {
         let rows = down * TILE..((down + 1) * TILE).min(p.rows());
         let mut next: Vec<usize> = rows.map(|row| offsets[row] as usize - at(down)).collect();
         let mut slot_at = vec![u32::MAX; TILE * TILE];

@@ -2,10 +2,10 @@
 //! which block columns a block row touches (a bit set), then every entry to its place in its block.
 
 use std::ops::Range;
-
-use rayon::prelude::*;
+use std::sync::{Mutex, PoisonError};
 
 use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::parallel;
 use crate::stats::RowStats;
 use crate::{
     BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern, Csr,
@@ -102,16 +102,13 @@ impl<'a> Grid<'a> {
 
     /// The arrays of the BSR pattern: where block rows start, and the block columns.
     fn blocks(&self) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
-        let found: Result<Vec<_>, _> = self.tasks.par_iter().map(|task| self.find(task)).collect();
-        let found = found?;
+        let found = parallel::collect(self.tasks.len(), 1, &|at| self.find(&self.tasks[at]));
+        let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
         let counts = found
             .iter()
             .flat_map(|(counts, _)| counts.iter().map(|&n| n as usize));
         let offsets = prefix_sum("blocks", counts.collect::<Vec<_>>().into_iter())?;
-        let columns = found
-            .into_par_iter()
-            .flat_map_iter(|(_, columns)| columns)
-            .collect();
+        let columns = found.into_iter().flat_map(|(_, columns)| columns).collect();
         Ok((offsets, columns))
     }
 
@@ -146,28 +143,33 @@ impl<'a> Grid<'a> {
             check::product("slots", &[first(self.rows), bm, bk])?,
         )?;
         let parts = cut(&mut blocks, &self.tasks, |b| first(b) * area);
-        self.tasks
-            .par_iter()
-            .zip(parts)
-            .try_for_each(|(task, part)| {
-                let mut slot_of: Vec<u32> = check::zeroed("block columns", self.cols)?;
-                for b in task.clone() {
-                    let touched = &columns[offsets[b] as usize..offsets[b + 1] as usize];
-                    for (slot, &column) in touched.iter().enumerate() {
-                        slot_of[column as usize] = slot as u32;
-                    }
-                    let part = &mut part[(first(b) - first(task.start)) * area..];
-                    for (r, row) in self.rows_of(b).enumerate() {
-                        self.runs(row, |block, run| {
-                            let start = slot_of[block as usize] as usize * area + r * bk;
-                            let line = &mut part[start..start + bk];
-                            self.place(line, block * bk as u32, &values[run.clone()], run);
-                        });
-                    }
+        let refused = Mutex::new(None);
+        parallel::each_of(parts, &|own, part: &mut [T]| {
+            let task = &self.tasks[own];
+            let mut slot_of: Vec<u32> = match check::zeroed("block columns", self.cols) {
+                Ok(slots) => slots,
+                Err(reason) => {
+                    *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+                    return;
                 }
-                Ok(())
-            })?;
-        Ok(blocks)
+            };
+            for b in task.clone() {
+                let touched = &columns[offsets[b] as usize..offsets[b + 1] as usize];
+                for (slot, &column) in touched.iter().enumerate() {
+                    slot_of[column as usize] = slot as u32;
+                }
+                let part = &mut part[(first(b) - first(task.start)) * area..];
+                for (r, row) in self.rows_of(b).enumerate() {
+                    self.runs(row, |block, run| {
+                        let start = slot_of[block as usize] as usize * area + r * bk;
+                        let line = &mut part[start..start + bk];
+                        self.place(line, block * bk as u32, &values[run.clone()], run);
+                    });
+                }
+            }
+        });
+        let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+        refused.map_or(Ok(blocks), Err)
     }
 
     /// One row's entries in one block, to their columns.
@@ -189,7 +191,8 @@ pub(crate) fn block_row_counts(
     block: (usize, usize),
 ) -> Result<Vec<usize>, FormatError> {
     let grid = Grid::new(csr, block)?;
-    let found: Result<Vec<_>, _> = grid.tasks.par_iter().map(|task| grid.find(task)).collect();
+    let found = parallel::collect(grid.tasks.len(), 1, &|at| grid.find(&grid.tasks[at]));
+    let found: Result<Vec<_>, _> = found.into_iter().collect();
     Ok(found?
         .into_iter()
         .flat_map(|(counts, _)| counts)
@@ -224,10 +227,7 @@ pub fn csr_to_block_coo<T: Element>(
     let (offsets, cols) = grid.blocks()?;
     let values = grid.fill(csr.values(), (&offsets, &cols), |b| offsets[b] as usize)?;
     let repeat = |b: usize| (offsets[b]..offsets[b + 1]).map(move |_| b as u32);
-    let rows = (0..grid.rows)
-        .into_par_iter()
-        .flat_map_iter(repeat)
-        .collect();
+    let rows = (0..grid.rows).flat_map(repeat).collect();
     // SAFETY: block rows ascend, the block columns of each do, and all are inside the grid.
     let pattern = unsafe { BlockCooPattern::new_unchecked(p.rows(), p.cols(), block, rows, cols) };
     Sparse::new(pattern, values)

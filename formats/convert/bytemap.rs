@@ -1,13 +1,12 @@
 //! Byte maps from CSR, and back. A row of tiles is one task.
 
-use rayon::prelude::*;
-
 use super::bitmap::cut_panels;
 use super::tasks::prefix_sum;
 use crate::bytemap::{
     BANKS, CHUNK, COUNT_WORDS, TILE_COLS, TILE_ROWS, UNIT, bank_of, checked_grid, counts_of,
     for_each_chunk, units_of,
 };
+use crate::parallel;
 use crate::{
     Bytemap, BytemapPattern, Csr, CsrPattern, Element, FormatError, Pattern, Sparse, check,
 };
@@ -50,10 +49,8 @@ impl Banks {
 pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatError> {
     let p = csr.pattern();
     let grid = checked_grid(p.rows(), p.cols())?;
-    let by_rows: Vec<Vec<[u32; COUNT_WORDS]>> = (0..grid.down)
-        .into_par_iter()
-        .map(|down| counts_of(p, down, grid.across))
-        .collect();
+    let by_rows: Vec<Vec<[u32; COUNT_WORDS]>> =
+        parallel::collect(grid.down, 1, &|down| counts_of(p, down, grid.across));
     let counts: Vec<[u32; COUNT_WORDS]> = (0..grid.tiles())
         .map(|tile| {
             let (down, across) = grid.place(tile);
@@ -79,27 +76,24 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
     for (tile, part) in parts.enumerate() {
         lines[grid.place(tile).0].push(part);
     }
-    lines
-        .into_par_iter()
-        .enumerate()
-        .for_each(|(down, mut line)| {
-            let mut banks: Vec<Banks> = (0..grid.across)
-                .map(|across| Banks::new(&counts[grid.tile(down, across)]))
-                .collect();
-            for row in down * TILE_ROWS..((down + 1) * TILE_ROWS).min(p.rows()) {
-                for e in p.row(row) {
-                    let col = p.columns()[e] as usize;
-                    let (bank, place) = bank_of(row % TILE_ROWS, col % TILE_COLS);
-                    let (chunk, slot) = banks[col / TILE_COLS].next(bank);
-                    let (places, values) = &mut line[col / TILE_COLS];
-                    // The slots behind repeat the place until they get their own.
-                    let below = (1u32 << (8 * slot)) - 1;
-                    let spread = u32::from(place) * (0x0101_0101 & !below);
-                    places[chunk] = places[chunk] & below | spread;
-                    values[chunk * CHUNK + slot] = csr.values()[e];
-                }
+    parallel::each_of(lines, &|down, mut line: Vec<(&mut [u32], &mut [T])>| {
+        let mut banks: Vec<Banks> = (0..grid.across)
+            .map(|across| Banks::new(&counts[grid.tile(down, across)]))
+            .collect();
+        for row in down * TILE_ROWS..((down + 1) * TILE_ROWS).min(p.rows()) {
+            for e in p.row(row) {
+                let col = p.columns()[e] as usize;
+                let (bank, place) = bank_of(row % TILE_ROWS, col % TILE_COLS);
+                let (chunk, slot) = banks[col / TILE_COLS].next(bank);
+                let (places, values) = &mut line[col / TILE_COLS];
+                // The slots behind repeat the place until they get their own.
+                let below = (1u32 << (8 * slot)) - 1;
+                let spread = u32::from(place) * (0x0101_0101 & !below);
+                places[chunk] = places[chunk] & below | spread;
+                values[chunk * CHUNK + slot] = csr.values()[e];
             }
-        });
+        }
+    });
     let mut words = check::reserved("words", counts.len() * COUNT_WORDS + places.len())?;
     words.extend(counts.as_flattened());
     words.append(&mut places);
@@ -121,8 +115,8 @@ pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>, Format
     let at = |down: usize| offsets[(down * TILE_ROWS).min(p.rows())] as usize;
     let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i));
     let values_of = cut_panels(&mut values, grid.down, |i| at(i + 1) - at(i));
-    let lines = columns_of.into_par_iter().zip(values_of).enumerate();
-    lines.for_each(|(down, (columns, values))| {
+    let lines = columns_of.into_iter().zip(values_of).collect();
+    parallel::each_of(lines, &|down, (columns, values): (&mut [u32], &mut [T])| {
         let rows = down * TILE_ROWS..((down + 1) * TILE_ROWS).min(p.rows());
         let mut next: Vec<usize> = rows.map(|row| offsets[row] as usize - at(down)).collect();
         let mut slot_at = vec![u32::MAX; TILE_ROWS * TILE_COLS];

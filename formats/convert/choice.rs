@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 
+use crate::parallel;
 use crate::{Accumulator, Dense, Element, FormatError, check, convert::matrix};
 
 /// Rows and columns of a piece: norms are summed piece by piece.
@@ -83,25 +84,28 @@ fn scores<T: Element>(
     let (rows, cols) = matrix(dense.shape())?;
     let (grid_rows, grid_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
     let mut scores = check::zeroed("scores", grid_rows * grid_cols)?;
-    let lines = scores.par_chunks_mut(grid_cols.max(1)).enumerate();
-    lines.for_each(|(block_row, scores)| {
-        let mut sums = vec![T::Acc::ZERO; cols];
-        let last = rows.min((block_row + 1).saturating_mul(block.0));
-        for first in (block_row * block.0..last).step_by(PIECE.0) {
-            sums.fill(T::Acc::ZERO);
-            for row in first..last.min(first + PIECE.0) {
-                let line = &dense.values()[row * cols..][..cols];
-                for (sum, &v) in sums.iter_mut().zip(line) {
-                    *sum += square(v, non_zero);
+    parallel::chunks(
+        &mut scores,
+        grid_cols.max(1),
+        &|block_row, scores: &mut [T::Acc]| {
+            let mut sums = vec![T::Acc::ZERO; cols];
+            let last = rows.min((block_row + 1).saturating_mul(block.0));
+            for first in (block_row * block.0..last).step_by(PIECE.0) {
+                sums.fill(T::Acc::ZERO);
+                for row in first..last.min(first + PIECE.0) {
+                    let line = &dense.values()[row * cols..][..cols];
+                    for (sum, &v) in sums.iter_mut().zip(line) {
+                        *sum += square(v, non_zero);
+                    }
+                }
+                for (score, sums) in scores.iter_mut().zip(sums.chunks(block.1)) {
+                    for piece in sums.chunks(PIECE.1) {
+                        *score += by_pairs(piece);
+                    }
                 }
             }
-            for (score, sums) in scores.iter_mut().zip(sums.chunks(block.1)) {
-                for piece in sums.chunks(PIECE.1) {
-                    *score += by_pairs(piece);
-                }
-            }
-        }
-    });
+        },
+    );
     Ok(scores)
 }
 
@@ -135,10 +139,10 @@ fn kept<A: Accumulator>(scores: &[A], columns: usize, choice: BlockChoice) -> Ve
             scores.iter().map(above).collect()
         }
         BlockChoice::Top(count) => largest(scores, count),
-        BlockChoice::TopPerRow(count) => scores
-            .par_chunks(columns.max(1))
-            .flat_map_iter(|row| largest(row, count))
-            .collect(),
+        BlockChoice::TopPerRow(count) => {
+            let rows = scores.chunks(columns.max(1));
+            rows.flat_map(|row| largest(row, count)).collect()
+        }
     }
 }
 

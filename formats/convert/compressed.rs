@@ -1,9 +1,8 @@
 //! COO, CSR, CSC and ELL.
 
-use rayon::prelude::*;
-
 use super::matrix;
 use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::parallel;
 use crate::{
     Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element, Ell, EllPattern, FormatError, PAD,
     Pattern, Sparse, check,
@@ -46,7 +45,8 @@ pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>, FormatError> {
     let at = |r: usize| p.offsets()[r] as usize;
     let tasks = row_tasks(p.rows(), at);
     let parts = cut(&mut row_of, &tasks, at);
-    tasks.par_iter().zip(parts).for_each(|(task, part)| {
+    parallel::each_of(parts, &|own, part| {
+        let task = &tasks[own];
         for r in task.clone() {
             part[at(r) - at(task.start)..at(r + 1) - at(task.start)].fill(r as u32);
         }
@@ -149,17 +149,15 @@ pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
     let slots = check::product("slots", &[p.rows(), width])?;
     let mut columns = check::zeroed("columns", slots)?;
     let mut values = check::zeroed("values", slots)?;
-    let rows = columns
-        .par_chunks_mut(width.max(1))
-        .zip(values.par_chunks_mut(width.max(1)));
-    rows.with_min_len(256)
-        .enumerate()
-        .for_each(|(r, (columns, values))| {
-            let row = p.row(r);
-            columns[row.len()..].fill(PAD);
-            columns[..row.len()].copy_from_slice(&p.columns()[row.clone()]);
-            values[..row.len()].copy_from_slice(&csr.values()[row]);
-        });
+    parallel::chunks(&mut columns, width.max(1), &|r, columns| {
+        let row = p.row(r);
+        columns[row.len()..].fill(PAD);
+        columns[..row.len()].copy_from_slice(&p.columns()[row]);
+    });
+    parallel::chunks(&mut values, width.max(1), &|r, values: &mut [T]| {
+        let row = p.row(r);
+        values[..row.len()].copy_from_slice(&csr.values()[row]);
+    });
     // SAFETY: each row is a valid row of the CSR, padded behind.
     let pattern = unsafe { EllPattern::new_unchecked(p.rows(), p.cols(), width, columns) };
     Sparse::new(pattern, values)
@@ -183,20 +181,17 @@ pub fn ell_to_csr<T: Element>(ell: &Ell<T>) -> Result<Csr<T>, FormatError> {
     let mut values = check::zeroed("values", p.nnz())?;
     let at = |r: usize| offsets[r] as usize;
     let tasks = row_tasks(p.rows(), at);
-    let parts = cut(&mut columns, &tasks, at)
-        .into_par_iter()
-        .zip(cut(&mut values, &tasks, at));
-    tasks
-        .par_iter()
-        .zip(parts)
-        .for_each(|(task, (columns, values))| {
-            for r in task.clone() {
-                let (start, end) = (at(r) - at(task.start), at(r + 1) - at(task.start));
-                let from = r * width..r * width + (end - start);
-                columns[start..end].copy_from_slice(&p.columns()[from.clone()]);
-                values[start..end].copy_from_slice(&ell.values()[from]);
-            }
-        });
+    let parts = cut(&mut columns, &tasks, at).into_iter();
+    let parts = parts.zip(cut(&mut values, &tasks, at)).collect();
+    parallel::each_of(parts, &|own, (columns, values): (&mut [u32], &mut [T])| {
+        let task = &tasks[own];
+        for r in task.clone() {
+            let (start, end) = (at(r) - at(task.start), at(r + 1) - at(task.start));
+            let from = r * width..r * width + (end - start);
+            columns[start..end].copy_from_slice(&p.columns()[from.clone()]);
+            values[start..end].copy_from_slice(&ell.values()[from]);
+        }
+    });
     // SAFETY: each row is a valid row of the ELL without its padding.
     let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
     Sparse::new(pattern, values)

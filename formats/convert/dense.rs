@@ -1,8 +1,7 @@
 //! Sparse to dense and back.
 
-use rayon::prelude::*;
-
 use super::tasks::prefix_sum;
+use crate::parallel;
 use crate::{
     Coo, CooPattern, Csr, CsrPattern, Dense, Element, FormatError, Sparse, check, convert::matrix,
 };
@@ -14,8 +13,7 @@ use crate::{
 pub fn csr_to_dense<T: Element>(csr: &Csr<T>) -> Result<Dense<T>, FormatError> {
     let p = csr.pattern();
     let mut dense = Dense::zeros([p.rows(), p.cols()])?;
-    let rows = dense.values_mut().par_chunks_mut(p.cols().max(1));
-    rows.enumerate().for_each(|(r, line)| {
+    parallel::chunks(dense.values_mut(), p.cols().max(1), &|r, line: &mut [T]| {
         for e in p.row(r) {
             line[p.columns()[e] as usize] = csr.values()[e];
         }
@@ -50,20 +48,15 @@ pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError>
     check::extent("columns", cols)?;
     let line = |r: usize| &dense.values()[r * cols..(r + 1) * cols];
     let count = |r| line(r).iter().filter(|&&v| v != T::ZERO).count();
-    let counts: Vec<usize> = (0..rows)
-        .into_par_iter()
-        .with_min_len(64)
-        .map(count)
-        .collect();
+    let counts: Vec<usize> = parallel::collect(rows, 64, &count);
     let offsets = prefix_sum("entries", counts.into_iter())?;
     let filled = |r| line(r).iter().enumerate().filter(|&(_, &v)| v != T::ZERO);
-    let all = || (0..rows).into_par_iter().with_min_len(64);
-    let columns = all()
-        .flat_map_iter(|r| filled(r).map(|(c, _)| c as u32))
-        .collect();
-    let values = all()
-        .flat_map_iter(|r| filled(r).map(|(_, &v)| v))
-        .collect();
+    let columns = parallel::gathered(rows, 64, &|rows, found| {
+        found.extend(rows.flat_map(|r| filled(r).map(|(c, _)| c as u32)));
+    });
+    let values = parallel::gathered(rows, 64, &|rows, found| {
+        found.extend(rows.flat_map(|r| filled(r).map(|(_, &v)| v)));
+    });
     // SAFETY: columns taken in ascending order from rows of `cols` elements.
     let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
     Sparse::new(pattern, values)

@@ -2,15 +2,12 @@
 
 use rayon::prelude::*;
 
+use crate::parallel;
 use crate::{Accumulator, Coo, CooPattern, Element, FormatError, Sparse, check, coo};
 
 /// Elements picked by position.
 pub(super) fn gather<U: Copy + Send + Sync>(data: &[U], positions: &[u32]) -> Vec<U> {
-    positions
-        .par_iter()
-        .with_min_len(4096)
-        .map(|&p| data[p as usize])
-        .collect()
+    parallel::collect(positions.len(), 4096, &|at| data[positions[at] as usize])
 }
 
 /// Positions of the entries in lexicographic order of the axes; equal entries keep their order.
@@ -73,11 +70,7 @@ pub(crate) fn sort_entries<T: Element>(
         }
         T::from_acc(sum)
     };
-    let summed = (0..firsts.len())
-        .into_par_iter()
-        .with_min_len(4096)
-        .map(sum)
-        .collect();
+    let summed = parallel::collect(firsts.len(), 4096, &sum);
     let kept: Vec<u32> = firsts.par_iter().map(|&i| positions[i]).collect();
     let coords = axes.iter().map(|data| gather(data, &kept)).collect();
     // SAFETY: inside the shape as checked above, sorted, and each entry kept once.

@@ -1,9 +1,8 @@
 //! Block formats from a dense matrix: the blocks of a [`BlockChoice`], copied whole.
 
-use rayon::prelude::*;
-
 use super::choice::{BlockChoice, kept_blocks};
 use super::tasks::prefix_sum;
+use crate::parallel;
 use crate::stats::RowStats;
 use crate::{
     BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern, Dense,
@@ -92,16 +91,16 @@ fn gather<T: Element>(
 ) -> Result<Vec<T>, FormatError> {
     let (m, k) = super::matrix(dense.shape())?;
     let mut values = check::zeroed("values", check::product("slots", &[columns.len(), bm, bk])?)?;
-    let blocks = values.par_chunks_mut((bm * bk).max(1));
-    blocks
-        .zip(rows.par_iter().zip(columns))
-        .filter(|(_, (_, column))| **column != PAD)
-        .for_each(|(block, (&row, &column))| {
-            let (first, left) = (row as usize * bm, column as usize * bk);
-            let width = bk.min(k - left);
-            for (line, row) in block.chunks_mut(bk).zip(first..m) {
-                line[..width].copy_from_slice(&dense.values()[row * k + left..][..width]);
-            }
-        });
+    parallel::chunks(&mut values, (bm * bk).max(1), &|at, block: &mut [T]| {
+        let (row, column) = (rows[at], columns[at]);
+        if column == PAD {
+            return;
+        }
+        let (first, left) = (row as usize * bm, column as usize * bk);
+        let width = bk.min(k - left);
+        for (line, row) in block.chunks_mut(bk).zip(first..m) {
+            line[..width].copy_from_slice(&dense.values()[row * k + left..][..width]);
+        }
+    });
     Ok(values)
 }

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::entries::{gather, sorted_positions};
 use super::tasks::{cut, prefix_sum, row_tasks};
 use crate::group_coo::check_axis;
+use crate::parallel;
 use crate::stats::RowStats;
 use crate::{
     Coo, CooPattern, Csr, Element, FormatError, GroupCoo, GroupCooPattern, PAD, Pattern, Sparse,
@@ -56,7 +57,8 @@ impl Runs {
         let mut index = check::zeroed("group_index", self.groups())?;
         let at = |r: usize| self.starts[r] as usize;
         let parts = cut(&mut index, &self.tasks, at);
-        self.tasks.par_iter().zip(parts).for_each(|(task, part)| {
+        parallel::each_of(parts, &|own, part| {
+            let task = &self.tasks[own];
             for r in task.clone() {
                 part[at(r) - at(task.start)..at(r + 1) - at(task.start)].fill(self.rows[r]);
             }
@@ -83,7 +85,8 @@ impl Runs {
         let mut slots = check::zeroed(what, self.groups() * self.group)?;
         let at = |r: usize| self.starts[r] as usize * self.group;
         let parts = cut(&mut slots, &self.tasks, at);
-        self.tasks.par_iter().zip(parts).for_each(|(task, part)| {
+        parallel::each_of(parts, &|own, part| {
+            let task = &self.tasks[own];
             for r in task.clone() {
                 let run = &mut part[at(r) - at(task.start)..at(r + 1) - at(task.start)];
                 let row = &entries[self.offsets[r] as usize..self.offsets[r + 1] as usize];
@@ -208,7 +211,8 @@ fn compact<U: bytemuck::Pod + Send + Sync>(
     let mut entries = check::zeroed("entries", at(groups))?;
     let tasks = row_tasks(groups, at);
     let parts = cut(&mut entries, &tasks, at);
-    tasks.par_iter().zip(parts).for_each(|(task, part)| {
+    parallel::each_of(parts, &|own, part| {
+        let task = &tasks[own];
         for i in task.clone() {
             let run = &mut part[at(i) - at(task.start)..at(i + 1) - at(task.start)];
             if width == 1 {

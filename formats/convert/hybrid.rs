@@ -1,8 +1,7 @@
 //! Hybrid GroupCOO from CSR, and back: rows ordered by class, and copied whole.
 
-use rayon::prelude::*;
-
 use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::parallel;
 use crate::stats::{RowStats, class_of};
 use crate::{
     Csr, CsrPattern, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD,
@@ -17,10 +16,9 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
     let p = csr.pattern();
     let sizes = RowStats::of_rows(p).group_classes();
     let length = |row: u32| p.row(row as usize).len();
-    let class: Vec<u8> = (0..p.rows() as u32)
-        .into_par_iter()
-        .map(|row| class_of(length(row), &sizes) as u8)
-        .collect();
+    let class: Vec<u8> = parallel::collect(p.rows(), 1 << 12, &|row| {
+        class_of(length(row as u32), &sizes) as u8
+    });
     let (mut order, mut classes) = (Vec::new(), Vec::new());
     for (at, &group) in sizes.iter().enumerate() {
         let own = (0..p.rows() as u32).filter(|&r| class[r as usize] == at as u8 && length(r) > 0);
@@ -41,7 +39,8 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
     let mut index = check::zeroed("group_index", groups[rows] as usize)?;
     let tasks = row_tasks(rows, |i| slots[i] as usize);
     let parts = cut(&mut index, &tasks, |i| groups[i] as usize);
-    tasks.par_iter().zip(parts).for_each(|(task, part)| {
+    parallel::each_of(parts, &|own, part| {
+        let task = &tasks[own];
         for i in task.clone() {
             let at = |i: usize| (groups[i] - groups[task.start]) as usize;
             part[at(i)..at(i + 1)].fill(order[i]);
@@ -80,7 +79,8 @@ impl Spread<'_> {
         let mut all = check::zeroed(what, at(rows))?;
         let tasks = row_tasks(rows, at);
         let parts = cut(&mut all, &tasks, at);
-        tasks.par_iter().zip(parts).for_each(|(task, part)| {
+        parallel::each_of(parts, &|own, part| {
+            let task = &tasks[own];
             for i in task.clone() {
                 let run = &mut part[at(i) - at(task.start)..at(i + 1) - at(task.start)];
                 let row = &entries[self.csr.row(self.order[i] as usize)];
@@ -122,7 +122,8 @@ fn gathered<U: bytemuck::Pod + Send + Sync>(
     let mut entries = check::zeroed(what, at(spans.len()))?;
     let tasks = row_tasks(spans.len(), at);
     let parts = cut(&mut entries, &tasks, at);
-    tasks.par_iter().zip(parts).for_each(|(task, part)| {
+    parallel::each_of(parts, &|own, part| {
+        let task = &tasks[own];
         for row in task.clone() {
             let (start, len) = (spans[row].0 as usize, spans[row].1 as usize);
             part[at(row) - at(task.start)..][..len].copy_from_slice(&slots[start..start + len]);

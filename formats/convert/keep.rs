@@ -1,9 +1,8 @@
 //! Which elements of a dense matrix become entries. The rules are fixed to the last bit, so that the GPU, which follows
 //! the same, keeps the same entries.
 
-use rayon::prelude::*;
-
 use super::tasks::prefix_sum;
+use crate::parallel;
 use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, check, convert::matrix};
 
 /// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits; zeros
@@ -71,11 +70,7 @@ pub fn dense_to_csr_by<T: Element>(
     check::extent("columns", cols)?;
     choice.check()?;
     let line = |r: usize| &dense.values()[r * cols..][..cols];
-    let kept: Vec<Vec<u32>> = (0..rows)
-        .into_par_iter()
-        .with_min_len(16)
-        .map(|r| choice.of_row(line(r)))
-        .collect();
+    let kept: Vec<Vec<u32>> = parallel::collect(rows, 16, &|r| choice.of_row(line(r)));
     let offsets = prefix_sum("entries", kept.iter().map(Vec::len))?;
     let values = kept.iter().enumerate();
     let values = values.flat_map(|(r, columns)| columns.iter().map(move |&c| line(r)[c as usize]));

@@ -1,11 +1,10 @@
 //! N:M from CSR and dense, exactly or by pruning, and back. Rows are independent: each is one task.
 
-use rayon::prelude::*;
-
 use super::dense_to_csr;
 use super::tasks::prefix_sum;
 use crate::convert::matrix;
 use crate::nm::{GROUP, KEPT, PADDING, WORD, words_per_row};
+use crate::parallel;
 use crate::{Csr, CsrPattern, Dense, Element, FormatError, Nm, NmPattern, PAD, Sparse, check};
 
 /// The first group, in row order, that holds more of the entries picked by `counts` than 2:4 stores.
@@ -25,8 +24,10 @@ pub(crate) fn check_groups(
             kept: KEPT,
         })
     };
-    let rows = (0..csr.rows()).into_par_iter().with_min_len(64);
-    rows.find_map_first(overfull).map_or(Ok(()), Err)
+    let found = parallel::gathered(csr.rows(), 64, &|mut rows, found| {
+        found.extend(rows.find_map(overfull));
+    });
+    found.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Sets one group of a row from its entries, at most two, ascending. A slot without an entry takes the lowest free
@@ -55,15 +56,18 @@ fn pack<T: Element>(
     let slots = words * (WORD / GROUP * KEPT);
     let mut values = check::zeroed("values", rows * slots)?;
     let mut meta = check::zeroed("meta", rows * words)?;
-    let lines = values.par_chunks_mut(slots.max(1));
-    let lines = lines.zip(meta.par_chunks_mut(words.max(1)));
-    lines
-        .enumerate()
-        .with_min_len(16)
-        .for_each(|(row, (values, words))| {
-            words.fill(PADDING);
-            fill(row, values, words);
-        });
+    const ROWS: usize = 64;
+    let lines = values.chunks_mut((slots * ROWS).max(1));
+    let lines = lines.zip(meta.chunks_mut((words * ROWS).max(1))).collect();
+    parallel::each_of(lines, &|at, (values, meta): (&mut [T], &mut [u32])| {
+        meta.fill(PADDING);
+        let lines = values
+            .chunks_mut(slots.max(1))
+            .zip(meta.chunks_mut(words.max(1)));
+        for (row, (values, words)) in lines.enumerate() {
+            fill(at * ROWS + row, values, words);
+        }
+    });
     // SAFETY: `put` stores ascending positions and nothing past the last group; the rest is padding.
     let pattern = unsafe { NmPattern::new_unchecked(rows, cols, meta) };
     Sparse::new(pattern, values)
@@ -171,13 +175,14 @@ fn entries<T: Element>(nm: &Nm<T>, row: usize) -> impl Iterator<Item = (u32, T)>
 /// If there is no memory.
 pub fn nm_to_csr<T: Element>(nm: &Nm<T>) -> Result<Csr<T>, FormatError> {
     let p = nm.pattern();
-    let rows = || (0..p.rows()).into_par_iter().with_min_len(64);
-    let counts: Vec<usize> = rows().map(|row| entries(nm, row).count()).collect();
+    let counts = parallel::collect(p.rows(), 64, &|row| entries(nm, row).count());
     let offsets = prefix_sum("entries", counts.into_iter())?;
-    let columns = rows().flat_map_iter(|row| entries(nm, row).map(|(c, _)| c));
-    let columns = columns.collect();
-    let values = rows().flat_map_iter(|row| entries(nm, row).map(|(_, v)| v));
-    let values = values.collect();
+    let columns = parallel::gathered(p.rows(), 64, &|rows, found| {
+        found.extend(rows.flat_map(|row| entries(nm, row).map(|(c, _)| c)));
+    });
+    let values = parallel::gathered(p.rows(), 64, &|rows, found| {
+        found.extend(rows.flat_map(|row| entries(nm, row).map(|(_, v)| v)));
+    });
     // SAFETY: groups follow each other and positions ascend in them; what is past the last column was left out.
     let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
     Sparse::new(pattern, values)
@@ -190,8 +195,7 @@ pub fn nm_to_csr<T: Element>(nm: &Nm<T>) -> Result<Csr<T>, FormatError> {
 pub fn nm_to_dense<T: Element>(nm: &Nm<T>) -> Result<Dense<T>, FormatError> {
     let (rows, cols) = (nm.pattern().rows(), nm.pattern().cols());
     let mut dense = Dense::zeros([rows, cols])?;
-    let lines = dense.values_mut().par_chunks_mut(cols.max(1));
-    lines.enumerate().for_each(|(row, line)| {
+    parallel::chunks(dense.values_mut(), cols.max(1), &|row, line: &mut [T]| {
         for (column, value) in entries(nm, row) {
             line[column as usize] = value;
         }

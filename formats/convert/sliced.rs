@@ -1,8 +1,7 @@
 //! Sliced ELLPACK from CSR and back. Slices are independent: each is walked twice, to count its chunks and to fill them.
 
-use rayon::prelude::*;
-
 use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::parallel;
 use crate::sliced_ell::{CHUNK, CHUNK_SLOTS, K_TILE, NO_ENTRY, REACH, SLICE, SORTED};
 use crate::{
     Csr, CsrPattern, Element, FormatError, PAD, Pattern, SlicedEll, SlicedEllPattern, Sparse, check,
@@ -13,9 +12,9 @@ fn sorted_rows(csr: &CsrPattern) -> Vec<u32> {
     let rows = csr.rows();
     let mut order: Vec<u32> = (0..rows as u32).collect();
     let key = |&row: &u32| (std::cmp::Reverse(csr.row(row as usize).len()), row);
-    order
-        .par_chunks_mut(SORTED)
-        .for_each(|window| window.sort_unstable_by_key(key));
+    parallel::chunks(&mut order, SORTED, &|_, window| {
+        window.sort_unstable_by_key(key)
+    });
     order.resize(rows.next_multiple_of(SLICE), PAD);
     order
 }
@@ -79,8 +78,7 @@ fn survey(csr: &CsrPattern) -> (Vec<u32>, Vec<usize>) {
         walk(csr.columns(), &lanes, |_| chunks += 1);
         chunks
     };
-    let counts = (0..order.len() / SLICE).into_par_iter().with_min_len(8);
-    let counts = counts.map(count).collect();
+    let counts = parallel::collect(order.len() / SLICE, 8, &count);
     (order, counts)
 }
 
@@ -107,26 +105,29 @@ pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, Forma
     let tasks = row_tasks(slices, |s| offsets[s] as usize * CHUNK_SLOTS);
     let at = |each: usize| move |s: usize, offsets: &[u32]| offsets[s] as usize * each;
     let parts = cut(&mut windows, &tasks, |s| at(2)(s, &offsets))
-        .into_par_iter()
+        .into_iter()
         .zip(cut(&mut columns, &tasks, |s| {
             at(CHUNK_SLOTS / 2)(s, &offsets)
         }))
         .zip(cut(&mut values, &tasks, |s| at(CHUNK_SLOTS)(s, &offsets)));
-    tasks
-        .par_iter()
-        .zip(parts)
-        .for_each(|(task, ((windows, columns), values))| {
-            let mut chunk = 0;
-            for slice in task.clone() {
-                walk(p.columns(), &lanes(p, &order, slice), |taken| {
-                    windows[chunk * 2..][..2].copy_from_slice(&taken.window);
-                    let columns = &mut columns[chunk * CHUNK_SLOTS / 2..][..CHUNK_SLOTS / 2];
-                    let values = &mut values[chunk * CHUNK_SLOTS..][..CHUNK_SLOTS];
-                    fill(csr, &taken, columns, values);
-                    chunk += 1;
-                });
-            }
-        });
+    type Part<'p, T> = ((&'p mut [u32], &'p mut [u32]), &'p mut [T]);
+    parallel::each_of(parts.collect(), &|own,
+                                         ((windows, columns), values): Part<
+        '_,
+        T,
+    >| {
+        let task = &tasks[own];
+        let mut chunk = 0;
+        for slice in task.clone() {
+            walk(p.columns(), &lanes(p, &order, slice), |taken| {
+                windows[chunk * 2..][..2].copy_from_slice(&taken.window);
+                let columns = &mut columns[chunk * CHUNK_SLOTS / 2..][..CHUNK_SLOTS / 2];
+                let values = &mut values[chunk * CHUNK_SLOTS..][..CHUNK_SLOTS];
+                fill(csr, &taken, columns, values);
+                chunk += 1;
+            });
+        }
+    });
     let shape = [p.rows(), p.cols()];
     // SAFETY: `walk` takes every entry once, in the order of its row, inside its window.
     let pattern = unsafe {
@@ -172,27 +173,21 @@ pub fn sliced_ell_to_csr<T: Element>(sell: &SlicedEll<T>) -> Result<Csr<T>, Form
         let all = slots(row).map(|slot| (slot, p.column(slot)));
         all.filter(|&(_, column)| column != PAD)
     };
-    let counts: Vec<usize> = (0..p.rows())
-        .into_par_iter()
-        .map(|row| entries(row).count())
-        .collect();
+    let counts = parallel::collect(p.rows(), 64, &|row| entries(row).count());
     let offsets = prefix_sum("entries", counts.into_iter())?;
     let mut columns = check::zeroed("columns", p.nnz())?;
     let mut values = check::zeroed("values", p.nnz())?;
     let at = |r: usize| offsets[r] as usize;
     let tasks = row_tasks(p.rows(), at);
-    let parts = cut(&mut columns, &tasks, at)
-        .into_par_iter()
-        .zip(cut(&mut values, &tasks, at));
-    tasks
-        .par_iter()
-        .zip(parts)
-        .for_each(|(task, (columns, values))| {
-            let all = task.clone().flat_map(entries);
-            for ((slot, column), (c, v)) in all.zip(columns.iter_mut().zip(values)) {
-                (*c, *v) = (column, sell.values()[slot]);
-            }
-        });
+    let parts = cut(&mut columns, &tasks, at).into_iter();
+    let parts = parts.zip(cut(&mut values, &tasks, at)).collect();
+    parallel::each_of(parts, &|own, (columns, values): (&mut [u32], &mut [T])| {
+        let task = &tasks[own];
+        let all = task.clone().flat_map(entries);
+        for ((slot, column), (c, v)) in all.zip(columns.iter_mut().zip(values)) {
+            (*c, *v) = (column, sell.values()[slot]);
+        }
+    });
     // SAFETY: the columns of a row ascend from chunk to chunk.
     let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
     Sparse::new(pattern, values)

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::parallel;
 use crate::{
     BlockCoo, BlockGroupCoo, Bsr, Csr, CsrPattern, Element, FormatError, PAD, Sparse, check,
 };
@@ -51,32 +50,25 @@ impl<T: Element> Blocks<'_, T> {
             self.entries(row, |_, _| n += 1);
             n
         };
-        let counts: Vec<usize> = (0..rows)
-            .into_par_iter()
-            .with_min_len(64)
-            .map(count)
-            .collect();
+        let counts: Vec<usize> = parallel::collect(rows, 64, &count);
         let offsets = prefix_sum("entries", counts.into_iter())?;
         let at = |r: usize| offsets[r] as usize;
         let mut columns = check::zeroed("columns", at(rows))?;
         let mut values = check::zeroed("values", at(rows))?;
         let tasks = row_tasks(rows, at);
-        let parts = cut(&mut columns, &tasks, at)
-            .into_par_iter()
-            .zip(cut(&mut values, &tasks, at));
-        tasks
-            .par_iter()
-            .zip(parts)
-            .for_each(|(task, (columns, values))| {
-                let mut p = 0;
-                for row in task.clone() {
-                    self.entries(row, |c, v| {
-                        columns[p] = c;
-                        values[p] = v;
-                        p += 1;
-                    });
-                }
-            });
+        let parts = cut(&mut columns, &tasks, at).into_iter();
+        let parts = parts.zip(cut(&mut values, &tasks, at)).collect();
+        parallel::each_of(parts, &|own, (columns, values): (&mut [u32], &mut [T])| {
+            let task = &tasks[own];
+            let mut p = 0;
+            for row in task.clone() {
+                self.entries(row, |c, v| {
+                    columns[p] = c;
+                    values[p] = v;
+                    p += 1;
+                });
+            }
+        });
         // SAFETY: the block columns of a block row ascend inside the grid, and edge blocks are cut at the shape.
         let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
         Sparse::new(pattern, values)

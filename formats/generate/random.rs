@@ -1,11 +1,11 @@
 //! The random streams and what is drawn from them.
 
+use crate::parallel;
 use crate::{CsrPattern, Element, FormatError, check};
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
 };
-use rayon::prelude::*;
 
 /// What a stream is for: generators given the same seed stay independent.
 #[derive(Clone, Copy)]
@@ -89,18 +89,15 @@ const PIECE: usize = 1 << 14;
 /// `n` standard normal values, rounded to `T`.
 pub fn random_values<T: Element>(n: usize, seed: u64) -> Vec<T> {
     let mut values = vec![T::ZERO; n];
-    values
-        .par_chunks_mut(PIECE)
-        .enumerate()
-        .for_each(|(piece, values)| {
-            let mut stream = Stream::new(seed, Purpose::Normal, piece);
-            for pair in values.chunks_mut(2) {
-                let normals = stream.normals();
-                pair.iter_mut()
-                    .zip(normals)
-                    .for_each(|(value, normal)| *value = T::from_f64(normal));
-            }
-        });
+    parallel::chunks(&mut values, PIECE, &|piece, values: &mut [T]| {
+        let mut stream = Stream::new(seed, Purpose::Normal, piece);
+        for pair in values.chunks_mut(2) {
+            let normals = stream.normals();
+            pair.iter_mut()
+                .zip(normals)
+                .for_each(|(value, normal)| *value = T::from_f64(normal));
+        }
+    });
     values
 }
 
@@ -109,18 +106,15 @@ pub fn random_values<T: Element>(n: usize, seed: u64) -> Vec<T> {
 pub fn small_integers<T: Element>(n: usize, seed: u64) -> Vec<T> {
     const CHOICE: [f64; 4] = [-2.0, -1.0, 1.0, 2.0];
     let mut values = vec![T::ZERO; n];
-    values
-        .par_chunks_mut(PIECE)
-        .enumerate()
-        .for_each(|(piece, values)| {
-            let mut stream = Stream::new(seed, Purpose::Integers, piece);
-            for part in values.chunks_mut(32) {
-                let word = stream.word();
-                part.iter_mut().enumerate().for_each(|(at, value)| {
-                    *value = T::from_f64(CHOICE[(word >> (2 * at)) as usize & 3]);
-                });
-            }
-        });
+    parallel::chunks(&mut values, PIECE, &|piece, values: &mut [T]| {
+        let mut stream = Stream::new(seed, Purpose::Integers, piece);
+        for part in values.chunks_mut(32) {
+            let word = stream.word();
+            part.iter_mut().enumerate().for_each(|(at, value)| {
+                *value = T::from_f64(CHOICE[(word >> (2 * at)) as usize & 3]);
+            });
+        }
+    });
     values
 }
 
@@ -137,19 +131,16 @@ pub(super) fn by_rows(
 ) -> Result<CsrPattern, FormatError> {
     check::fits("rows", rows as u128)?;
     check::fits("columns", cols as u128)?;
-    let pieces: Vec<(Vec<u32>, Vec<u32>)> = (0..rows.div_ceil(ROWS))
-        .into_par_iter()
-        .map(|piece| {
-            let mut stream = Stream::new(seed, purpose, piece);
-            let (mut lengths, mut columns) = (Vec::with_capacity(ROWS), Vec::new());
-            for index in piece * ROWS..rows.min((piece + 1) * ROWS) {
-                let start = columns.len();
-                row(index, &mut stream, &mut columns);
-                lengths.push((columns.len() - start) as u32);
-            }
-            (lengths, columns)
-        })
-        .collect();
+    let pieces: Vec<(Vec<u32>, Vec<u32>)> = parallel::collect(rows.div_ceil(ROWS), 1, &|piece| {
+        let mut stream = Stream::new(seed, purpose, piece);
+        let (mut lengths, mut columns) = (Vec::with_capacity(ROWS), Vec::new());
+        for index in piece * ROWS..rows.min((piece + 1) * ROWS) {
+            let start = columns.len();
+            row(index, &mut stream, &mut columns);
+            lengths.push((columns.len() - start) as u32);
+        }
+        (lengths, columns)
+    });
     let nnz: u128 = pieces
         .iter()
         .map(|(_, columns)| columns.len() as u128)

@@ -1,6 +1,7 @@
 //! From entries in any order to sorted COO. An entry's key is `row << 32 | column`, so one integer compare orders
 //! it; entries at one place are added up in file order, in the accumulator, and rounded once.
 
+use crate::parallel;
 use crate::{Coo, CooPattern, Element, FormatError, check};
 use rayon::prelude::*;
 
@@ -12,21 +13,16 @@ pub(super) fn coo_from_entries<T: Element>(
     merge: bool,
 ) -> Result<Coo<T>, FormatError> {
     check::fits("entries", entries.len() as u128)?;
-    let ascending = entries.par_windows(2).all(|pair| pair[0].0 < pair[1].0);
+    let ascending = entries.windows(2).all(|pair| pair[0].0 < pair[1].0);
     if !ascending {
         entries = sorted(entries, rows);
         add_up(&mut entries, merge);
     }
-    let (row_index, col_index) = rayon::join(
-        || {
-            entries
-                .par_iter()
-                .map(|entry| (entry.0 >> 32) as u32)
-                .collect()
-        },
-        || entries.par_iter().map(|entry| entry.0 as u32).collect(),
-    );
-    let values = entries.par_iter().map(|entry| entry.1).collect();
+    const LEAST: usize = 1 << 14;
+    let count = entries.len();
+    let row_index = parallel::collect(count, LEAST, &|at| (entries[at].0 >> 32) as u32);
+    let col_index = parallel::collect(count, LEAST, &|at| entries[at].0 as u32);
+    let values = parallel::collect(count, LEAST, &|at| entries[at].1);
     Coo::new(
         CooPattern::new(vec![rows, cols], vec![row_index, col_index])?,
         values,
@@ -64,8 +60,10 @@ fn sorted<T: Element>(mut entries: Vec<(u64, T)>, rows: usize) -> Vec<(u64, T)> 
         }
         (rest, start) = (tail, end);
     }
-    runs.into_par_iter()
-        .for_each(|run| run.sort_by_key(|entry| entry.0));
+    parallel::chunks(&mut runs, 64, &|_, runs| {
+        let each = runs.iter_mut();
+        each.for_each(|run| run.sort_by_key(|entry| entry.0));
+    });
     placed
 }
 

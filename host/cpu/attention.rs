@@ -3,23 +3,34 @@
 
 mod gradient;
 
-use einsparse_formats::Element;
-use rayon::prelude::*;
+use std::borrow::Cow;
 
+use super::shared::Shared;
 use crate::queries::Seen;
+use crate::tensor::AnyTensor;
 
 /// Matrices of all heads, `[heads, rows, d]`, rows `leading` elements apart.
-#[derive(Clone, Copy)]
-pub(crate) struct HostHeads<'a, T> {
-    pub values: &'a [T],
+pub(crate) struct HostHeads<'a> {
+    pub values: Cow<'a, [f64]>,
     pub leading: usize,
 }
 
+impl<'a> HostHeads<'a> {
+    /// Of a tensor on the host.
+    pub(crate) fn of(tensor: &'a AnyTensor) -> Self {
+        let values = tensor.host().map(|values| values.widen());
+        HostHeads {
+            values: values.unwrap_or_default(),
+            leading: tensor.leading(),
+        }
+    }
+}
+
 /// What is computed.
-pub(crate) struct HostAttention<'a, T> {
-    pub q: HostHeads<'a, T>,
-    pub k: HostHeads<'a, T>,
-    pub v: HostHeads<'a, T>,
+pub(crate) struct HostAttention<'a> {
+    pub q: HostHeads<'a>,
+    pub k: HostHeads<'a>,
+    pub v: HostHeads<'a>,
     /// The mask of each head.
     pub masks: Vec<Seen<'a>>,
     pub key_heads: usize,
@@ -27,8 +38,8 @@ pub(crate) struct HostAttention<'a, T> {
     pub scale: f64,
 }
 
-impl<T: Element> HostAttention<'_, T> {
-    fn row<'b>(&self, heads: &HostHeads<'b, T>, row: usize) -> &'b [T] {
+impl HostAttention<'_> {
+    fn row<'b>(&self, heads: &'b HostHeads<'_>, row: usize) -> &'b [f64] {
         &heads.values[row * heads.leading..][..self.d]
     }
 
@@ -42,40 +53,41 @@ impl<T: Element> HostAttention<'_, T> {
         let q = self.row(&self.q, head * m + query);
         let score = |key: &usize| {
             let k = self.row(&self.k, self.key_head(head) * n + key);
-            let dot: f64 = q.iter().zip(k).map(|(q, k)| q.to_f64() * k.to_f64()).sum();
+            let dot: f64 = q.iter().zip(k).map(|(q, k)| q * k).sum();
             dot * self.scale
         };
         keys.iter().map(score).collect()
     }
 
     /// Output of one query of a head, and the logarithm of its sum of exponentials.
-    fn query(&self, head: usize, query: usize, out: &mut [T]) -> f32 {
+    pub(crate) fn query(&self, head: usize, query: usize, sums: &mut [f64]) -> f32 {
         let mask = self.masks[head];
         let n = mask.shape()[1];
         let key_head = self.key_head(head);
         let keys = mask.keys(query);
         let (weights, base, sum) = softmax_of(self.scores(head, query, &keys));
-        let mut sums = vec![0.0; self.d];
         for (key, weight) in keys.iter().zip(&weights) {
             let v = self.row(&self.v, key_head * n + key);
             for (sum, v) in sums.iter_mut().zip(v) {
-                *sum += weight * v.to_f64();
+                *sum += weight * v;
             }
         }
-        for (out, own) in out.iter_mut().zip(sums) {
-            *out = T::from_f64(if sum == 0.0 { 0.0 } else { own / sum });
+        for own in sums {
+            *own = if sum == 0.0 { 0.0 } else { *own / sum };
         }
         (base + sum.ln()) as f32
     }
 
-    /// All queries of all heads; output rows `leading` elements apart.
-    pub(crate) fn run(&self, out: &mut [T], leading: usize, log_sum: Option<&mut [f32]>) {
+    /// All queries of all heads.
+    pub(crate) fn run(&self, out: &mut AnyTensor, log_sum: Option<&mut [f32]>) {
         let queries = self.masks.first().map_or(0, |mask| mask.shape()[0]);
-        let rows = out.par_chunks_mut(leading.max(1)).enumerate();
-        let logs: Vec<f32> = rows
-            .take(queries * self.masks.len())
-            .map(|(row, out)| self.query(row / queries, row % queries, &mut out[..self.d]))
-            .collect();
+        let rows = queries * self.masks.len();
+        let mut logs = vec![0.0; rows];
+        let own = Shared::new(&mut logs);
+        out.store_rows(rows, self.d, &|row, sums: &mut [f64]| {
+            let log = self.query(row / queries, row % queries, sums);
+            own.update(row, |_| log);
+        });
         if let Some(log_sum) = log_sum {
             log_sum.copy_from_slice(&logs);
         }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use einsparse_formats::{Accumulator, Element, Format, PAD};
-use rayon::prelude::*;
+use einsparse_formats::{Format, PAD};
 
 use super::expr::Expr;
-use super::operands::{Operands, View, operand, row_major};
+use super::operands::{AnyOperands, View, operand, row_major};
 use crate::einsum::Scalar;
 use crate::error::{Error, Result};
 use crate::indirect::{Access, Index, IndirectEinsum};
+use crate::parallel;
 
 /// The loop variable of a compressed axis, told by the position of the entry.
 pub(super) struct Owner<'e> {
@@ -22,9 +22,9 @@ pub(super) struct Owner<'e> {
 /// `offsets[x] <= p < offsets[x+1]` turned round: x of every p.
 ///
 /// With it a compressed axis is one more gather or scatter, and the loops are rectangular.
-pub(super) fn owners<'e, T: Element>(
+pub(super) fn owners<'e>(
     e: &'e IndirectEinsum,
-    operands: &Operands<'_, T>,
+    operands: &AnyOperands<'_>,
 ) -> Result<Vec<Owner<'e>>> {
     let of_range = |range: &'e crate::indirect::Range| {
         let view = operands.index_array(&range.offsets)?;
@@ -57,25 +57,21 @@ pub(super) struct Axis<'a> {
 }
 
 /// An indirect Einsum with its operands.
-pub(super) struct Bound<'a, T: Element> {
+pub(super) struct Bound<'a> {
     pub extents: Vec<usize>,
     pub out: Vec<Axis<'a>>,
-    pub factors: Vec<Factor<'a, T>>,
+    /// The axes of each factor.
+    pub factors: Vec<Vec<Axis<'a>>>,
     /// Places that must exist for a term to count, beyond those the factors and the output read.
     pub guards: Vec<Expr<'a>>,
     pub equalities: Vec<(Expr<'a>, Expr<'a>)>,
-    pub scalar: T::Acc,
+    pub scalar: f64,
     /// The values of a block or N:M format, whose zeros fill the block or group up and are no entries.
     pub filled: Option<usize>,
 }
 
-pub(super) struct Factor<'a, T> {
-    pub axes: Vec<Axis<'a>>,
-    pub values: &'a [T],
-}
-
 /// Product of the scalar factors.
-pub(super) fn scalar<T: Element>(scalars: &[Scalar], operands: &Operands<'_, T>) -> Result<T::Acc> {
+pub(super) fn scalar(scalars: &[Scalar], operands: &AnyOperands<'_>) -> Result<f64> {
     let mut product = 1.0;
     for s in scalars {
         product *= match s {
@@ -86,16 +82,16 @@ pub(super) fn scalar<T: Element>(scalars: &[Scalar], operands: &Operands<'_, T>)
             },
         };
     }
-    Ok(T::Acc::from_f64(product))
+    Ok(product)
 }
 
-pub(super) fn bind<'a, T: Element>(
+pub(super) fn bind<'a>(
     e: &'a IndirectEinsum,
-    operands: &'a Operands<'a, T>,
+    operands: &'a AnyOperands<'a>,
     owners: &'a [Owner<'a>],
     out_shape: &[usize],
     out_strides: &[usize],
-) -> Result<Bound<'a, T>> {
+) -> Result<Bound<'a>> {
     let mut binder = Binder {
         operands,
         owners,
@@ -108,15 +104,8 @@ pub(super) fn bind<'a, T: Element>(
     }
     let mut factors = Vec::new();
     for access in &e.factors {
-        let View {
-            shape,
-            strides,
-            values,
-        } = operands.tensor(&access.tensor)?;
-        factors.push(Factor {
-            axes: binder.axes(access, shape, strides)?,
-            values,
-        });
+        let View { shape, strides, .. } = operands.tensor(&access.tensor)?;
+        factors.push(binder.axes(access, shape, strides)?);
     }
     let out = binder.axes(&e.out, out_shape, out_strides)?;
     let (guards, equalities) = binder.guards(e)?;
@@ -147,8 +136,8 @@ fn holds_fill(format: &Format) -> bool {
     )
 }
 
-struct Binder<'a, T> {
-    operands: &'a Operands<'a, T>,
+struct Binder<'a> {
+    operands: &'a AnyOperands<'a>,
     owners: &'a [Owner<'a>],
     names: BTreeMap<&'a str, (usize, String)>,
     extents: Vec<usize>,
@@ -156,7 +145,7 @@ struct Binder<'a, T> {
     checked: BTreeSet<(usize, usize)>,
 }
 
-impl<'a, T: Element> Binder<'a, T> {
+impl<'a> Binder<'a> {
     fn axes(
         &mut self,
         access: &'a Access,
@@ -325,16 +314,13 @@ impl<'a, T: Element> Binder<'a, T> {
 
 /// Every slot below `bound` or PAD: after this no index leads out of an operand.
 pub(crate) fn check_slots(name: &str, array: &[u32], bound: usize) -> Result<()> {
-    let bad = array
-        .par_chunks(1 << 14)
-        .enumerate()
-        .filter_map(|(chunk, slots)| {
-            let at = slots
-                .iter()
-                .position(|&v| v != PAD && v as usize >= bound)?;
-            Some((chunk << 14) + at)
-        })
-        .min();
+    const CHUNK: usize = 1 << 14;
+    let bad = parallel::collect(array.len().div_ceil(CHUNK), 1, &|chunk| {
+        let slots = array[chunk * CHUNK..].iter().take(CHUNK);
+        let mut slots = slots.map(|&v| v != PAD && v as usize >= bound);
+        slots.position(|bad| bad).map(|at| chunk * CHUNK + at)
+    });
+    let bad = bad.into_iter().flatten().next();
     match bad {
         None => Ok(()),
         Some(position) => Err(Error::InvalidIndex {

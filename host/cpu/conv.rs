@@ -1,39 +1,51 @@
 //! Sparse convolutions on the CPU: a row of the output, or a matrix of the weights' gradient, is the work of one thread. A
 //! neighbour that is not there is not multiplied.
 
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
+use std::borrow::Cow;
 
 use crate::kernel_map::{ABSENT, MapArrays};
+use crate::tensor::AnyTensor;
+use crate::values::{Sum, with_sums};
 
 /// A stack of matrices or a matrix: elements, and from one row to the next.
-#[derive(Clone, Copy)]
-pub(crate) struct Rows<'a, T> {
-    pub values: &'a [T],
-    pub leading: usize,
+struct Rows<'a, A: Clone> {
+    values: Cow<'a, [A]>,
+    leading: usize,
 }
 
-impl<'a, T> Rows<'a, T> {
-    fn row(&self, row: usize, width: usize) -> &'a [T] {
+impl<'a, A: Sum> Rows<'a, A> {
+    fn of(tensor: &'a AnyTensor) -> Self {
+        let values = tensor.host().map(|values| values.widen());
+        Rows {
+            values: values.unwrap_or_default(),
+            leading: tensor.leading(),
+        }
+    }
+
+    fn row(&self, row: usize, width: usize) -> &[A] {
         &self.values[row * self.leading..][..width]
     }
 }
 
 /// What a convolution's product is made of; the weights are `[t, c, m]`, or `[t, m, c]` with `turned`.
-pub(crate) struct HostConv<'a, T> {
+pub(crate) struct HostConv<'a> {
     pub map: &'a MapArrays<Vec<u32>>,
     /// Channels of the input and of the output.
     pub channels: [usize; 2],
-    pub input: Rows<'a, T>,
-    pub weights: Rows<'a, T>,
+    pub input: &'a AnyTensor,
+    pub weights: &'a AnyTensor,
     pub turned: bool,
-    pub bias: Option<&'a [T]>,
+    pub bias: Option<&'a AnyTensor>,
     pub relu: bool,
 }
 
-impl<T: Element> HostConv<'_, T> {
-    /// All rows of the output, `leading` elements apart.
-    pub(crate) fn run(&self, out: &mut [T], leading: usize) {
+impl HostConv<'_> {
+    /// All rows of the output.
+    pub(crate) fn run(&self, out: &mut AnyTensor) {
+        with_sums!(out.dtype(), A => self.run_in::<A>(out));
+    }
+
+    fn run_in<A: Sum>(&self, out: &mut AnyTensor) {
         let stride = self.map.order.len();
         let mut positions = vec![0u32; stride];
         for (position, &o) in self.map.order.iter().enumerate() {
@@ -41,92 +53,73 @@ impl<T: Element> HostConv<'_, T> {
                 positions[o as usize] = position as u32;
             }
         }
-        let [c, m] = self.channels;
-        if m == 0 {
-            return;
-        }
-        out.par_chunks_mut(leading)
-            .zip(&positions)
-            .for_each(|(out, &position)| {
-                let mut sums = vec![<T::Acc as Accumulator>::ZERO; m];
-                let of_offsets = self.map.neighbours[position as usize..]
-                    .iter()
-                    .step_by(stride);
-                for (t, &neighbour) in of_offsets.enumerate() {
-                    if neighbour != ABSENT {
-                        let row = self.input.row(neighbour as usize, c);
-                        self.add(t, row, &mut sums);
-                    }
+        let ([c, m], rows) = (self.channels, out.shape()[0]);
+        let (input, weights) = (Rows::<A>::of(self.input), Rows::<A>::of(self.weights));
+        let bias = self.bias.map(Rows::<A>::of);
+        out.store_rows(rows, m, &|row, sums: &mut [A]| {
+            let of_offsets = self.map.neighbours[positions[row] as usize..]
+                .iter()
+                .step_by(stride);
+            for (t, &neighbour) in of_offsets.enumerate() {
+                if neighbour != ABSENT {
+                    self.add(t, input.row(neighbour as usize, c), &weights, sums);
                 }
-                self.finish(&sums, &mut out[..m]);
-            });
+            }
+            if let Some(bias) = &bias {
+                let bias = bias.row(0, m).iter();
+                sums.iter_mut().zip(bias).for_each(|(sum, &x)| *sum += x);
+            }
+            // NaN passes.
+            for sum in sums.iter_mut().filter(|sum| self.relu && **sum < A::ZERO) {
+                *sum = A::ZERO;
+            }
+        });
     }
 
     /// Adds an input row times the matrix of an offset.
-    fn add(&self, t: usize, row: &[T], sums: &mut [T::Acc]) {
+    fn add<A: Sum>(&self, t: usize, row: &[A], weights: &Rows<'_, A>, sums: &mut [A]) {
         let [c, m] = self.channels;
         if self.turned {
             for (column, sum) in sums.iter_mut().enumerate() {
-                let weights = self.weights.row(t * m + column, c);
-                for (x, w) in row.iter().zip(weights) {
-                    *sum += x.to_acc() * w.to_acc();
-                }
+                let weights = weights.row(t * m + column, c);
+                row.iter().zip(weights).for_each(|(&x, &w)| *sum += x * w);
             }
         } else {
-            for (channel, x) in row.iter().enumerate() {
-                let weights = self.weights.row(t * c + channel, m);
-                for (sum, w) in sums.iter_mut().zip(weights) {
-                    *sum += x.to_acc() * w.to_acc();
-                }
+            for (channel, &x) in row.iter().enumerate() {
+                let weights = weights.row(t * c + channel, m);
+                let each = sums.iter_mut().zip(weights);
+                each.for_each(|(sum, &w)| *sum += x * w);
             }
-        }
-    }
-
-    fn finish(&self, sums: &[T::Acc], out: &mut [T]) {
-        for (column, (to, &sum)) in out.iter_mut().zip(sums).enumerate() {
-            let mut x = sum;
-            if let Some(bias) = self.bias {
-                x += bias[column].to_acc();
-            }
-            // NaN passes.
-            if self.relu && x < <T::Acc as Accumulator>::ZERO {
-                x = <T::Acc as Accumulator>::ZERO;
-            }
-            *to = T::from_acc(x);
         }
     }
 }
 
-/// `dW[t,c,m] = In[i,c] * dOut[o,m]`, summed over the pairs of an offset in the map's order; rows of `out` `leading`
-/// elements apart.
-pub(crate) fn weight_gradient<T: Element>(
+/// `dW[t,c,m] = In[i,c] * dOut[o,m]`, summed over the pairs of an offset in the map's order.
+pub(crate) fn weight_gradient(
+    map: &MapArrays<Vec<u32>>,
+    channels: [usize; 2],
+    operands: [&AnyTensor; 2],
+    out: &mut AnyTensor,
+) {
+    with_sums!(out.dtype(), A => weights_in::<A>(map, channels, operands, out));
+}
+
+fn weights_in<A: Sum>(
     map: &MapArrays<Vec<u32>>,
     [c, m]: [usize; 2],
-    [input, gradient]: [Rows<'_, T>; 2],
-    out: &mut [T],
-    leading: usize,
+    operands: [&AnyTensor; 2],
+    out: &mut AnyTensor,
 ) {
-    let stride = map.order.len();
-    if c * m == 0 {
-        return;
-    }
-    let matrices = out.par_chunks_mut(leading * c).enumerate();
-    matrices.for_each(|(t, out)| {
-        let mut sums = vec![<T::Acc as Accumulator>::ZERO; c * m];
+    let [input, gradient] = operands.map(Rows::<A>::of);
+    let (stride, rows) = (map.order.len(), out.shape()[0] * c);
+    out.store_rows(rows, m, &|row, sums: &mut [A]| {
+        let (t, channel) = (row / c, row % c);
         let line = map.neighbours[t * stride..].iter().zip(&map.order);
         for (&neighbour, &o) in line.filter(|(n, _)| **n != ABSENT) {
-            let row = input.row(neighbour as usize, c);
+            let x = input.row(neighbour as usize, c)[channel];
             let gradient = gradient.row(o as usize, m);
-            for (x, sums) in row.iter().zip(sums.chunks_mut(m)) {
-                for (sum, g) in sums.iter_mut().zip(gradient) {
-                    *sum += x.to_acc() * g.to_acc();
-                }
-            }
-        }
-        for (to, from) in out.chunks_mut(leading).zip(sums.chunks(m)) {
-            for (to, &from) in to.iter_mut().zip(from) {
-                *to = T::from_acc(from);
-            }
+            let each = sums.iter_mut().zip(gradient);
+            each.for_each(|(sum, &g)| *sum += x * g);
         }
     });
 }

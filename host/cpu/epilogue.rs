@@ -1,20 +1,38 @@
 //! Bias and activation on the finished sums, and the one rounding.
 
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
+use std::borrow::Cow;
 
-use super::operands::{Operands, Output, View};
+use einsparse_formats::Accumulator;
+
+use super::operands::{AnyOperands, Output, View};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
+use crate::parallel;
+use crate::values::Sum;
 
 /// `relu(sum + bias)` or `relu_grad(sum + bias, gate)`, each part optional.
-pub(super) struct Epilogue<'a, T> {
-    bias: Option<View<'a, T>>,
+pub(super) struct Epilogue<'a, A: Clone> {
+    bias: Option<Beside<'a, A>>,
     /// For each axis of the bias the axis of the output.
     axes: Vec<usize>,
     activation: Activation,
-    gate: Option<View<'a, T>>,
+    gate: Option<Beside<'a, A>>,
+}
+
+/// A tensor that is read at the places of the output.
+struct Beside<'a, A: Clone> {
+    strides: Vec<usize>,
+    values: Cow<'a, [A]>,
+}
+
+impl<'a, A: Sum> Beside<'a, A> {
+    fn of(view: &View<'a>) -> Self {
+        Beside {
+            strides: view.strides.clone(),
+            values: view.values.widen(),
+        }
+    }
 }
 
 /// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen; of an infinity comes the limit: +Inf or 0.
@@ -36,10 +54,10 @@ pub(crate) fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
 }
 
-impl<'a, T: Element> Epilogue<'a, T> {
-    pub fn bind(e: &IndirectEinsum, operands: &Operands<'a, T>, out: &[usize]) -> Result<Self> {
+impl<'a, A: Sum> Epilogue<'a, A> {
+    pub fn bind(e: &IndirectEinsum, operands: &AnyOperands<'a>, out: &[usize]) -> Result<Self> {
         let gate = match &e.gate {
-            Some(name) => Some(gate(name, operands, out)?),
+            Some(name) => Some(Beside::of(gate(name, operands, out)?)),
             None => None,
         };
         let Some(bias) = &e.bias else {
@@ -50,7 +68,7 @@ impl<'a, T: Element> Epilogue<'a, T> {
                 gate,
             });
         };
-        let view = operands.tensor(&bias.tensor)?.clone();
+        let view = operands.tensor(&bias.tensor)?;
         let name = || bias.tensor.clone();
         if view.shape.len() != bias.axes.len() {
             return Err(Error::Shape {
@@ -74,7 +92,7 @@ impl<'a, T: Element> Epilogue<'a, T> {
             }
         }
         Ok(Epilogue {
-            bias: Some(view),
+            bias: Some(Beside::of(view)),
             axes: bias.axes.clone(),
             activation: e.activation,
             gate,
@@ -82,7 +100,7 @@ impl<'a, T: Element> Epilogue<'a, T> {
     }
 
     /// Writes every element of `out` from the row-major `sums`.
-    pub fn store(&self, sums: &[T::Acc], mode: Mode, out: Output<'_, T>) {
+    pub fn store(&self, sums: &[A], mode: Mode, out: Output<'_, A>) {
         if sums.is_empty() {
             return;
         }
@@ -92,42 +110,35 @@ impl<'a, T: Element> Epilogue<'a, T> {
             _ => row,
         };
         let last = out.shape.len().saturating_sub(1);
-        let rows = out
-            .values
-            .par_chunks_mut(pitch)
-            .zip(sums.par_chunks(row))
-            .enumerate();
         let all: Vec<usize> = (0..=last).collect();
-        rows.for_each(|(r, (out_row, sums))| {
+        let end = out.values.len().min(sums.len() / row * pitch);
+        parallel::chunks(&mut out.values[..end], pitch, &|r, out_row| {
+            let sums = &sums[r * row..][..row];
             let (base, step) = row_of(self.bias.as_ref(), &self.axes, r, &out.shape[..last], last);
             let (gate_base, gate_step) =
                 row_of(self.gate.as_ref(), &all, r, &out.shape[..last], last);
             for (i, (slot, &sum)) in out_row.iter_mut().zip(sums).enumerate() {
                 let mut v = sum;
                 if let Some(bias) = &self.bias {
-                    v += bias.values[base + i * step].to_acc();
+                    v += bias.values[base + i * step];
                 }
                 v = activate(self.activation, v);
                 if let Some(gate) = &self.gate {
-                    let open = gate.values[gate_base + i * gate_step].to_acc() > T::Acc::ZERO;
-                    v = if open { v } else { T::Acc::ZERO };
+                    let open = gate.values[gate_base + i * gate_step] > A::ZERO;
+                    v = if open { v } else { A::ZERO };
                 }
-                *slot = T::from_acc(match mode {
+                *slot = match mode {
                     Mode::Assign => v,
-                    Mode::Accumulate => slot.to_acc() + v,
-                });
+                    Mode::Accumulate => *slot + v,
+                };
             }
         });
     }
 }
 
 /// The gate, of the output's shape.
-fn gate<'a, T: Element>(
-    name: &str,
-    operands: &Operands<'a, T>,
-    out: &[usize],
-) -> Result<View<'a, T>> {
-    let view = operands.tensor(name)?.clone();
+fn gate<'o, 'a>(name: &str, operands: &'o AnyOperands<'a>, out: &[usize]) -> Result<&'o View<'a>> {
+    let view = operands.tensor(name)?;
     if view.shape == out {
         return Ok(view);
     }
@@ -139,8 +150,8 @@ fn gate<'a, T: Element>(
 }
 
 /// Where output row `r` starts in a tensor whose axes are these of the output, and the step along the row.
-fn row_of<T>(
-    view: Option<&View<'_, T>>,
+fn row_of<A: Clone>(
+    view: Option<&Beside<'_, A>>,
     axes: &[usize],
     mut r: usize,
     outer: &[usize],

@@ -1,16 +1,16 @@
 //! The innermost loop: straight runs over the operands that the compiler turns into vector code.
 
-use einsparse_formats::{Accumulator, Element};
+use einsparse_formats::Accumulator;
 
 /// A factor's elements along the innermost loop.
 #[derive(Clone, Copy)]
-pub(super) struct Run<'a, T> {
-    pub values: &'a [T],
+pub(super) struct Run<'a, A> {
+    pub values: &'a [A],
     pub stride: usize,
 }
 
-impl<'a, T: Element> Run<'a, T> {
-    fn unit(&self, len: usize) -> Option<&'a [T]> {
+impl<'a, A: Accumulator> Run<'a, A> {
+    fn unit(&self, len: usize) -> Option<&'a [A]> {
         if self.stride == 1 {
             self.values.get(..len)
         } else {
@@ -20,13 +20,13 @@ impl<'a, T: Element> Run<'a, T> {
 }
 
 /// `tile[i] += s * product of runs[i]`.
-pub(super) fn add_products<T: Element>(tile: &mut [T::Acc], s: T::Acc, runs: &[Run<'_, T>]) {
+pub(super) fn add_products<A: Accumulator>(tile: &mut [A], s: A, runs: &[Run<'_, A>]) {
     let len = tile.len();
     match runs {
         [x] => {
             if let Some(x) = x.unit(len) {
                 for (t, x) in tile.iter_mut().zip(x) {
-                    *t += s * x.to_acc();
+                    *t += s * *x;
                 }
                 return;
             }
@@ -34,7 +34,7 @@ pub(super) fn add_products<T: Element>(tile: &mut [T::Acc], s: T::Acc, runs: &[R
         [x, y] => {
             if let (Some(x), Some(y)) = (x.unit(len), y.unit(len)) {
                 for ((t, x), y) in tile.iter_mut().zip(x).zip(y) {
-                    *t += s * x.to_acc() * y.to_acc();
+                    *t += s * *x * *y;
                 }
                 return;
             }
@@ -47,18 +47,17 @@ pub(super) fn add_products<T: Element>(tile: &mut [T::Acc], s: T::Acc, runs: &[R
 }
 
 #[inline]
-fn product<T: Element>(s: T::Acc, runs: &[Run<'_, T>], i: usize) -> T::Acc {
-    runs.iter().fold(s, |product, run| {
-        product * run.values[i * run.stride].to_acc()
-    })
+fn product<A: Accumulator>(s: A, runs: &[Run<'_, A>], i: usize) -> A {
+    runs.iter()
+        .fold(s, |product, run| product * run.values[i * run.stride])
 }
 
 /// Partial sums of a dot product: their number is part of the result's rounding, so it is fixed.
 const LANES: usize = 16;
 
 /// Sum over `len` terms of `s * product of runs[i]`, in an order that depends on `len` alone.
-pub(super) fn dot<T: Element>(len: usize, s: T::Acc, runs: &[Run<'_, T>]) -> T::Acc {
-    let mut lanes = [T::Acc::ZERO; LANES];
+pub(super) fn dot<A: Accumulator>(len: usize, s: A, runs: &[Run<'_, A>]) -> A {
+    let mut lanes = [A::ZERO; LANES];
     let whole = len - len % LANES;
     match runs {
         [x, y] if x.stride == 1 && y.stride == 1 => {
@@ -69,14 +68,14 @@ pub(super) fn dot<T: Element>(len: usize, s: T::Acc, runs: &[Run<'_, T>]) -> T::
                 .zip(y.values.as_chunks::<LANES>().0);
             for (x, y) in pairs {
                 for (lane, sum) in lanes.iter_mut().enumerate() {
-                    *sum += s * x[lane].to_acc() * y[lane].to_acc();
+                    *sum += s * x[lane] * y[lane];
                 }
             }
         }
         [x] if x.stride == 1 => {
             for x in x.values[..whole].as_chunks::<LANES>().0 {
                 for (lane, sum) in lanes.iter_mut().enumerate() {
-                    *sum += s * x[lane].to_acc();
+                    *sum += s * x[lane];
                 }
             }
         }

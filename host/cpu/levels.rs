@@ -1,7 +1,5 @@
 //! Which loop is innermost, and at which depth each index expression is evaluated.
 
-use einsparse_formats::Element;
-
 use super::bind::Bound;
 use super::expr::Expr;
 
@@ -32,16 +30,16 @@ pub(super) fn is_var(expr: &Expr<'_>, is_inner: &impl Fn(usize) -> bool) -> bool
 }
 
 /// Every index expression goes to the first level at which its loops are set.
-pub(super) fn levels<'b, 'a, T: Element>(
-    bound: &'b Bound<'a, T>,
+pub(super) fn levels<'b, 'a>(
+    bound: &'b Bound<'a>,
     level_of: &[usize],
     count: usize,
     is_inner: &impl Fn(usize) -> bool,
 ) -> Vec<Level<'b, 'a>> {
     let mut levels: Vec<Level<'b, 'a>> = (0..count).map(|_| Level::default()).collect();
     let level = |expr: &Expr<'a>| expr.vars().iter().map(|&v| level_of[v]).max().unwrap_or(0);
-    for (factor, f) in bound.factors.iter().enumerate() {
-        for axis in f.axes.iter().filter(|a| !is_var(&a.expr, is_inner)) {
+    for (factor, axes) in bound.factors.iter().enumerate() {
+        for axis in axes.iter().filter(|a| !is_var(&a.expr, is_inner)) {
             let step = Step {
                 factor,
                 stride: axis.stride,
@@ -63,14 +61,9 @@ pub(super) fn levels<'b, 'a, T: Element>(
 
 /// The innermost loop: one that no gather, block or diagonal depends on, with the least strided factors; among
 /// those one of the output, then the longest.
-pub(super) fn choose_inner<T: Element>(bound: &Bound<'_, T>, walked: &[usize]) -> Option<Inner> {
+pub(super) fn choose_inner(bound: &Bound<'_>, walked: &[usize]) -> Option<Inner> {
     let mut tied = walked.to_vec();
-    let axes = || {
-        bound
-            .out
-            .iter()
-            .chain(bound.factors.iter().flat_map(|f| &f.axes))
-    };
+    let axes = || bound.out.iter().chain(bound.factors.iter().flatten());
     for expr in axes().map(|a| &a.expr).chain(&bound.guards) {
         if !matches!(expr, Expr::Var(_)) {
             tied.extend(expr.vars());
@@ -81,9 +74,8 @@ pub(super) fn choose_inner<T: Element>(bound: &Bound<'_, T>, walked: &[usize]) -
     }
     let is = |v: usize| move |expr: &Expr<'_>| matches!(expr, Expr::Var(x) if *x == v);
     let score = |v: &usize| {
-        let strides = bound.factors.iter().map(|f| -> usize {
-            f.axes
-                .iter()
+        let strides = bound.factors.iter().map(|axes| -> usize {
+            axes.iter()
                 .filter(|a| is(*v)(&a.expr))
                 .map(|a| a.stride)
                 .sum()

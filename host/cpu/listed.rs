@@ -10,7 +10,6 @@ mod ways;
 
 use std::borrow::Cow;
 
-use einsparse_formats::Element;
 use einsparse_kernels::abi::{
     EINSUM_FACTORS, EINSUM_WHOLE, EinsumDim, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
     FLAG_GATE, FLAG_GELU, FLAG_RELU,
@@ -18,7 +17,7 @@ use einsparse_kernels::abi::{
 
 use super::bind::{Owner, bind, owners};
 use super::expr::Expr;
-use super::operands::{Operands, View, row_major};
+use super::operands::AnyOperands;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
@@ -59,47 +58,23 @@ pub(crate) struct Listing<'a> {
     pub(crate) order: Vec<usize>,
 }
 
-/// Dense operands without their values: what a listing reads of them.
-pub(crate) fn shapes<'a, 's, T: Element>(
-    dense: impl Iterator<Item = (&'s str, &'s [usize], Vec<usize>)>,
-) -> Operands<'a, T> {
-    let mut operands = Operands::new();
-    for (name, shape, strides) in dense {
-        let view = View {
-            shape: shape.to_vec(),
-            strides,
-            values: &[],
-        };
-        operands.tensors.insert(name.to_owned(), view);
-    }
-    operands
-}
-
-/// Strides of a tensor without gaps.
-pub(crate) fn contiguous(shape: &[usize]) -> Vec<usize> {
-    row_major(shape)
-}
-
 /// What a listing borrows beside the operands.
 pub(crate) struct Offsets<'a>(Vec<Owner<'a>>);
 
 impl<'a> Offsets<'a> {
-    pub(crate) fn new<T: Element>(
-        e: &'a IndirectEinsum,
-        operands: &Operands<'_, T>,
-    ) -> Result<Self> {
+    pub(crate) fn new(e: &'a IndirectEinsum, operands: &AnyOperands<'_>) -> Result<Self> {
         Ok(Offsets(owners(e, operands)?))
     }
 }
 
 impl<'a> Listing<'a> {
-    /// Lists the terms. The values of the operands are not read.
+    /// Lists the terms of elements of so many bytes. The values of the operands are not read.
     ///
     /// # Errors
     /// What binding finds; [`Error::Overflow`] for more terms, places or steps than the kernels number.
-    pub(crate) fn new<T: Element>(
+    pub(crate) fn new(
         e: &'a IndirectEinsum,
-        operands: &'a Operands<'a, T>,
+        (operands, bytes): (&'a AnyOperands<'a>, usize),
         offsets: &'a Offsets<'a>,
         places: &Places,
         way: &Way,
@@ -114,7 +89,7 @@ impl<'a> Listing<'a> {
         let mut loops = Loops {
             tables: Vec::new(),
             order: way.order.clone(),
-            bytes: size_of::<T>(),
+            bytes,
         };
         let mut terms = terms::list(&bound, &space)?;
         let parts: Vec<EinsumDim> = terms::parts(&space)
@@ -125,7 +100,7 @@ impl<'a> Listing<'a> {
         let mut params = EinsumParams::default();
         for (slot, &factor) in way.order.iter().enumerate() {
             let walk = &mut terms.walks[factor];
-            params.factors[slot].stride = (walk.stride * size_of::<T>()) as u64;
+            params.factors[slot].stride = (walk.stride * bytes) as u64;
             let table = walk.table.take();
             params.factors[slot].table = table.map_or(0, |table| loops.table(table));
         }
@@ -146,7 +121,7 @@ impl<'a> Listing<'a> {
         let mut listing = Listing::with_tables(params, loops);
         listing.set_flags(e);
         let lanes = (way.lanes, starts.as_slice());
-        listing.set_loops([parts, free, summed], inner, lanes, size_of::<T>())?;
+        listing.set_loops([parts, free, summed], inner, lanes, bytes)?;
         listing.set_items(&starts);
         listing.check()?;
         Ok(listing)

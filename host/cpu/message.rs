@@ -1,19 +1,21 @@
 //! The gradient of the largest message on the CPU, in f64 and rounded once.
 
+use std::borrow::Cow;
+
 use einsparse_kernels::abi::LAST_OF_ROW;
 use rayon::prelude::*;
 
 use super::gathers::Matrix;
 use crate::fibres::Fibres;
-use crate::registry::Scalar;
+use crate::values::{Slice, SliceMut, rounding};
 
 /// What a gradient is made of: values of the graph, features of the sources, what the forward run made of them, its gradient.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Largest<'a, T> {
-    pub(crate) values: &'a [T],
-    pub(crate) x: Matrix<'a, T>,
-    pub(crate) y: Matrix<'a, T>,
-    pub(crate) dy: Matrix<'a, T>,
+pub(crate) struct Largest<'a> {
+    pub(crate) values: Slice<'a>,
+    pub(crate) x: Matrix<'a>,
+    pub(crate) y: Matrix<'a>,
+    pub(crate) dy: Matrix<'a>,
     pub(crate) features: usize,
 }
 
@@ -39,26 +41,54 @@ fn rows(fibres: &Fibres) -> impl IndexedParallelIterator<Item = (usize, std::ops
     })
 }
 
-fn row<'a, T>((data, leading): Matrix<'a, T>, row: u32, features: usize) -> &'a [T] {
-    &data[row as usize * leading..][..features]
+impl Largest<'_> {
+    /// The gradients of X, into `dx`, and of the values, where they are wanted.
+    pub(crate) fn gradient(
+        &self,
+        (by_target, by_source): (&Fibres, &Fibres),
+        (dx, leading): (SliceMut<'_>, usize),
+        dvalues: Option<SliceMut<'_>>,
+    ) {
+        let wide = Wide {
+            values: self.values.widen(),
+            matrices: [self.x, self.y, self.dy].map(|(data, leading)| (data.widen(), leading)),
+            features: self.features,
+            round: rounding(self.values.dtype()),
+        };
+        wide.gradient((by_target, by_source), (dx, leading), dvalues);
+    }
 }
 
-impl<T: Scalar> Largest<'_, T> {
+/// The same in f64.
+struct Wide<'a> {
+    values: Cow<'a, [f64]>,
+    /// X, Y and dY.
+    matrices: [(Cow<'a, [f64]>, usize); 3],
+    features: usize,
+    round: fn(f64) -> f64,
+}
+
+impl Wide<'_> {
+    fn row(&self, which: usize, row: u32) -> &[f64] {
+        let (data, leading) = &self.matrices[which];
+        &data[row as usize * leading..][..self.features]
+    }
+
     /// The slot that has won, for each target and feature: the first whose message, rounded, is what is stored.
     fn winners(&self, by_target: &Fibres) -> Vec<u32> {
         let mut first = vec![NONE; by_target.count * self.features];
         let found: Vec<(usize, Vec<u32>)> = rows(by_target)
             .map(|(target, entries)| {
                 let mut own = vec![NONE; self.features];
-                let y = row(self.y, target as u32, self.features);
+                let y = self.row(1, target as u32);
                 for at in entries {
                     let slot = slot_of(by_target, at);
                     let source = by_target.places[0][at] & (LAST_OF_ROW - 1);
-                    let weight = self.values[slot as usize].to_f64();
-                    let x = row(self.x, source, self.features);
+                    let weight = self.values[slot as usize];
+                    let x = self.row(0, source);
                     for (f, won) in own.iter_mut().enumerate() {
-                        let message = T::from_f64(weight * x[f].to_f64()).to_f64();
-                        let result = y[f].to_f64();
+                        let message = (self.round)(weight * x[f]);
+                        let result = y[f];
                         let same = message == result || (message.is_nan() && result.is_nan());
                         if *won == NONE && same {
                             *won = slot;
@@ -74,12 +104,11 @@ impl<T: Scalar> Largest<'_, T> {
         first
     }
 
-    /// The gradients of X, into `dx`, and of the values, where they are wanted.
-    pub(crate) fn gradient(
+    fn gradient(
         &self,
         (by_target, by_source): (&Fibres, &Fibres),
-        (dx, leading): (&mut [T], usize),
-        dvalues: Option<&mut [T]>,
+        (dx, leading): (SliceMut<'_>, usize),
+        dvalues: Option<SliceMut<'_>>,
     ) {
         let first = self.winners(by_target);
         let won =
@@ -90,41 +119,40 @@ impl<T: Scalar> Largest<'_, T> {
                 for at in entries {
                     let slot = slot_of(by_source, at);
                     let target = by_source.places[0][at] & (LAST_OF_ROW - 1);
-                    let weight = self.values[slot as usize].to_f64();
-                    let dy = row(self.dy, target, self.features);
+                    let weight = self.values[slot as usize];
+                    let dy = self.row(2, target);
                     for (f, sum) in sums.iter_mut().enumerate() {
                         if won(target, f, slot) {
-                            *sum += weight * dy[f].to_f64();
+                            *sum += weight * dy[f];
                         }
                     }
                 }
                 (source, sums)
             })
             .collect();
-        for own in dx.chunks_mut(leading.max(1)).take(by_source.count) {
-            own[..self.features].fill(T::ZERO);
-        }
+        let mut wide = vec![0.0; by_source.count * leading];
         for (source, sums) in sums {
-            let to = dx[source * leading..].iter_mut();
-            to.zip(sums).for_each(|(to, sum)| *to = T::from_f64(sum));
+            wide[source * leading..][..sums.len()].copy_from_slice(&sums);
         }
+        dx.narrow((by_source.count, self.features, leading), &wide);
         let Some(dvalues) = dvalues else { return };
         let weights: Vec<Vec<(u32, f64)>> = rows(by_source)
             .map(|(source, entries)| {
-                let x = row(self.x, source as u32, self.features);
+                let x = self.row(0, source as u32);
                 let of = |at: usize| {
                     let slot = slot_of(by_source, at);
                     let target = by_source.places[0][at] & (LAST_OF_ROW - 1);
-                    let dy = row(self.dy, target, self.features);
+                    let dy = self.row(2, target);
                     let terms = (0..self.features).filter(|&f| won(target, f, slot));
-                    (slot, terms.map(|f| x[f].to_f64() * dy[f].to_f64()).sum())
+                    (slot, terms.map(|f| x[f] * dy[f]).sum())
                 };
                 entries.map(of).collect()
             })
             .collect();
-        dvalues.fill(T::ZERO);
+        let mut wide = vec![0.0; dvalues.len()];
         for (slot, sum) in weights.into_iter().flatten() {
-            dvalues[slot as usize] = T::from_f64(sum);
+            wide[slot as usize] = sum;
         }
+        dvalues.narrow((1, wide.len(), wide.len()), &wide);
     }
 }

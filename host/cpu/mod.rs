@@ -24,19 +24,22 @@ pub(crate) mod softmax;
 mod spmm;
 
 use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
 
 pub(crate) use bind::check_slots;
-pub(crate) use conv::{HostConv, Rows as ConvRows, weight_gradient};
+pub(crate) use conv::{HostConv, weight_gradient};
 pub(crate) use epilogue::{activate, gelu};
 pub(crate) use gathers::{Matrix, gathers};
 pub use listed::run_listed;
 pub(crate) use message::Largest;
+pub(crate) use operands::{AnyOperands, AnyOutput};
 pub use operands::{Operands, Output};
 
 use crate::einsum::{Activation, Mode};
 use crate::error::Result;
 use crate::indirect::IndirectEinsum;
+use crate::parallel;
+use crate::registry::{Dtype, Scalar};
+use crate::values::{Sum, sums_in_f64};
 use nest::Nest;
 use shared::Shared;
 
@@ -70,70 +73,166 @@ use shared::Shared;
 /// [`Error::Shape`](crate::Error::Shape) for ranks and extents that disagree,
 /// [`Error::InvalidIndex`](crate::Error::InvalidIndex) for an index past its axis,
 /// [`Error::Overflow`](crate::Error::Overflow) for a scatter of more than 2^32 - 2 terms. The output is untouched then.
-pub fn run<T: Element>(
+pub fn run<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,
-    mut out: Output<'_, T>,
+    out: Output<'_, T>,
 ) -> Result<()> {
-    if let Some(form) = e
-        .as_spmm()
-        .filter(|form| form.order.is_plain() && form.gate.is_none() && !form.batched)
-        && spmm::run(&form, e, operands, &mut out)?
-    {
-        return Ok(());
-    }
-    run_nest(e, operands, out)
+    run_any(T::DTYPE, e, &operands.any, out.any())
 }
 
 /// As [`run`], always by the general loop nest: the reference for the faster paths.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_nest<T: Element>(
+pub fn run_nest<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,
     out: Output<'_, T>,
 ) -> Result<()> {
+    sum(T::DTYPE, e, &operands.any, out.any(), Loops::Nest)
+}
+
+/// [`run`] for operands of type `dtype`. An output of another type gets sums that were kept in f64.
+pub(crate) fn run_any(
+    dtype: Dtype,
+    e: &IndirectEinsum,
+    operands: &AnyOperands<'_>,
+    out: AnyOutput<'_>,
+) -> Result<()> {
+    sum(dtype, e, operands, out, Loops::Any)
+}
+
+/// Which loops may run.
+#[derive(Clone, Copy, PartialEq)]
+enum Loops {
+    Any,
+    Nest,
+}
+
+fn sum(
+    dtype: Dtype,
+    e: &IndirectEinsum,
+    operands: &AnyOperands<'_>,
+    out: AnyOutput<'_>,
+    loops: Loops,
+) -> Result<()> {
+    if sums_in_f64(dtype) || dtype != out.values.dtype() {
+        sum_in::<f64>(e, operands, out, loops)
+    } else {
+        sum_in::<f32>(e, operands, out, loops)
+    }
+}
+
+/// Sums in `A`, rounded once to the type of the output.
+fn sum_in<A: Sum + Element>(
+    e: &IndirectEinsum,
+    operands: &AnyOperands<'_>,
+    out: AnyOutput<'_>,
+    loops: Loops,
+) -> Result<()> {
+    let AnyOutput {
+        shape,
+        strides,
+        values,
+    } = out;
+    let values = match values.sums::<A>() {
+        Ok(values) => {
+            let out = Output {
+                shape,
+                strides,
+                values,
+            };
+            return store(e, operands, out, loops);
+        }
+        Err(values) => values,
+    };
+    let mut wide = match e.mode {
+        Mode::Assign => vec![<A as Accumulator>::ZERO; values.len()],
+        Mode::Accumulate => values.view().widen().into_owned(),
+    };
+    let (rows, width, pitch) = lines(&shape, &strides);
+    let out = Output {
+        shape,
+        strides,
+        values: &mut wide,
+    };
+    store(e, operands, out, loops)?;
+    values.narrow((rows, width, pitch), &wide);
+    Ok(())
+}
+
+fn store<A: Sum + Element>(
+    e: &IndirectEinsum,
+    operands: &AnyOperands<'_>,
+    mut out: Output<'_, A>,
+    loops: Loops,
+) -> Result<()> {
+    if let Some(form) = e
+        .as_spmm()
+        .filter(|form| form.order.is_plain() && form.gate.is_none() && !form.batched)
+        && loops == Loops::Any
+        && spmm::run(&form, e, operands, &mut out)?
+    {
+        return Ok(());
+    }
     let owners = bind::owners(e, operands)?;
     let has_epilogue = e.bias.is_some() || e.activation != Activation::Identity || e.gate.is_some();
+    let values = |e: &IndirectEinsum| {
+        let of = |name: &String| Ok(operands.tensor(name)?.values.widen::<A>());
+        let all = e.factors.iter().map(|f| of(&f.tensor));
+        all.collect::<Result<Vec<_>>>()
+    };
     if has_epilogue {
         let epilogue = epilogue::Epilogue::bind(e, operands, &out.shape)?;
         let strides = operands::row_major(&out.shape);
         let bound = bind::bind(e, operands, &owners, &out.shape, &strides)?;
-        let mut sums = vec![T::Acc::ZERO; operands::volume(out.shape.iter().copied())];
+        let size = operands::volume(out.shape.iter().copied());
+        let mut sums = vec![<A as Accumulator>::ZERO; size];
         let sink = Shared::new(&mut sums);
-        Nest::new(&bound)?.run(|at, sum| sink.update(at, |_| sum));
+        Nest::new(&bound, &values(e)?)?.run(&|at, step, sums| {
+            let all = sums.iter().enumerate();
+            all.for_each(|(i, &sum)| sink.update(at + i * step, |_| sum));
+        });
         epilogue.store(&sums, e.mode, out);
         return Ok(());
     }
     let bound = bind::bind(e, operands, &owners, &out.shape, &out.strides)?;
-    let nest = Nest::new(&bound)?;
+    let values = values(e)?;
+    let nest = Nest::new(&bound, &values)?;
     if e.mode == Mode::Assign {
         fill_zero(&out.shape, &out.strides, out.values);
     }
     let sink = Shared::new(out.values);
-    match e.mode {
-        Mode::Assign => nest.run(|at, sum| sink.update(at, |_| T::from_acc(sum))),
-        Mode::Accumulate => nest.run(|at, sum| {
-            sink.update(at, |old: T| T::from_acc(old.to_acc() + sum));
-        }),
-    }
+    nest.run(&|at, step, sums| {
+        for (i, &sum) in sums.iter().enumerate() {
+            sink.update(at + i * step, |old: A| match e.mode {
+                Mode::Assign => sum,
+                Mode::Accumulate => old + sum,
+            });
+        }
+    });
     Ok(())
 }
 
-/// Zero in every element of the shape; what lies between rows stays.
-fn fill_zero<T: Element>(shape: &[usize], strides: &[usize], values: &mut [T]) {
+/// Rows of an output, how long they are and how far apart.
+fn lines(shape: &[usize], strides: &[usize]) -> (usize, usize, usize) {
     if shape.contains(&0) {
-        return;
+        return (0, 0, 1);
     }
     let row = shape.last().copied().unwrap_or(1);
     let pitch = match strides {
         [.., pitch, _] => *pitch,
         _ => row,
     };
-    let rows: usize = shape.iter().rev().skip(1).product();
-    values
-        .par_chunks_mut(pitch)
-        .take(rows)
-        .for_each(|r| r[..row].fill(T::ZERO));
+    (shape.iter().rev().skip(1).product(), row, pitch)
+}
+
+/// Zero in every element of the shape; what lies between rows stays.
+fn fill_zero<A: Accumulator>(shape: &[usize], strides: &[usize], values: &mut [A]) {
+    let (rows, width, pitch) = lines(shape, strides);
+    let end = values.len().min(rows * pitch);
+    parallel::chunks(&mut values[..end], pitch, &|_, row| {
+        row[..width].fill(A::ZERO);
+    });
 }

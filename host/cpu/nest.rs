@@ -3,10 +3,10 @@
 //! A unit of work is one place of the scatter x one value of the plain output loops x one tile of the innermost loop.
 //! It sums all its terms in a tile of accumulators and hands the tile over once.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
+use einsparse_formats::Accumulator;
 
 use super::bind::Bound;
 use super::expr::Expr;
@@ -15,6 +15,7 @@ use super::levels::{Inner, Level, choose_inner, is_var, levels};
 use super::operands::volume;
 use super::order::{Order, order, scattered, set_vars};
 use crate::error::Result;
+use crate::parallel;
 
 /// Elements of the innermost loop in one unit: the tile stays in L1.
 const TILE: usize = 2048;
@@ -25,8 +26,10 @@ const PART: u64 = 1 << 15;
 /// Work items handed to the thread pool, about.
 const ITEMS: usize = 512;
 
-pub(super) struct Nest<'b, 'a, T: Element> {
-    bound: &'b Bound<'a, T>,
+pub(super) struct Nest<'b, 'a, A: Accumulator> {
+    bound: &'b Bound<'a>,
+    /// Of each factor.
+    values: &'b [Cow<'a, [A]>],
     order: Order,
     /// Plain output loops outside the scatter.
     outer: Vec<usize>,
@@ -40,6 +43,9 @@ pub(super) struct Nest<'b, 'a, T: Element> {
     fixed: Vec<usize>,
 }
 
+/// Takes sums, the first of which belongs to an element of the output and the others to elements at steps from it.
+type Store<'s, A> = &'s (dyn Fn(usize, usize, &[A]) + Sync);
+
 /// Loop variables and addresses of one thread.
 struct State<A> {
     vars: Vec<usize>,
@@ -48,8 +54,8 @@ struct State<A> {
     tile: Vec<A>,
 }
 
-impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
-    pub fn new(bound: &'b Bound<'a, T>) -> Result<Self> {
+impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
+    pub fn new(bound: &'b Bound<'a>, values: &'b [Cow<'a, [A]>]) -> Result<Self> {
         let mut walked = scattered(bound);
         let inner = choose_inner(bound, &walked);
         let is_inner = |v: usize| inner.as_ref().is_some_and(|i| i.var == v);
@@ -70,23 +76,18 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
         let levels = levels(bound, &level_of, 2 + reductions.len(), &is_inner);
         let stride = |f: usize| -> usize {
             let along = bound.factors[f]
-                .axes
                 .iter()
                 .filter(|a| is_var(&a.expr, &is_inner));
             along.map(|a| a.stride).sum()
         };
-        let reads = |f: &usize| {
-            bound.factors[*f]
-                .axes
-                .iter()
-                .any(|a| is_var(&a.expr, &is_inner))
-        };
+        let reads = |f: &usize| bound.factors[*f].iter().any(|a| is_var(&a.expr, &is_inner));
         let (moving, fixed): (Vec<usize>, Vec<usize>) =
             (0..bound.factors.len()).partition(|f| reads(f));
         let moving = moving.into_iter().map(|f| (f, stride(f))).collect();
         let order = order(bound, walked)?;
         Ok(Nest {
             bound,
+            values,
             order,
             outer,
             reductions,
@@ -101,8 +102,8 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
         self.inner.as_ref().map_or(1, |i| self.bound.extents[i.var])
     }
 
-    /// Runs everything; `store(element, sum)` is called once at most for each element of the output.
-    pub fn run(&self, store: impl Fn(usize, T::Acc) + Sync) {
+    /// Runs everything; `store(element, step, sums)` is called with each element of the output once at most.
+    pub fn run(&self, store: Store<'_, A>) {
         let extents = &self.bound.extents;
         let outer = volume(self.outer.iter().map(|&v| extents[v]));
         let length = self.inner_extent();
@@ -121,7 +122,7 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
         let limit = (total / SHARE).max(PART);
         let groups = self.groups();
         let cuts = ITEMS.div_ceil(groups.len()).min(units);
-        (0..groups.len() * cuts).into_par_iter().for_each(|item| {
+        parallel::each(groups.len() * cuts, &|item| {
             let (group, cut) = (item / cuts, item % cuts);
             let mut state = self.state();
             for run in groups[group].clone() {
@@ -133,7 +134,7 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
                         unit % tiles,
                         per_term,
                         limit,
-                        &store,
+                        store,
                     );
                 }
             }
@@ -156,7 +157,7 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
         groups
     }
 
-    fn state(&self) -> State<T::Acc> {
+    fn state(&self) -> State<A> {
         State {
             vars: vec![0; self.bound.extents.len()],
             at: vec![0; self.levels.len() * self.bound.factors.len()],
@@ -170,13 +171,13 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
     )]
     fn unit(
         &self,
-        state: &mut State<T::Acc>,
+        state: &mut State<A>,
         run: usize,
         outer: usize,
         tile: usize,
         per_term: u64,
         limit: u64,
-        store: &(impl Fn(usize, T::Acc) + Sync),
+        store: Store<'_, A>,
     ) {
         let terms = self.order.starts[run] as usize..self.order.starts[run + 1] as usize;
         set_vars(&self.outer, &self.bound.extents, outer, &mut state.vars);
@@ -200,22 +201,20 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
         let work = (terms.len() as u64).saturating_mul(per_term);
         let parts = work.div_ceil(limit).max(1) as usize;
         state.tile.clear();
-        state.tile.resize(width, T::Acc::ZERO);
+        state.tile.resize(width, A::ZERO);
         if parts == 1 {
             self.sum(state, terms, along);
         } else {
             self.sum_parts(state, terms, along, summed, parts);
         }
         let step = self.inner.as_ref().and_then(|i| i.out).unwrap_or(0);
-        for (i, &sum) in state.tile.iter().enumerate() {
-            store(place + i * step, sum);
-        }
+        store(place, step, &state.tile);
     }
 
     /// One long unit, cut into parts by its size alone and added up in their order.
     fn sum_parts(
         &self,
-        state: &mut State<T::Acc>,
+        state: &mut State<A>,
         terms: Range<usize>,
         along: Range<usize>,
         summed: bool,
@@ -226,21 +225,18 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
             r.start + r.len() * i / parts..r.start + r.len() * (i + 1) / parts
         };
         let (vars, width) = (&state.vars, state.tile.len());
-        let tiles: Vec<Vec<T::Acc>> = (0..parts)
-            .into_par_iter()
-            .map(|i| {
-                let mut part = State {
-                    vars: vars.clone(),
-                    tile: vec![T::Acc::ZERO; width],
-                    ..self.state()
-                };
-                match by_terms {
-                    true => self.sum(&mut part, cut(&terms, i), along.clone()),
-                    false => self.sum(&mut part, terms.clone(), cut(&along, i)),
-                }
-                part.tile
-            })
-            .collect();
+        let tiles = parallel::collect(parts, 1, &|i| {
+            let mut part = State {
+                vars: vars.clone(),
+                tile: vec![A::ZERO; width],
+                ..self.state()
+            };
+            match by_terms {
+                true => self.sum(&mut part, cut(&terms, i), along.clone()),
+                false => self.sum(&mut part, terms.clone(), cut(&along, i)),
+            }
+            part.tile
+        });
         for tile in tiles {
             state
                 .tile
@@ -264,7 +260,7 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
     }
 
     /// Adds all terms of a unit to its tile.
-    fn sum(&self, state: &mut State<T::Acc>, terms: Range<usize>, along: Range<usize>) {
+    fn sum(&self, state: &mut State<A>, terms: Range<usize>, along: Range<usize>) {
         if !self.enter(state, 0) {
             return;
         }
@@ -281,7 +277,7 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
         }
     }
 
-    fn reduce(&self, state: &mut State<T::Acc>, level: usize, along: &Range<usize>) {
+    fn reduce(&self, state: &mut State<A>, level: usize, along: &Range<usize>) {
         let Some(&var) = self.reductions.get(level - 2) else {
             return self.innermost(state, along);
         };
@@ -294,7 +290,7 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
     }
 
     /// Addresses at `level` from those at the level before; false if the term is dropped.
-    fn enter(&self, state: &mut State<T::Acc>, level: usize) -> bool {
+    fn enter(&self, state: &mut State<A>, level: usize) -> bool {
         let n = self.bound.factors.len();
         let State { vars, at, .. } = state;
         match level {
@@ -319,20 +315,19 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
             })
     }
 
-    fn innermost(&self, state: &mut State<T::Acc>, along: &Range<usize>) {
+    fn innermost(&self, state: &mut State<A>, along: &Range<usize>) {
         let n = self.bound.factors.len();
         let at = &state.at[(self.levels.len() - 1) * n..];
-        let factors = &self.bound.factors;
+        let values = self.values;
         if self
             .bound
             .filled
-            .is_some_and(|f| factors[f].values[at[f]] == T::ZERO)
+            .is_some_and(|f| values[f][at[f]] == A::ZERO)
         {
             return;
         }
-        let s = self.fixed.iter().fold(self.bound.scalar, |s, &f| {
-            s * factors[f].values[at[f]].to_acc()
-        });
+        let scalar = A::from_f64(self.bound.scalar);
+        let s = self.fixed.iter().fold(scalar, |s, &f| s * values[f][at[f]]);
         let Some(inner) = &self.inner else {
             state.tile[0] += s;
             return;
@@ -341,14 +336,14 @@ impl<'b, 'a, T: Element> Nest<'b, 'a, T> {
             return;
         }
         let run = |&(f, stride): &(usize, usize)| Run {
-            values: &factors[f].values[at[f] + along.start * stride..],
+            values: &values[f][at[f] + along.start * stride..],
             stride,
         };
         let mut few = [Run {
             values: &[],
             stride: 1,
         }; 4];
-        let many: Vec<Run<'_, T>>;
+        let many: Vec<Run<'_, A>>;
         let runs = if self.moving.len() <= few.len() {
             self.moving
                 .iter()

@@ -2,23 +2,27 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
-use einsparse_formats::{AnySparse, Dense, Element, Format, NmPattern, Role, SlicedEllPattern};
+use einsparse_formats::{AnyPattern, AnySparse, Dense, Format, NmPattern, Role, SlicedEllPattern};
 
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, SparseOperand};
+use crate::registry::Scalar;
+pub(super) use crate::tensor::row_major;
+use crate::values::{Slice, SliceMut};
 
 /// A dense operand: strides in elements.
 #[derive(Clone, Debug)]
-pub(super) struct View<'a, T> {
+pub(crate) struct View<'a> {
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
-    pub values: &'a [T],
+    pub values: Slice<'a>,
 }
 
 /// An index array, row-major.
 #[derive(Clone, Debug)]
-pub(super) struct IndexView<'a> {
+pub(crate) struct IndexView<'a> {
     pub shape: Vec<usize>,
     pub data: Cow<'a, [u32]>,
 }
@@ -29,24 +33,20 @@ pub(super) struct IndexView<'a> {
 /// [`Operands::index`]. Nothing is copied but the positions of N:M, which are unpacked.
 #[derive(Clone, Debug)]
 pub struct Operands<'a, T> {
-    pub(super) tensors: BTreeMap<String, View<'a, T>>,
-    pub(super) indices: BTreeMap<String, IndexView<'a>>,
-    pub(super) scalars: BTreeMap<String, f64>,
-    pub(super) sparse: Option<(String, &'a AnySparse<T>)>,
+    pub(super) any: AnyOperands<'a>,
+    element: PhantomData<T>,
 }
 
 impl<T> Default for Operands<'_, T> {
     fn default() -> Self {
         Operands {
-            tensors: BTreeMap::new(),
-            indices: BTreeMap::new(),
-            scalars: BTreeMap::new(),
-            sparse: None,
+            any: AnyOperands::default(),
+            element: PhantomData,
         }
     }
 }
 
-impl<'a, T: Element> Operands<'a, T> {
+impl<'a, T: Scalar> Operands<'a, T> {
     /// No operands yet.
     pub fn new() -> Self {
         Self::default()
@@ -54,12 +54,9 @@ impl<'a, T: Element> Operands<'a, T> {
 
     /// Binds a dense tensor.
     pub fn dense(&mut self, name: &str, tensor: &'a Dense<T>) -> &mut Self {
-        let view = View {
-            shape: tensor.shape().to_vec(),
-            strides: tensor.strides(),
-            values: tensor.values(),
-        };
-        self.tensors.insert(name.to_owned(), view);
+        let values = Slice::of(tensor.values());
+        self.any
+            .dense(name, tensor.shape(), tensor.strides(), values);
         self
     }
 
@@ -74,6 +71,69 @@ impl<'a, T: Element> Operands<'a, T> {
         strides: &[usize],
         values: &'a [T],
     ) -> Result<&mut Self> {
+        self.any.strided(name, shape, strides, Slice::of(values))?;
+        Ok(self)
+    }
+
+    /// Binds an index array, row-major. A slot that holds [`PAD`](einsparse_formats::PAD) drops its terms; the
+    /// other values are checked against the axis they index when a run starts.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] if `data` has not the length of `shape`.
+    pub fn index(&mut self, name: &str, shape: &[usize], data: &'a [u32]) -> Result<&mut Self> {
+        self.any.index(name, shape, data)?;
+        Ok(self)
+    }
+
+    /// Binds a named scalar.
+    pub fn scalar(&mut self, name: &str, value: f64) -> &mut Self {
+        self.any.scalar(name, value);
+        self
+    }
+
+    /// Binds the sparse operand of `e`: its values and its index arrays, under the names the rewrite gave them.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] if `e` has no sparse operand, or it is written for another format or order.
+    pub fn sparse(&mut self, e: &IndirectEinsum, tensor: &'a AnySparse<T>) -> Result<&mut Self> {
+        self.any
+            .sparse(e, tensor.pattern(), Slice::of(tensor.values()))?;
+        Ok(self)
+    }
+}
+
+/// [`Operands`] of any type.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AnyOperands<'a> {
+    pub(super) tensors: BTreeMap<String, View<'a>>,
+    pub(super) indices: BTreeMap<String, IndexView<'a>>,
+    pub(super) scalars: BTreeMap<String, f64>,
+    pub(super) sparse: Option<(String, AnyPattern<'a>)>,
+}
+
+impl<'a> AnyOperands<'a> {
+    pub(crate) fn dense(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        strides: Vec<usize>,
+        values: Slice<'a>,
+    ) {
+        let view = View {
+            shape: shape.to_vec(),
+            strides,
+            values,
+        };
+        self.tensors.insert(name.to_owned(), view);
+    }
+
+    pub(crate) fn strided(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        strides: &[usize],
+        values: Slice<'a>,
+    ) -> Result<()> {
         let fail = |reason| Err(operand(name, reason));
         if shape.len() != strides.len() {
             return fail(format!(
@@ -91,21 +151,11 @@ impl<'a, T: Element> Operands<'a, T> {
                 values.len()
             ));
         }
-        let view = View {
-            shape: shape.to_vec(),
-            strides: strides.to_vec(),
-            values,
-        };
-        self.tensors.insert(name.to_owned(), view);
-        Ok(self)
+        self.dense(name, shape, strides.to_vec(), values);
+        Ok(())
     }
 
-    /// Binds an index array, row-major. A slot that holds [`PAD`](einsparse_formats::PAD) drops its terms; the
-    /// other values are checked against the axis they index when a run starts.
-    ///
-    /// # Errors
-    /// [`Error::Operand`] if `data` has not the length of `shape`.
-    pub fn index(&mut self, name: &str, shape: &[usize], data: &'a [u32]) -> Result<&mut Self> {
+    pub(crate) fn index(&mut self, name: &str, shape: &[usize], data: &'a [u32]) -> Result<()> {
         let wanted = shape
             .iter()
             .fold(1u128, |n, &e| n.saturating_mul(e as u128));
@@ -116,121 +166,88 @@ impl<'a, T: Element> Operands<'a, T> {
             );
             return Err(operand(name, reason));
         }
-        self.indices.insert(
-            name.to_owned(),
-            IndexView {
-                shape: shape.to_vec(),
-                data: Cow::Borrowed(data),
-            },
-        );
-        Ok(self)
+        self.indexed(name, shape.to_vec(), Cow::Borrowed(data));
+        Ok(())
     }
 
-    /// Binds a named scalar.
-    pub fn scalar(&mut self, name: &str, value: f64) -> &mut Self {
+    fn indexed(&mut self, name: &str, shape: Vec<usize>, data: Cow<'a, [u32]>) {
+        let view = IndexView { shape, data };
+        self.indices.insert(name.to_owned(), view);
+    }
+
+    pub(crate) fn scalar(&mut self, name: &str, value: f64) {
         self.scalars.insert(name.to_owned(), value);
-        self
     }
 
-    /// Binds the sparse operand of `e`: its values and its index arrays, under the names the rewrite gave them.
-    ///
-    /// # Errors
-    /// [`Error::Operand`] if `e` has no sparse operand, or it is written for another format or order.
-    pub fn sparse(&mut self, e: &IndirectEinsum, tensor: &'a AnySparse<T>) -> Result<&mut Self> {
+    /// `values` may be none where only the structure is asked for.
+    pub(crate) fn sparse(
+        &mut self,
+        e: &IndirectEinsum,
+        pattern: AnyPattern<'a>,
+        values: Slice<'a>,
+    ) -> Result<()> {
         let Some(sparse) = &e.sparse else {
             return Err(operand(
                 &e.out.tensor,
                 format!("`{e}` has no sparse operand"),
             ));
         };
-        check_format(sparse, tensor)?;
-        self.sparse = Some((sparse.name.clone(), tensor));
-        match tensor {
-            AnySparse::Nm(nm) => return Ok(self.groups(sparse, nm.pattern(), nm.values())),
-            AnySparse::HybridGroupCoo(a) => {
-                let data: Cow<'_, [u32]> = Cow::Owned(a.pattern().group_starts());
-                let starts = sparse.arrays.iter().find(|a| a.role == Role::Starts);
-                if let Some(named) = starts {
-                    let shape = vec![data.len()];
-                    self.indices
-                        .insert(named.name.clone(), IndexView { shape, data });
-                }
+        check_format(sparse, pattern)?;
+        self.sparse = Some((sparse.name.clone(), pattern));
+        let roles: Vec<(Role, Cow<'a, [u32]>)> = match pattern {
+            AnyPattern::Nm(nm) => {
+                self.groups(sparse, nm, values);
+                return Ok(());
             }
-            AnySparse::SlicedEll(sell) => {
-                return Ok(self.slices(sparse, sell.pattern(), sell.values()));
+            AnyPattern::SlicedEll(sell) => {
+                self.slices(sparse, sell, values);
+                return Ok(());
             }
-            _ => {}
-        }
-        let coordinates = match tensor {
-            AnySparse::Bitmap(a) => Some(a.pattern().coordinates()),
-            AnySparse::Bytemap(a) => Some(a.pattern().coordinates()),
-            _ => None,
+            AnyPattern::HybridGroupCoo(a) => vec![(Role::Starts, Cow::Owned(a.group_starts()))],
+            AnyPattern::Bitmap(a) => by_axis(a.coordinates()),
+            AnyPattern::Bytemap(a) => by_axis(a.coordinates()),
+            _ => Vec::new(),
         };
-        if let Some(coordinates) = coordinates {
-            for (axis, data) in coordinates.into_iter().enumerate() {
-                let role = Role::Coordinate { axis };
-                if let Some(named) = sparse.arrays.iter().find(|a| a.role == role) {
-                    let (shape, data) = (vec![data.len()], Cow::Owned(data));
-                    self.indices
-                        .insert(named.name.clone(), IndexView { shape, data });
-                }
+        for (role, data) in roles {
+            if let Some(named) = sparse.arrays.iter().find(|a| a.role == role) {
+                self.indexed(&named.name, vec![data.len()], data);
             }
         }
-        for array in tensor.arrays() {
+        for array in pattern.arrays() {
             if let Some(named) = sparse.arrays.iter().find(|a| a.role == array.role) {
                 self.index(&named.name, &array.shape, array.data)?;
             }
         }
-        let shape = tensor.value_shape();
-        self.strided(&sparse.values, &shape, &row_major(&shape), tensor.values())?;
-        Ok(self)
+        let shape = pattern.value_shape();
+        self.dense(&sparse.values, &shape, row_major(&shape), values);
+        Ok(())
     }
 
     /// Binds the groups of N:M that hold columns: values and positions `[rows, ceil(cols / 4), 2]`.
-    fn groups(&mut self, sparse: &SparseOperand, nm: &NmPattern, values: &'a [T]) -> &mut Self {
+    fn groups(&mut self, sparse: &SparseOperand, nm: &NmPattern, values: Slice<'a>) {
         let shape = vec![nm.rows(), nm.groups(), 2];
-        let view = View {
-            shape: shape.clone(),
-            strides: vec![nm.row_slots(), 2, 1],
-            values,
-        };
-        self.tensors.insert(sparse.values.clone(), view);
+        let strides = vec![nm.row_slots(), 2, 1];
+        self.dense(&sparse.values, &shape, strides, values);
         let positions = |a: &&crate::indirect::ArrayName| a.role == Role::Positions { axis: 1 };
         if let Some(named) = sparse.arrays.iter().find(positions) {
-            let data = Cow::Owned(nm.unpacked());
-            self.indices
-                .insert(named.name.clone(), IndexView { shape, data });
+            self.indexed(&named.name, shape, Cow::Owned(nm.unpacked()));
         }
-        self
     }
 
     /// Binds the slots of sliced ELLPACK: values, and row and column of each.
-    fn slices(
-        &mut self,
-        sparse: &SparseOperand,
-        sell: &SlicedEllPattern,
-        values: &'a [T],
-    ) -> &mut Self {
-        let view = View {
-            shape: vec![values.len()],
-            strides: vec![1],
-            values,
-        };
-        self.tensors.insert(sparse.values.clone(), view);
+    fn slices(&mut self, sparse: &SparseOperand, sell: &SlicedEllPattern, values: Slice<'a>) {
         let roles = [Role::Order { axis: 0 }, Role::Positions { axis: 1 }];
-        for (role, data) in roles.into_iter().zip(sell.unpacked()) {
+        let unpacked = sell.unpacked();
+        let shape = vec![unpacked[0].len()];
+        self.dense(&sparse.values, &shape, vec![1], values);
+        for (role, data) in roles.into_iter().zip(unpacked) {
             if let Some(named) = sparse.arrays.iter().find(|a| a.role == role) {
-                let view = IndexView {
-                    shape: vec![values.len()],
-                    data: Cow::Owned(data),
-                };
-                self.indices.insert(named.name.clone(), view);
+                self.indexed(&named.name, shape.clone(), Cow::Owned(data));
             }
         }
-        self
     }
 
-    pub(super) fn tensor(&self, name: &str) -> Result<&View<'a, T>> {
+    pub(super) fn tensor(&self, name: &str) -> Result<&View<'a>> {
         self.tensors
             .get(name)
             .ok_or_else(|| operand(name, "was not given".into()))
@@ -243,7 +260,13 @@ impl<'a, T: Element> Operands<'a, T> {
     }
 }
 
-fn check_format<T: Element>(sparse: &SparseOperand, tensor: &AnySparse<T>) -> Result<()> {
+fn by_axis<'a>(coordinates: [Vec<u32>; 2]) -> Vec<(Role, Cow<'a, [u32]>)> {
+    let roles = [0, 1].map(|axis| Role::Coordinate { axis });
+    let data = coordinates.into_iter().map(Cow::Owned);
+    roles.into_iter().zip(data).collect()
+}
+
+fn check_format(sparse: &SparseOperand, tensor: AnyPattern<'_>) -> Result<()> {
     let (wanted, found) = (sparse.format, tensor.format());
     let same = match (wanted, found) {
         (
@@ -287,14 +310,6 @@ pub(super) fn operand(name: &str, reason: String) -> Error {
     }
 }
 
-pub(super) fn row_major(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1usize; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
-    }
-    strides
-}
-
 /// Product of extents; 0 if one of them is, however large the others.
 pub(super) fn volume(extents: impl Iterator<Item = usize> + Clone) -> usize {
     if extents.clone().any(|e| e == 0) {
@@ -326,7 +341,7 @@ pub struct Output<'a, T> {
     pub(super) values: &'a mut [T],
 }
 
-impl<'a, T: Element> Output<'a, T> {
+impl<'a, T: Scalar> Output<'a, T> {
     /// A whole tensor.
     ///
     /// # Errors
@@ -359,26 +374,58 @@ impl<'a, T: Element> Output<'a, T> {
         row_stride: usize,
         values: &'a mut [T],
     ) -> Result<Self> {
-        let row = shape.last().copied().unwrap_or(1);
-        if row_stride < row {
-            let reason = format!("row stride {row_stride} is less than a row of {row}");
-            return Err(operand("output", reason));
+        let strides = row_strides(shape, row_stride, values.len())?;
+        Ok(Output {
+            shape: shape.to_vec(),
+            strides,
+            values,
+        })
+    }
+
+    pub(super) fn any(self) -> AnyOutput<'a> {
+        AnyOutput {
+            shape: self.shape,
+            strides: self.strides,
+            values: SliceMut::of(self.values),
         }
-        let mut padded = shape.to_vec();
-        if let Some(last) = padded.last_mut() {
-            *last = row_stride;
+    }
+}
+
+/// [`Output`] of any type.
+pub(crate) struct AnyOutput<'a> {
+    pub(super) shape: Vec<usize>,
+    pub(super) strides: Vec<usize>,
+    pub(super) values: SliceMut<'a>,
+}
+
+impl<'a> AnyOutput<'a> {
+    /// As [`Output::with_row_stride`].
+    pub(crate) fn new(shape: &[usize], row_stride: usize, values: SliceMut<'a>) -> Result<Self> {
+        Ok(AnyOutput {
+            shape: shape.to_vec(),
+            strides: row_strides(shape, row_stride, values.len())?,
+            values,
+        })
+    }
+}
+
+/// Strides of a tensor of `len` elements at the most whose rows start `row_stride` apart.
+fn row_strides(shape: &[usize], row_stride: usize, len: usize) -> Result<Vec<usize>> {
+    let row = shape.last().copied().unwrap_or(1);
+    if row_stride < row {
+        let reason = format!("row stride {row_stride} is less than a row of {row}");
+        return Err(operand("output", reason));
+    }
+    let mut padded = shape.to_vec();
+    if let Some(last) = padded.last_mut() {
+        *last = row_stride;
+    }
+    let strides = row_major(&padded);
+    match reach(shape, &strides) {
+        Some(reach) if reach > len as u128 => {
+            let reason = format!("reaches element {} of {len}", reach - 1);
+            Err(operand("output", reason))
         }
-        let strides = row_major(&padded);
-        match reach(shape, &strides) {
-            Some(reach) if reach > values.len() as u128 => {
-                let reason = format!("reaches element {} of {}", reach - 1, values.len());
-                Err(operand("output", reason))
-            }
-            _ => Ok(Output {
-                shape: shape.to_vec(),
-                strides,
-                values,
-            }),
-        }
+        _ => Ok(strides),
     }
 }

@@ -8,7 +8,7 @@ use super::bind::Bound;
 use super::expr::Expr;
 use super::operands::{operand, volume};
 use crate::error::{Error, Result};
-use einsparse_formats::Element;
+use crate::parallel;
 
 /// The key of a term that is dropped.
 const DROPPED: u64 = u64::MAX;
@@ -35,7 +35,7 @@ impl Order {
 }
 
 /// The loop variables that decide where a scatter writes: closed under "shares an output axis with".
-pub(super) fn scattered<T: Element>(bound: &Bound<'_, T>) -> Vec<usize> {
+pub(super) fn scattered(bound: &Bound<'_>) -> Vec<usize> {
     let mut vars: Vec<usize> = Vec::new();
     loop {
         let before = vars.len();
@@ -66,7 +66,7 @@ fn key_expr<'e, 'a>(expr: &'e Expr<'a>, vars: &[usize]) -> Option<&'e Expr<'a>> 
 }
 
 /// Sorts the terms over `vars` by their place in the output.
-pub(super) fn order<T: Element>(bound: &Bound<'_, T>, vars: Vec<usize>) -> Result<Order> {
+pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
     let count = volume(vars.iter().map(|&v| bound.extents[v])) as u128;
     if count >= u128::from(u32::MAX) {
         let (what, limit) = ("terms of a scatter".into(), u128::from(u32::MAX) - 1);
@@ -114,10 +114,7 @@ pub(super) fn order<T: Element>(bound: &Bound<'_, T>, vars: Vec<usize>) -> Resul
 }
 
 /// The scattered parts of the output's axes with the number of their places.
-fn key_parts<'e, 'a, T: Element>(
-    bound: &'e Bound<'a, T>,
-    vars: &[usize],
-) -> Result<Vec<(&'e Expr<'a>, u64)>> {
+fn key_parts<'e, 'a>(bound: &'e Bound<'a>, vars: &[usize]) -> Result<Vec<(&'e Expr<'a>, u64)>> {
     let mut parts = Vec::new();
     let mut places = 1u64;
     for axis in &bound.out {
@@ -157,26 +154,19 @@ pub(super) fn set_vars(vars: &[usize], extents: &[usize], mut term: usize, at: &
     }
 }
 
-fn keys<T: Element>(
-    bound: &Bound<'_, T>,
-    vars: &[usize],
-    parts: &[(&Expr<'_>, u64)],
-    count: usize,
-) -> Vec<u64> {
+fn keys(bound: &Bound<'_>, vars: &[usize], parts: &[(&Expr<'_>, u64)], count: usize) -> Vec<u64> {
     const CHUNK: usize = 1 << 13;
     let mut keys = vec![0u64; count];
-    keys.par_chunks_mut(CHUNK)
-        .enumerate()
-        .for_each(|(chunk, keys)| {
-            let mut at = vec![0; bound.extents.len()];
-            for (i, key) in keys.iter_mut().enumerate() {
-                set_vars(vars, &bound.extents, chunk * CHUNK + i, &mut at);
-                let place = parts.iter().try_fold(0u64, |key, (expr, extent)| {
-                    Some(key * extent + expr.eval(&at)? as u64)
-                });
-                *key = place.unwrap_or(DROPPED);
-            }
-        });
+    parallel::chunks(&mut keys, CHUNK, &|chunk, keys| {
+        let mut at = vec![0; bound.extents.len()];
+        for (i, key) in keys.iter_mut().enumerate() {
+            set_vars(vars, &bound.extents, chunk * CHUNK + i, &mut at);
+            let place = parts.iter().try_fold(0u64, |key, (expr, extent)| {
+                Some(key * extent + expr.eval(&at)? as u64)
+            });
+            *key = place.unwrap_or(DROPPED);
+        }
+    });
     keys
 }
 

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use einsparse_formats::{Accumulator, Element};
+use einsparse_formats::Accumulator;
 
 use super::rows::Rows;
 use super::spmm::Finish;
@@ -33,11 +33,11 @@ const PANEL: usize = 4;
 const SHORT_ROW: usize = 24;
 
 /// One piece: (block) rows `piece`, whose output is `out`, rows `pitch` apart.
-pub(super) fn row_tiles<T: Element>(
-    task: &Task<'_, T::Acc>,
+pub(super) fn row_tiles<A: Accumulator>(
+    task: &Task<'_, A>,
     piece: Range<usize>,
     pitch: usize,
-    out: &mut [T],
+    out: &mut [A],
 ) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") {
@@ -47,63 +47,63 @@ pub(super) fn row_tiles<T: Element>(
         // SAFETY: the processor has AVX2, as the line above asked it.
         return unsafe { row_tiles_avx2(task, piece, pitch, out) };
     }
-    in_order::<T, 32>(task, piece, pitch, out);
+    in_order::<A, 32>(task, piece, pitch, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn row_tiles_avx512<T: Element>(
-    task: &Task<'_, T::Acc>,
+fn row_tiles_avx512<A: Accumulator>(
+    task: &Task<'_, A>,
     piece: Range<usize>,
     pitch: usize,
-    out: &mut [T],
+    out: &mut [A],
 ) {
-    in_order::<T, 128>(task, piece, pitch, out);
+    in_order::<A, 128>(task, piece, pitch, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn row_tiles_avx2<T: Element>(
-    task: &Task<'_, T::Acc>,
+fn row_tiles_avx2<A: Accumulator>(
+    task: &Task<'_, A>,
     piece: Range<usize>,
     pitch: usize,
-    out: &mut [T],
+    out: &mut [A],
 ) {
-    in_order::<T, 64>(task, piece, pitch, out);
+    in_order::<A, 64>(task, piece, pitch, out);
 }
 
 #[inline(always)]
-fn in_order<T: Element, const WIDEST: usize>(
-    task: &Task<'_, T::Acc>,
+fn in_order<A: Accumulator, const WIDEST: usize>(
+    task: &Task<'_, A>,
     piece: Range<usize>,
     pitch: usize,
-    out: &mut [T],
+    out: &mut [A],
 ) {
     // Rows may lie in any order.
     let spans = task.rows.spans[piece.clone()].iter();
     let slots: usize = spans.map(|(start, end)| (end - start) as usize).sum();
     if task.block != (1, 1) || slots >= SHORT_ROW * piece.len() {
-        return tiles::<T, WIDEST>(task, &piece, pitch, out);
+        return tiles::<A, WIDEST>(task, &piece, pitch, out);
     }
     for (i, row) in piece.enumerate() {
-        tiles::<T, WIDEST>(task, &(row..row + 1), pitch, &mut out[i * pitch..]);
+        tiles::<A, WIDEST>(task, &(row..row + 1), pitch, &mut out[i * pitch..]);
     }
 }
 
 /// Tiles of columns, the widest first; `WIDEST` is what the registers of the instruction set hold.
 #[inline(always)]
-fn tiles<T: Element, const WIDEST: usize>(
-    task: &Task<'_, T::Acc>,
+fn tiles<A: Accumulator, const WIDEST: usize>(
+    task: &Task<'_, A>,
     piece: &Range<usize>,
     pitch: usize,
-    out: &mut [T],
+    out: &mut [A],
 ) {
     let mut col = 0;
     if task.block == (1, 1) {
         macro_rules! widths {
             ($($width:literal)*) => {
                 $(while $width <= WIDEST && task.columns - col >= $width {
-                    entry_tile::<T, $width>(task, piece, col, pitch, out);
+                    entry_tile::<A, $width>(task, piece, col, pitch, out);
                     col += $width;
                 })*
             };
@@ -113,7 +113,7 @@ fn tiles<T: Element, const WIDEST: usize>(
         macro_rules! widths {
             ($($width:literal)*) => {
                 $(while 2 * $width <= WIDEST && task.columns - col >= $width {
-                    block_tile::<T, $width>(task, piece, col, pitch, out);
+                    block_tile::<A, $width>(task, piece, col, pitch, out);
                     col += $width;
                 })*
             };
@@ -124,12 +124,12 @@ fn tiles<T: Element, const WIDEST: usize>(
 
 /// Columns `col..col + W` of the rows of a piece, entry by entry.
 #[inline(always)]
-fn entry_tile<T: Element, const W: usize>(
-    task: &Task<'_, T::Acc>,
+fn entry_tile<A: Accumulator, const W: usize>(
+    task: &Task<'_, A>,
     piece: &Range<usize>,
     col: usize,
     pitch: usize,
-    out: &mut [T],
+    out: &mut [A],
 ) {
     for row in piece.clone() {
         let (start, end) = task.rows.spans[row];
@@ -137,7 +137,7 @@ fn entry_tile<T: Element, const W: usize>(
         let entries = task.rows.columns[slots.clone()]
             .iter()
             .zip(&task.values[slots]);
-        let mut sums = [T::Acc::ZERO; W];
+        let mut sums = [A::ZERO; W];
         for (&column, &value) in entries {
             let from = column as usize * task.b_stride + col;
             add(&mut sums, task.scale * value, &task.b[from..from + W]);
@@ -156,12 +156,12 @@ fn add<A: Accumulator, const W: usize>(sums: &mut [A; W], a: A, b: &[A]) {
 
 /// Columns `col..col + W` of the block rows of a piece.
 #[inline(always)]
-fn block_tile<T: Element, const W: usize>(
-    task: &Task<'_, T::Acc>,
+fn block_tile<A: Accumulator, const W: usize>(
+    task: &Task<'_, A>,
     piece: &Range<usize>,
     col: usize,
     pitch: usize,
-    out: &mut [T],
+    out: &mut [A],
 ) {
     let bm = task.block.0;
     for block_row in piece.clone() {
@@ -169,11 +169,11 @@ fn block_tile<T: Element, const W: usize>(
         let out = &mut out[(block_row - piece.start) * bm * pitch..];
         let mut row = 0;
         while rows - row >= PANEL {
-            panel::<T, PANEL, W>(task, block_row, row, col, pitch, out);
+            panel::<A, PANEL, W>(task, block_row, row, col, pitch, out);
             row += PANEL;
         }
         while row < rows {
-            panel::<T, 1, W>(task, block_row, row, col, pitch, out);
+            panel::<A, 1, W>(task, block_row, row, col, pitch, out);
             row += 1;
         }
     }
@@ -181,17 +181,17 @@ fn block_tile<T: Element, const W: usize>(
 
 /// `R` rows of one block row.
 #[inline(always)]
-fn panel<T: Element, const R: usize, const W: usize>(
-    task: &Task<'_, T::Acc>,
+fn panel<A: Accumulator, const R: usize, const W: usize>(
+    task: &Task<'_, A>,
     block_row: usize,
     row: usize,
     col: usize,
     pitch: usize,
-    out: &mut [T],
+    out: &mut [A],
 ) {
     let (bm, bk) = task.block;
     let (start, end) = task.rows.spans[block_row];
-    let mut sums = [[T::Acc::ZERO; W]; R];
+    let mut sums = [[A::ZERO; W]; R];
     for slot in start as usize..end as usize {
         let first = task.rows.columns[slot] as usize * bk;
         let values = &task.values[slot * bm * bk + row * bk..][..R * bk];
@@ -199,10 +199,10 @@ fn panel<T: Element, const R: usize, const W: usize>(
         for k in 0..bk.min(task.shape.1 - first) {
             let from = (first + k) * task.b_stride + col;
             let b = &task.b[from..from + W];
-            let a: [T::Acc; R] = std::array::from_fn(|r| values[r * bk + k]);
+            let a: [A; R] = std::array::from_fn(|r| values[r * bk + k]);
             // Zeros fill a block up; they are no entries, and B may hold a NaN there.
             for r in 0..R {
-                if a[r] != T::Acc::ZERO {
+                if a[r] != A::ZERO {
                     add(&mut sums[r], task.scale * a[r], b);
                 }
             }

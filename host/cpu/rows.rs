@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use einsparse_formats::{AnySparse, Element, PAD, Role};
+use einsparse_formats::{AnyPattern, PAD, Role};
 use rayon::prelude::*;
 
 use crate::formats::Format;
@@ -15,8 +15,8 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// `None` for formats that are not ordered by row.
-    pub fn new<T: Element>(tensor: &'a AnySparse<T>) -> Option<Self> {
-        let (block, by_row): (usize, bool) = match tensor.format() {
+    pub fn new(pattern: AnyPattern<'a>) -> Option<Self> {
+        let (block, by_row): (usize, bool) = match pattern.format() {
             Format::Bsr { block }
             | Format::BlockCoo { block }
             | Format::BlockGroupCoo { block, .. } => (block.0, true),
@@ -31,12 +31,12 @@ impl<'a> Rows<'a> {
         if !by_row {
             return None;
         }
-        let arrays = tensor.arrays();
+        let arrays = pattern.arrays();
         let array = |role: Role| arrays.iter().find(|a| a.role == role).map(|a| a.data);
         let columns = array(Role::Coordinate { axis: 1 })?;
-        let rows = tensor.shape().first()?.div_ceil(block);
-        if let AnySparse::HybridGroupCoo(a) = tensor {
-            let spans = a.pattern().spans().into_iter();
+        let rows = pattern.shape().first()?.div_ceil(block);
+        if let AnyPattern::HybridGroupCoo(a) = pattern {
+            let spans = a.spans().into_iter();
             let spans = spans.map(|(start, len)| (start, start + len)).collect();
             return Some(Rows { spans, columns });
         }

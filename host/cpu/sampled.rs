@@ -1,27 +1,15 @@
 //! Products of dense matrices at the slots of a sparse matrix (SDDMM), in row order, on the current rayon pool.
 
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
-
+use crate::parallel;
+use crate::values::{Slice, SliceMut, Sum, sums_in_f64};
 use crate::worklist::Runs;
 
 /// A dense matrix read by its own row index and by k.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Strided<'a, T> {
-    pub values: &'a [T],
+pub(crate) struct Strided<'a> {
+    pub values: Slice<'a>,
     pub row: usize,
     pub k: usize,
-}
-
-impl<T> Strided<'_, T> {
-    /// The same of other values.
-    pub(crate) fn with<'b, U>(&self, values: &'b [U]) -> Strided<'b, U> {
-        Strided {
-            values,
-            row: self.row,
-            k: self.k,
-        }
-    }
 }
 
 /// Slots of a sparse matrix of `rows` x `columns` in blocks; entries are blocks of 1 x 1.
@@ -34,51 +22,65 @@ pub(crate) struct Slots<'a> {
 }
 
 /// `values[slot] (= | +=) alpha * mask[slot] * sum over k of x[row,k] * y[column,k]`, summed in the accumulator of the
-/// element type and rounded once. What edge blocks hold outside the matrix becomes zero.
-pub(crate) fn sampled<T: Element>(
-    (x, y): (Strided<'_, T>, Strided<'_, T>),
+/// element type, in f64 where the output has another one, and rounded once. What edge blocks hold outside the matrix becomes zero.
+pub(crate) fn sampled(
+    factors: [Strided<'_>; 2],
     k: usize,
     slots: Slots<'_>,
-    (alpha, mask, accumulate): (f64, Option<&[T]>, bool),
-    values: &mut [T],
+    how: (f64, Option<Slice<'_>>, bool),
+    values: SliceMut<'_>,
+) {
+    let dtype = factors[0].values.dtype();
+    if sums_in_f64(dtype) || dtype != values.dtype() {
+        sampled_in::<f64>(factors, k, slots, how, values);
+    } else {
+        sampled_in::<f32>(factors, k, slots, how, values);
+    }
+}
+
+fn sampled_in<A: Sum>(
+    [x, y]: [Strided<'_>; 2],
+    k: usize,
+    slots: Slots<'_>,
+    (alpha, mask, accumulate): (f64, Option<Slice<'_>>, bool),
+    values: SliceMut<'_>,
 ) {
     let (bm, bk) = slots.block;
-    let alpha = T::Acc::from_f64(alpha);
-    let one = |slot: usize, old: T, row: usize, column: usize| {
+    let alpha = A::from_f64(alpha);
+    let [of_x, of_y] = [x, y].map(|factor| factor.values.widen::<A>());
+    let mask = mask.map(|mask| mask.widen::<A>());
+    let mut wide = values.view().widen::<A>().into_owned();
+    let one = |slot: usize, row: usize, column: usize| {
         if row >= slots.extents.0 || column >= slots.extents.1 {
-            return T::ZERO;
+            return A::ZERO;
         }
-        let mut sum = T::Acc::ZERO;
+        let mut sum = A::ZERO;
         for k in 0..k {
-            let factor = y.values[column * y.row + k * y.k].to_acc();
-            sum += x.values[row * x.row + k * x.k].to_acc() * factor;
+            sum += of_x[row * x.row + k * x.k] * of_y[column * y.row + k * y.k];
         }
         sum = sum * alpha;
-        if let Some(mask) = mask {
-            sum = sum * mask[slot].to_acc();
+        if let Some(mask) = &mask {
+            sum = sum * mask[slot];
         }
         if accumulate {
-            sum += old.to_acc();
+            sum += wide[slot];
         }
-        T::from_acc(sum)
+        sum
     };
-    let found: Vec<(usize, Vec<T>)> = slots
-        .runs
-        .rows
-        .par_iter()
-        .enumerate()
-        .map(|(block_row, &(start, len))| {
-            let (first, len) = (start as usize * bm * bk, len as usize * bm * bk);
-            let own = (first..first + len).map(|slot| {
-                let (block, inner) = (slot / (bm * bk), slot % (bm * bk));
-                let row = block_row * bm + inner / bk;
-                let column = slots.columns[block] as usize * bk + inner % bk;
-                one(slot, values[slot], row, column)
-            });
-            (first, own.collect())
-        })
-        .collect();
+    let rows = &slots.runs.rows;
+    let found = parallel::collect(rows.len(), 1, &|block_row| {
+        let (start, len) = rows[block_row];
+        let (first, len) = (start as usize * bm * bk, len as usize * bm * bk);
+        let own = (first..first + len).map(|slot| {
+            let (block, inner) = (slot / (bm * bk), slot % (bm * bk));
+            let row = block_row * bm + inner / bk;
+            let column = slots.columns[block] as usize * bk + inner % bk;
+            one(slot, row, column)
+        });
+        (first, own.collect::<Vec<A>>())
+    });
     for (first, row) in found {
-        values[first..first + row.len()].copy_from_slice(&row);
+        wide[first..first + row.len()].copy_from_slice(&row);
     }
+    values.narrow((1, wide.len(), wide.len()), &wide);
 }

@@ -25,7 +25,8 @@ impl<'a, V: Copy> Shared<'a, V> {
     /// Replaces one element.
     ///
     /// Only this directory calls it: from `Nest::run`, which gives each element of the output to one unit of work, and
-    /// each unit to one thread; and from the softmax, which gives each row's slots to one thread.
+    /// each unit to one thread; from the softmax, which gives each row's slots to one thread; and from attention, which
+    /// gives each row to one.
     #[inline]
     pub fn update(&self, at: usize, f: impl FnOnce(V) -> V) {
         assert!(at < self.len, "element {at} of {}", self.len);

@@ -1,5 +1,6 @@
 //! Detection of columns: channels of images, filters of weights.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use einsparse_formats::FormatError;
@@ -13,7 +14,8 @@ use crate::driver::RawStream;
 use crate::error::{Error, Result};
 use crate::launch::{ChannelsLaunch, DenseMatrix, list_stride};
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Buffer, Slice};
 
 /// Finds, for each item of `[items][rows][columns]`, the columns that hold an element above a threshold in any row, and copies them
 /// side by side: of activations `[n,h,w,m]` the channels of each image (items n, rows h times w, columns m), of weights `[i,j,m,f]`
@@ -46,7 +48,8 @@ pub struct ChannelDetector<T> {
     launch: Option<ChannelsLaunch>,
     index: MicroIndex,
     /// Packed rows of a CPU.
-    values: Vec<T>,
+    values: Buffer,
+    element: PhantomData<T>,
 }
 
 impl<T: Scalar> ChannelDetector<T> {
@@ -57,6 +60,46 @@ impl<T: Scalar> ChannelDetector<T> {
     /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns or items;
     /// on a GPU [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
+        Self::of((context, T::DTYPE), shape, threshold)
+    }
+
+    /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
+    ///
+    /// `a` has the planned columns as its last axis, and as many rows as all items together, whatever the axes: `[n,h,w,m]` as well
+    /// as `[n h w, m]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it, or a row of
+    /// it, is not aligned to 16 bytes.
+    pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.detect(a, stream)
+    }
+
+    /// The columns that the last run found, side by side: as many rows as there are of all items, each of
+    /// [`index().stride()`](MicroIndex::stride) places. Behind the columns of an item there are zeros up to a multiple of 64; what
+    /// lies behind these means nothing. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the copy fails.
+    pub fn packed(&self) -> Result<Vec<T>> {
+        let Lists::Device(lists, device) = &self.index.storage else {
+            return Ok(self.values.view().typed().unwrap_or_default().to_vec());
+        };
+        let [items, rows, _] = self.shape;
+        let mut values = vec![T::ZERO; items * rows * self.index.stride];
+        if let Some(packed) = lists.packed.as_ref().filter(|_| !values.is_empty()) {
+            device.read(packed, &mut values)?;
+        }
+        Ok(values)
+    }
+}
+
+impl<T> ChannelDetector<T> {
+    pub(crate) fn of(
+        (context, dtype): (&Context, Dtype),
+        shape: [usize; 3],
+        threshold: f64,
+    ) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
             return Err(Error::Operand {
                 name: "threshold".into(),
@@ -68,7 +111,7 @@ impl<T: Scalar> ChannelDetector<T> {
         let (launch, storage, values) = match context.device() {
             None => {
                 let places = items.saturating_mul(rows).saturating_mul(stride);
-                let values = crate::tensor::host_zeros(places)?;
+                let values = Buffer::zeros(dtype, places)?;
                 let mut lists = Vec::new();
                 let bytes = items as u128 * size_of::<Vec<u32>>() as u128;
                 let what = "lists of columns";
@@ -79,15 +122,15 @@ impl<T: Scalar> ChannelDetector<T> {
                 (None, Lists::Host(lists), values)
             }
             Some(device) => {
-                if !matches!(T::DTYPE, Dtype::F16 | Dtype::Bf16) {
+                if !matches!(dtype, Dtype::F16 | Dtype::Bf16) {
                     return Err(Error::NoKernel {
-                        indirect: format!("columns of {}", T::NAME),
+                        indirect: format!("columns of {}", dtype.name()),
                         tried: Vec::new(),
                     });
                 }
-                let launch = ChannelsLaunch::new(device, T::DTYPE, shape, above::<T>(threshold))?;
+                let launch = ChannelsLaunch::new(device, dtype, shape, above(dtype, threshold))?;
                 let lists = Lists::Device(launch.lists(device)?, Arc::clone(device));
-                (Some(launch), lists, Vec::new())
+                (Some(launch), lists, Buffer::zeros(dtype, 0)?)
             }
         };
         Ok(ChannelDetector {
@@ -101,6 +144,7 @@ impl<T: Scalar> ChannelDetector<T> {
                 storage,
             },
             values,
+            element: PhantomData,
         })
     }
 
@@ -115,15 +159,7 @@ impl<T: Scalar> ChannelDetector<T> {
         &self.index
     }
 
-    /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
-    ///
-    /// `a` has the planned columns as its last axis, and as many rows as all items together, whatever the axes: `[n,h,w,m]` as well
-    /// as `[n h w, m]`.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it, or a row of
-    /// it, is not aligned to 16 bytes.
-    pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+    pub(crate) fn detect(&mut self, a: &AnyTensor, stream: &Stream) -> Result<()> {
         let [items, rows, columns] = self.shape;
         let given = match a.shape().split_last() {
             Some((&width, outer)) => [outer.iter().product(), width],
@@ -159,57 +195,45 @@ impl<T: Scalar> ChannelDetector<T> {
         unsafe { launch.run(matrix, lists, stream) }
     }
 
-    /// The same on the CPU, an item at a time.
-    fn on_host(&mut self, a: &[T], leading: usize) {
-        let [_, rows, columns] = self.shape;
-        let stride = self.index.stride;
-        let Lists::Host(lists) = &mut self.index.storage else {
-            return;
-        };
-        if rows == 0 || columns == 0 {
-            return;
+    /// The same on the CPU.
+    fn on_host(&mut self, a: Slice<'_>, leading: usize) {
+        if let Lists::Host(lists) = &mut self.index.storage {
+            let of = (self.shape, self.index.stride, self.threshold);
+            on_host(of, (a, leading), lists, self.values.bytes_mut());
         }
-        let counts = |value: T| {
-            let magnitude = value.to_f64().abs();
-            magnitude.is_nan() || magnitude > self.threshold
-        };
-        let packed = self.values.par_chunks_mut(rows * stride);
-        let items = lists.par_iter_mut().zip(packed).enumerate();
-        items.for_each(|(item, (list, packed))| {
-            let row = |i: usize| &a[(item * rows + i) * leading..][..columns];
-            let mut full = vec![false; columns];
-            for i in 0..rows {
-                for (full, &value) in full.iter_mut().zip(row(i)) {
-                    *full |= counts(value);
-                }
-            }
-            list.clear();
-            list.extend((0..columns as u32).filter(|&column| full[column as usize]));
-            for (i, to) in packed.chunks_mut(stride).enumerate() {
-                let from = row(i);
-                for (to, &column) in to.iter_mut().zip(list.iter()) {
-                    *to = from[column as usize];
-                }
-                to[list.len()..list_stride(list.len())].fill(T::ZERO);
-            }
-        });
     }
+}
 
-    /// The columns that the last run found, side by side: as many rows as there are of all items, each of
-    /// [`index().stride()`](MicroIndex::stride) places. Behind the columns of an item there are zeros up to a multiple of 64; what
-    /// lies behind these means nothing. Waits for all work on the GPU.
-    ///
-    /// # Errors
-    /// [`Error::Cuda`] if the copy fails.
-    pub fn packed(&self) -> Result<Vec<T>> {
-        let Lists::Device(lists, device) = &self.index.storage else {
-            return Ok(self.values.clone());
-        };
-        let [items, rows, _] = self.shape;
-        let mut values = vec![T::ZERO; items * rows * self.index.stride];
-        if let Some(packed) = lists.packed.as_ref().filter(|_| !values.is_empty()) {
-            device.read(packed, &mut values)?;
-        }
-        Ok(values)
+/// An item at a time.
+fn on_host(
+    ([_, rows, columns], stride, threshold): ([usize; 3], usize, f64),
+    (a, leading): (Slice<'_>, usize),
+    lists: &mut [Vec<u32>],
+    packed: &mut [u8],
+) {
+    if rows == 0 || columns == 0 {
+        return;
     }
+    let counts = |value: f64| value.is_nan() || value.abs() > threshold;
+    let (wide, size) = (a.widen::<f64>(), a.dtype().bytes());
+    let packed = packed.par_chunks_mut(rows * stride * size);
+    let items = lists.par_iter_mut().zip(packed).enumerate();
+    items.for_each(|(item, (list, packed))| {
+        let first = |i: usize| (item * rows + i) * leading;
+        let mut full = vec![false; columns];
+        for i in 0..rows {
+            for (full, &value) in full.iter_mut().zip(&wide[first(i)..]) {
+                *full |= counts(value);
+            }
+        }
+        list.clear();
+        list.extend((0..columns as u32).filter(|&column| full[column as usize]));
+        for (i, to) in packed.chunks_mut(stride * size).enumerate() {
+            let from = &a.bytes()[first(i) * size..][..columns * size];
+            for (to, &column) in to.chunks_mut(size).zip(list.iter()) {
+                to.copy_from_slice(&from[column as usize * size..][..size]);
+            }
+            to[list.len() * size..list_stride(list.len()) * size].fill(0);
+        }
+    });
 }

@@ -2,9 +2,6 @@
 
 mod shape;
 
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
-
 use super::channels::ChannelDetector;
 use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
@@ -15,8 +12,9 @@ use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::Result;
 use crate::launch::{DenseMatrix, DeviceLists, PitConvLaunch};
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 pub use shape::ConvolutionShape;
 
 /// Which axes are sparse for one step.
@@ -88,6 +86,92 @@ impl<T: Scalar> DynamicConvolution<T> {
         shape: ConvolutionShape,
         options: ConvolutionOptions,
     ) -> Result<Self> {
+        Self::of((context, T::DTYPE), shape, options)
+    }
+
+    /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or waited for. Runs of one
+    /// convolution must follow one another.
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
+    /// if A or B is not aligned to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels
+    /// are skipped.
+    pub fn run(
+        &mut self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(a, b, c)?;
+        if self.launch.is_some() {
+            let all = self.operands(a, b, c, stream)?;
+            // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done, as with every run.
+            return unsafe { self.queue(all, stream.raw()) };
+        }
+        let sparse = match self.axis {
+            ConvolutionAxis::Channels => a,
+            ConvolutionAxis::Filters => b,
+        };
+        self.detector.run(sparse, stream)?;
+        self.on_host(a, b, &mut c.any)
+    }
+
+    /// The second part of [`run`](Self::run): the product of what the last detection found.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn multiply(
+        &self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(a, b, c)?;
+        let Some(launch) = &self.launch else {
+            return self.on_host(a, b, &mut c.any);
+        };
+        let all = self.operands(a, b, c, stream)?;
+        // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's to keep until the
+        // stream is done, as with every run.
+        unsafe { launch.run(lists(self.detector.index())?, all, stream.raw()) }
+    }
+
+    /// The first part of [`run`](Self::run): the channels or filters that hold something.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let [a, b, _] = self.shapes();
+        let (name, shape) = match self.axis {
+            ConvolutionAxis::Channels => ("A", a),
+            ConvolutionAxis::Filters => ("B", b),
+        };
+        check_shape(name, &shape, sparse.shape())?;
+        self.detector.run(sparse, stream)
+    }
+}
+
+impl<T> DynamicConvolution<T> {
+    fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
+        let Lists::Host(found) = &self.detector.index().storage else {
+            return Err(elsewhere("index"));
+        };
+        let own = OnHost {
+            shape: &self.shape,
+            out: self.out,
+            axis: self.axis,
+            found,
+        };
+        with_sums!(a.dtype(), A => own.run::<A>(a, b, c))
+    }
+
+    pub(crate) fn of(
+        (context, dtype): (&Context, Dtype),
+        shape: ConvolutionShape,
+        options: ConvolutionOptions,
+    ) -> Result<Self> {
         let out = shape.out()?;
         let filters = options.axis == ConvolutionAxis::Filters;
         let looked = if filters {
@@ -100,10 +184,10 @@ impl<T: Scalar> DynamicConvolution<T> {
             let positions = shape.size[0].saturating_mul(shape.size[1]);
             [shape.images, positions, shape.channels]
         };
-        let detector = ChannelDetector::new(context, looked, options.threshold)?;
+        let detector = ChannelDetector::of((context, dtype), looked, options.threshold)?;
         let launch = context.device().map(|device| {
             let lists = (filters, detector.index().stride);
-            PitConvLaunch::new(device, T::DTYPE, shape, lists)
+            PitConvLaunch::new(device, dtype, shape, lists)
         });
         Ok(DynamicConvolution {
             context: context.clone(),
@@ -147,60 +231,11 @@ impl<T: Scalar> DynamicConvolution<T> {
         ]
     }
 
-    /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or waited for. Runs of one
-    /// convolution must follow one another.
-    ///
-    /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
-    /// if A or B is not aligned to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels
-    /// are skipped.
-    pub fn run(
-        &mut self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.check(a, b, c)?;
-        if self.launch.is_some() {
-            let all = self.operands(a, b, c, stream)?;
-            // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done, as with every run.
-            return unsafe { self.queue(all, stream.raw()) };
-        }
-        let sparse = match self.axis {
-            ConvolutionAxis::Channels => a,
-            ConvolutionAxis::Filters => b,
-        };
-        self.detector.run(sparse, stream)?;
-        self.on_host(a, b, c)
-    }
-
-    /// The second part of [`run`](Self::run): the product of what the last detection found.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn multiply(
-        &self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        self.check(a, b, c)?;
-        let Some(launch) = &self.launch else {
-            return self.on_host(a, b, c);
-        };
-        let all = self.operands(a, b, c, stream)?;
-        // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's to keep until the
-        // stream is done, as with every run.
-        unsafe { launch.run(lists(self.detector.index())?, all, stream.raw()) }
-    }
-
     fn operands(
         &self,
-        a: &Tensor<T>,
-        b: &Tensor<T>,
-        c: &Tensor<T>,
+        a: &AnyTensor,
+        b: &AnyTensor,
+        c: &AnyTensor,
         stream: &Stream,
     ) -> Result<[DenseMatrix; 3]> {
         Ok([
@@ -208,20 +243,6 @@ impl<T: Scalar> DynamicConvolution<T> {
             operand(&self.context, b, stream)?,
             operand(&self.context, c, stream)?,
         ])
-    }
-
-    /// The first part of [`run`](Self::run): the channels or filters that hold something.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
-        let [a, b, _] = self.shapes();
-        let (name, shape) = match self.axis {
-            ConvolutionAxis::Channels => ("A", a),
-            ConvolutionAxis::Filters => ("B", b),
-        };
-        check_shape(name, &shape, sparse.shape())?;
-        self.detector.run(sparse, stream)
     }
 
     /// Queues detection and product on the GPU of this convolution.
@@ -263,62 +284,58 @@ impl<T: Scalar> DynamicConvolution<T> {
         lists(self.detector.index()).map_or(0, DeviceLists::bytes)
     }
 
-    fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
+    fn check(&self, a: &AnyTensor, b: &AnyTensor, c: &AnyTensor) -> Result<()> {
         let shapes = self.shapes();
         check_shape("A", &shapes[0], a.shape())?;
         check_shape("B", &shapes[1], b.shape())?;
         check_shape("C", &shapes[2], c.shape())
     }
+}
 
-    /// The product on the CPU, a position of C at a time.
-    fn on_host(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
-        let Lists::Host(found) = &self.detector.index().storage else {
-            return Err(elsewhere("index"));
-        };
-        let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
-        let a = a.host().ok_or_else(|| elsewhere("A"))?;
-        let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
-        let shape = &self.shape;
-        if shape.filters == 0 {
-            return Ok(());
-        }
-        let all: Vec<Vec<u32>> = match self.axis {
-            ConvolutionAxis::Channels => vec![(0..shape.filters as u32).collect()],
-            ConvolutionAxis::Filters => vec![(0..shape.channels as u32).collect()],
+/// What a product on the CPU is made of.
+struct OnHost<'a> {
+    shape: &'a ConvolutionShape,
+    out: [usize; 2],
+    axis: ConvolutionAxis,
+    found: &'a [Vec<u32>],
+}
+
+impl OnHost<'_> {
+    /// A position of C at a time.
+    fn run<A: Sum>(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
+        let (lda, ldb, shape) = (a.leading(), b.leading(), self.shape);
+        let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
+        let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+        let all: Vec<u32> = match self.axis {
+            ConvolutionAxis::Channels => (0..shape.filters as u32).collect(),
+            ConvolutionAxis::Filters => (0..shape.channels as u32).collect(),
         };
         let of_image = self.out[0] * self.out[1];
-        let rows = c
-            .par_chunks_mut(ldc)
-            .enumerate()
-            .take(shape.images * of_image);
-        rows.for_each(|(row, out)| {
-            let (image, place) = (row / of_image, row % of_image);
-            let place = [place / self.out[1], place % self.out[1]];
-            let (channels, filters) = match self.axis {
-                ConvolutionAxis::Channels => (&found[image], &all[0]),
-                ConvolutionAxis::Filters => (&all[0], &found[0]),
-            };
-            let mut sums = vec![<T as Element>::Acc::ZERO; shape.filters];
-            for tap in 0..shape.taps() {
-                let tap_at = [tap / shape.window[1], tap % shape.window[1]];
-                let from = shape
-                    .position(place, tap_at)
-                    .map(|[x, y]| ((image * shape.size[0] + x) * shape.size[1] + y) * lda);
-                for &channel in channels {
-                    let factor = from.map_or(<T as Element>::Acc::ZERO, |from| {
-                        a[from + channel as usize].to_acc()
-                    });
-                    let line = &b[(tap * shape.channels + channel as usize) * ldb..];
-                    for &filter in filters {
-                        sums[filter as usize] += factor * line[filter as usize].to_acc();
+        c.store_rows(
+            shape.images * of_image,
+            shape.filters,
+            &|row, sums: &mut [A]| {
+                let (image, place) = (row / of_image, row % of_image);
+                let place = [place / self.out[1], place % self.out[1]];
+                let (channels, filters) = match self.axis {
+                    ConvolutionAxis::Channels => (&self.found[image], &all),
+                    ConvolutionAxis::Filters => (&all, &self.found[0]),
+                };
+                for tap in 0..shape.taps() {
+                    let tap_at = [tap / shape.window[1], tap % shape.window[1]];
+                    let from = shape
+                        .position(place, tap_at)
+                        .map(|[x, y]| ((image * shape.size[0] + x) * shape.size[1] + y) * lda);
+                    for &channel in channels {
+                        let factor = from.map_or(A::ZERO, |from| a[from + channel as usize]);
+                        let line = &b[(tap * shape.channels + channel as usize) * ldb..];
+                        for &filter in filters {
+                            sums[filter as usize] += factor * line[filter as usize];
+                        }
                     }
                 }
-            }
-            for (to, sum) in out.iter_mut().zip(sums) {
-                *to = T::from_acc(sum);
-            }
-        });
-        Ok(())
+            },
+        )
+        .ok_or_else(|| elsewhere("C"))
     }
 }

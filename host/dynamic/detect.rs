@@ -3,16 +3,16 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::launch::{DenseMatrix, DetectLaunch, Looked, list_stride};
+use crate::parallel;
 use crate::plan::Determinism;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Slice, with_type};
 
 /// What counts, and in which order micro-tiles are listed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,13 +68,33 @@ impl<T: Scalar> Detector<T> {
         micro: (usize, usize),
         options: DetectOptions,
     ) -> Result<Self> {
-        let looked = looked::<T>(shape, micro, &options)?;
+        Self::of((context, T::DTYPE), shape, micro, options)
+    }
+
+    /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the matrix is not of the planned shape, or the index of another detector; [`Error::Operand`] if one
+    /// lies in another context.
+    pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
+        self.detect(matrix, index, stream)
+    }
+}
+
+impl<T> Detector<T> {
+    pub(crate) fn of(
+        (context, dtype): (&Context, Dtype),
+        shape: [usize; 2],
+        micro: (usize, usize),
+        options: DetectOptions,
+    ) -> Result<Self> {
+        let looked = looked(dtype, shape, micro, &options)?;
         let ordered = options.determinism == Determinism::Strict;
         let columns = options.bits.unwrap_or(shape[1]);
         let launch = match context.device() {
             None => None,
             Some(device) => {
-                let above = above::<T>(options.threshold);
+                let above = above(dtype, options.threshold);
                 let extents = [shape[0], columns];
                 let how = (above, ordered);
                 Some(DetectLaunch::tiles(device, looked, extents, micro, how)?)
@@ -124,12 +144,12 @@ impl<T: Scalar> Detector<T> {
         })
     }
 
-    /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if the matrix is not of the planned shape, or the index of another detector; [`Error::Operand`] if one
-    /// lies in another context.
-    pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
+    pub(crate) fn detect(
+        &self,
+        matrix: &AnyTensor,
+        index: &mut MicroIndex,
+        stream: &Stream,
+    ) -> Result<()> {
         check_shape("matrix", &self.shape, matrix.shape())?;
         let (panels, positions) = self.extents();
         let own = [panels, list_stride(positions)];
@@ -153,44 +173,53 @@ impl<T: Scalar> Detector<T> {
         }
     }
 
-    /// The same on the CPU, a panel at a time.
-    pub(super) fn on_host(&self, values: &[T], leading: usize, lists: &mut [Vec<u32>]) {
-        let (h, w) = self.micro;
+    /// The same on the CPU.
+    pub(super) fn on_host(&self, values: Slice<'_>, leading: usize, lists: &mut [Vec<u32>]) {
         let (_, positions) = self.extents();
-        let columns = self.options.bits.unwrap_or(self.shape[1]);
-        let counts = |row: usize, column: usize| match self.options.bits {
-            None => self.counts(values[row * leading + column]),
-            Some(_) => {
-                let word = values[row * leading + column / 32].to_f64() as i64;
-                word >> (column % 32) & 1 != 0
-            }
-        };
-        let found = |top: usize, left: usize| {
-            (top..(top + h).min(self.shape[0]))
-                .any(|row| (left..(left + w).min(columns)).any(|column| counts(row, column)))
-        };
-        lists.par_iter_mut().enumerate().for_each(|(panel, list)| {
-            let full = |position: &u32| {
-                let position = *position as usize;
-                match h > 1 {
-                    true => found(panel * h, position * w),
-                    false => found(position, panel * w),
-                }
-            };
-            list.clear();
-            list.extend((0..positions as u32).filter(full));
-        });
-    }
-
-    /// Whether an element counts: NaN does.
-    fn counts(&self, value: T) -> bool {
-        let magnitude = value.to_f64().abs();
-        magnitude.is_nan() || magnitude > self.options.threshold
+        let of = (self.shape, self.micro, &self.options);
+        on_host(of, (values, leading), lists, positions);
     }
 }
 
+/// A panel at a time.
+fn on_host(
+    (shape, (h, w), options): ([usize; 2], (usize, usize), &DetectOptions),
+    (values, leading): (Slice<'_>, usize),
+    lists: &mut [Vec<u32>],
+    positions: usize,
+) {
+    let values = values.widen::<f64>();
+    let columns = options.bits.unwrap_or(shape[1]);
+    let counts = |row: usize, column: usize| match options.bits {
+        None => {
+            let magnitude = values[row * leading + column].abs();
+            magnitude.is_nan() || magnitude > options.threshold
+        }
+        Some(_) => {
+            let word = values[row * leading + column / 32] as i64;
+            word >> (column % 32) & 1 != 0
+        }
+    };
+    let found = |top: usize, left: usize| {
+        (top..(top + h).min(shape[0]))
+            .any(|row| (left..(left + w).min(columns)).any(|column| counts(row, column)))
+    };
+    parallel::chunks(lists, 1, &|panel, list| {
+        let full = |position: &u32| {
+            let position = *position as usize;
+            match h > 1 {
+                true => found(panel * h, position * w),
+                false => found(position, panel * w),
+            }
+        };
+        list[0].clear();
+        list[0].extend((0..positions as u32).filter(full));
+    });
+}
+
 /// What is looked at, after a look at the options.
-fn looked<T: Scalar>(
+fn looked(
+    dtype: Dtype,
     shape: [usize; 2],
     micro: (usize, usize),
     options: &DetectOptions,
@@ -208,11 +237,11 @@ fn looked<T: Scalar>(
     if threshold.is_nan() || threshold < 0.0 {
         return refused("threshold", format!("is {threshold}, not a magnitude"));
     }
-    let exact = matches!(T::DTYPE, Dtype::Int8 | Dtype::Int32);
+    let exact = matches!(dtype, Dtype::Int8 | Dtype::Int32);
     if exact && threshold != 0.0 {
         return refused("threshold", format!("is {threshold}; a mask has none"));
     }
-    match (T::DTYPE, options.bits) {
+    match (dtype, options.bits) {
         (Dtype::Int32, Some(columns)) if columns.div_ceil(32) == shape[1] => Ok(Looked::Bits),
         (Dtype::Int32, Some(columns)) => refused(
             "bits",
@@ -222,7 +251,7 @@ fn looked<T: Scalar>(
                 shape[1]
             ),
         ),
-        (_, Some(_)) => refused("bits", format!("are words of int32, not {}", T::NAME)),
+        (_, Some(_)) => refused("bits", format!("are words of int32, not {}", dtype.name())),
         (dtype @ (Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Int8), None) => {
             Ok(Looked::Elements(dtype))
         }
@@ -234,7 +263,11 @@ fn looked<T: Scalar>(
 }
 
 /// What an element's magnitude, as an integer, is increased by so that its top bit says that it is above the threshold.
-pub(crate) fn above<T: Scalar>(threshold: f64) -> u32 {
+pub(crate) fn above(dtype: Dtype, threshold: f64) -> u32 {
+    with_type!(dtype, T => above_of::<T>(threshold))
+}
+
+fn above_of<T: Scalar>(threshold: f64) -> u32 {
     // The largest element that is not above.
     let nearest = T::from_f64(threshold);
     let over = nearest.to_f64() > threshold;
@@ -252,9 +285,9 @@ pub(crate) fn above<T: Scalar>(threshold: f64) -> u32 {
 }
 
 /// A matrix on the planned GPU, for a stream of it.
-pub(crate) fn operand<T: Scalar>(
+pub(crate) fn operand(
     context: &Context,
-    matrix: &Tensor<T>,
+    matrix: &AnyTensor,
     stream: &Stream,
 ) -> Result<DenseMatrix> {
     let (Some(address), Some(device)) = (matrix.address(), context.device()) else {

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use einsparse_formats::{Accumulator, Element};
 use einsparse_kernels::table::kernels;
-use rayon::prelude::*;
 
 use super::detect::{DetectOptions, Detector, check_shape, elsewhere};
 use super::operand::{Expected, dynamic};
@@ -15,7 +13,8 @@ use crate::device::Stream;
 use crate::error::Result;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{AnyTensor, Operand, Tensor};
+use crate::values::{Sum, with_sums};
 
 /// Which elements of A's gradient are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,7 +133,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         };
         let skipping = match context.device() {
             Some(device) if sampled => {
-                let made = Skipping::new::<T>(device, extents, (skips, options.determinism))?;
+                let made = Skipping::new(device, T::DTYPE, extents, (skips, options.determinism))?;
                 Some(made)
             }
             _ => None,
@@ -202,7 +201,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         check_shape("dB", &[k, n], db.shape())?;
         if let Some(skipping) = &self.skipping {
             let relu = self.of_a == GradientOfA::Relu;
-            skipping.run(&self.context, relu, [a, b, dc], [da, db], stream)?;
+            let inputs = [&a.any, &b.any, &dc.any];
+            skipping.run(&self.context, relu, inputs, [&da.any, &db.any], stream)?;
         } else if let Some(first) = &self.first {
             let mut operands = vec![("dC", dc.into()), ("B", b.into())];
             if self.of_a == GradientOfA::Relu {
@@ -210,45 +210,14 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
             }
             first.run(&operands, da, stream)?;
         } else {
-            self.on_host([a, b, dc], da)?;
+            let (extents, of) = (self.extents, [&a.any, &b.any, &dc.any]);
+            with_sums!(T::DTYPE, A => on_host::<A>(extents, of, &mut da.any))?;
         }
         let Some(second) = &self.second else {
             return Ok(());
         };
         let operands = [("A", a.into()), ("dC", dc.into())];
         second.run(&operands, db, stream)
-    }
-
-    /// A's gradient at its micro-tiles, on the CPU.
-    fn on_host(&self, [a, b, dc]: [&Tensor<T>; 3], da: &mut Tensor<T>) -> Result<()> {
-        let [m, k, n] = self.extents;
-        let options = DetectOptions::default();
-        let detector = Detector::<T>::new(&self.context, [m, k], (1, WIDTH), options)?;
-        let mut lists = vec![Vec::new(); k.div_ceil(WIDTH)];
-        detector.on_host(
-            a.host().ok_or_else(|| elsewhere("A"))?,
-            a.leading(),
-            &mut lists,
-        );
-        let (ldb, ldc, lda) = (b.leading(), dc.leading(), da.leading());
-        let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let dc = dc.host().ok_or_else(|| elsewhere("dC"))?;
-        let da = da.host_mut().ok_or_else(|| elsewhere("dA"))?;
-        let rows = da.par_chunks_mut(lda.max(1)).enumerate().take(m);
-        rows.for_each(|(row, out)| {
-            for (column, to) in out.iter_mut().enumerate().take(k) {
-                let listed = lists[column / WIDTH].binary_search(&(row as u32)).is_ok();
-                let mut sum = <T as Element>::Acc::ZERO;
-                if listed {
-                    let pair = dc[row * ldc..][..n].iter().zip(&b[column * ldb..][..n]);
-                    for (x, y) in pair {
-                        sum += x.to_acc() * y.to_acc();
-                    }
-                }
-                *to = T::from_acc(sum);
-            }
-        });
-        Ok(())
     }
 
     /// Kernels of A's gradient and of B's.
@@ -268,6 +237,31 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     pub fn plan_of_b(&self) -> Option<&Plan<T>> {
         self.second.as_ref()
     }
+}
+
+/// A's gradient at its micro-tiles, on the CPU.
+fn on_host<A: Sum>(
+    [m, k, n]: [usize; 3],
+    [a, b, dc]: [&AnyTensor; 3],
+    da: &mut AnyTensor,
+) -> Result<()> {
+    let on = (&Context::cpu(), a.dtype());
+    let detector = Detector::<()>::of(on, [m, k], (1, WIDTH), DetectOptions::default())?;
+    let mut lists = vec![Vec::new(); k.div_ceil(WIDTH)];
+    let own = a.host().ok_or_else(|| elsewhere("A"))?;
+    detector.on_host(own, a.leading(), &mut lists);
+    let (ldb, ldc) = (b.leading(), dc.leading());
+    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+    let dc = dc.host().ok_or_else(|| elsewhere("dC"))?.widen::<A>();
+    da.store_rows(m, k, &|row, sums: &mut [A]| {
+        for (column, sum) in sums.iter_mut().enumerate() {
+            if lists[column / WIDTH].binary_search(&(row as u32)).is_ok() {
+                let pair = dc[row * ldc..][..n].iter().zip(&b[column * ldb..][..n]);
+                pair.for_each(|(&x, &y)| *sum += x * y);
+            }
+        }
+    })
+    .ok_or_else(|| elsewhere("dA"))
 }
 
 impl<T: Scalar> fmt::Display for DynamicMatmulGradient<T> {

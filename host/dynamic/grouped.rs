@@ -1,9 +1,7 @@
 //! A product in which each row has a matrix of its own, chosen while running.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
-
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
 
 use super::detect::{check_shape, elsewhere, operand};
 use super::routing::{Routes, Routing, without_gaps};
@@ -14,7 +12,8 @@ use crate::einsum::Activation;
 use crate::error::{Error, Result};
 use crate::launch::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 
 /// A [`GroupedMatmul`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,9 +177,21 @@ impl<T: Scalar> GroupedMatmul<T> {
     ) -> Result<()> {
         self.check(routing, run, c)?;
         match (&self.launch, routing.routes()) {
-            (None, Routes::Host { order, offsets }) => self.on_host((order, offsets), run, c),
+            (None, Routes::Host { order, offsets }) => {
+                let own = OnHost {
+                    extents: self.extents,
+                    options: &self.options,
+                    order,
+                    offsets,
+                    a: run.a,
+                    w: run.w,
+                    weights: run.weights,
+                    gate: run.gate.map(|gate| &gate.any),
+                };
+                with_sums!(T::DTYPE, A => own.run::<A>(&mut c.any))
+            }
             (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
-                let there = |tensor| operand(&self.context, tensor, stream);
+                let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
                 let weights = match run.weights {
                     None => 0,
                     Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
@@ -206,102 +217,111 @@ impl<T: Scalar> GroupedMatmul<T> {
             _ => Err(elsewhere("routing")),
         }
     }
+}
 
-    /// The same on the CPU, a slot at a time.
-    fn on_host(
-        &self,
-        (order, offsets): (&[u32], &[u32]),
-        run: &GroupedRun<'_, T>,
-        c: &mut Tensor<T>,
-    ) -> Result<()> {
+/// A product on the CPU, a slot at a time.
+struct OnHost<'a> {
+    extents: GroupedExtents,
+    options: &'a GroupedOptions,
+    order: &'a [u32],
+    offsets: &'a [u32],
+    a: &'a AnyTensor,
+    w: &'a AnyTensor,
+    weights: Option<&'a Tensor<f32>>,
+    gate: Option<&'a AnyTensor>,
+}
+
+/// Elements of a matrix on the host, and from one row to the next.
+type Wide<'a, A> = (Cow<'a, [A]>, usize);
+
+fn wide<'a, A: Sum>(name: &str, tensor: &'a AnyTensor) -> Result<Wide<'a, A>> {
+    let values = tensor.host().ok_or_else(|| elsewhere(name))?;
+    Ok((values.widen(), tensor.leading()))
+}
+
+impl OnHost<'_> {
+    fn run<A: Sum>(&self, c: &mut AnyTensor) -> Result<()> {
         let GroupedOptions {
             n,
             scatter,
             activation,
             ..
-        } = self.options;
+        } = *self.options;
         let GroupedExtents { top, experts, .. } = self.extents;
-        let ldc = c.leading();
-        let weights = run.weights.map(|t| (t.host(), t.leading()));
-        let weight = |choice: usize| match weights {
-            None => Some(1.0),
-            Some((values, leading)) => Some(values?[choice / top * leading + choice % top]),
-        };
-        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
-        let slots = order.len();
+        let (a, w) = (wide::<A>("A", self.a)?, wide::<A>("W", self.w)?);
+        let weights = self.weights.map(|t| wide::<A>("weights", t)).transpose()?;
+        let gate = self.gate.map(|t| wide::<A>("gate", t)).transpose()?;
+        let slots = self.order.len();
         // Which slot each row of C is of.
         let mut slot_of: Vec<usize> = (0..slots).collect();
         if scatter {
-            for (slot, &choice) in order.iter().enumerate() {
+            for (slot, &choice) in self.order.iter().enumerate() {
                 slot_of[choice as usize] = slot;
             }
         }
-        let rows = c.par_chunks_mut(ldc.max(1)).take(slots).zip(slot_of);
-        rows.try_for_each(|(out, slot)| {
-            let choice = order[slot] as usize;
-            if slot >= offsets[experts] as usize {
-                if scatter {
-                    out[..n].fill(T::ZERO);
+        // Slots of no expert lie behind the others, and without a scatter keep what they have.
+        let known = self.offsets[experts] as usize;
+        let rows = if scatter { slots } else { known };
+        c.store_rows(rows, n, &|row, sums: &mut [A]| {
+            let slot = slot_of[row];
+            if slot >= known {
+                return;
+            }
+            let choice = self.order[slot] as usize;
+            let starts = &self.offsets[..=experts];
+            let expert = starts.partition_point(|&first| first as usize <= slot) - 1;
+            self.sum((&a, &w), expert, (slot, choice), sums);
+            let weight = weights.as_ref().map_or(A::ONE, |(values, leading)| {
+                values[choice / top * leading + choice % top]
+            });
+            for sum in sums.iter_mut() {
+                *sum = weight * activate(activation, *sum);
+            }
+            let Some((values, leading)) = &gate else {
+                return;
+            };
+            for (sum, &gate) in sums.iter_mut().zip(&values[slot * leading..]) {
+                if gate.to_f64().is_nan() || gate <= A::ZERO {
+                    *sum = A::ZERO;
                 }
-                return Ok(());
             }
-            let expert = offsets[..=experts].partition_point(|&first| first as usize <= slot) - 1;
-            let sums = self.sums(run, expert, (slot, choice))?;
-            let weight = weight(choice).ok_or_else(|| elsewhere("weights"))?;
-            let weight = <T as Element>::Acc::from_f64(f64::from(weight));
-            for (to, sum) in out.iter_mut().zip(sums) {
-                *to = T::from_acc(weight * activate(activation, sum));
-            }
-            let Some(gate) = run.gate else { return Ok(()) };
-            let values = gate.host().ok_or_else(|| elsewhere("gate"))?;
-            let gate = &values[slot * gate.leading()..][..n];
-            for (to, gate) in out.iter_mut().zip(gate) {
-                if gate.to_f64().is_nan() || gate.to_f64() <= 0.0 {
-                    *to = T::ZERO;
-                }
-            }
-            Ok(())
         })
+        .ok_or_else(|| elsewhere("C"))
     }
 
-    /// The sums of one slot, on the CPU.
-    fn sums(
+    /// The sums of one slot.
+    fn sum<A: Sum>(
         &self,
-        run: &GroupedRun<'_, T>,
+        ((a, lda), (w, ldw)): (&Wide<'_, A>, &Wide<'_, A>),
         expert: usize,
         (slot, choice): (usize, usize),
-    ) -> Result<Vec<<T as Element>::Acc>> {
+        sums: &mut [A],
+    ) {
         let GroupedOptions {
             k,
             n,
             gather,
             transposed,
             ..
-        } = self.options;
-        let (a, lda) = (run.a.host().ok_or_else(|| elsewhere("A"))?, run.a.leading());
-        let (w, ldw) = (run.w.host().ok_or_else(|| elsewhere("W"))?, run.w.leading());
+        } = *self.options;
         let row = if gather {
             choice / self.extents.top
         } else {
             slot
         };
         let a = &a[row * lda..][..k];
-        let mut sums = vec![<T as Element>::Acc::ZERO; n];
         if transposed {
             for (j, sum) in sums.iter_mut().enumerate() {
                 let line = &w[(expert * n + j) * ldw..][..k];
-                for (x, y) in a.iter().zip(line) {
-                    *sum += x.to_acc() * y.to_acc();
-                }
+                a.iter().zip(line).for_each(|(&x, &y)| *sum += x * y);
             }
         } else {
-            for (i, x) in a.iter().enumerate() {
+            for (i, &x) in a.iter().enumerate() {
                 let line = &w[(expert * k + i) * ldw..][..n];
-                for (sum, y) in sums.iter_mut().zip(line) {
-                    *sum += x.to_acc() * y.to_acc();
-                }
+                sums.iter_mut()
+                    .zip(line)
+                    .for_each(|(sum, &y)| *sum += x * y);
             }
         }
-        Ok(sums)
     }
 }

@@ -2,9 +2,6 @@
 
 use std::marker::PhantomData;
 
-use einsparse_formats::Element;
-use rayon::prelude::*;
-
 use super::detect::{check_shape, elsewhere, operand};
 use super::routing::{Routes, Routing};
 use crate::context::Context;
@@ -12,7 +9,8 @@ use crate::device::Stream;
 use crate::error::Result;
 use crate::launch::{GradExtents, GradLaunch};
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 
 /// A [`GroupedGradient`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,9 +97,13 @@ impl<T: Scalar> GroupedGradient<T> {
         check_shape("B", &[rows[1], n], b.shape())?;
         check_shape("W", &[self.experts, m, n], w.shape())?;
         match (&self.launch, routing.routes()) {
-            (None, Routes::Host { order, offsets }) => self.on_host((order, offsets), [a, b], w),
+            (None, Routes::Host { order, offsets }) => {
+                let of = (self.shape[1], self.experts, &self.options);
+                let routes = (&order[..], &offsets[..]);
+                with_sums!(T::DTYPE, A => on_host::<A>(of, routes, [a, b], &mut w.any))
+            }
             (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
-                let there = |tensor| operand(&self.context, tensor, stream);
+                let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
                 let operands = [there(a)?, there(b)?, there(w)?];
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are the
                 // caller's to keep until the stream is done, as with every run.
@@ -110,38 +112,32 @@ impl<T: Scalar> GroupedGradient<T> {
             _ => Err(elsewhere("routing")),
         }
     }
+}
 
-    /// The same on the CPU, a row of a matrix at a time.
-    fn on_host(
-        &self,
-        (order, offsets): (&[u32], &[u32]),
-        [a, b]: [&Tensor<T>; 2],
-        w: &mut Tensor<T>,
-    ) -> Result<()> {
-        let GroupedGradientOptions { m, n, gather } = self.options;
-        let (lda, ldb, ldw) = (a.leading(), b.leading(), w.leading());
-        let a = a.host().ok_or_else(|| elsewhere("A"))?;
-        let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let w = w.host_mut().ok_or_else(|| elsewhere("W"))?;
-        let row = |slot: usize, tokens: bool| match tokens {
-            true => order[slot] as usize / self.shape[1],
-            false => slot,
-        };
-        let lines = w.par_chunks_mut(ldw.max(1)).take(self.experts * m);
-        lines.enumerate().for_each(|(line, to)| {
-            let (expert, i) = (line / m, line % m);
-            let mut sums = vec![<T as Element>::Acc::default(); n];
-            for slot in offsets[expert] as usize..offsets[expert + 1] as usize {
-                let x = a[row(slot, gather[0]) * lda + i].to_acc();
-                let from = &b[row(slot, gather[1]) * ldb..][..n];
-                for (sum, y) in sums.iter_mut().zip(from) {
-                    *sum += x * y.to_acc();
-                }
-            }
-            for (to, sum) in to.iter_mut().zip(sums) {
-                *to = T::from_acc(sum);
-            }
-        });
-        Ok(())
-    }
+/// The same on the CPU, a row of a matrix at a time.
+fn on_host<A: Sum>(
+    (top, experts, options): (usize, usize, &GroupedGradientOptions),
+    (order, offsets): (&[u32], &[u32]),
+    [a, b]: [&AnyTensor; 2],
+    w: &mut AnyTensor,
+) -> Result<()> {
+    let GroupedGradientOptions { m, n, gather } = *options;
+    let (lda, ldb) = (a.leading(), b.leading());
+    let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+    let row = |slot: usize, tokens: bool| match tokens {
+        true => order[slot] as usize / top,
+        false => slot,
+    };
+    w.store_rows(experts * m, n, &|line, sums: &mut [A]| {
+        let (expert, i) = (line / m, line % m);
+        for slot in offsets[expert] as usize..offsets[expert + 1] as usize {
+            let x = a[row(slot, gather[0]) * lda + i];
+            let from = &b[row(slot, gather[1]) * ldb..][..n];
+            sums.iter_mut()
+                .zip(from)
+                .for_each(|(sum, &y)| *sum += x * y);
+        }
+    })
+    .ok_or_else(|| elsewhere("W"))
 }

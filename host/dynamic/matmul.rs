@@ -3,8 +3,6 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::Detector;
 use super::detect::{DetectOptions, above, check_items, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
@@ -16,7 +14,8 @@ use crate::launch::{
 };
 use crate::plan::{Determinism, Precision, multiplied_as};
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 
 /// Micro-tiles of a [`DynamicMatmul`].
 #[derive(Clone, Debug, PartialEq)]
@@ -111,26 +110,27 @@ pub struct DynamicMatmul<T> {
 }
 
 /// The kernels that find and multiply the micro-tiles of an A.
-pub(crate) fn kernels_of<T: Scalar>(
+pub(crate) fn kernels_of(
     device: &Arc<Device>,
+    dtype: Dtype,
     work: PitWork,
     how: (f64, Determinism),
 ) -> Result<(DetectLaunch, PitLaunch)> {
-    kernels_as::<T>(device, T::DTYPE, work, how)
+    kernels_as(device, (dtype, dtype), work, how)
 }
 
-/// The same, multiplied as elements of type `dtype`.
-pub(crate) fn kernels_as<T: Scalar>(
+/// The same for elements of type `own`, multiplied as elements of type `dtype`.
+pub(crate) fn kernels_as(
     device: &Arc<Device>,
-    dtype: Dtype,
+    (own, dtype): (Dtype, Dtype),
     work: PitWork,
     (threshold, determinism): (f64, Determinism),
 ) -> Result<(DetectLaunch, PitLaunch)> {
     let [m, k, _] = work.extents;
     let product = PitLaunch::new(device, dtype, work, list_stride(k))?;
-    let how = (above::<T>(threshold), determinism == Determinism::Strict);
+    let how = (above(own, threshold), determinism == Determinism::Strict);
     let (looked, shape, micro) = if work.turned {
-        (Looked::Elements(T::DTYPE), [k, m], (1, work.height))
+        (Looked::Elements(own), [k, m], (1, work.height))
     } else {
         let rows = work.items.saturating_mul(m);
         let packed = Looked::Packed(dtype.bytes());
@@ -178,12 +178,14 @@ impl<T: Scalar> DynamicMatmul<T> {
                 let threshold = options.threshold;
                 let how = (threshold, options.determinism);
                 let dtype = multiplied_as(T::DTYPE, options.precision);
-                let (detect, product) = kernels_as::<T>(device, dtype, work, how)?;
+                let (detect, product) = kernels_as(device, (T::DTYPE, dtype), work, how)?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, Arc::clone(device));
                 let halves = T::DTYPE.bytes() == 2;
-                let alone = (halves && items == 1 && m <= FEW_ROWS.min(options.height))
-                    .then(|| PitFewLaunch::best(device, T::DTYPE, extents, above::<T>(threshold)));
+                let alone =
+                    (halves && items == 1 && m <= FEW_ROWS.min(options.height)).then(|| {
+                        PitFewLaunch::best(device, T::DTYPE, extents, above(T::DTYPE, threshold))
+                    });
                 (Some((detect, product)), alone.transpose()?, storage)
             }
         };
@@ -275,8 +277,9 @@ impl<T: Scalar> DynamicMatmul<T> {
             };
             let micro = (self.options.height, 1);
             let rows = [self.items * m, k];
-            let detector = Detector::<T>::new(&self.context, rows, micro, options)?;
-            let values = a.host().ok_or_else(|| elsewhere("A"))?;
+            let on = (&self.context, T::DTYPE);
+            let detector = Detector::<()>::of(on, rows, micro, options)?;
+            let values = a.any.host().ok_or_else(|| elsewhere("A"))?;
             let Lists::Host(lists) = &mut self.index.storage else {
                 return Err(elsewhere("index"));
             };
@@ -307,7 +310,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     ) -> Result<()> {
         self.check(a, b, c)?;
         let Some((_, launch)) = &self.launch else {
-            return self.on_host(a, b, c);
+            return self.on_host(a, b, &mut c.any);
         };
         let b = operand(&self.context, b, stream)?;
         let c = operand(&self.context, c, stream)?;
@@ -317,50 +320,49 @@ impl<T: Scalar> DynamicMatmul<T> {
     }
 
     /// The same on the CPU.
-    fn on_host(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
-        let [m, k, n] = self.extents;
-        let (lda, ldb) = (a.leading(), b.leading());
+    fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let Lists::Host(lists) = &self.index.storage else {
             return Err(elsewhere("index"));
         };
-        let a = a.host().ok_or_else(|| elsewhere("A"))?;
-        let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let factor = |row: usize, position: usize| a[row * lda + position];
-        let line = |row: usize, position: usize| &b[(row / m * k + position) * ldb..][..n];
-        let height = self.options.height;
-        multiply_on_host(c, self.items * m, (lists, height), factor, line)
+        let of = (self.items, self.extents, self.options.height);
+        with_sums!(a.dtype(), A => on_host::<A>(of, lists, a, b, c))
     }
+}
+
+fn on_host<A: Sum>(
+    (items, [m, k, n], height): (usize, [usize; 3], usize),
+    lists: &[Vec<u32>],
+    a: &AnyTensor,
+    b: &AnyTensor,
+    c: &mut AnyTensor,
+) -> Result<()> {
+    let (lda, ldb) = (a.leading(), b.leading());
+    let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+    let factor = |row: usize, position: usize| a[row * lda + position];
+    let line = |row: usize, position: usize| &b[(row / m * k + position) * ldb..][..n];
+    multiply_on_host(c, items * m, (lists, height), &factor, &line)
 }
 
 /// A product on the CPU, a row of C at a time: `factor` and `line` are A's element and B's row of a row of C and a place of its list,
 /// which `height` rows share.
-pub(super) fn multiply_on_host<'b, T: Scalar>(
-    c: &mut Tensor<T>,
+pub(super) fn multiply_on_host<'b, A: Sum>(
+    c: &mut AnyTensor,
     rows: usize,
     (lists, height): (&[Vec<u32>], usize),
-    factor: impl Fn(usize, usize) -> T + Sync,
-    line: impl Fn(usize, usize) -> &'b [T] + Sync,
+    factor: &(dyn Fn(usize, usize) -> A + Sync),
+    line: &(dyn Fn(usize, usize) -> &'b [A] + Sync),
 ) -> Result<()> {
-    use einsparse_formats::{Accumulator, Element};
-    let (n, ldc) = (c.shape().last().copied().unwrap_or(0), c.leading());
-    let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
-    if n == 0 {
-        return Ok(());
-    }
-    let out = c.par_chunks_mut(ldc).enumerate().take(rows);
-    out.for_each(|(row, out)| {
-        let mut sums = vec![<T as Element>::Acc::ZERO; n];
+    let n = c.shape().last().copied().unwrap_or(0);
+    c.store_rows(rows, n, &|row, sums: &mut [A]| {
         for &position in &lists[row / height] {
-            let factor = factor(row, position as usize).to_acc();
+            let factor = factor(row, position as usize);
             for (sum, &x) in sums.iter_mut().zip(line(row, position as usize)) {
-                *sum += factor * x.to_acc();
+                *sum += factor * x;
             }
         }
-        for (to, sum) in out.iter_mut().zip(sums) {
-            *to = T::from_acc(sum);
-        }
-    });
-    Ok(())
+    })
+    .ok_or_else(|| elsewhere("C"))
 }
 
 /// Lists on a device.

@@ -45,6 +45,12 @@ impl Expected {
     }
 }
 
+impl Default for Expected {
+    fn default() -> Self {
+        Expected::MicroTiles(UNKNOWN)
+    }
+}
+
 /// Of an operand of which nothing is known.
 const UNKNOWN: f64 = 0.1;
 
@@ -66,7 +72,7 @@ const UNKNOWN: f64 = 0.1;
 pub fn dynamic<T>(tensor: &Tensor<T>) -> Dynamic<'_, T> {
     Dynamic {
         tensor,
-        expected: Expected::MicroTiles(UNKNOWN),
+        expected: Expected::default(),
     }
 }
 

@@ -4,8 +4,6 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::detect::{DetectOptions, Detector, check_items, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use super::matmul::{kernels_of, lists};
@@ -18,8 +16,9 @@ use crate::launch::{
     DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, PitWork, TransposeLaunch, list_stride,
 };
 use crate::plan::Determinism;
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 
 /// How a [`RightMatmul`] finds its operands.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,8 +76,9 @@ pub(crate) struct RightKernels {
 
 impl RightKernels {
     /// For extents `[m, k, n]` of each of so many items, and an A that lies as `[k, m]` or not.
-    pub(crate) fn new<T: Scalar>(
+    pub(crate) fn new(
         device: &Arc<Device>,
+        dtype: Dtype,
         items: usize,
         extents: [usize; 3],
         by_columns: bool,
@@ -86,8 +86,8 @@ impl RightKernels {
     ) -> Result<Self> {
         let [m, k, _] = extents;
         let work = PitWork::right(items, extents, WIDTH);
-        let (detect, product) = kernels_of::<T>(device, work, how)?;
-        let made = || TransposeLaunch::new(device, T::DTYPE, items, [m, k]);
+        let (detect, product) = kernels_of(device, dtype, work, how)?;
+        let made = || TransposeLaunch::new(device, dtype, items, [m, k]);
         Ok(RightKernels {
             detect,
             transpose: (!by_columns).then(made).transpose()?,
@@ -159,14 +159,14 @@ impl<T: Scalar> RightMatmul<T> {
     ) -> Result<Self> {
         let [_, k, n] = extents;
         // What is wrong with the options is said the same way on every context.
-        Self::detector([k, n], options.threshold)?;
+        detector(T::DTYPE, [k, n], options.threshold)?;
         let panels = items.saturating_mul(n.div_ceil(WIDTH));
         let how = (options.threshold, options.determinism);
         let (kernels, storage) = match context.device() {
             None => (None, Lists::Host(vec![Vec::new(); panels])),
             Some(device) => {
                 let by_columns = options.by_columns;
-                let kernels = RightKernels::new::<T>(device, items, extents, by_columns, how)?;
+                let kernels = RightKernels::new(device, T::DTYPE, items, extents, by_columns, how)?;
                 let lists = Lists::Device(kernels.lists(device)?, Arc::clone(device));
                 (Some(kernels), lists)
             }
@@ -184,15 +184,6 @@ impl<T: Scalar> RightMatmul<T> {
             kernels,
             element: PhantomData,
         })
-    }
-
-    /// Detection of an item on the CPU.
-    fn detector(shape: [usize; 2], threshold: f64) -> Result<Detector<T>> {
-        let options = DetectOptions {
-            threshold,
-            ..DetectOptions::default()
-        };
-        Detector::new(&Context::cpu(), shape, (1, WIDTH), options)
     }
 
     /// The kernels of a run in their order, `cpu` on a CPU context.
@@ -229,7 +220,11 @@ impl<T: Scalar> RightMatmul<T> {
         check_items("B", self.items, [k, n], b.shape())?;
         check_items("C", self.items, [m, n], c.shape())?;
         let Some(kernels) = &self.kernels else {
-            return self.on_host(a, b, c);
+            let Lists::Host(lists) = &mut self.index.storage else {
+                return Err(elsewhere("index"));
+            };
+            let of = (self.items, self.extents, &self.options);
+            return with_sums!(T::DTYPE, A => on_host::<A>(of, lists, [a, b], &mut c.any));
         };
         let all = [
             operand(&self.context, a, stream)?,
@@ -241,50 +236,52 @@ impl<T: Scalar> RightMatmul<T> {
         // done, as with every run.
         unsafe { kernels.run(found, all, stream.raw(), |launch| launch()) }
     }
+}
 
-    /// The same on the CPU, a row of C at a time.
-    fn on_host(&mut self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
-        use einsparse_formats::{Accumulator, Element};
-        let [m, k, n] = self.extents;
-        let (lda, ldb, ldc) = (a.leading(), b.leading(), c.leading());
-        let a = a.host().ok_or_else(|| elsewhere("A"))?;
-        let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let c = c.host_mut().ok_or_else(|| elsewhere("C"))?;
-        let Lists::Host(lists) = &mut self.index.storage else {
-            return Err(elsewhere("index"));
-        };
-        if n == 0 || m == 0 {
-            return Ok(());
-        }
-        let panels = n.div_ceil(WIDTH);
-        let detector = Self::detector([k, n], self.options.threshold)?;
-        for (item, lists) in lists.chunks_mut(panels).enumerate() {
-            detector.on_host(&b[item * k * ldb..], ldb, lists);
-        }
-        let by_columns = self.options.by_columns;
-        let rows = c.par_chunks_mut(ldc).enumerate().take(self.items * m);
-        rows.for_each(|(row, out)| {
-            let (item, i) = (row / m, row % m);
-            for (panel, list) in lists[item * panels..][..panels].iter().enumerate() {
-                let left = panel * WIDTH;
-                let width = WIDTH.min(n - left);
-                let mut sums = [<T as Element>::Acc::ZERO; WIDTH];
-                for &position in list {
-                    let at = position as usize;
-                    let factor = match by_columns {
-                        true => a[(item * k + at) * lda + i],
-                        false => a[row * lda + at],
-                    };
-                    let piece = &b[(item * k + at) * ldb + left..][..width];
-                    for (sum, &x) in sums.iter_mut().zip(piece) {
-                        *sum += factor.to_acc() * x.to_acc();
-                    }
-                }
-                for (to, sum) in out[left..left + width].iter_mut().zip(sums) {
-                    *to = T::from_acc(sum);
+/// Detection of an item on the CPU.
+fn detector(dtype: Dtype, shape: [usize; 2], threshold: f64) -> Result<Detector<()>> {
+    let options = DetectOptions {
+        threshold,
+        ..DetectOptions::default()
+    };
+    Detector::of((&Context::cpu(), dtype), shape, (1, WIDTH), options)
+}
+
+/// The product of so many items on the CPU, a row of C at a time.
+fn on_host<A: Sum>(
+    (items, [m, k, n], options): (usize, [usize; 3], &RightOptions),
+    lists: &mut [Vec<u32>],
+    [a, b]: [&AnyTensor; 2],
+    c: &mut AnyTensor,
+) -> Result<()> {
+    let (lda, ldb) = (a.leading(), b.leading());
+    let found = b.host().ok_or_else(|| elsewhere("B"))?;
+    let own = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
+    if n == 0 || m == 0 {
+        return Ok(());
+    }
+    let panels = n.div_ceil(WIDTH);
+    let detector = detector(b.dtype(), [k, n], options.threshold)?;
+    for (item, lists) in lists.chunks_mut(panels).enumerate() {
+        detector.on_host(found.from(item * k * ldb), ldb, lists);
+    }
+    let b = found.widen::<A>();
+    c.store_rows(items * m, n, &|row, sums: &mut [A]| {
+        let (item, i) = (row / m, row % m);
+        let pieces = sums.chunks_mut(WIDTH).zip(&lists[item * panels..]);
+        for (panel, (sums, list)) in pieces.enumerate() {
+            for &position in list {
+                let at = position as usize;
+                let factor = match options.by_columns {
+                    true => own[(item * k + at) * lda + i],
+                    false => own[row * lda + at],
+                };
+                let piece = &b[(item * k + at) * ldb + panel * WIDTH..];
+                for (sum, &x) in sums.iter_mut().zip(piece) {
+                    *sum += factor * x;
                 }
             }
-        });
-        Ok(())
-    }
+        }
+    })
+    .ok_or_else(|| elsewhere("C"))
 }

@@ -7,8 +7,7 @@ use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
 use crate::launch::{DenseMatrix, DeviceRoutes, RouteLaunch};
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
 
 /// The `top_k` experts of each of a number of tokens, other ones at each run, as slots sorted by expert: choice `j` of token `t`
 /// is number `t * top_k + j`, and each has a slot; an expert's slots are neighbours, in the order of the choices. Sorted on the
@@ -225,10 +224,10 @@ fn sort(
 }
 
 /// A tensor whose rows lie one behind the other, on the planned GPU.
-pub(crate) fn without_gaps<T: Scalar>(
+pub(crate) fn without_gaps(
     context: &Context,
     name: &str,
-    tensor: &Tensor<T>,
+    tensor: &AnyTensor,
     stream: &Stream,
 ) -> Result<DenseMatrix> {
     let matrix = operand(context, tensor, stream)?;

@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::launch::{SampleLaunch, Turns};
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{AnyTensor, Tensor};
 
 /// Heights of the micro-tiles of a [`ShareSample`].
 pub const SAMPLED_HEIGHTS: [usize; 3] = [32, 64, 128];
@@ -53,22 +53,40 @@ impl<T: Scalar> ShareSample<T> {
     /// [`Error::Operand`] for a threshold that is no magnitude; [`Error::NoKernel`] for elements that have not 16 bits;
     /// [`Error::Overflow`] for extents past 2^31.
     pub fn new(context: &Context, shape: [usize; 2], threshold: f64) -> Result<Self> {
+        Self::of((context, T::DTYPE), shape, threshold)
+    }
+
+    /// Queues the count. Allocates nothing, waits for nothing, may be captured.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
+    pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.count(matrix, stream)
+    }
+}
+
+impl<T> ShareSample<T> {
+    pub(crate) fn of(
+        (context, dtype): (&Context, Dtype),
+        shape: [usize; 2],
+        threshold: f64,
+    ) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
             return Err(Error::Operand {
                 name: "threshold".into(),
                 reason: format!("is {threshold}, not a magnitude"),
             });
         }
-        if !matches!(T::NAME, "f16" | "bf16") {
+        if !matches!(dtype, Dtype::F16 | Dtype::Bf16) {
             return Err(Error::NoKernel {
-                indirect: format!("shares of micro-tiles of {}", T::NAME),
+                indirect: format!("shares of micro-tiles of {}", dtype.name()),
                 tried: Vec::new(),
             });
         }
         let kind = match context.device() {
             None => Kind::Host(Mutex::new(None)),
             Some(device) => {
-                let launch = SampleLaunch::new(device, shape, above::<T>(threshold))?;
+                let launch = SampleLaunch::new(device, shape, above(dtype, threshold))?;
                 Kind::Device(launch, Turns::new()?)
             }
         };
@@ -90,11 +108,7 @@ impl<T: Scalar> ShareSample<T> {
         }
     }
 
-    /// Queues the count. Allocates nothing, waits for nothing, may be captured.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
-    pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
+    pub(crate) fn count(&self, matrix: &AnyTensor, stream: &Stream) -> Result<()> {
         check_shape("matrix", &self.shape, matrix.shape())?;
         match &self.kind {
             Kind::Host(latest) => {
@@ -112,16 +126,17 @@ impl<T: Scalar> ShareSample<T> {
         }
     }
 
-    fn on_host(&self, matrix: &Tensor<T>) -> Result<Option<[f64; 3]>> {
+    fn on_host(&self, matrix: &AnyTensor) -> Result<Option<[f64; 3]>> {
         let values = matrix
             .host()
-            .ok_or_else(|| super::detect::elsewhere("matrix"))?;
+            .ok_or_else(|| super::detect::elsewhere("matrix"))?
+            .widen::<f64>();
         let ([rows, columns], leading) = (self.shape, matrix.leading());
         if rows == 0 || columns == 0 {
             return Ok(None);
         }
         let counts = |row: usize, column: usize| {
-            let magnitude = values[row * leading + column].to_f64().abs();
+            let magnitude = values[row * leading + column].abs();
             magnitude.is_nan() || magnitude > self.threshold
         };
         Ok(Some(SAMPLED_HEIGHTS.map(|height| {

@@ -12,8 +12,8 @@ use crate::launch::{
     DetectLaunch, DeviceLists, PitLaunch, PitSampledLaunch, PitSampledRun, PitWork, Turns,
 };
 use crate::plan::Determinism;
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::registry::Dtype;
+use crate::tensor::AnyTensor;
 
 /// The search in A, `dA[m,k] = dC[m,n] * B[k,n]` where it finds something, and B's gradient if it skips as well.
 #[derive(Debug)]
@@ -28,17 +28,18 @@ pub(super) struct Skipping {
 
 impl Skipping {
     /// For extents `[m, k, n]` of the product; `skips`: B's gradient skips too.
-    pub(super) fn new<T: Scalar>(
+    pub(super) fn new(
         device: &Arc<Device>,
+        dtype: Dtype,
         [m, k, n]: [usize; 3],
         (skips, determinism): (bool, Determinism),
     ) -> Result<Self> {
-        let of_a = PitSampledLaunch::new(device, T::DTYPE, [m, k, n])?;
+        let of_a = PitSampledLaunch::new(device, dtype, [m, k, n])?;
         let work = PitWork {
             turned: true,
             ..PitWork::single([k, m, n], WIDTH)
         };
-        let (detect, of_b) = kernels_of::<T>(device, work, (0.0, determinism))?;
+        let (detect, of_b) = kernels_of(device, dtype, work, (0.0, determinism))?;
         Ok(Skipping {
             lists: detect.lists(device)?,
             detect,
@@ -57,12 +58,12 @@ impl Skipping {
     }
 
     /// Queues what this computes of `[dA, dB]`, of operands of the planned shapes. `relu`: A's gradient is zero where A is not positive.
-    pub(super) fn run<T: Scalar>(
+    pub(super) fn run(
         &self,
         context: &Context,
         relu: bool,
-        [a, b, dc]: [&Tensor<T>; 3],
-        [da, db]: [&mut Tensor<T>; 2],
+        [a, b, dc]: [&AnyTensor; 3],
+        [da, db]: [&AnyTensor; 2],
         stream: &Stream,
     ) -> Result<()> {
         let [a, b, dc] = [a, b, dc].map(|matrix| operand(context, matrix, stream));

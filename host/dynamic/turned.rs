@@ -12,7 +12,8 @@ use crate::error::Result;
 use crate::launch::{DetectLaunch, PitLaunch, PitWork, list_stride};
 use crate::plan::Determinism;
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 
 /// Elements of a row that a micro-tile has.
 pub(crate) const WIDTH: usize = 64;
@@ -69,7 +70,7 @@ impl<T: Scalar> TurnedMatmul<T> {
             ..DetectOptions::default()
         };
         // What is wrong with the options is said the same way on every context.
-        Detector::<T>::new(&Context::cpu(), [k, m], (1, WIDTH), options)?;
+        Detector::<()>::of((&Context::cpu(), T::DTYPE), [k, m], (1, WIDTH), options)?;
         let panels = m.div_ceil(WIDTH);
         let (launch, storage) = match context.device() {
             None => (None, Lists::Host(vec![Vec::new(); panels])),
@@ -78,7 +79,8 @@ impl<T: Scalar> TurnedMatmul<T> {
                     turned: true,
                     ..PitWork::single(extents, WIDTH)
                 };
-                let (detect, product) = kernels_of::<T>(device, work, (threshold, determinism))?;
+                let (detect, product) =
+                    kernels_of(device, T::DTYPE, work, (threshold, determinism))?;
                 let lists = detect.lists(device)?;
                 let storage = Lists::Device(lists, Arc::clone(device));
                 (Some((detect, product)), storage)
@@ -130,7 +132,7 @@ impl<T: Scalar> TurnedMatmul<T> {
         check_shape("B", &[k, n], b.shape())?;
         check_shape("C", &[m, n], c.shape())?;
         let Some((detect, product)) = &self.launch else {
-            return self.on_host(a, b, c);
+            return self.on_host(a, b, &mut c.any);
         };
         let [a, b] = [a, b].map(|matrix| operand(&self.context, matrix, stream));
         let (a, b, c) = (a?, b?, operand(&self.context, c, stream)?);
@@ -146,22 +148,33 @@ impl<T: Scalar> TurnedMatmul<T> {
     }
 
     /// The same on the CPU.
-    fn on_host(&mut self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<()> {
-        let [m, k, n] = self.extents;
+    fn on_host(&mut self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
+        let [m, k, _] = self.extents;
         let options = DetectOptions {
             threshold: self.threshold,
             ..DetectOptions::default()
         };
-        let detector = Detector::<T>::new(&self.context, [k, m], (1, WIDTH), options)?;
-        detector.run(a, &mut self.index, &self.context.stream()?)?;
-        let (lda, ldb) = (a.leading(), b.leading());
+        let on = (&self.context, a.dtype());
+        let detector = Detector::<()>::of(on, [k, m], (1, WIDTH), options)?;
+        detector.detect(a, &mut self.index, &self.context.stream()?)?;
         let Lists::Host(lists) = &self.index.storage else {
             return Err(elsewhere("index"));
         };
-        let a = a.host().ok_or_else(|| elsewhere("A"))?;
-        let b = b.host().ok_or_else(|| elsewhere("B"))?;
-        let factor = |row: usize, position: usize| a[position * lda + row];
-        let line = |_: usize, position: usize| &b[position * ldb..][..n];
-        multiply_on_host(c, m, (lists, WIDTH), factor, line)
+        with_sums!(a.dtype(), A => on_host::<A>(self.extents, lists, a, b, c))
     }
+}
+
+fn on_host<A: Sum>(
+    [m, _, n]: [usize; 3],
+    lists: &[Vec<u32>],
+    a: &AnyTensor,
+    b: &AnyTensor,
+    c: &mut AnyTensor,
+) -> Result<()> {
+    let (lda, ldb) = (a.leading(), b.leading());
+    let a = a.host().ok_or_else(|| elsewhere("A"))?.widen::<A>();
+    let b = b.host().ok_or_else(|| elsewhere("B"))?.widen::<A>();
+    let factor = |row: usize, position: usize| a[position * lda + row];
+    let line = |_: usize, position: usize| &b[position * ldb..][..n];
+    multiply_on_host(c, m, (lists, WIDTH), &factor, &line)
 }

@@ -1,6 +1,6 @@
 //! Patterns that the GPU made: checked there, and taken.
 
-use einsparse_formats::{Csr, CsrPattern, FormatError};
+use einsparse_formats::{CsrPattern, FormatError};
 
 use super::tensors::copied;
 use crate::context::Context;
@@ -8,7 +8,7 @@ use crate::driver::{DeviceMemory, copy_dtod_async, copy_dtoh_async};
 use crate::error::Result;
 use crate::launch::{Steps, check};
 use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, host_zeros};
+use crate::tensor::SparseTensor;
 
 impl Context {
     /// Takes CSR arrays that the GPU made: checks them there, by the rules of [`CsrPattern::new`], and copies them.
@@ -73,8 +73,7 @@ impl Context {
         stream.synchronize()?;
         // SAFETY: the GPU has found nothing against them.
         let pattern = unsafe { CsrPattern::new_unchecked(m, k, starts, of_entries) };
-        let host = Csr::new(pattern, host_zeros(entries)?)?;
-        Ok(SparseTensor::made(host.into(), own))
+        Ok(SparseTensor::made(pattern, own))
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use einsparse_formats::convert::dense_to_csr_by;
+use einsparse_formats::convert::{dense_to_csr_by, transpose_csr};
 use einsparse_formats::stats::RowStats;
 use einsparse_formats::{
-    AnySparse, Coo, CooPattern, Csr, CsrPattern, Ell, EllPattern, Format, FormatError, GroupCoo,
-    GroupCooPattern,
+    AnyPattern, CooPattern, Csr, CsrPattern, EllPattern, Format, FormatError, GroupCooPattern,
 };
 
 use super::{EntryChoice, EntryConverter, RawEntries};
@@ -17,7 +16,7 @@ use crate::driver::{DeviceMemory, copy_dtod_async};
 use crate::error::{Error, Result};
 use crate::launch::{Conversion, SortOut, Transpose};
 use crate::registry::Scalar;
-use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zeros};
+use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 /// A format of the list, or the error that names it.
 fn unsupported(from: Format, to: Format) -> Error {
@@ -120,8 +119,7 @@ fn csr_of<T: Scalar>(
     device.read(starts, &mut offsets)?;
     device.read(&own.columns, &mut columns)?;
     let pattern = CsrPattern::new(m, k, offsets, columns)?;
-    let host = Csr::new(pattern, host_zeros(entries)?)?;
-    Ok(SparseTensor::made(host.into(), own))
+    Ok(SparseTensor::made(pattern, own))
 }
 
 impl<T: Scalar> EntryConverter<T> {
@@ -159,30 +157,28 @@ impl<T: Scalar> EntryConverter<T> {
 
 impl<T: Scalar> SparseTensor<T> {
     /// Brings a matrix of single entries into another such format where it is: CSR to COO, GroupCOO and ELL, COO to CSR, as
-    /// in [`AnySparse::convert`]. Waits for all work on the GPU.
+    /// in [`AnySparse::convert`](crate::formats::AnySparse::convert). Waits for all work on the GPU.
     ///
     /// # Errors
     /// For other formats, a group of 0, slots that do not fit u32, or if memory does not suffice.
     pub fn to_entries(&self, format: Format) -> Result<SparseTensor<T>> {
         let known = match (self.pattern(), format) {
-            (AnySparse::Coo(_), Format::Csr) => self.shape().len() == 2,
-            (AnySparse::Csr(_), Format::Coo | Format::Ell) => true,
-            (AnySparse::Csr(_), Format::GroupCoo { axis, .. }) => axis == 0,
+            (AnyPattern::Coo(_), Format::Csr) => self.shape().len() == 2,
+            (AnyPattern::Csr(_), Format::Coo | Format::Ell) => true,
+            (AnyPattern::Csr(_), Format::GroupCoo { axis, .. }) => axis == 0,
             _ => false,
         };
         if !known {
             return Err(unsupported(self.format(), format));
         }
         let Some(arrays) = self.device() else {
-            return SparseTensor::new(None, self.pattern().convert(format)?);
+            return SparseTensor::new(None, self.to_host()?.convert(format)?);
         };
         match (self.pattern(), format) {
-            (AnySparse::Csr(a), Format::GroupCoo { group, .. }) => {
-                self.grouped(a.pattern(), arrays, group)
-            }
-            (AnySparse::Csr(a), Format::Ell) => self.in_ell(a.pattern(), arrays),
-            (AnySparse::Csr(a), _) => self.in_coo(a.pattern(), arrays),
-            (AnySparse::Coo(a), _) => self.in_csr(a.pattern(), arrays),
+            (AnyPattern::Csr(a), Format::GroupCoo { group, .. }) => self.grouped(a, arrays, group),
+            (AnyPattern::Csr(a), Format::Ell) => self.in_ell(a, arrays),
+            (AnyPattern::Csr(a), _) => self.in_coo(a, arrays),
+            (AnyPattern::Coo(a), _) => self.in_csr(a, arrays),
             (_, to) => Err(unsupported(self.format(), to)),
         }
     }
@@ -209,10 +205,7 @@ impl<T: Scalar> SparseTensor<T> {
             entries,
             [arrays.columns.address(), arrays.values.address()],
         )?;
-        Ok(SparseTensor::made(
-            Coo::new(pattern, host_zeros(entries)?)?.into(),
-            own,
-        ))
+        Ok(SparseTensor::made(pattern, own))
     }
 
     fn in_csr(&self, p: &CooPattern, arrays: &DeviceArrays) -> Result<SparseTensor<T>> {
@@ -253,10 +246,7 @@ impl<T: Scalar> SparseTensor<T> {
         let mut columns = vec![0u32; slots];
         device.read(&own.columns, &mut columns)?;
         let pattern = EllPattern::new(p.rows(), p.cols(), width, columns)?;
-        Ok(SparseTensor::made(
-            Ell::new(pattern, host_zeros(slots)?)?.into(),
-            own,
-        ))
+        Ok(SparseTensor::made(pattern, own))
     }
 
     fn grouped(
@@ -298,10 +288,7 @@ impl<T: Scalar> SparseTensor<T> {
         device.read(&own.columns, &mut columns)?;
         let shape = vec![p.rows(), p.cols()];
         let pattern = GroupCooPattern::new(shape, 0, group, index, vec![columns])?;
-        Ok(SparseTensor::made(
-            GroupCoo::new(pattern, host_zeros(slots)?)?.into(),
-            own,
-        ))
+        Ok(SparseTensor::made(pattern, own))
     }
 
     fn raw_of(
@@ -328,14 +315,15 @@ impl<T: Scalar> SparseTensor<T> {
     /// # Errors
     /// For other formats, or if memory does not suffice.
     pub fn transposed(&self) -> Result<SparseTensor<T>> {
-        let AnySparse::Csr(csr) = self.pattern() else {
+        let AnyPattern::Csr(p) = self.pattern() else {
             return Err(unsupported(self.format(), Format::Csr));
         };
         let Some(arrays) = self.device() else {
-            let turned = einsparse_formats::convert::transpose_csr(csr)?;
+            let own = self.host().unwrap_or_default().to_vec();
+            let turned = transpose_csr(&Csr::new(p.clone(), own)?)?;
             return SparseTensor::new(None, turned.into());
         };
-        let (p, device) = (csr.pattern(), &arrays.device);
+        let device = &arrays.device;
         let (m, k, entries) = (p.rows(), p.cols(), p.columns().len());
         let transpose = Transpose::new(device, (m, k), entries, false, T::DTYPE)?;
         let own = room::<T>(device, entries)?;

@@ -210,10 +210,7 @@ impl<T: Scalar> SparseAttention<T> {
         out: &mut Tensor<T>,
         log_sum: Option<&mut Tensor<f32>>,
     ) {
-        let [q, k, v] = operands.map(|tensor| HostHeads {
-            values: tensor.host().unwrap_or(&[]),
-            leading: tensor.leading(),
-        });
+        let [q, k, v] = operands.map(|tensor| HostHeads::of(tensor));
         let attention = HostAttention {
             q,
             k,
@@ -223,9 +220,8 @@ impl<T: Scalar> SparseAttention<T> {
             d: self.extents.d,
             scale: self.scale,
         };
-        let leading = out.leading();
         let log_sum = log_sum.and_then(Tensor::host_mut);
-        attention.run(out.host_mut().unwrap_or(&mut []), leading, log_sum);
+        attention.run(&mut out.any, log_sum);
     }
 
     /// On raw device addresses and a raw stream, for users of other CUDA crates.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::cpu::{ConvRows, HostConv, weight_gradient};
+use crate::cpu::{HostConv, weight_gradient};
 use crate::device::{Device, Stream};
 use crate::error::{Error, Refusal, Result};
 use crate::kernel_map::{Arrays, KernelMap};
@@ -75,13 +75,6 @@ fn belongs(stream: &Stream, device: &Device) -> Result<()> {
         name: "stream".into(),
         reason: "belongs to another context than the kernel map".into(),
     })
-}
-
-fn rows<T: Scalar>(tensor: &Tensor<T>) -> ConvRows<'_, T> {
-    ConvRows {
-        values: tensor.host().unwrap_or_default(),
-        leading: tensor.leading(),
-    }
 }
 
 impl<T: Scalar> SparseConv3d<T> {
@@ -265,13 +258,13 @@ impl<T: Scalar> SparseConv3d<T> {
                 let conv = HostConv {
                     map: arrays,
                     channels: if which == 0 { [c, m] } else { [m, c] },
-                    input: rows(input),
-                    weights: rows(weights),
+                    input,
+                    weights,
                     turned: which == 1,
-                    bias: bias.and_then(Tensor::host),
+                    bias: bias.map(|bias| &bias.any),
                     relu: which == 0 && self.options.relu,
                 };
-                conv.run(out.host_mut().unwrap_or_default(), leading);
+                conv.run(&mut out.any);
                 Ok(())
             }
             (Arrays::Device(..), None) => Err(Error::Operand {
@@ -300,10 +293,7 @@ impl<T: Scalar> SparseConv3d<T> {
         let ([c, m], map) = (self.channels, &*self.map);
         match map.arrays() {
             Arrays::Host(arrays) => {
-                let leading = out.leading();
-                let operands = [rows(input), rows(gradient)];
-                let out = out.host_mut().unwrap_or_default();
-                weight_gradient(arrays, [c, m], operands, out, leading);
+                weight_gradient(arrays, [c, m], [input, gradient], &mut out.any);
                 Ok(())
             }
             Arrays::Device(arrays, device) => {

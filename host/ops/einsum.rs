@@ -3,15 +3,9 @@
 use crate::context::Context;
 use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Result};
-use crate::plan::Options;
+use crate::plan::{AnyPlan, Options, Types};
 use crate::registry::Scalar;
-use crate::tensor::{Operand, SparseTensor, Tensor};
-
-/// An operand that had to be copied to the context.
-enum Copied<T: Scalar> {
-    Sparse(SparseTensor<T>),
-    Dense(Tensor<T>),
-}
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, Operand, Tensor, erase};
 
 /// Runs an expression once and returns the output. Host operands are copied to the context. For `+=` the output is
 /// among the operands and is added to in a copy. What [`einsum!`](crate::einsum!) calls.
@@ -23,49 +17,57 @@ pub fn einsum<T: Scalar>(
     text: &str,
     operands: &[(&str, Operand<'_, T>)],
 ) -> Result<Tensor<T>> {
-    let copied: Vec<Option<Copied<T>>> = operands
-        .iter()
-        .map(|(_, operand)| {
-            Ok(match operand {
-                Operand::HostSparse(a) => Some(Copied::Sparse(context.upload(a.clone())?)),
-                Operand::HostDense(d) => Some(Copied::Dense(context.upload_dense(d)?)),
-                _ => None,
-            })
-        })
-        .collect::<Result<_>>()?;
-    let bound: Vec<(&str, Operand<'_, T>)> = operands
-        .iter()
-        .zip(&copied)
-        .map(|((name, operand), copy)| {
-            let operand = match (operand, copy) {
-                (_, Some(Copied::Sparse(s))) => Operand::Sparse(s),
-                (_, Some(Copied::Dense(d))) => Operand::Dense(d),
-                (Operand::Sparse(s), None) => Operand::Sparse(s),
-                (Operand::Dense(d), None) => Operand::Dense(d),
-                (Operand::Index(shape, data), None) => Operand::Index(shape, data),
-                (Operand::Dynamic(d), None) => Operand::Dynamic(*d),
-                (Operand::Scalar(x), None) => Operand::Scalar(*x),
-                // Host tensors were all copied above.
-                (Operand::HostSparse(s), None) => Operand::HostSparse(s.clone()),
-                (Operand::HostDense(d), None) => Operand::HostDense(d),
-            };
-            (*name, operand)
-        })
-        .collect();
-    let plan = context.plan(text, &bound, &Options::default())?;
-    let mut out = context.zeros(plan.out_shape())?;
+    let types = Types::of::<T, T>();
+    once((context, types), text, &erase(operands)).map(Tensor::of)
+}
+
+/// An operand that had to be copied to the context.
+enum Copied {
+    Sparse(AnySparseTensor),
+    Dense(AnyTensor),
+}
+
+fn once(
+    (context, types): (&Context, Types),
+    text: &str,
+    operands: &[(&str, AnyOperand<'_>)],
+) -> Result<AnyTensor> {
+    let device = context.device();
+    let copy = |(_, operand): &(&str, AnyOperand<'_>)| match operand {
+        AnyOperand::HostSparse(pattern, values) => {
+            let values = (types.operands, Some(*values));
+            let copy = AnySparseTensor::new(device, pattern.shared(), values)?;
+            Ok(Some(Copied::Sparse(copy)))
+        }
+        AnyOperand::HostDense(shape, values) => {
+            AnyTensor::of(device, shape, *values).map(|copy| Some(Copied::Dense(copy)))
+        }
+        _ => Ok(None),
+    };
+    let copied: Vec<Option<Copied>> = operands.iter().map(copy).collect::<Result<_>>()?;
+    let bound = |((name, operand), copy)| match copy {
+        &Some(Copied::Sparse(ref s)) => (name, AnyOperand::Sparse(s)),
+        &Some(Copied::Dense(ref d)) => (name, AnyOperand::Dense(d)),
+        &None => (name, operand),
+    };
+    let bound: Vec<(&str, AnyOperand<'_>)> =
+        operands.iter().copied().zip(&copied).map(bound).collect();
+    let plan = AnyPlan::new((context, types), text, &bound, &Options::default())?;
+    let shape = plan.out_shape();
+    let leading = shape.last().copied().unwrap_or(1);
+    let mut out = AnyTensor::zeros(device, types.out, shape, leading)?;
     let Einsum {
         out: access, mode, ..
     } = plan.einsum();
     if *mode == Mode::Accumulate {
         let start = bound.iter().find(|(name, _)| *name == access.tensor);
-        let Some((_, Operand::Dense(start))) = start else {
+        let Some((_, AnyOperand::Dense(start))) = start else {
             return Err(Error::Operand {
                 name: access.tensor.clone(),
                 reason: "is added to by `+=` and must be given as a dense operand".into(),
             });
         };
-        out.write(&start.to_dense()?)?;
+        out.copy(start)?;
     }
     let stream = context.stream()?;
     plan.run(&bound, &mut out, &stream)?;

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::launch::{LiveProduct, Rows};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
+use host::HostLayer;
 use launches::Launches;
 pub use norm::ResidualNorm;
 
@@ -185,7 +186,7 @@ impl<T: Scalar> EncoderLayer<T> {
     ) -> Result<()> {
         self.check(x, lengths, weights, out)?;
         let Some(own) = &self.launch else {
-            self.run_on_host(x, lengths, weights, out);
+            HostLayer::new(&self.options, weights).run(x, lengths, &mut out.any);
             return Ok(());
         };
         let belongs = |device| stream.belongs_to(device);

@@ -68,7 +68,7 @@ pub struct MessagePassing<T: Scalar> {
 enum Exec<T: Scalar> {
     /// Forward and backward.
     Sum(Box<[Plan<T>; 2]>),
-    Max(Box<RowsRun<T>>, LargestGradient),
+    Max(Box<RowsRun>, LargestGradient),
 }
 
 const FORWARD: &str = "Y[m,f] = A[m,k] * X[k,f]";
@@ -161,7 +161,7 @@ impl<T: Scalar> MessagePassing<T> {
             }
             Exec::Max(run, _) => {
                 expect("X", x.shape(), &self.shapes[0])?;
-                run.run(&self.graph, &[x], y, stream)
+                run.run(&self.graph, &[x], &mut y.any, stream)
             }
         }
     }
@@ -225,7 +225,10 @@ impl<T: Scalar> MessagePassing<T> {
         stream: &Stream,
     ) -> Result<()> {
         match &self.exec {
-            Exec::Max(_, gradient) => gradient.run(&self.graph, [x, y, dy], dx, da, stream),
+            Exec::Max(_, gradient) => {
+                let da = da.map(|da| &mut da.any);
+                gradient.run(&self.graph, [x, y, dy], &mut dx.any, da, stream)
+            }
             Exec::Sum(_) => Err(Error::NoKernel {
                 indirect: BACKWARD.into(),
                 tried: vec![Refusal {
@@ -248,7 +251,7 @@ impl<T: Scalar> MessagePassing<T> {
 
 /// For each slot the entries of its row.
 fn degrees_of<T: Scalar>(graph: &AnySparse<T>, targets: usize) -> Result<Vec<u32>> {
-    let Some(axes) = coordinates(graph) else {
+    let Some(axes) = coordinates(graph.pattern()) else {
         let reason = format!(
             "is {}; coo, group-coo, csr and csc are walked",
             graph.format()

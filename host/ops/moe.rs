@@ -2,9 +2,6 @@
 
 mod gradient;
 
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
-
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routing};
@@ -13,7 +10,8 @@ use crate::einsum::Activation;
 use crate::error::Result;
 use crate::launch::SumLaunch;
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 use gradient::Backward;
 pub use gradient::MoeGradients;
 
@@ -278,20 +276,24 @@ impl<T: Scalar> MoeLayer<T> {
             // SAFETY: both have the planned extents and type; `out` is the caller's to keep until the stream is done.
             return unsafe { sum.run(rows, sums, stream.raw()) };
         }
-        let width = parts.leading();
-        let rows = parts.host().ok_or_else(|| elsewhere("rows"))?;
-        let leading = out.leading();
-        let out = out.host_mut().ok_or_else(|| elsewhere("out"))?;
-        let sums = out.par_chunks_mut(leading.max(1)).enumerate();
-        sums.take(self.options.tokens).for_each(|(token, to)| {
-            for (column, to) in to[..model].iter_mut().enumerate() {
-                let mut sum = <T as Element>::Acc::ZERO;
-                for j in 0..top_k {
-                    sum += rows[(token * top_k + j) * width + column].to_acc();
-                }
-                *to = T::from_acc(sum);
-            }
-        });
-        Ok(())
+        let of = (self.options.tokens, top_k, model);
+        with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts, &mut out.any))
     }
+}
+
+fn add_on_host<A: Sum>(
+    (tokens, top, model): (usize, usize, usize),
+    parts: &AnyTensor,
+    out: &mut AnyTensor,
+) -> Result<()> {
+    let width = parts.leading();
+    let rows = parts.host().ok_or_else(|| elsewhere("rows"))?.widen::<A>();
+    out.store_rows(tokens, model, &|token, sums: &mut [A]| {
+        for (column, sum) in sums.iter_mut().enumerate() {
+            for j in 0..top {
+                *sum += rows[(token * top + j) * width + column];
+            }
+        }
+    })
+    .ok_or_else(|| elsewhere("out"))
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use einsparse_formats::{Nm, NmPattern, convert};
+use einsparse_formats::{NmPattern, convert};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::launch::{DenseMatrix, prune, pruner};
 use crate::registry::Scalar;
-use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES, host_zeros};
+use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 /// A dense matrix `[m,k]` to `nm:2:4`, where it lies: of every 4 neighbours in a row the 2 of largest magnitude stay
 /// (Mishra et al., arXiv 2104.08378, section 4). Between equals the lower column stays, NaN counts as the largest: bit
@@ -56,11 +56,10 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     let mut positions = vec![0u32; words];
     device.read(&meta, &mut positions)?;
     let pattern = NmPattern::new(rows, columns, positions)?;
-    let host = Nm::new(pattern, host_zeros(words * 16)?)?;
     let arrays = DeviceArrays {
         columns: meta,
         values,
         device: Arc::clone(device),
     };
-    Ok(SparseTensor::made(host.into(), arrays))
+    Ok(SparseTensor::made(pattern, arrays))
 }

@@ -13,8 +13,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::fibres::{Fibres, RowsOf};
 use crate::launch::{RawRows, RowsExtents, RowsLaunch};
 use crate::plan::{PlannedPattern, rows_of};
-use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor};
+use crate::tensor::{AnySparseTensor, AnyTensor};
 
 /// Which entries go to which row, what is gathered for them, and how they are reduced.
 pub(super) struct Gathered<'a> {
@@ -38,23 +37,23 @@ enum Exec {
 
 /// Made for one pattern; runs with new values without allocating.
 #[derive(Debug)]
-pub(super) struct RowsRun<T: Scalar> {
+pub(super) struct RowsRun {
     exec: Exec,
     fibres: Fibres,
-    pattern: PlannedPattern<T>,
+    pattern: PlannedPattern,
     max: bool,
     n: usize,
 }
 
-impl<T: Scalar> RowsRun<T> {
+impl RowsRun {
     pub(super) fn new(
         context: &Context,
-        tensor: &SparseTensor<T>,
+        tensor: &AnySparseTensor,
         asked: &Gathered<'_>,
         variant: Option<&str>,
     ) -> Result<Self> {
-        let pattern = tensor.shared_pattern();
-        let fibres = Fibres::new(&**pattern, asked.kept, asked.factors, asked.rows)?;
+        let pattern = tensor.pattern();
+        let fibres = Fibres::new(pattern, asked.kept, asked.factors, asked.rows)?;
         let mut fibres = fibres.ok_or_else(|| Error::Operand {
             name: "T".into(),
             reason: format!(
@@ -65,7 +64,7 @@ impl<T: Scalar> RowsRun<T> {
         let exec = match context.device() {
             None => Exec::Cpu,
             Some(device) => {
-                let row = cheapest::<T>(context, tensor, asked, &fibres, variant)?;
+                let row = cheapest(context, tensor, asked, &fibres, variant)?;
                 let extents = RowsExtents {
                     n: asked.n,
                     accumulate: false,
@@ -114,12 +113,12 @@ impl<T: Scalar> RowsRun<T> {
     /// Queues a run: the tensor has the pattern that was planned, the factors are as long as their axes.
     pub(super) fn run(
         &self,
-        tensor: &SparseTensor<T>,
-        factors: &[&Tensor<T>],
-        out: &mut Tensor<T>,
+        tensor: &AnySparseTensor,
+        factors: &[&AnyTensor],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
-        if !self.pattern.is(tensor.shared_pattern()) {
+        if !self.pattern.is(tensor.pattern()) {
             return Err(elsewhere("T", "has another pattern than was planned"));
         }
         expect("the output", out.shape(), &[self.fibres.count, self.n])?;
@@ -143,7 +142,7 @@ impl<T: Scalar> RowsRun<T> {
                     ));
                 };
                 let to = (to, leading, self.n);
-                cpu::gathers(&self.fibres, host.values(), &matrices, to, self.max);
+                cpu::gathers(&self.fibres, host, &matrices, to, self.max);
                 Ok(())
             }
             Exec::Gpu(launch) => {
@@ -158,9 +157,9 @@ impl<T: Scalar> RowsRun<T> {
     fn addresses(
         &self,
         launch: &RowsLaunch,
-        tensor: &SparseTensor<T>,
-        factors: &[&Tensor<T>],
-        out: &Tensor<T>,
+        tensor: &AnySparseTensor,
+        factors: &[&AnyTensor],
+        out: &AnyTensor,
         stream: &Stream,
     ) -> Result<RawRows> {
         let device = launch.device();
@@ -191,9 +190,9 @@ impl<T: Scalar> RowsRun<T> {
 }
 
 /// The kernel that is predicted to be fastest.
-fn cheapest<T: Scalar>(
+fn cheapest(
     context: &Context,
-    tensor: &SparseTensor<T>,
+    tensor: &AnySparseTensor,
     asked: &Gathered<'_>,
     fibres: &Fibres,
     variant: Option<&str>,
@@ -214,7 +213,7 @@ fn cheapest<T: Scalar>(
     };
     let reduce = if asked.max { REDUCE_MAX } else { REDUCE_SUM };
     let us = |row: &&einsparse_kernels::table::Row| predict_rows(row, &work, &machine).us;
-    rows_of::<T>(asked.factors.len(), reduce)
+    rows_of(tensor.dtype(), asked.factors.len(), reduce)
         .filter(|row| asked.n.is_multiple_of(row.vector as usize))
         .filter(|row| variant.is_none_or(|name| name == row.name))
         .min_by(|a, b| us(a).total_cmp(&us(b)))
@@ -223,7 +222,7 @@ fn cheapest<T: Scalar>(
                 "{} factors, {} columns of {}",
                 work.factors,
                 asked.n,
-                T::DTYPE.name()
+                tensor.dtype().name()
             ),
             tried: vec![Refusal {
                 name: "mttkrp".into(),

@@ -1,9 +1,9 @@
 //! Products of matrices at the entries of a sparse tensor of any order.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
-use einsparse_formats::{AnySparse, PAD};
-use rayon::prelude::*;
+use einsparse_formats::{AnyPattern, PAD};
 
 use super::rows::{elsewhere, expect};
 use crate::context::Context;
@@ -11,9 +11,10 @@ use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::coordinates;
 use crate::launch::{DotsLaunch, RawDots};
+use crate::parallel;
 use crate::plan::{PlannedPattern, dots_row, mark_padding};
 use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor};
+use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 
 /// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3 on a GPU (any on the CPU), in COO,
 /// GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion; SDDMM for order 2). S and P have
@@ -37,8 +38,9 @@ use crate::tensor::{SparseTensor, Tensor};
 /// ```
 #[derive(Debug)]
 pub struct SampledTensor<T: Scalar> {
+    element: PhantomData<T>,
     launch: Option<DotsLaunch>,
-    pattern: PlannedPattern<T>,
+    pattern: PlannedPattern,
     n: usize,
 }
 
@@ -48,12 +50,12 @@ impl<T: Scalar> SampledTensor<T> {
     /// # Errors
     /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without kernels.
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
-        let host = pattern.shared_pattern();
+        let host = pattern.pattern();
         let mut axes = places(host)?;
         let launch = match context.device() {
             None => None,
             Some(device) => {
-                let best = dots_row::<T>(axes.len(), n, n);
+                let best = dots_row(T::DTYPE, axes.len(), n, n);
                 let row = best.ok_or_else(|| Error::NoKernel {
                     indirect: format!("{} factors of {}", axes.len(), T::DTYPE.name()),
                     tried: vec![Refusal {
@@ -68,6 +70,7 @@ impl<T: Scalar> SampledTensor<T> {
             }
         };
         Ok(SampledTensor {
+            element: PhantomData,
             launch,
             pattern: PlannedPattern::new("P", host),
             n,
@@ -98,7 +101,7 @@ impl<T: Scalar> SampledTensor<T> {
         stream: &Stream,
     ) -> Result<()> {
         for (name, tensor) in [("S", Some(&*out)), ("P", mask)] {
-            if tensor.is_some_and(|own| !self.pattern.is(own.shared_pattern())) {
+            if tensor.is_some_and(|own| !self.pattern.is(own.pattern())) {
                 return Err(elsewhere(name, "has another pattern than was planned"));
             }
         }
@@ -119,58 +122,66 @@ impl<T: Scalar> SampledTensor<T> {
             )?;
         }
         match &self.launch {
-            None => self.run_cpu(mask, factors, out),
+            None => {
+                let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
+                let mask = mask.map(|mask| &mask.any);
+                run_cpu(self.pattern.planned(), self.n, mask, &factors, &mut out.any)
+            }
             Some(launch) => {
-                let raw = addresses(launch, mask, factors, out, stream)?;
+                let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
+                let mask = mask.map(|mask| &mask.any);
+                let raw = addresses(launch, mask, &factors, &out.any, stream)?;
                 // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
                 // only after the work queued on the context.
                 unsafe { launch.run(&raw, stream.raw()) }
             }
         }
     }
+}
 
-    fn run_cpu(
-        &self,
-        mask: Option<&SparseTensor<T>>,
-        factors: &[&Tensor<T>],
-        out: &mut SparseTensor<T>,
-    ) -> Result<()> {
-        let wrong = |name: &str| elsewhere(name, "lies in another context than the plan");
-        let axes = places(self.pattern.planned())?;
-        let matrices = factors.iter().map(|f| Some((f.host()?, f.leading())));
-        let matrices: Vec<_> = matrices
-            .collect::<Option<_>>()
-            .ok_or_else(|| wrong("a factor"))?;
-        let mask = match mask {
-            Some(mask) => Some(mask.host().ok_or_else(|| wrong("P"))?.values()),
-            None => None,
-        };
-        if out.host().is_none() {
-            return Err(wrong("S"));
-        }
-        let values = out
-            .host_values_mut()
-            .par_iter_mut()
-            .enumerate()
-            .with_min_len(1024);
-        values.for_each(|(slot, to)| {
+fn run_cpu(
+    pattern: AnyPattern<'_>,
+    n: usize,
+    mask: Option<&AnySparseTensor>,
+    factors: &[&AnyTensor],
+    out: &mut AnySparseTensor,
+) -> Result<()> {
+    let wrong = |name: &str| elsewhere(name, "lies in another context than the plan");
+    let axes = places(pattern)?;
+    let matrices = factors
+        .iter()
+        .map(|f| Some((f.host()?.widen::<f64>(), f.leading())));
+    let matrices: Vec<_> = matrices
+        .collect::<Option<_>>()
+        .ok_or_else(|| wrong("a factor"))?;
+    let mask = match mask {
+        Some(mask) => Some(mask.host().ok_or_else(|| wrong("P"))?.widen::<f64>()),
+        None => None,
+    };
+    let values = out.host_mut().ok_or_else(|| wrong("S"))?;
+    const CHUNK: usize = 1024;
+    let mut wide = values.view().widen::<f64>().into_owned();
+    parallel::chunks(&mut wide, CHUNK, &|chunk, slots| {
+        for (at, to) in slots.iter_mut().enumerate() {
+            let slot = chunk * CHUNK + at;
             if axes.iter().any(|axis| axis[slot] == PAD) {
-                return;
+                continue;
             }
             let own = axes.iter().zip(&matrices);
-            let rows: Vec<&[T]> = own
-                .map(|(axis, (data, leading))| &data[axis[slot] as usize * leading..][..self.n])
+            let rows: Vec<&[f64]> = own
+                .map(|(axis, (data, leading))| &data[axis[slot] as usize * leading..][..n])
                 .collect();
-            let term = |r: usize| rows.iter().map(|row| row[r].to_f64()).product::<f64>();
-            let sum: f64 = (0..self.n).map(term).sum();
-            *to = T::from_f64(sum * mask.map_or(1.0, |mask| mask[slot].to_f64()));
-        });
-        Ok(())
-    }
+            let term = |r: usize| rows.iter().map(|row| row[r]).product::<f64>();
+            let sum: f64 = (0..n).map(term).sum();
+            *to = sum * mask.as_ref().map_or(1.0, |mask| mask[slot]);
+        }
+    });
+    values.narrow((1, wide.len(), wide.len()), &wide);
+    Ok(())
 }
 
 /// Coordinates of every slot.
-fn places<T: Scalar>(pattern: &AnySparse<T>) -> Result<Vec<Cow<'_, [u32]>>> {
+fn places(pattern: AnyPattern<'_>) -> Result<Vec<Cow<'_, [u32]>>> {
     coordinates(pattern).ok_or_else(|| {
         let reason = format!(
             "is {}; coo, group-coo, csr and csc are walked",
@@ -180,11 +191,11 @@ fn places<T: Scalar>(pattern: &AnySparse<T>) -> Result<Vec<Cow<'_, [u32]>>> {
     })
 }
 
-fn addresses<T: Scalar>(
+fn addresses(
     launch: &DotsLaunch,
-    mask: Option<&SparseTensor<T>>,
-    factors: &[&Tensor<T>],
-    out: &SparseTensor<T>,
+    mask: Option<&AnySparseTensor>,
+    factors: &[&AnyTensor],
+    out: &AnySparseTensor,
     stream: &Stream,
 ) -> Result<RawDots> {
     let device = launch.device();
@@ -192,7 +203,7 @@ fn addresses<T: Scalar>(
     if !stream.belongs_to(device) {
         return Err(wrong("stream"));
     }
-    let of = |name: &str, tensor: &SparseTensor<T>| match tensor.device() {
+    let of = |name: &str, tensor: &AnySparseTensor| match tensor.device() {
         Some(arrays) if arrays.device.is_same(device) => Ok(arrays.values.address()),
         _ => Err(wrong(name)),
     };

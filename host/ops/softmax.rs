@@ -129,7 +129,7 @@ impl<T: Scalar> SparseSoftmax<T> {
             shape: tensor.shape().to_vec(),
             format,
             runs: Arc::clone(runs),
-            slots: tensor.pattern().values().len(),
+            slots: tensor.pattern().slots(),
             live,
             options,
             launch,
@@ -169,9 +169,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         self.check("scores", scores)?;
         self.check("output", output)?;
-        match scores.host() {
-            Some(host) => softmax(self.rows(), Some(host.values()), output.host_values_mut()),
-            None => self.queue([Some(scores), None, Some(output)], stream)?,
+        match (scores.any.host(), output.any.host_mut()) {
+            (Some(from), Some(to)) => softmax(self.rows(), Some(from), to),
+            _ => self.queue([Some(scores), None, Some(output)], stream)?,
         }
         Ok(())
     }
@@ -182,8 +182,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// As [`SparseSoftmax::run`].
     pub fn run_in_place(&self, scores: &mut SparseTensor<T>, stream: &Stream) -> Result<()> {
         self.check("scores", scores)?;
-        match scores.host() {
-            Some(_) => softmax(self.rows(), None, scores.host_values_mut()),
+        match scores.any.host_mut() {
+            Some(to) => softmax(self.rows(), None, to),
             None => self.queue([Some(scores), None, Some(scores)], stream)?,
         }
         Ok(())
@@ -205,11 +205,9 @@ impl<T: Scalar> SparseSoftmax<T> {
         self.check("given", given)?;
         self.check("upstream", upstream)?;
         self.check("output", output)?;
-        match (given.host(), upstream.host()) {
-            (Some(given), Some(from)) => {
-                let out = output.host_values_mut();
-                gradient(self.rows(), given.values(), Some(from.values()), out);
-            }
+        let (own, from) = (given.any.host(), upstream.any.host());
+        match (own, from, output.any.host_mut()) {
+            (Some(own), Some(from), Some(to)) => gradient(self.rows(), own, Some(from), to),
             _ => self.queue([Some(given), Some(upstream), Some(output)], stream)?,
         }
         Ok(())
@@ -227,12 +225,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         self.check("given", given)?;
         self.check("upstream", upstream)?;
-        match given.host() {
-            Some(given) => {
-                let out = upstream.host_values_mut();
-                gradient(self.rows(), given.values(), None, out);
-            }
-            None => self.queue([Some(given), Some(upstream), Some(upstream)], stream)?,
+        match (given.any.host(), upstream.any.host_mut()) {
+            (Some(own), Some(to)) => gradient(self.rows(), own, None, to),
+            _ => self.queue([Some(given), Some(upstream), Some(upstream)], stream)?,
         }
         Ok(())
     }

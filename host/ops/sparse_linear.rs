@@ -74,9 +74,7 @@ impl<T: Scalar> SparseLinear<T> {
         bias: Option<Tensor<T>>,
     ) -> Result<Self> {
         let weight = context.upload(weight)?;
-        let mut zeros = AnySparse::clone(weight.pattern());
-        zeros.values_mut().fill(T::ZERO);
-        let gradient = context.upload(zeros)?;
+        let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
         let &[outputs, inputs] = weight.shape() else {
             return Err(Error::Operand {
                 name: "W".into(),

@@ -1,6 +1,8 @@
 //! Products of a sparse tensor of any order with matrices, mode by mode: MTTKRP and TTM (Kolda and Bader, Tensor Decompositions and
 //! Applications, SIAM Review 51(3), 2009, sections 2.5 and 2.6).
 
+use std::marker::PhantomData;
+
 use einsparse_formats::CooPattern;
 
 use super::rows::{Gathered, RowsRun, expect};
@@ -97,9 +99,10 @@ pub fn mttkrp_text(order: usize, mode: usize, factors: &[impl AsRef<str>]) -> Re
 /// ```
 #[derive(Debug)]
 pub struct Ttm<T: Scalar> {
-    run: RowsRun<T>,
+    run: RowsRun,
     shape: Vec<usize>,
     matrix: [usize; 2],
+    element: PhantomData<T>,
 }
 
 impl<T: Scalar> Ttm<T> {
@@ -140,7 +143,12 @@ impl<T: Scalar> Ttm<T> {
         };
         let run = RowsRun::new(context, tensor, &asked, variant)?;
         let matrix = [shape.remove(axis), n];
-        Ok(Ttm { run, shape, matrix })
+        Ok(Ttm {
+            run,
+            shape,
+            matrix,
+            element: PhantomData,
+        })
     }
 
     /// Rows of the result: fibres of T along the axis that have entries.
@@ -186,6 +194,6 @@ impl<T: Scalar> Ttm<T> {
         stream: &Stream,
     ) -> Result<()> {
         expect("B", b.shape(), &self.matrix)?;
-        self.run.run(tensor, &[b], y, stream)
+        self.run.run(tensor, &[b], &mut y.any, stream)
     }
 }

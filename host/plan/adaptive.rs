@@ -4,21 +4,22 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::any::AnyPlan;
 use super::bind::{as_dense, find, wrong};
-use super::{Determinism, Options, Plan, pit};
+use super::family::Types;
+use super::{Determinism, Options, pit};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{Expected, SAMPLED_HEIGHTS, ShareSample, TileTimes, dynamic};
+use crate::dynamic::{Expected, SAMPLED_HEIGHTS, ShareSample, TileTimes};
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::rewrite_dense;
-use crate::registry::Scalar;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{AnyOperand, AnyTensor};
 
 /// A kernel that may run this, and what tells its time.
 #[derive(Debug)]
-struct Alternative<T: Scalar, Out: Scalar> {
-    plan: Plan<T, Out>,
+struct Alternative {
+    plan: AnyPlan,
     /// Rows of its micro-tiles; the dense kernel has none, and always takes `us`.
     height: Option<usize>,
     us: f64,
@@ -26,13 +27,13 @@ struct Alternative<T: Scalar, Out: Scalar> {
 
 /// The kernels, and what they are chosen by.
 #[derive(Debug)]
-pub(super) struct Adaptive<T: Scalar, Out: Scalar> {
-    alternatives: Vec<Alternative<T, Out>>,
+pub(super) struct Adaptive {
+    alternatives: Vec<Alternative>,
     times: TileTimes,
     multiprocessors: u32,
     extents: [usize; 3],
     name: String,
-    sample: ShareSample<T>,
+    sample: ShareSample<()>,
     /// The one taken last.
     taken: AtomicUsize,
 }
@@ -45,16 +46,16 @@ fn refusal(reason: &str) -> Option<Refusal> {
     })
 }
 
-impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
+impl Adaptive {
     /// The alternatives for an expression with an operand that is [`Expected::LastSteps`]; `None` where there is nothing to choose from, or
     /// the reason why the choice may not change.
     pub(super) fn new(
-        context: &Context,
+        (context, types): (&Context, Types),
         einsum: &Einsum,
-        operands: &[(&str, Operand<'_, T>)],
+        operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<std::result::Result<Self, Option<Refusal>>> {
-        let asks = |o: &Operand<'_, T>| matches!(o, Operand::Dynamic(d) if d.expected == Expected::LastSteps);
+        let asks = |o: &AnyOperand<'_>| matches!(o, AnyOperand::Dynamic(_, Expected::LastSteps));
         let (true, Some(device)) = (
             operands.iter().any(|(_, o)| asks(o)) && options.variant.is_none(),
             context.device(),
@@ -75,14 +76,14 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
             return Ok(Err(None));
         };
         let (times, text) = (context.tile_times(), einsum.text.as_str());
-        let plan: Plan<T, Out> = Plan::new(context, text, &dense, options)?;
+        let plan = AnyPlan::new((context, types), text, &dense, options)?;
         let predicted = plan.choice().candidates.first().map_or(0.0, |c| c.cost.us);
         let mut alternatives = vec![Alternative {
             plan,
             height: None,
             us: predicted * times.dense,
         }];
-        alternatives.extend(Self::skipping(context, text, operands, options)?);
+        alternatives.extend(Self::skipping((context, types), text, operands, options)?);
         if alternatives.len() < 2 {
             return refused("has no kernel to choose from that skips micro-tiles");
         }
@@ -93,7 +94,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
             multiprocessors: device.machine().multiprocessors,
             extents,
             name: form,
-            sample: ShareSample::new(context, [m, k], 0.0)?,
+            sample: ShareSample::of((context, types.operands), [m, k], 0.0)?,
             taken: AtomicUsize::new(0),
         };
         adaptive.choose();
@@ -102,23 +103,23 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
 
     /// The kernels that skip micro-tiles and can run this.
     fn skipping(
-        context: &Context,
+        (context, types): (&Context, Types),
         text: &str,
-        operands: &[(&str, Operand<'_, T>)],
+        operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
-    ) -> Result<Vec<Alternative<T, Out>>> {
+    ) -> Result<Vec<Alternative>> {
         let skipping = operands.iter().map(|(name, operand)| match operand {
-            Operand::Dynamic(d) => (*name, dynamic(d.tensor).into()),
-            other => (*name, other.clone()),
+            AnyOperand::Dynamic(d, _) => (*name, AnyOperand::Dynamic(d, Expected::default())),
+            other => (*name, *other),
         });
         let skipping: Vec<_> = skipping.collect();
         let mut alternatives = Vec::new();
-        for row in pit::rows(T::DTYPE, false) {
+        for row in pit::rows(types.operands, false) {
             let own = Options {
                 variant: Some(row.name.into()),
                 ..options.clone()
             };
-            match Plan::new(context, text, &skipping, &own) {
+            match AnyPlan::new((context, types), text, &skipping, &own) {
                 Ok(plan) => alternatives.push(Alternative {
                     plan,
                     height: Some(row.block.0 as usize),
@@ -135,7 +136,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
     fn choose(&self) -> usize {
         let unknown = Expected::LastSteps.share(1);
         let shares = self.sample.latest().unwrap_or([unknown; 3]);
-        let us = |alternative: &Alternative<T, Out>| match alternative.height {
+        let us = |alternative: &Alternative| match alternative.height {
             None => alternative.us,
             Some(height) => {
                 let of = SAMPLED_HEIGHTS.iter().position(|&own| own == height);
@@ -153,7 +154,7 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
     }
 
     /// The plan that was chosen last.
-    pub(super) fn plan(&self) -> &Plan<T, Out> {
+    pub(super) fn plan(&self) -> &AnyPlan {
         &self.alternatives[self.taken.load(Ordering::Relaxed)].plan
     }
 
@@ -171,20 +172,20 @@ impl<T: Scalar, Out: Scalar> Adaptive<T, Out> {
     /// Runs what is best by the steps before, and looks at a sample of this one's operand for the steps to come.
     pub(super) fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let best = self.choose();
         self.alternatives[best].plan.run(operands, out, stream)?;
         match find(operands, &self.name)? {
-            Operand::Dense(tensor) => self.sample.run(tensor, stream),
+            AnyOperand::Dense(tensor) => self.sample.count(tensor, stream),
             other => Err(wrong(&self.name, "an uploaded dense tensor", other)),
         }
     }
 }
 
-impl<T: Scalar, Out: Scalar> fmt::Display for Adaptive<T, Out> {
+impl fmt::Display for Adaptive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.names().collect();
         write!(

@@ -1,9 +1,8 @@
 //! Index arrays written by hand, as a plan was made with them.
 
-use super::Operand;
 use super::bind::find;
 use crate::error::{Error, Result};
-use crate::registry::Scalar;
+use crate::tensor::AnyOperand;
 
 /// Slots of an array that a run compares with those planned.
 const SAMPLES: usize = 64;
@@ -25,9 +24,9 @@ fn sample(data: &[u32]) -> Vec<u32> {
 }
 
 impl PlannedArrays {
-    pub(super) fn of<T: Scalar>(operands: &[(&str, Operand<'_, T>)]) -> Self {
+    pub(super) fn of(operands: &[(&str, AnyOperand<'_>)]) -> Self {
         let arrays = operands.iter().filter_map(|(name, operand)| match operand {
-            Operand::Index(_, data) => Some(Sampled {
+            AnyOperand::Index(_, data) => Some(Sampled {
                 name: name.to_string(),
                 len: data.len(),
                 slots: sample(data),
@@ -38,10 +37,10 @@ impl PlannedArrays {
     }
 
     /// The arrays are those of the plan, as far as a few slots tell.
-    pub(super) fn check<T: Scalar>(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
+    pub(super) fn check(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
         for planned in &self.0 {
             let same = match find(operands, &planned.name)? {
-                Operand::Index(_, data) => {
+                AnyOperand::Index(_, data) => {
                     data.len() == planned.len && sample(data) == planned.slots
                 }
                 _ => false,

@@ -2,29 +2,26 @@
 
 use std::sync::Arc;
 
-use super::Plan;
-use crate::cpu;
+use super::any::AnyPlan;
+use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::device::{Device, Stream};
-use crate::dynamic::{Dynamic, Expected};
+use crate::dynamic::Expected;
 use crate::einsum::Scalar as Factor;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
 use crate::launch::{Launch, RawSpmm};
-use crate::registry::Scalar;
-use crate::tensor::{Operand, Tensor, told_by};
+use crate::tensor::{AnyOperand, AnyTensor, row_major, told_by};
 
 /// Operands as kernels take them, and what is expected of those that are dynamic.
-pub(super) type Given<'o, 'a, T> = (&'o [(&'o str, Operand<'a, T>)], &'o [(&'o str, Expected)]);
+pub(super) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, Expected)]);
 
 /// The same, owned.
-pub(super) type Owned<'o, 'a, T> = (Vec<(&'o str, Operand<'a, T>)>, Vec<(&'o str, Expected)>);
+pub(super) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, Expected)>);
 
 /// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are none.
-pub(super) fn as_dense<'o, 'a, T: Scalar>(
-    operands: &[(&'o str, Operand<'a, T>)],
-) -> Option<Owned<'o, 'a, T>> {
+pub(super) fn as_dense<'o, 'a>(operands: &[(&'o str, AnyOperand<'a>)]) -> Option<Owned<'o, 'a>> {
     let dynamic = operands.iter().filter_map(|(name, operand)| match operand {
-        Operand::Dynamic(d) => Some((*name, d.expected)),
+        AnyOperand::Dynamic(_, expected) => Some((*name, *expected)),
         _ => None,
     });
     let dynamic: Vec<_> = dynamic.collect();
@@ -32,17 +29,17 @@ pub(super) fn as_dense<'o, 'a, T: Scalar>(
         return None;
     }
     let dense = operands.iter().map(|(name, operand)| match operand {
-        Operand::Dynamic(d) => (*name, Operand::Dense(d.tensor)),
-        other => (*name, other.clone()),
+        AnyOperand::Dynamic(d, _) => (*name, AnyOperand::Dense(d)),
+        other => (*name, *other),
     });
     Some((dense.collect(), dynamic))
 }
 
 /// The operand of this name.
-pub(super) fn find<'s, 'a, T: Scalar>(
-    operands: &'s [(&str, Operand<'a, T>)],
+pub(super) fn find<'s, 'a>(
+    operands: &'s [(&str, AnyOperand<'a>)],
     name: &str,
-) -> Result<&'s Operand<'a, T>> {
+) -> Result<&'s AnyOperand<'a>> {
     operands
         .iter()
         .find(|(n, _)| *n == name)
@@ -53,7 +50,7 @@ pub(super) fn find<'s, 'a, T: Scalar>(
         })
 }
 
-pub(super) fn wrong<T: Scalar>(name: &str, wanted: &str, found: &Operand<'_, T>) -> Error {
+pub(super) fn wrong(name: &str, wanted: &str, found: &AnyOperand<'_>) -> Error {
     Error::Operand {
         name: name.into(),
         reason: format!("{wanted} wanted, given is a {}", found.describe()),
@@ -67,34 +64,31 @@ pub(super) fn elsewhere(name: &str) -> Error {
     }
 }
 
-pub(super) fn device_tensor<T: Scalar>(
-    operands: &[(&str, Operand<'_, T>)],
+pub(super) fn device_tensor(
+    operands: &[(&str, AnyOperand<'_>)],
     name: &str,
 ) -> Result<(u64, usize)> {
     match find(operands, name)? {
-        Operand::Dense(d) => Ok((d.address().ok_or_else(|| elsewhere(name))?, d.leading())),
+        AnyOperand::Dense(d) => Ok((d.address().ok_or_else(|| elsewhere(name))?, d.leading())),
         other => Err(wrong(name, "an uploaded dense tensor", other)),
     }
 }
 
-pub(super) fn scalar_value<T: Scalar>(
-    operands: &[(&str, Operand<'_, T>)],
-    factor: &Factor,
-) -> Result<f64> {
+pub(super) fn scalar_value(operands: &[(&str, AnyOperand<'_>)], factor: &Factor) -> Result<f64> {
     match factor {
         Factor::Literal(x) => Ok(*x),
         Factor::Name(name) => match find(operands, name)? {
-            Operand::Scalar(x) => Ok(*x),
+            AnyOperand::Scalar(x) => Ok(*x),
             other => Err(wrong(name, "a number", other)),
         },
     }
 }
 
-impl<T: Scalar, Out: Scalar> Plan<T, Out> {
+impl AnyPlan {
     pub(super) fn check_shapes(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &AnyTensor,
     ) -> Result<()> {
         let shape = |name: &str, planned: &[usize], found: &[usize]| {
             if planned == found {
@@ -119,8 +113,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// Everything a kernel touches lies on the plan's GPU, and the stream is one of it.
     pub(super) fn check_places(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let device = self.context.expect_device()?;
@@ -134,8 +128,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         here(out.device(), &self.einsum.out.tensor)?;
         for (name, operand) in operands {
             match operand {
-                Operand::Dense(d) => here(d.device(), name)?,
-                Operand::Sparse(a) => here(a.device().map(|arrays| &arrays.device), name)?,
+                AnyOperand::Dense(d) => here(d.device(), name)?,
+                AnyOperand::Sparse(a) => here(a.device().map(|arrays| &arrays.device), name)?,
                 _ => {}
             }
         }
@@ -146,11 +140,11 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         &self,
         launch: &Launch,
         form: &SpmmForm,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &AnyTensor,
     ) -> Result<RawSpmm> {
         let (columns, values) = match find(operands, &form.sparse)? {
-            Operand::Sparse(a) => {
+            AnyOperand::Sparse(a) => {
                 let same = Some(a.format()) == form.format
                     && a.product_runs()
                         .is_some_and(|r| launch.fits(r, told_by(a.pattern())));
@@ -163,7 +157,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 };
                 (arrays.columns.address(), arrays.values.address())
             }
-            Operand::Dense(a) if form.format.is_none() => {
+            AnyOperand::Dense(a) if form.format.is_none() => {
                 launch.check_leading(&form.sparse, a.leading())?;
                 (0, a.address().ok_or_else(|| elsewhere(&form.sparse))?)
             }
@@ -198,46 +192,39 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
 
     pub(super) fn run_cpu(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
     ) -> Result<()> {
         self.factor(operands)?;
-        if T::DTYPE != Out::DTYPE {
-            return self.run_cpu_wide(operands, out);
-        }
-        let mut bound = cpu::Operands::new();
-        for (name, operand) in operands {
+        let mut bound = AnyOperands::default();
+        for (name, operand) in operands
+            .iter()
+            .filter(|(n, _)| *n != self.einsum.out.tensor)
+        {
             match operand {
-                Operand::Sparse(a) => {
-                    let a = a.host().ok_or_else(|| elsewhere(name))?;
-                    bound.sparse(&self.indirect, a)?;
+                AnyOperand::Sparse(a) => {
+                    let values = a.host().ok_or_else(|| elsewhere(name))?;
+                    bound.sparse(&self.indirect, a.pattern(), values)?;
                 }
-                Operand::HostSparse(a) => {
-                    bound.sparse(&self.indirect, a)?;
+                AnyOperand::HostSparse(pattern, values) => {
+                    bound.sparse(&self.indirect, *pattern, *values)?;
                 }
-                Operand::Dense(_) if *name == self.einsum.out.tensor => {}
-                Operand::Dense(d) | Operand::Dynamic(Dynamic { tensor: d, .. }) => {
+                AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
                     let values = d.host().ok_or_else(|| elsewhere(name))?;
                     bound.strided(name, d.shape(), &d.strides(), values)?;
                 }
-                Operand::HostDense(d) => {
-                    bound.dense(name, d);
+                AnyOperand::HostDense(shape, values) => {
+                    bound.dense(name, shape, row_major(shape), *values);
                 }
-                Operand::Index(shape, data) => {
-                    bound.index(name, shape, data)?;
-                }
-                Operand::Scalar(x) => {
-                    bound.scalar(name, *x);
-                }
+                AnyOperand::Index(shape, data) => bound.index(name, shape, data)?,
+                AnyOperand::Scalar(x) => bound.scalar(name, *x),
             }
         }
         let (shape, leading) = (out.shape().to_vec(), out.leading());
         let values = out
             .host_mut()
             .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
-        // One type has one DTYPE.
-        let values: &mut [T] = bytemuck::cast_slice_mut(values);
-        let output = cpu::Output::with_row_stride(&shape, leading, values)?;
-        cpu::run(&self.indirect, &bound, output)
+        let output = AnyOutput::new(&shape, leading, values)?;
+        cpu::run_any(self.types.operands, &self.indirect, &bound, output)
     }
 }

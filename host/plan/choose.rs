@@ -4,18 +4,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Format};
+use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::bind::{Given, find};
-use super::family::{Offers, Question};
+use super::family::{Offers, Question, Types};
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
 use super::path;
 use super::problem::{Problem, problem, stored_block};
 use super::refuse::refusal;
-use super::{Determinism, Exec, Operand, Options};
+use super::{Determinism, Exec, Options};
 use crate::context::Context;
 use crate::cost::{Cost, Machine, Work, predict, turned_us};
 use crate::device::Device;
@@ -24,8 +24,7 @@ use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm};
 use crate::launch::{Extents, Launch, Matrix};
-use crate::registry::Scalar;
-use crate::tensor::columns_of;
+use crate::tensor::{AnyOperand, columns_of};
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,21 +115,20 @@ const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A spa
     with one A for all, or A as [z,m,k] in coo; Context::cpu() runs every expression";
 
 /// What runs, and what it was chosen from.
-pub(super) struct Picked<T: Scalar, Out: Scalar> {
-    pub(super) exec: Exec<T, Out>,
+pub(super) struct Picked {
+    pub(super) exec: Exec,
     pub(super) choice: Choice,
 }
 
-pub(super) fn choose<T: Scalar, Out: Scalar>(
+pub(super) fn choose(
     context: &Context,
     (einsum, indirect): (&Einsum, &IndirectEinsum),
-    (operands, dynamic): Given<'_, '_, T>,
+    (operands, dynamic): Given<'_, '_>,
     extents: &einsum::Extents,
-    asked: (&Options, Dtype),
-) -> Result<Picked<T, Out>> {
-    let options = asked.0;
+    (options, types): (&Options, Types),
+) -> Result<Picked> {
     known_variant(indirect, options)?;
-    let found = problem(indirect, operands, extents.out(), asked)?;
+    let found = problem(indirect, operands, extents.out(), (options, types))?;
     let machine = context.machine();
     let mut choice = Choice::default();
     match &found {
@@ -144,6 +142,7 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
         }),
     }
     let question = Question {
+        types,
         context,
         einsum,
         indirect,
@@ -171,12 +170,12 @@ pub(super) fn choose<T: Scalar, Out: Scalar>(
 }
 
 /// The cheapest candidate that the pattern lets run; further families are asked as the others fall away.
-fn first_that_runs<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
+fn first_that_runs<'q>(
+    question: &'q Question<'q, '_>,
     device: &Arc<Device>,
-    (mut offers, mut choice): (Offers<'q, '_, T, Out>, Choice),
+    (mut offers, mut choice): (Offers<'q, '_>, Choice),
     found: Option<&(Problem, SpmmForm)>,
-) -> Result<Picked<T, Out>> {
+) -> Result<Picked> {
     let indirect = question.indirect;
     let refuse = |tried| Error::NoKernel {
         indirect: indirect.to_string(),
@@ -206,16 +205,15 @@ fn first_that_runs<'q, T: Scalar, Out: Scalar>(
 }
 
 /// A candidate for the product of a matrix with a dense one.
-fn product<T: Scalar, Out: Scalar>(
-    asked: &Question<'_, '_, T>,
+fn product(
+    asked: &Question<'_, '_>,
     device: &Arc<Device>,
     best: &Candidate,
     (problem, form): &(Problem, SpmmForm),
-) -> Result<Exec<T, Out>> {
+) -> Result<Exec> {
     if let Some(kept) = best.kept {
         let taken = (form.sparse.as_str(), best, kept);
-        let (context, operands) = (asked.context, asked.operands);
-        let kept = Kept::new(context, asked.einsum, operands, asked.options, taken)?;
+        let kept = Kept::new(asked, taken)?;
         return Ok(Exec::Kept(Box::new(kept)));
     }
     let Some(row) = crate::registry::find(best.name) else {
@@ -229,25 +227,22 @@ fn product<T: Scalar, Out: Scalar>(
 }
 
 /// The launch of a kernel over the operand as it is.
-fn launch<T: Scalar>(
+fn launch(
     device: &Arc<Device>,
     row: &'static Row,
     (problem, form): (&Problem, &SpmmForm),
-    operands: &[(&str, Operand<'_, T>)],
+    operands: &[(&str, AnyOperand<'_>)],
 ) -> Result<Launch> {
     let no_rows = |format: Format| Error::Operand {
         name: form.sparse.clone(),
         reason: format!("is {format}, which has no rows to walk"),
     };
     let matrix = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) if row.walk == WalkKind::SlicedEll => match (a.runs(), a.pattern()) {
-            (Some(runs), AnySparse::SlicedEll(matrix)) => Matrix::Sliced {
-                runs,
-                pattern: matrix.pattern(),
-            },
+        AnyOperand::Sparse(a) if row.walk == WalkKind::SlicedEll => match (a.runs(), a.pattern()) {
+            (Some(runs), AnyPattern::SlicedEll(pattern)) => Matrix::Sliced { runs, pattern },
             _ => return Err(no_rows(a.format())),
         },
-        Operand::Sparse(a) => Matrix::Sparse {
+        AnyOperand::Sparse(a) => Matrix::Sparse {
             runs: a.product_runs().ok_or_else(|| no_rows(a.format()))?,
             spans: a.spans(),
             columns: columns_of(a.pattern()).unwrap_or(&[]),
@@ -255,7 +250,7 @@ fn launch<T: Scalar>(
             stored: problem.work.index_slots as usize,
             address: a.columns_address().unwrap_or(0),
         },
-        Operand::Dense(a) => Matrix::Dense {
+        AnyOperand::Dense(a) => Matrix::Dense {
             leading: a.leading(),
         },
         _ => {

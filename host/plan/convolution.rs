@@ -11,7 +11,7 @@ use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question};
 use super::problem::leading;
-use super::{Operand, Precision, ZerosRule};
+use super::{Precision, ZerosRule};
 use crate::cost::conv::{Gathers, predict_convolution};
 use crate::device::{Device, Stream};
 use crate::einsum::Mode;
@@ -19,8 +19,8 @@ use crate::error::{Refusal, Result};
 use crate::indirect::ConvolutionForm;
 use crate::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::launch::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
-use crate::registry::{Dtype, Scalar};
-use crate::tensor::Tensor;
+use crate::registry::Dtype;
+use crate::tensor::{AnyOperand, AnyTensor};
 
 const NAME: &str = "conv";
 /// Rows multiplied for each pair at the most, where they are many: beyond that what runs any expression does less.
@@ -36,9 +36,7 @@ pub(crate) fn multiplied_as(dtype: Dtype, precision: Precision) -> Dtype {
 }
 
 /// The kernels of the family that can run this.
-pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Answer<'q, T, Out>> {
+pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refuse = |reason: String| {
         Ok(Answer::Refused(Refusal {
             name: NAME.into(),
@@ -49,7 +47,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         Ok(form) => form,
         Err(reason) => return refuse(reason),
     };
-    if T::DTYPE != Out::DTYPE {
+    if !question.types.alike() {
         return refuse("its outputs have the type of the operands".into());
     }
     if question.options.zeros == ZerosRule::Strict {
@@ -59,8 +57,8 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         Ok(found) => Arc::new(found),
         Err(reason) => return refuse(reason),
     };
-    let dtype = multiplied_as(T::DTYPE, question.options.precision);
-    let any = conv_rows(T::DTYPE).find(|row| row.vector == 1);
+    let dtype = multiplied_as(question.types.operands, question.options.precision);
+    let any = conv_rows(question.types.operands).find(|row| row.vector == 1);
     let mut offers = Vec::new();
     for row in conv_rows(dtype).chain(any.filter(|row| row.dtype != dtype)) {
         if !found.aligned.is_multiple_of(row.vector as usize) {
@@ -75,7 +73,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         let found = Arc::clone(&found);
         let make = move |device: &Arc<Device>| {
             let made = Made::new(device, [Some(row), any], Arc::clone(&found))?;
-            Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+            Ok(Box::new(made) as Box<dyn Compiled>)
         };
         offers.push(Offer {
             candidate,
@@ -83,7 +81,10 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         });
     }
     if offers.is_empty() {
-        return refuse(format!("has no kernel for {}", T::DTYPE.name()));
+        return refuse(format!(
+            "has no kernel for {}",
+            question.types.operands.name()
+        ));
     }
     Ok(Answer::Offers(offers))
 }
@@ -102,14 +103,14 @@ struct Found {
 }
 
 /// The lists of a map, as they were given.
-fn lists<'o, T: Scalar>(
-    operands: &'o [(&str, Operand<'_, T>)],
+fn lists<'o>(
+    operands: &'o [(&str, AnyOperand<'_>)],
     form: &ConvolutionForm,
 ) -> Result<std::result::Result<[&'o [u32]; 3], String>> {
     let mut lists: [&[u32]; 3] = [&[]; 3];
     for (to, name) in lists.iter_mut().zip(&form.lists) {
         match find(operands, name)? {
-            Operand::Index(_, data) => *to = *data,
+            AnyOperand::Index(_, data) => *to = *data,
             _ => return Ok(Err(format!("wants `{name}` as a list of numbers"))),
         }
     }
@@ -117,8 +118,8 @@ fn lists<'o, T: Scalar>(
 }
 
 impl Found {
-    fn new<T: Scalar>(
-        question: &Question<'_, '_, T>,
+    fn new(
+        question: &Question<'_, '_>,
         form: ConvolutionForm,
     ) -> Result<std::result::Result<Found, String>> {
         let operands = question.operands;
@@ -157,7 +158,7 @@ impl Found {
             leading(operands, &form.weights, weights[2]),
         ];
         let elements = [&input, &weights].map(|s| s.iter().product::<usize>());
-        let element = T::DTYPE.bytes();
+        let element = question.types.operands.bytes();
         let bytes = (elements.iter().sum::<usize>() + outputs * n) * element;
         Ok(Ok(Found {
             lists: PlannedArrays::of(operands),
@@ -213,7 +214,7 @@ impl Made {
     }
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+impl Compiled for Made {
     fn variant(&self) -> &'static str {
         self.product.row().name
     }
@@ -224,8 +225,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let form = &self.found.form;

@@ -10,7 +10,6 @@ use einsparse_kernels::abi::{REDUCE_COLUMNS, Zeros};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
-use super::Operand;
 use super::arrays::PlannedArrays;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
@@ -24,21 +23,23 @@ use crate::einsum::Mode;
 use crate::error::{Refusal, Result};
 use crate::indirect::DotsForm;
 use crate::launch::{DotsLaunch, RawDots};
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::registry::Dtype;
+use crate::tensor::AnyOperand;
+use crate::tensor::AnyTensor;
 
 const FAMILY: &str = "mttkrp";
 
 /// The kernel of the table for so many factors of `n` columns whose addresses and rows are aligned to so many elements: vectors before
 /// single elements, of those the widest that is not wider than the matrices.
-pub(crate) fn dots_row<T: Scalar>(
+pub(crate) fn dots_row(
+    dtype: Dtype,
     factors: usize,
     n: usize,
     alignment: usize,
 ) -> Option<&'static Row> {
     let fits = |row: &&Row| alignment.is_multiple_of(row.vector as usize);
     let waste = |columns: usize| columns.next_multiple_of(8).abs_diff(n.max(1));
-    rows_of::<T>(factors, REDUCE_COLUMNS)
+    rows_of(dtype, factors, REDUCE_COLUMNS)
         .filter(fits)
         .min_by_key(|row| (row.vector == 1, waste(row.columns as usize)))
 }
@@ -65,8 +66,8 @@ fn is_padded(places: &[u32]) -> bool {
 type Gathered<'q> = (Vec<&'q [u32]>, Vec<(usize, usize)>);
 
 /// What a form gathers, or why the kernels do not take it.
-fn gathered<'q, T: Scalar>(
-    question: &'q Question<'q, '_, T>,
+fn gathered<'q>(
+    question: &'q Question<'q, '_>,
     form: &DotsForm,
 ) -> Result<std::result::Result<Gathered<'q>, &'static str>> {
     let (mut places, mut extents) = (Vec::new(), Vec::new());
@@ -74,7 +75,7 @@ fn gathered<'q, T: Scalar>(
         let &[rows, n] = find(question.operands, factor)?.shape() else {
             return Ok(Err("gathers rows of matrices"));
         };
-        let Operand::Index(_, data) = find(question.operands, array)? else {
+        let AnyOperand::Index(_, data) = find(question.operands, array)? else {
             return Ok(Err("gathers through index arrays"));
         };
         check_slots(array, data, rows)?;
@@ -85,9 +86,7 @@ fn gathered<'q, T: Scalar>(
 }
 
 /// The kernels of the family that can run this.
-pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Answer<'q, T, Out>> {
+pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| {
         Ok(Answer::Refused(Refusal {
             name: FAMILY.into(),
@@ -99,7 +98,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
             "multiplies rows of one to three dense matrices [array[p],r] at each p, summed over r, into [p]",
         );
     };
-    if T::DTYPE != Out::DTYPE {
+    if !question.types.alike() {
         return refused("its outputs have the type of the operands");
     }
     let (places, extents) = match gathered(question, &form)? {
@@ -110,7 +109,12 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         return refused("leaves entries that are dropped as they are, and `=` writes all of them");
     }
     let n = extents[0].1;
-    let Some(row) = dots_row::<T>(places.len(), n, alignment(question, &form, n)) else {
+    let Some(row) = dots_row(
+        question.types.operands,
+        places.len(),
+        n,
+        alignment(question, &form, n),
+    ) else {
         return refused("computes f32, f64, f16 and bf16");
     };
     let work = RowsWork {
@@ -122,7 +126,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         accumulate: form.mode == Mode::Accumulate,
         ordered: false,
     };
-    let make = move |device: &Arc<Device>| -> Result<Box<dyn Compiled<T, Out>>> {
+    let make = move |device: &Arc<Device>| -> Result<Box<dyn Compiled>> {
         let mut own: Vec<Cow<'_, [u32]>> = places.iter().map(|p| Cow::Borrowed(*p)).collect();
         mark_padding(&mut own);
         let own: Vec<&[u32]> = own.iter().map(|places| &**places).collect();
@@ -144,7 +148,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
 }
 
 /// Elements that n, addresses and leading dimensions are multiples of.
-fn alignment<T: Scalar>(question: &Question<'_, '_, T>, form: &DotsForm, n: usize) -> usize {
+fn alignment(question: &Question<'_, '_>, form: &DotsForm, n: usize) -> usize {
     let given = question.options.alignment.unwrap_or(16).max(1);
     let of = |(name, _): &(String, String)| leading(question.operands, name, n);
     let mut all = vec![n, given];
@@ -166,7 +170,7 @@ impl fmt::Display for Dots {
     }
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Dots {
+impl Compiled for Dots {
     fn variant(&self) -> &'static str {
         self.launch.row().name
     }
@@ -177,8 +181,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Dots {
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         self.arrays.check(operands)?;

@@ -6,28 +6,25 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::Operand;
 use super::arrays::PlannedArrays;
 use super::bind::{device_tensor, elsewhere, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
 use super::pattern::PlannedPattern;
 use crate::cost::einsum::{Steps, predict};
-use crate::cpu::Operands;
-use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, contiguous, shapes, ways};
+use crate::cpu::AnyOperands;
+use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::device::{Device, Stream};
 use crate::einsum::{Mode, Scalar as Factor};
 use crate::error::{Error, Refusal, Result};
 use crate::launch::{EinsumLaunch, RawEinsum};
-use crate::registry::Scalar;
-use crate::tensor::{Tensor, columns_of};
+use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major};
+use crate::values::Slice;
 
 const NAME: &str = "einsum";
 
 /// What the family has for an expression.
-pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Answer<'q, T, Out>> {
+pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason| {
         Ok(Answer::Refused(Refusal {
             name: NAME.into(),
@@ -44,18 +41,18 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     let mut rows = kernels()
         .iter()
         .filter(|r| r.operation == Operation::Einsum);
-    if T::DTYPE != Out::DTYPE || rows.all(|r| r.dtype != T::DTYPE) {
-        let (own, out) = (T::DTYPE.name(), Out::DTYPE.name());
+    if !question.types.alike() || rows.all(|r| r.dtype != question.types.operands) {
+        let (own, out) = (question.types.operands.name(), question.types.out.name());
         return refused(format!(
             "computes f32, f64, f16 and bf16 into themselves, not {own} into {out}"
         ));
     }
     let places = places_of(question);
     let strides = |name: &str| strides_of(question.operands, name);
-    let vector = 16 / T::DTYPE.bytes();
+    let vector = 16 / question.types.operands.bytes();
     let all = ways(e, (&places.shape, &places.strides), &strides, vector);
     let offers = all.into_iter().filter_map(|way| {
-        let row = row_of(T::DTYPE, factors, &way)?;
+        let row = row_of(question.types.operands, factors, &way)?;
         let steps = steps_of(question, &way);
         Some(Offer {
             candidate: Candidate {
@@ -66,7 +63,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
             },
             make: Box::new(move |device: &Arc<Device>| {
                 let made = General::new(question, device, row, &way)?;
-                Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+                Ok(Box::new(made) as Box<dyn Compiled>)
             }),
         })
     });
@@ -87,39 +84,31 @@ fn row_of(dtype: Dtype, factors: usize, way: &Way) -> Option<&'static Row> {
     })
 }
 
-fn strides_of<T: Scalar>(operands: &[(&str, Operand<'_, T>)], name: &str) -> Option<Vec<usize>> {
-    match operands.iter().find(|(n, _)| *n == name)? {
-        (_, Operand::Dense(d)) => Some(d.strides()),
-        (_, Operand::HostDense(d)) => Some(d.strides()),
-        _ => None,
-    }
+fn strides_of(operands: &[(&str, AnyOperand<'_>)], name: &str) -> Option<Vec<usize>> {
+    operands.iter().find(|(n, _)| *n == name)?.1.strides()
 }
 
 /// Shape and strides of the output and what is read beside it. An output that is not given has no gaps.
-fn places_of<T: Scalar>(question: &Question<'_, '_, T>) -> Places {
+fn places_of(question: &Question<'_, '_>) -> Places {
     let e = question.indirect;
     let shape = question.extents.out().to_vec();
     let of = |name: &String| strides_of(question.operands, name).unwrap_or_default();
     let given = strides_of(question.operands, &e.out.tensor);
     Places {
-        strides: given.unwrap_or_else(|| contiguous(&shape)),
+        strides: given.unwrap_or_else(|| row_major(&shape)),
         bias: e.bias.as_ref().map(|b| of(&b.tensor)).unwrap_or_default(),
         gate: e.gate.as_ref().map(of).unwrap_or_default(),
         shape,
     }
 }
 
-fn steps_of<T: Scalar>(question: &Question<'_, '_, T>, way: &Way) -> Steps {
+fn steps_of(question: &Question<'_, '_>, way: &Way) -> Steps {
     let sparse = question.indirect.sparse.as_ref();
     let mut own = Vec::new();
     let mut slots = 1.0;
     for (name, operand) in question.operands {
         if sparse.is_some_and(|s| s.name == *name) {
-            slots = match operand {
-                Operand::Sparse(a) => a.pattern().slots() as f64,
-                Operand::HostSparse(a) => a.slots() as f64,
-                _ => 1.0,
-            };
+            slots = operand.pattern().map_or(1.0, |p| p.slots() as f64);
         }
     }
     if let Some(sparse) = sparse {
@@ -127,10 +116,14 @@ fn steps_of<T: Scalar>(question: &Question<'_, '_, T>, way: &Way) -> Steps {
         access.for_each_name(&mut |n| own.push(n));
     }
     let others = question.extents.iter().filter(|(n, _)| !own.contains(n));
-    let bytes = |(_, operand): &(&str, Operand<'_, T>)| match operand {
-        Operand::Sparse(_) | Operand::HostSparse(_) => slots * (T::DTYPE.bytes() + 4) as f64,
-        Operand::Index(_, data) => size_of_val(*data) as f64,
-        other => other.shape().iter().product::<usize>() as f64 * T::DTYPE.bytes() as f64,
+    let bytes = |(_, operand): &(&str, AnyOperand<'_>)| match operand {
+        AnyOperand::Sparse(_) | AnyOperand::HostSparse(..) => {
+            slots * (question.types.operands.bytes() + 4) as f64
+        }
+        AnyOperand::Index(_, data) => size_of_val(*data) as f64,
+        other => {
+            other.shape().iter().product::<usize>() as f64 * question.types.operands.bytes() as f64
+        }
     };
     let shape = question.extents.out();
     Steps {
@@ -145,22 +138,17 @@ fn steps_of<T: Scalar>(question: &Question<'_, '_, T>, way: &Way) -> Steps {
 }
 
 /// The operands as a listing reads them.
-fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<Operands<'o, T>> {
-    let dense = question.operands.iter().filter_map(|(name, operand)| {
-        let Operand::Dense(d) = operand else {
-            return None;
-        };
-        Some((*name, d.shape(), d.strides()))
-    });
-    let mut bound = shapes(dense);
+fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
+    let mut bound = AnyOperands::default();
+    let none = Slice::none(question.types.operands);
     for (name, operand) in question.operands {
         match operand {
-            Operand::Dense(_) => {}
-            Operand::Index(shape, data) => drop(bound.index(name, shape, data)?),
-            Operand::Sparse(a) => drop(bound.sparse(question.indirect, a.pattern())?),
-            Operand::Scalar(x) => drop(bound.scalar(name, *x)),
+            AnyOperand::Dense(d) => bound.dense(name, d.shape(), d.strides(), none),
+            AnyOperand::Index(shape, data) => bound.index(name, shape, data)?,
+            AnyOperand::Sparse(a) => bound.sparse(question.indirect, a.pattern(), none)?,
+            AnyOperand::Scalar(x) => bound.scalar(name, *x),
             // Plans hand dynamic tensors on as the dense ones that they are.
-            Operand::HostSparse(_) | Operand::HostDense(_) | Operand::Dynamic(_) => {
+            AnyOperand::HostSparse(..) | AnyOperand::HostDense(..) | AnyOperand::Dynamic(..) => {
                 return Err(Error::Operand {
                     name: name.to_string(),
                     reason: "upload it to the context before planning".into(),
@@ -172,7 +160,7 @@ fn bound<'o, T: Scalar>(question: &'o Question<'_, '_, T>) -> Result<Operands<'o
 }
 
 /// More than the kernels number is a kernel's refusal.
-fn beyond<T: Scalar>(question: &Question<'_, '_, T>, row: &Row, error: Error) -> Error {
+fn beyond(question: &Question<'_, '_>, row: &Row, error: Error) -> Error {
     match error {
         Error::Overflow { .. } => turned_down(question, row, &error),
         other => other,
@@ -181,7 +169,7 @@ fn beyond<T: Scalar>(question: &Question<'_, '_, T>, row: &Row, error: Error) ->
 
 /// An expression made for the general family.
 #[derive(Debug)]
-struct General<T: Scalar> {
+struct General {
     launch: EinsumLaunch,
     /// Names of the dense factors as the listing orders them, `None` for the values of the sparse operand; with their strides.
     factors: Vec<(Option<String>, Vec<usize>)>,
@@ -189,13 +177,13 @@ struct General<T: Scalar> {
     bias: Option<String>,
     gate: Option<(String, Vec<usize>)>,
     scalars: Vec<Factor>,
-    pattern: Option<PlannedPattern<T>>,
+    pattern: Option<PlannedPattern>,
     arrays: PlannedArrays,
 }
 
-impl<T: Scalar> General<T> {
+impl General {
     fn new(
-        question: &Question<'_, '_, T>,
+        question: &Question<'_, '_>,
         device: &Arc<Device>,
         row: &'static Row,
         way: &Way,
@@ -205,15 +193,21 @@ impl<T: Scalar> General<T> {
         let mut pattern = None;
         let mut columns = None;
         for (name, operand) in question.operands {
-            if let Operand::Sparse(a) = operand {
-                pattern = Some(PlannedPattern::new(name, a.shared_pattern()));
+            if let AnyOperand::Sparse(a) = operand {
+                pattern = Some(PlannedPattern::new(name, a.pattern()));
                 // Those of a batch are of one matrix with all of them.
                 columns = a.runs().and_then(|_| columns_of(a.pattern()));
             }
         }
         let bound = bound(question)?;
         let offsets = Offsets::new(e, &bound)?;
-        let listing = Listing::new(e, &bound, &offsets, &places, way);
+        let listing = Listing::new(
+            e,
+            (&bound, question.types.operands.bytes()),
+            &offsets,
+            &places,
+            way,
+        );
         let listing = listing.map_err(|error| beyond(question, row, error))?;
         let empty = places.shape.contains(&0);
         let launch = EinsumLaunch::new(device, row, &listing, (way.lanes, empty), columns)?;
@@ -236,7 +230,7 @@ impl<T: Scalar> General<T> {
     }
 
     /// Values and columns of the sparse operand.
-    fn sparse(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<(u64, u64)> {
+    fn sparse(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<(u64, u64)> {
         let Some(pattern) = &self.pattern else {
             return Ok((0, 0));
         };
@@ -245,7 +239,7 @@ impl<T: Scalar> General<T> {
     }
 
     /// A dense operand with the planned strides.
-    fn dense(operands: &[(&str, Operand<'_, T>)], name: &str, strides: &[usize]) -> Result<u64> {
+    fn dense(operands: &[(&str, AnyOperand<'_>)], name: &str, strides: &[usize]) -> Result<u64> {
         let found = strides_of(operands, name).unwrap_or_default();
         same_strides(name, strides, &found)?;
         Ok(device_tensor(operands, name)?.0)
@@ -264,7 +258,7 @@ fn same_strides(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
     })
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
+impl Compiled for General {
     fn variant(&self) -> &'static str {
         self.launch.row().name
     }
@@ -275,8 +269,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         self.arrays.check(operands)?;
@@ -308,7 +302,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for General<T> {
     }
 }
 
-impl<T: Scalar> fmt::Display for General<T> {
+impl fmt::Display for General {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_kernel(f, self.launch.row(), self.launch.describe())
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
+use super::Options;
 use super::choose::{Candidate, Choice};
-use super::{Operand, Options};
 use crate::context::Context;
 use crate::cost::Machine;
 use crate::device::{Device, Stream};
@@ -15,15 +15,37 @@ use crate::dynamic::Expected;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::IndirectEinsum;
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{AnyOperand, AnyTensor};
+
+/// Element types of operands and output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Types {
+    pub(crate) operands: Dtype,
+    pub(crate) out: Dtype,
+}
+
+impl Types {
+    pub(crate) fn of<T: Scalar, Out: Scalar>() -> Self {
+        Types {
+            operands: T::DTYPE,
+            out: Out::DTYPE,
+        }
+    }
+
+    /// Whether the output has the type of the operands.
+    pub(crate) fn alike(self) -> bool {
+        self.operands == self.out
+    }
+}
 
 /// What a family is asked: an expression with the formats written in, bound to its operands.
-pub(crate) struct Question<'q, 'a, T: Scalar> {
+pub(crate) struct Question<'q, 'a> {
+    pub(crate) types: Types,
     pub(crate) context: &'q Context,
     pub(crate) einsum: &'q Einsum,
     pub(crate) indirect: &'q IndirectEinsum,
-    pub(crate) operands: &'q [(&'q str, Operand<'a, T>)],
+    pub(crate) operands: &'q [(&'q str, AnyOperand<'a>)],
     /// Which of them are dynamic, and what is expected of them.
     pub(crate) dynamic: &'q [(&'q str, Expected)],
     /// Extents of the indices of `einsum`, and the shape of the output.
@@ -33,9 +55,7 @@ pub(crate) struct Question<'q, 'a, T: Scalar> {
 }
 
 /// A kernel, or a chain of kernels, made for one expression: pattern, extents and formats are fixed, values are not.
-pub(crate) trait Compiled<T: Scalar, Out: Scalar>:
-    fmt::Debug + fmt::Display + Send + Sync
-{
+pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     /// Name of the row of the table; of a chain its own name.
     fn variant(&self) -> &'static str;
 
@@ -46,18 +66,14 @@ pub(crate) trait Compiled<T: Scalar, Out: Scalar>:
     /// nothing.
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()>;
 }
 
 /// The error of a kernel that does not run this after all, which passes the turn to the next candidate.
-pub(super) fn turned_down<T: Scalar>(
-    question: &Question<'_, '_, T>,
-    row: &Row,
-    reason: &Error,
-) -> Error {
+pub(super) fn turned_down(question: &Question<'_, '_>, row: &Row, reason: &Error) -> Error {
     Error::NoKernel {
         indirect: question.indirect.to_string(),
         tried: vec![Refusal {
@@ -77,28 +93,27 @@ pub(super) fn write_kernel(
 }
 
 /// Makes what was offered, on a GPU. `Error::NoKernel` passes the turn to the next candidate.
-pub(crate) type Make<'q, T, Out> =
-    Box<dyn Fn(&Arc<Device>) -> Result<Box<dyn Compiled<T, Out>>> + 'q>;
+pub(crate) type Make<'q> = Box<dyn Fn(&Arc<Device>) -> Result<Box<dyn Compiled>> + 'q>;
 
 /// A candidate of a family.
-pub(crate) struct Offer<'q, T, Out> {
+pub(crate) struct Offer<'q> {
     pub(crate) candidate: Candidate,
-    pub(crate) make: Make<'q, T, Out>,
+    pub(crate) make: Make<'q>,
 }
 
 /// What a family answers.
-pub(crate) enum Answer<'q, T, Out> {
+pub(crate) enum Answer<'q> {
     /// Kernels that can run this.
-    Offers(Vec<Offer<'q, T, Out>>),
+    Offers(Vec<Offer<'q>>),
     /// None, and why.
     Refused(Refusal),
 }
 
-type Family<T, Out> = for<'q, 'a> fn(&'q Question<'q, 'a, T>) -> Result<Answer<'q, T, Out>>;
+type Family = for<'q, 'a> fn(&'q Question<'q, 'a>) -> Result<Answer<'q>>;
 
 /// Families in the order in which they are asked, the next ones where those before have no kernel: those made for one
 /// structure, then what runs any.
-fn families<T: Scalar, Out: Scalar>() -> [Vec<Family<T, Out>>; 2] {
+fn families() -> [Vec<Family>; 2] {
     [
         vec![
             super::rows::offers,
@@ -111,14 +126,14 @@ fn families<T: Scalar, Out: Scalar>() -> [Vec<Family<T, Out>>; 2] {
 }
 
 /// The offers of families, asked for as far as they are needed.
-pub(super) struct Offers<'q, 'a, T: Scalar, Out: Scalar> {
-    question: &'q Question<'q, 'a, T>,
-    rest: std::array::IntoIter<Vec<Family<T, Out>>, 2>,
-    made: Vec<Offer<'q, T, Out>>,
+pub(super) struct Offers<'q, 'a> {
+    question: &'q Question<'q, 'a>,
+    rest: std::array::IntoIter<Vec<Family>, 2>,
+    made: Vec<Offer<'q>>,
 }
 
-impl<'q, 'a, T: Scalar, Out: Scalar> Offers<'q, 'a, T, Out> {
-    pub(super) fn new(question: &'q Question<'q, 'a, T>) -> Self {
+impl<'q, 'a> Offers<'q, 'a> {
+    pub(super) fn new(question: &'q Question<'q, 'a>) -> Self {
         Offers {
             question,
             rest: families().into_iter(),
@@ -127,7 +142,7 @@ impl<'q, 'a, T: Scalar, Out: Scalar> Offers<'q, 'a, T, Out> {
     }
 
     /// Asks one family whose kernels stand beside those that there are.
-    pub(super) fn beside(&mut self, family: Family<T, Out>, choice: &mut Choice) -> Result<()> {
+    pub(super) fn beside(&mut self, family: Family, choice: &mut Choice) -> Result<()> {
         match family(self.question)? {
             Answer::Offers(own) => {
                 let named = own.iter().map(|offer| offer.candidate.clone());
@@ -172,7 +187,7 @@ impl<'q, 'a, T: Scalar, Out: Scalar> Offers<'q, 'a, T, Out> {
     }
 
     /// The offer of this name.
-    pub(super) fn of(&self, name: &str) -> Option<&Offer<'q, T, Out>> {
+    pub(super) fn of(&self, name: &str) -> Option<&Offer<'q>> {
         self.made.iter().find(|offer| offer.candidate.name == name)
     }
 }

@@ -1,15 +1,15 @@
 //! Plans whose output has another type than the operands: 8-bit operands into what their sums fit.
 
-use einsparse_formats::AnySparse;
+use std::marker::PhantomData;
 
-use super::bind::{elsewhere, scalar_value};
+use super::any::AnyPlan;
+use super::bind::scalar_value;
+use super::family::Types;
 use super::{Options, Plan};
 use crate::context::Context;
-use crate::cpu;
-use crate::dynamic::Dynamic;
 use crate::error::{Error, Result};
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{AnyOperand, Operand, erase};
 
 impl Context {
     /// [`plan`](Context::plan) with an output of another type than the operands.
@@ -55,7 +55,11 @@ impl Context {
         operands: &[(&str, Operand<'_, T>)],
         options: &Options,
     ) -> Result<Plan<T, Out>> {
-        Plan::new(self, text, operands, options)
+        let types = Types::of::<T, Out>();
+        Ok(Plan {
+            any: AnyPlan::new((self, types), text, &erase(operands), options)?,
+            elements: PhantomData,
+        })
     }
 }
 
@@ -75,8 +79,8 @@ pub(super) fn sums_fit(dtype: Dtype, terms: u64) -> Result<()> {
 }
 
 /// An i32 output is a whole multiple of whole sums.
-pub(super) fn whole_factor<Out: Scalar>(alpha: f64) -> Result<()> {
-    if Out::DTYPE != Dtype::Int32 || alpha == f64::from(alpha as i32) {
+pub(super) fn whole_factor(out: Dtype, alpha: f64) -> Result<()> {
+    if out != Dtype::Int32 || alpha == f64::from(alpha as i32) {
         return Ok(());
     }
     Err(Error::Operand {
@@ -85,72 +89,13 @@ pub(super) fn whole_factor<Out: Scalar>(alpha: f64) -> Result<()> {
     })
 }
 
-impl<T: Scalar, Out: Scalar> Plan<T, Out> {
+impl AnyPlan {
     /// The product of the scalar factors.
-    pub(super) fn factor(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<f64> {
+    pub(super) fn factor(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<f64> {
         let mut alpha = 1.0;
         for factor in &self.einsum.scalars {
             alpha *= scalar_value(operands, factor)?;
         }
-        whole_factor::<Out>(alpha).map(|()| alpha)
-    }
-
-    /// Operands and output as f64, the expression as it is, one rounding.
-    pub(super) fn run_cpu_wide(
-        &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
-    ) -> Result<()> {
-        let name = &self.einsum.out.tensor;
-        let (mut sparse, mut dense) = (Vec::<AnySparse<f64>>::new(), Vec::new());
-        for (name, operand) in operands.iter().filter(|(own, _)| own != name) {
-            let (strides, values) = match operand {
-                Operand::Sparse(a) => {
-                    let a = a.host().ok_or_else(|| elsewhere(name))?;
-                    sparse.push(a.map_values(T::to_f64));
-                    continue;
-                }
-                Operand::HostSparse(a) => {
-                    sparse.push(a.map_values(T::to_f64));
-                    continue;
-                }
-                Operand::Dense(d) | Operand::Dynamic(Dynamic { tensor: d, .. }) => {
-                    (d.strides(), d.host().ok_or_else(|| elsewhere(name))?)
-                }
-                Operand::HostDense(d) => (d.strides(), d.values()),
-                Operand::Index(..) | Operand::Scalar(_) => continue,
-            };
-            let values: Vec<f64> = values.iter().map(|x| x.to_f64()).collect();
-            dense.push((name, operand.shape(), strides, values));
-        }
-        let mut bound = cpu::Operands::new();
-        for tensor in &sparse {
-            bound.sparse(&self.indirect, tensor)?;
-        }
-        for (name, shape, strides, values) in &dense {
-            bound.strided(name, shape, strides, values)?;
-        }
-        for (name, operand) in operands {
-            if let Operand::Index(shape, data) = operand {
-                bound.index(name, shape, data)?;
-            } else if let Operand::Scalar(x) = operand {
-                bound.scalar(name, *x);
-            }
-        }
-        let (shape, leading) = (out.shape().to_vec(), out.leading());
-        let own = out.host_mut().ok_or_else(|| elsewhere(name))?;
-        let mut wide: Vec<f64> = own.iter().map(|x| x.to_f64()).collect();
-        let output = cpu::Output::with_row_stride(&shape, leading, &mut wide)?;
-        cpu::run(&self.indirect, &bound, output)?;
-        let width = shape.last().copied().unwrap_or(1);
-        let rows = own
-            .chunks_mut(leading.max(1))
-            .zip(wide.chunks(leading.max(1)));
-        for (to, from) in rows {
-            for (to, from) in to.iter_mut().zip(from).take(width) {
-                *to = Out::from_f64(*from);
-            }
-        }
-        Ok(())
+        whole_factor(self.types.out, alpha).map(|()| alpha)
     }
 }

@@ -7,29 +7,30 @@ mod positions;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use einsparse_formats::{AnySparse, SharedPattern};
+use einsparse_formats::{AnyPattern, SharedPattern};
 
+use super::Options;
+use super::any::AnyPlan;
 use super::bind::{elsewhere, find, wrong};
-use super::{Options, Plan};
+use super::family::Types;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Epilogue};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, write_joined};
 use crate::join::{Table, join_all};
-use crate::registry::Scalar;
-use crate::tensor::{Operand, SparseTensor, Tensor};
-use operands::{Values, only_factors, pattern_of, plain, with_lists};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
+use operands::{Values, only_factors, plain, with_lists};
 
 pub(super) use operands::{sparse_among, sparse_factors};
 pub use positions::PositionLists;
 
 /// A plan over position lists.
 #[derive(Debug)]
-pub(super) struct Joined<T: Scalar, Out: Scalar> {
+pub(super) struct Joined {
     lists: Vec<(String, [usize; 1], Vec<u32>)>,
     values: Vec<Values>,
-    plan: Box<Plan<T, Out>>,
+    plan: Box<AnyPlan>,
     rows: usize,
     of: String,
 }
@@ -45,16 +46,17 @@ fn refuse(einsum: &Einsum, reason: String) -> Error {
 }
 
 /// What is asked: the parsed expression, its operands, and the options.
-pub(super) struct Asked<'q, 'a, T: Scalar> {
+pub(super) struct Asked<'q, 'a> {
+    pub(super) types: Types,
     pub(super) context: &'q Context,
     pub(super) einsum: &'q Einsum,
-    pub(super) operands: &'q [(&'q str, Operand<'a, T>)],
+    pub(super) operands: &'q [(&'q str, AnyOperand<'a>)],
     pub(super) options: &'q Options,
 }
 
-impl<T: Scalar, Out: Scalar> Joined<T, Out> {
+impl Joined {
     /// Into a dense output of this shape.
-    pub(super) fn dense(asked: &Asked<'_, '_, T>, out_shape: &[usize]) -> Result<Self> {
+    pub(super) fn dense(asked: &Asked<'_, '_>, out_shape: &[usize]) -> Result<Self> {
         let (einsum, operands) = (asked.einsum, asked.operands);
         only_factors(einsum, operands)?;
         let factors = sparse_factors(einsum, operands);
@@ -63,7 +65,7 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
     }
 
     /// Into a sparse output, one value for each of its slots.
-    pub(super) fn sampled(asked: &Asked<'_, '_, T>, out: &AnySparse<Out>) -> Result<Self> {
+    pub(super) fn sampled(asked: &Asked<'_, '_>, out: AnyPattern<'_>) -> Result<Self> {
         let (einsum, operands) = (asked.einsum, asked.operands);
         only_factors(einsum, operands)?;
         let names = plain(&einsum.out)?;
@@ -79,12 +81,12 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
             return Err(refuse(einsum, reason));
         }
         let factors = sparse_factors(einsum, operands);
-        let own = out.shared_pattern();
+        let own = out.shared();
         let mut all_aligned = true;
         for &f in &factors {
             let access = &einsum.factors[f];
-            let tensor = pattern_of(find(operands, &access.tensor)?);
-            let aligned = plain(access)? == names && tensor.is_some_and(|t| own.is_of(t));
+            let tensor = find(operands, &access.tensor)?.pattern();
+            let aligned = plain(access)? == names && tensor.is_some_and(|t| out == t);
             all_aligned &= aligned;
         }
         let text = einsum.out.to_string();
@@ -108,7 +110,7 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
 
     /// The plan over a table.
     fn over(
-        asked: &Asked<'_, '_, T>,
+        asked: &Asked<'_, '_>,
         table: Table,
         factors: &[usize],
         (out, out_shape): (Option<SharedPattern>, &[usize]),
@@ -120,8 +122,8 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
         for (operand, name) in written.values {
             let pattern = match &out {
                 Some(own) if operand == asked.einsum.out.tensor => own.clone(),
-                _ => match pattern_of(find(asked.operands, &operand)?) {
-                    Some(tensor) => tensor.shared_pattern(),
+                _ => match find(asked.operands, &operand)?.pattern() {
+                    Some(pattern) => pattern.shared(),
                     None => continue,
                 },
             };
@@ -154,19 +156,19 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
     }
 
     /// The plan over the lists.
-    pub(super) fn plan(&self) -> &Plan<T, Out> {
+    pub(super) fn plan(&self) -> &AnyPlan {
         &self.plan
     }
 
-    pub(super) fn plan_mut(&mut self) -> &mut Plan<T, Out> {
+    pub(super) fn plan_mut(&mut self) -> &mut AnyPlan {
         &mut self.plan
     }
 
     /// Queues a run. `out` is the dense output, or the values of the sparse one.
     pub(super) fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let name = &self.plan.einsum.out.tensor;
@@ -176,14 +178,14 @@ impl<T: Scalar, Out: Scalar> Joined<T, Out> {
     }
 
     /// Whether a tensor is the sparse output that was planned for.
-    pub(super) fn is_output(&self, name: &str, out: &AnySparse<Out>) -> bool {
+    pub(super) fn is_output(&self, name: &str, out: AnyPattern<'_>) -> bool {
         let mut own = self.values.iter().filter(|v| v.operand == name);
-        own.all(|v| v.pattern.is_of(out))
+        own.all(|v| v.pattern.view() == out)
     }
 }
 
 /// The rows of positions of sparse factors, in the order of the output's indices.
-fn met<T: Scalar>(asked: &Asked<'_, '_, T>, factors: &[usize]) -> Result<Table> {
+fn met(asked: &Asked<'_, '_>, factors: &[usize]) -> Result<Table> {
     let einsum = asked.einsum;
     let tables = factors.iter().map(|&f| entries(asked, &einsum.factors[f]));
     let mut order = Vec::new();
@@ -198,9 +200,9 @@ fn met<T: Scalar>(asked: &Asked<'_, '_, T>, factors: &[usize]) -> Result<Table> 
 }
 
 /// The entries of a sparse factor.
-fn entries<T: Scalar>(asked: &Asked<'_, '_, T>, access: &Access) -> Result<Table> {
+fn entries(asked: &Asked<'_, '_>, access: &Access) -> Result<Table> {
     let operand = find(asked.operands, &access.tensor)?;
-    let Some(tensor) = pattern_of(operand) else {
+    let Some(tensor) = operand.pattern() else {
         return Err(wrong(&access.tensor, "a sparse tensor", operand));
     };
     if tensor.holds_fill() {
@@ -222,11 +224,7 @@ struct Inner<'q> {
 }
 
 impl Inner<'_> {
-    fn plan<T: Scalar, Out: Scalar>(
-        self,
-        asked: &Asked<'_, '_, T>,
-        operands: &[(&str, Operand<'_, T>)],
-    ) -> Result<Plan<T, Out>> {
+    fn plan(self, asked: &Asked<'_, '_>, operands: &[(&str, AnyOperand<'_>)]) -> Result<AnyPlan> {
         let mut shapes: BTreeMap<String, Vec<usize>> = operands
             .iter()
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
@@ -242,8 +240,8 @@ impl Inner<'_> {
         }
         let extents = bare.check(&known)?;
         let parts = (self.einsum.clone(), self.indirect, shapes);
-        Plan::chosen(
-            asked.context,
+        AnyPlan::chosen(
+            (asked.context, asked.types),
             parts,
             extents,
             (operands, &[]),
@@ -253,10 +251,10 @@ impl Inner<'_> {
 }
 
 /// Runs into the values of a sparse output.
-pub(super) fn run_into<T: Scalar, Out: Scalar>(
-    joined: &Joined<T, Out>,
-    operands: &[(&str, Operand<'_, T>)],
-    (name, out): (&str, &mut SparseTensor<Out>),
+pub(super) fn run_into(
+    joined: &Joined,
+    operands: &[(&str, AnyOperand<'_>)],
+    (name, out): (&str, &mut AnySparseTensor),
     stream: &Stream,
 ) -> Result<()> {
     if !joined.is_output(name, out.pattern()) {
@@ -265,19 +263,17 @@ pub(super) fn run_into<T: Scalar, Out: Scalar>(
             reason: "has not the pattern or the format that was planned".into(),
         });
     }
-    let mut values = Tensor::of_values(out)?;
+    let mut values = AnyTensor::of_values(out)?;
     match values.device() {
         Some(_) => joined.run(operands, &mut values, stream),
         None => {
             joined.run(operands, &mut values, stream)?;
-            let found = values.host().ok_or_else(|| elsewhere(name))?;
-            out.host_values_mut().copy_from_slice(found);
-            Ok(())
+            out.set_values(values.host().ok_or_else(|| elsewhere(name))?)
         }
     }
 }
 
-impl<T: Scalar, Out: Scalar> fmt::Display for Joined<T, Out> {
+impl fmt::Display for Joined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Joined { rows, of, plan, .. } = self;
         write!(f, "{plan}, over {rows} rows of positions of {of}")

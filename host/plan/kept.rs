@@ -6,19 +6,19 @@ use std::fmt;
 
 use einsparse_formats::Format;
 
+use super::any::AnyPlan;
 use super::bind::{elsewhere, find, wrong};
 use super::choose::{Candidate, Choice};
+use super::family::Question;
 use super::problem::Problem;
-use super::{Options, Plan, ValuesRule};
-use crate::context::Context;
+use super::{Options, ValuesRule};
 use crate::cost::{Machine, Work};
 use crate::driver::RawStream;
-use crate::einsum::Einsum;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
 use crate::launch::{Planned, RawSpmm, Scatter};
-use crate::registry::{Scalar, block_of};
-use crate::tensor::{Operand, SparseTensor};
+use crate::registry::block_of;
+use crate::tensor::{AnyOperand, AnySparseTensor};
 use copy::{Copy, Refill, dense, numbered, sliced, sparse};
 
 /// In which form a plan keeps A.
@@ -129,53 +129,52 @@ fn leading_of(k: usize, bytes: usize) -> usize {
 
 /// A's copy, how values come there, and the plan over it.
 #[derive(Debug)]
-pub(super) struct Kept<T: Scalar, Out: Scalar> {
+pub(super) struct Kept {
     name: String,
     form: KeptForm,
-    copy: Copy<T>,
+    copy: Copy,
     refill: Refill,
-    plan: Box<Plan<T, Out>>,
+    plan: Box<AnyPlan>,
     planned: Planned,
 }
 
-impl<T: Scalar, Out: Scalar> Kept<T, Out> {
+impl Kept {
     /// Brings A into the candidate's form and plans over it. The copy has A's values when this returns.
     pub(super) fn new(
-        context: &Context,
-        einsum: &Einsum,
-        operands: &[(&str, Operand<'_, T>)],
-        options: &Options,
+        asked: &Question<'_, '_>,
         (name, candidate, form): (&str, &Candidate, KeptForm),
     ) -> Result<Self> {
+        let (context, operands, dtype) = (asked.context, asked.operands, asked.types.operands);
         let device = context.expect_device()?;
         let a = match find(operands, name)? {
-            Operand::Sparse(a) => a,
+            AnyOperand::Sparse(a) => a,
             other => return Err(wrong(name, "an uploaded sparse tensor", other)),
         };
         let Some((runs, columns)) = a.row_order() else {
-            return Err(wrong(name, "a matrix in row order", &Operand::Sparse(a)));
+            return Err(wrong(name, "a matrix in row order", &AnyOperand::Sparse(a)));
         };
         let entries = numbered(a.shape(), runs, columns)?;
         let slots = a.pattern().slots();
-        let places = |places: &[u32]| Scatter::new(device, T::DTYPE, places).map(Refill::Places);
+        let places = |places: &[u32]| Scatter::new(device, dtype, places).map(Refill::Places);
         let (copy, refill) = match form {
             KeptForm::Dense => {
-                let (copy, found) = dense(context, &entries, slots)?;
+                let (copy, found) = dense((context, dtype), &entries, slots)?;
                 (copy, places(&found)?)
             }
-            KeptForm::Sparse(Format::SlicedEll) => sliced(context, device, &entries.into())?,
+            KeptForm::Sparse(Format::SlicedEll) => sliced((device, dtype), &entries.into())?,
             KeptForm::Sparse(format) => {
-                let (copy, found) = sparse(context, &entries.into(), format, slots)?;
+                let (copy, found) = sparse((device, dtype), &entries.into(), format, slots)?;
                 (copy, places(&found)?)
             }
         };
         let own = Options {
             values: ValuesRule::EachRun,
             variant: Some(candidate.name.to_owned()),
-            ..options.clone()
+            ..asked.options.clone()
         };
         let swapped = swap(operands, name, copy.operand());
-        let plan = Box::new(Plan::new(context, &einsum.to_string(), &swapped, &own)?);
+        let text = asked.einsum.to_string();
+        let plan = Box::new(AnyPlan::new((context, asked.types), &text, &swapped, &own)?);
         let kept = Kept {
             name: name.to_owned(),
             form,
@@ -197,14 +196,14 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
         self.form
     }
 
-    pub(super) fn plan(&self) -> &Plan<T, Out> {
+    pub(super) fn plan(&self) -> &AnyPlan {
         &self.plan
     }
 
     /// Device bytes of the copy, of the places of its values, and of the plan.
     pub(super) fn bytes(&self) -> usize {
         let copy = match &self.copy {
-            Copy::Dense(tensor) => tensor.shape()[0] * tensor.leading() * size_of::<T>(),
+            Copy::Dense(tensor) => tensor.shape()[0] * tensor.leading() * tensor.dtype().bytes(),
             Copy::Sparse(tensor) => tensor
                 .device()
                 .map_or(0, |d| d.columns.bytes() + d.values.bytes()),
@@ -217,7 +216,7 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
     }
 
     /// Whether a tensor has the planned pattern.
-    fn fits(&self, a: &SparseTensor<T>) -> bool {
+    fn fits(&self, a: &AnySparseTensor) -> bool {
         a.row_order()
             .is_some_and(|(runs, columns)| self.planned.is(runs, Some(columns)))
     }
@@ -225,19 +224,19 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
     /// The operands of the plan over the copy; A must have the planned pattern.
     pub(super) fn operands<'o>(
         &'o self,
-        operands: &[(&'o str, Operand<'o, T>)],
-    ) -> Result<Vec<(&'o str, Operand<'o, T>)>> {
+        operands: &[(&'o str, AnyOperand<'o>)],
+    ) -> Result<Vec<(&'o str, AnyOperand<'o>)>> {
         self.values_of(operands)?;
         Ok(swap(operands, &self.name, self.copy.operand()))
     }
 
     /// Where A's values are.
-    pub(super) fn values_of(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<u64> {
+    pub(super) fn values_of(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<u64> {
         match find(operands, &self.name)? {
-            Operand::Sparse(a) if self.fits(a) => {
+            AnyOperand::Sparse(a) if self.fits(a) => {
                 a.values_address().ok_or_else(|| elsewhere(&self.name))
             }
-            Operand::Sparse(_) => Err(Error::Operand {
+            AnyOperand::Sparse(_) => Err(Error::Operand {
                 name: self.name.clone(),
                 reason: "has not the pattern that was planned".into(),
             }),
@@ -271,20 +270,13 @@ impl<T: Scalar, Out: Scalar> Kept<T, Out> {
 }
 
 /// The operands with another one for A.
-fn swap<'o, T: Scalar>(
-    operands: &[(&'o str, Operand<'o, T>)],
+fn swap<'o>(
+    operands: &[(&'o str, AnyOperand<'o>)],
     name: &str,
-    own: Operand<'o, T>,
-) -> Vec<(&'o str, Operand<'o, T>)> {
-    let one = |(given, operand): &(&'o str, Operand<'o, T>)| {
-        (
-            *given,
-            if *given == name {
-                own.clone()
-            } else {
-                operand.clone()
-            },
-        )
+    own: AnyOperand<'o>,
+) -> Vec<(&'o str, AnyOperand<'o>)> {
+    let one = |(given, operand): &(&'o str, AnyOperand<'o>)| {
+        (*given, if *given == name { own } else { *operand })
     };
     operands.iter().map(one).collect()
 }

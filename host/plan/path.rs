@@ -14,8 +14,9 @@ use einsparse_kernels::abi::{Dtype, Zeros};
 
 use super::bind::find;
 use super::choose::Candidate;
+use super::family::Types;
 use super::family::{Answer, Compiled, Offer, Question};
-use super::{Operand, Options, Plan, ZerosRule};
+use super::{AnyPlan, Options, ZerosRule};
 use crate::context::Context;
 use crate::cost::Machine;
 use crate::device::{Device, Stream};
@@ -23,7 +24,7 @@ use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::launch::Turns;
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyOperand, AnyTensor, Operand, erase};
 
 pub use search::{Path, Step};
 use search::{Term, best};
@@ -32,9 +33,7 @@ use search::{Term, best};
 pub(super) const NAME: &str = "path";
 
 /// The chain of pairwise steps, where there is a choice.
-pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Answer<'q, T, Out>> {
+pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| {
         Ok(Answer::Refused(Refusal {
             name: NAME.into(),
@@ -44,10 +43,11 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     if question.einsum.factors.len() < 3 {
         return refused("orders three or more factors");
     }
-    if !matches!(T::DTYPE, Dtype::F32 | Dtype::F64) || T::DTYPE != Out::DTYPE {
+    if !matches!(question.types.operands, Dtype::F32 | Dtype::F64) || !question.types.alike() {
         return refused("temporaries would be rounded to fewer bits than sums: f32 and f64 only");
     }
     let found = path(
+        question.types.operands,
         question.einsum,
         question.operands,
         question.extents,
@@ -65,12 +65,14 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         zeros: path.zeros,
         kept: None,
     };
-    let make = move |_: &Arc<Device>| -> Result<Box<dyn Compiled<T, Out>>> {
+    let make = move |_: &Arc<Device>| -> Result<Box<dyn Compiled>> {
         let asked = (question.operands, question.options);
-        Ok(Box::new(Chain::<T, Out>::new(
+        let types = question.types;
+        Ok(Box::new(Chain::new(
             question.context,
             path.clone(),
             asked,
+            types,
         )?))
     };
     Ok(Answer::Offers(vec![Offer {
@@ -80,26 +82,24 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
 }
 
 /// The cheapest order of the factors of an expression; `None` where there is no choice, or indices are gathers.
-pub(super) fn path<T: Scalar>(
+pub(super) fn path(
+    dtype: Dtype,
     einsum: &Einsum,
-    operands: &[(&str, Operand<'_, T>)],
+    operands: &[(&str, AnyOperand<'_>)],
     extents: &Extents,
     machine: &Machine,
 ) -> Result<Option<Path>> {
     let mut terms = Vec::new();
     for factor in &einsum.factors {
-        let (entries, known) = match find(operands, &factor.tensor)? {
-            Operand::Sparse(a) => (Some(a.pattern().nnz()), true),
-            Operand::HostSparse(a) => (Some(a.nnz()), true),
-            Operand::Dense(_) | Operand::HostDense(_) | Operand::Dynamic(_) => (None, true),
-            _ => (None, false),
-        };
+        let operand = find(operands, &factor.tensor)?;
+        let known = !matches!(operand, AnyOperand::Index(..) | AnyOperand::Scalar(_));
+        let entries = operand.pattern().map(|p| p.nnz());
         let Some(term) = Term::of(factor, entries).filter(|_| known) else {
             return Ok(None);
         };
         terms.push(term);
     }
-    Ok(best(einsum, terms, extents, T::DTYPE, machine))
+    Ok(best(einsum, terms, extents, dtype, machine))
 }
 
 impl Context {
@@ -127,34 +127,44 @@ impl Context {
         text: &str,
         operands: &[(&str, Operand<'_, T>)],
     ) -> Result<Option<Path>> {
+        self.path_of(T::DTYPE, text, &erase(operands))
+    }
+
+    fn path_of(
+        &self,
+        dtype: Dtype,
+        text: &str,
+        operands: &[(&str, AnyOperand<'_>)],
+    ) -> Result<Option<Path>> {
         let einsum = Einsum::parse(text)?;
         let shapes = operands
             .iter()
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
-        path(&einsum, operands, &extents, &self.machine())
+        path(dtype, &einsum, operands, &extents, &self.machine())
     }
 }
 
 /// Plans of the steps, and the temporaries between them.
 #[derive(Debug)]
-pub(super) struct Chain<T: Scalar, Out: Scalar> {
+pub(super) struct Chain {
     /// End of the last run: runs share the temporaries.
     turns: Option<Turns>,
     path: Path,
-    steps: Vec<Plan<T>>,
-    last: Plan<T, Out>,
-    temporaries: Mutex<Vec<Tensor<T>>>,
+    steps: Vec<AnyPlan>,
+    last: AnyPlan,
+    temporaries: Mutex<Vec<AnyTensor>>,
 }
 
-impl<T: Scalar, Out: Scalar> Chain<T, Out> {
+impl Chain {
     fn new(
         context: &Context,
         path: Path,
-        (operands, options): (&[(&str, Operand<'_, T>)], &Options),
+        (operands, options): (&[(&str, AnyOperand<'_>)], &Options),
+        types: Types,
     ) -> Result<Self> {
-        let (mut steps, mut temporaries) = (Vec::new(), Vec::<Tensor<T>>::new());
+        let (mut steps, mut temporaries) = (Vec::new(), Vec::<AnyTensor>::new());
         let options = Options {
             variant: None,
             ..options.clone()
@@ -167,14 +177,16 @@ impl<T: Scalar, Out: Scalar> Chain<T, Out> {
         };
         for step in before {
             let bound = bound(step, operands, &temporaries)?;
-            let plan = Plan::new(context, &step.einsum.to_string(), &bound, &options)?;
-            let own = context.zeros::<T>(plan.out_shape())?;
+            let plan = AnyPlan::new((context, types), &step.einsum.to_string(), &bound, &options)?;
+            let shape = plan.out_shape();
+            let leading = shape.last().copied().unwrap_or(1);
+            let own = AnyTensor::zeros(context.device(), types.out, shape, leading)?;
             drop(bound);
             steps.push(plan);
             temporaries.push(own);
         }
         let bound = bound(last, operands, &temporaries)?;
-        let last = Plan::new(context, &last.einsum.to_string(), &bound, &options)?;
+        let last = AnyPlan::new((context, types), &last.einsum.to_string(), &bound, &options)?;
         drop(bound);
         Ok(Chain {
             turns: context.device().map(|_| Turns::new()).transpose()?,
@@ -187,8 +199,8 @@ impl<T: Scalar, Out: Scalar> Chain<T, Out> {
 
     fn queue(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let mut all = self
@@ -210,14 +222,14 @@ impl<T: Scalar, Out: Scalar> Chain<T, Out> {
 }
 
 /// The operands of a step: those of the expression that it names, and temporaries.
-fn bound<'b, T: Scalar>(
+fn bound<'b>(
     step: &'b Step,
-    operands: &'b [(&str, Operand<'b, T>)],
-    temporaries: &'b [Tensor<T>],
-) -> Result<Vec<(&'b str, Operand<'b, T>)>> {
+    operands: &'b [(&str, AnyOperand<'b>)],
+    temporaries: &'b [AnyTensor],
+) -> Result<Vec<(&'b str, AnyOperand<'b>)>> {
     let of = |name: &'b str| match step.temporary(name).and_then(|at| temporaries.get(at)) {
-        Some(tensor) => Ok((name, Operand::Dense(tensor))),
-        None => Ok((name, find(operands, name)?.clone())),
+        Some(tensor) => Ok((name, AnyOperand::Dense(tensor))),
+        None => Ok((name, *find(operands, name)?)),
     };
     let given = operands.iter().map(|(name, _)| *name);
     let out = given.filter(|name| *name == step.einsum.out.tensor).take(1);
@@ -228,12 +240,12 @@ fn bound<'b, T: Scalar>(
         .collect::<Result<Vec<_>>>()?;
     for name in out {
         // The output among the operands says its leading dimension.
-        all.push((name, find(operands, name)?.clone()));
+        all.push((name, *find(operands, name)?));
     }
     Ok(all)
 }
 
-impl<T: Scalar, Out: Scalar> fmt::Display for Chain<T, Out> {
+impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -251,7 +263,7 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Chain<T, Out> {
     }
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Chain<T, Out> {
+impl Compiled for Chain {
     fn variant(&self) -> &'static str {
         NAME
     }
@@ -261,15 +273,15 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Chain<T, Out> {
             .temporaries
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let bytes = |t: &Tensor<T>| t.shape().iter().product::<usize>() * size_of::<T>();
-        let plans = self.steps.iter().map(Plan::workspace_bytes);
+        let bytes = |t: &AnyTensor| t.shape().iter().product::<usize>() * t.dtype().bytes();
+        let plans = self.steps.iter().map(AnyPlan::workspace_bytes);
         all.iter().map(bytes).sum::<usize>() + plans.sum::<usize>() + self.last.workspace_bytes()
     }
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         match &self.turns {
@@ -315,19 +327,21 @@ mod tests {
         assert_eq!(path.steps[0].einsum.to_string(), wanted);
         let options = Options::default();
         let whole = ctx.plan(text, &operands, &options).unwrap();
-        let chain = Chain::<f64, f64>::new(&ctx, path, (&operands, &options)).unwrap();
+        let types = Types::of::<f64, f64>();
+        let erased = erase(&operands);
+        let chain = Chain::new(&ctx, path, (&erased, &options), types).unwrap();
         let stream = ctx.stream().unwrap();
         let start = integers(m, n);
         let [mut one, mut other] = [(); 2].map(|()| ctx.upload_dense(&start).unwrap());
         whole.run(&operands, &mut one, &stream).unwrap();
-        Compiled::run(&chain, &operands, &mut other, &stream).unwrap();
+        chain.run(&erased, &mut other.any, &stream).unwrap();
         assert_eq!(
             one.to_dense().unwrap(),
             other.to_dense().unwrap(),
             "{chain}"
         );
         assert!(chain.to_string().contains(wanted), "{chain}");
-        assert!(Compiled::<f64, f64>::bytes(&chain) > 0);
+        assert!(chain.bytes() > 0);
     }
 
     #[test]

@@ -12,7 +12,6 @@ use einsparse_kernels::table::{Row, kernels};
 use super::bind::{find, wrong};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
-use super::{Operand, Options};
 use crate::cost::Cost;
 use crate::cost::pit::{is_worth_it, predict};
 use crate::device::{Device, Stream};
@@ -22,21 +21,19 @@ use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::{DetectLaunch, DeviceLists, PitLaunch, PitWork, Turns};
 use crate::plan::{ZerosRule, multiplied_as};
-use crate::registry::{Dtype, Scalar};
-use crate::tensor::Tensor;
+use crate::registry::Dtype;
+use crate::tensor::{AnyOperand, AnyTensor};
 use bound::Bound;
 
 /// The kernels for an expression with a dynamic operand.
-pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Answer<'q, T, Out>> {
+pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| {
         Ok(Answer::Refused(Refusal {
             name: "pit".into(),
             reason: reason.into(),
         }))
     };
-    let (form, expected, extents) = match asked(question, T::DTYPE == Out::DTYPE)? {
+    let (form, expected, extents) = match asked(question, question.types.alike())? {
         Ok(asked) => asked,
         Err(reason) => return refused(reason),
     };
@@ -50,8 +47,8 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     let turned = form.order.transposed;
     let few = kernels()
         .iter()
-        .filter(|row| !turned && row.family == "pit_few" && row.dtype == T::DTYPE);
-    let dtype = multiplied_as(T::DTYPE, question.options.precision);
+        .filter(|row| !turned && row.family == "pit_few" && row.dtype == question.types.operands);
+    let dtype = multiplied_as(question.types.operands, question.options.precision);
     let mut rows = rows(dtype, turned).chain(few).peekable();
     if rows.peek().is_none() {
         return refused(
@@ -78,8 +75,8 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
 type Asked<'q> = (SpmmForm, &'q Expected, [usize; 3]);
 
 /// What is asked for, or why the kernels do not do it. `alike`: the output has the type of the operands.
-fn asked<'q, T: Scalar>(
-    question: &'q Question<'q, '_, T>,
+fn asked<'q>(
+    question: &'q Question<'q, '_>,
     alike: bool,
 ) -> Result<std::result::Result<Asked<'q>, &'static str>> {
     if question.options.zeros == ZerosRule::Strict {
@@ -110,18 +107,18 @@ fn asked<'q, T: Scalar>(
 }
 
 /// One of the kernels, and how it is made.
-fn offer<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
+fn offer<'q>(
+    question: &'q Question<'q, '_>,
     row: &'static Row,
     extents: [usize; 3],
     (form, cost): (SpmmForm, Cost),
-) -> Offer<'q, T, Out> {
+) -> Offer<'q> {
     let made = move |device: &Arc<Device>| {
         if row.family == "pit_few" {
-            let made = few::Made::new::<T>(device, row, extents, &form)?;
-            return Ok(Box::new(made) as Box<dyn Compiled<T, Out>>);
+            let made = few::Made::new(device, row, extents, &form)?;
+            return Ok(Box::new(made) as Box<dyn Compiled>);
         }
-        let made = Made::new::<T>(device, row, extents, (&form, question.options));
+        let made = Made::new(device, row, extents, (&form, question));
         // More than the kernels number, or no room for the values of a full A: a dense kernel may have its turn.
         let made = made.map_err(|error| match error {
             Error::Overflow { .. } | Error::OutOfMemory { .. } => {
@@ -129,7 +126,7 @@ fn offer<'q, T: Scalar, Out: Scalar>(
             }
             other => other,
         })?;
-        Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+        Ok(Box::new(made) as Box<dyn Compiled>)
     };
     Offer {
         candidate: Candidate {
@@ -160,9 +157,9 @@ fn height(row: &Row) -> usize {
 }
 
 /// The name of the dynamic operand of a product that the kernels compute, and `[m, k, n]`.
-pub(super) fn adaptable<T: Scalar>(
+pub(super) fn adaptable(
     indirect: &IndirectEinsum,
-    operands: &[(&str, Operand<'_, T>)],
+    operands: &[(&str, AnyOperand<'_>)],
 ) -> Result<Option<(String, [usize; 3])>> {
     let Some(form) = indirect.as_gemm().filter(plain) else {
         return Ok(None);
@@ -172,21 +169,21 @@ pub(super) fn adaptable<T: Scalar>(
     }
     let (a, b) = (find(operands, &form.sparse)?, find(operands, &form.dense)?);
     match (a, a.shape(), b.shape()) {
-        (Operand::Dynamic(_), &[m, k], &[_, n]) => Ok(Some((form.sparse, [m, k, n]))),
+        (AnyOperand::Dynamic(..), &[m, k], &[_, n]) => Ok(Some((form.sparse, [m, k, n]))),
         _ => Ok(None),
     }
 }
 
 /// `[m, k, n]`, or why the kernels do not take these operands.
-fn extents<T: Scalar>(
-    question: &Question<'_, '_, T>,
+fn extents(
+    question: &Question<'_, '_>,
     form: &SpmmForm,
 ) -> Result<std::result::Result<[usize; 3], &'static str>> {
     let (a, b) = (
         find(question.operands, &form.sparse)?,
         find(question.operands, &form.dense)?,
     );
-    let Operand::Dense(rows) = b else {
+    let AnyOperand::Dense(rows) = b else {
         return Err(wrong(&form.dense, "an uploaded dense tensor", b));
     };
     let (&[first, second], &[_, n]) = (a.shape(), b.shape()) else {
@@ -198,7 +195,7 @@ fn extents<T: Scalar>(
     } else {
         (first, second)
     };
-    let vector = 16 / T::DTYPE.bytes();
+    let vector = 16 / question.types.operands.bytes();
     let whole = |x: usize| x.is_multiple_of(vector);
     let given = question.options.alignment.unwrap_or(vector).max(1);
     if !whole(n) || !whole(rows.leading()) || !whole(given) {
@@ -206,8 +203,8 @@ fn extents<T: Scalar>(
             "gathers rows of B by 16 bytes, which it is not a multiple of",
         ));
     }
-    let gathered = |a: &Operand<'_, T>| match a {
-        Operand::Dense(a) => whole(m) && whole(a.leading()),
+    let gathered = |a: &AnyOperand<'_>| match a {
+        AnyOperand::Dense(a) => whole(m) && whole(a.leading()),
         _ => false,
     };
     if turned && !gathered(a) {
@@ -245,18 +242,19 @@ struct Made {
 }
 
 impl Made {
-    fn new<T: Scalar>(
+    fn new(
         device: &Arc<Device>,
         row: &'static Row,
         extents: [usize; 3],
-        (form, options): (&SpmmForm, &Options),
+        (form, question): (&SpmmForm, &Question<'_, '_>),
     ) -> Result<Self> {
         let work = PitWork {
             turned: form.order.transposed,
             ..PitWork::single(extents, height(row))
         };
-        let how = (0.0, options.determinism);
-        let (detect, product) = kernels_as::<T>(device, row.dtype, work, how)?;
+        let how = (0.0, question.options.determinism);
+        let types = (question.types.operands, row.dtype);
+        let (detect, product) = kernels_as(device, types, work, how)?;
         Ok(Made {
             row,
             lists: detect.lists(device)?,
@@ -268,7 +266,7 @@ impl Made {
     }
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+impl Compiled for Made {
     fn variant(&self) -> &'static str {
         self.row.name
     }
@@ -279,8 +277,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let [a, b, c] = self.bound.matrices(operands, out)?;

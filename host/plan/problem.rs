@@ -1,18 +1,19 @@
 //! A product by what decides which kernels may run it and what they cost, out of an expression and its operands.
 
 use einsparse_formats::vectors::sampled_steps;
-use einsparse_formats::{AnySparse, Format};
+use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, WalkKind};
 
+use super::Options;
 use super::bind::find;
+use super::family::Types;
 use super::refuse::asked_for;
-use super::{Operand, Options};
 use crate::cost::Work;
 use crate::einsum::{Activation, Mode};
 use crate::error::Result;
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
-use crate::registry::{Scalar, block_of, refuses};
-use crate::tensor::columns_of;
+use crate::registry::{block_of, refuses};
+use crate::tensor::{AnyOperand, columns_of};
 use crate::worklist::Runs;
 
 /// An SpMM by what decides which kernels may run it and what they cost.
@@ -48,7 +49,10 @@ impl Problem {
         form: &SpmmForm,
         format: Option<Format>,
         work: Work,
-        (dtype, out): (Dtype, Dtype),
+        Types {
+            operands: dtype,
+            out,
+        }: Types,
     ) -> Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
@@ -97,27 +101,26 @@ pub(super) fn alignment_of(numbers: &[usize]) -> usize {
 }
 
 /// The product of an expression, `None` if it is none.
-pub(super) fn problem<T: Scalar>(
+pub(super) fn problem(
     indirect: &IndirectEinsum,
-    operands: &[(&str, Operand<'_, T>)],
+    operands: &[(&str, AnyOperand<'_>)],
     out_shape: &[usize],
-    asked: (&Options, Dtype),
+    asked: (&Options, Types),
 ) -> Result<Option<(Problem, SpmmForm)>> {
-    let (options, out) = asked;
+    let (options, types) = asked;
     let Some(form) = indirect.as_spmm() else {
         return match indirect.as_gemm() {
             Some(form) => dense_problem(form, operands, out_shape, asked),
             None => Ok(None),
         };
     };
-    let host = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) => a.pattern(),
-        Operand::HostSparse(a) => a,
-        _ => return Ok(None),
+    let operand = find(operands, &form.sparse)?;
+    let Some(host) = operand.pattern() else {
+        return Ok(None);
     };
-    let runs = match find(operands, &form.sparse)? {
-        Operand::Sparse(a) => a.product_runs().cloned(),
-        _ => Runs::of(host)
+    let runs = match operand {
+        AnyOperand::Sparse(a) => a.product_runs().cloned(),
+        _ => Runs::of_pattern(host)
             .or_else(|| Some(Runs::of_batch(host)?.0))
             .map(Into::into),
     };
@@ -138,7 +141,7 @@ pub(super) fn problem<T: Scalar>(
     let (bm, bk) = block_of(&host.format());
     let block = if order.transposed { (bk, bm) } else { (bm, bk) };
     let work = Work {
-        steps: vector_steps(&form, host, &runs, options),
+        steps: vector_steps((&form, types.operands), host, &runs, options),
         m,
         k,
         n,
@@ -153,22 +156,22 @@ pub(super) fn problem<T: Scalar>(
     let problem = Problem {
         alignment: alignment_of(&[n, ldb, ldc, given]),
         b_alignment: alignment_of(&[ldb, given]),
-        ..Problem::of_form(&form, Some(host.format()), work, (T::DTYPE, out))
+        ..Problem::of_form(&form, Some(host.format()), work, types)
     };
     Ok(Some((problem, form)))
 }
 
 /// Steps of the kernels that walk columns of eight rows, where the options leave one: sampling a pattern takes a
 /// millisecond where rows are long.
-fn vector_steps<T: Scalar>(
-    form: &SpmmForm,
-    host: &AnySparse<T>,
+fn vector_steps(
+    (form, dtype): (&SpmmForm, Dtype),
+    host: AnyPattern<'_>,
     runs: &Runs,
     options: &Options,
 ) -> (u64, u64) {
     let walked = !form.stacked
         && refuses(WalkKind::Vector, &host.format()).is_none()
-        && asked_for(WalkKind::Vector, T::DTYPE, options);
+        && asked_for(WalkKind::Vector, dtype, options);
     match columns_of(host) {
         Some(columns) if walked => sampled_steps(&runs.rows, columns),
         _ => (0, 0),
@@ -195,12 +198,12 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
 }
 
 /// Words that say where the entries (blocks) are: one each, for N:M one for 16, for sliced ELLPACK for two.
-fn index_slots<T: Scalar>(host: &AnySparse<T>, block: (usize, usize)) -> u64 {
+fn index_slots(host: AnyPattern<'_>, block: (usize, usize)) -> u64 {
     let each = match host {
-        AnySparse::Bitmap(a) => return a.pattern().words().len() as u64,
-        AnySparse::Bytemap(a) => return a.pattern().words().len() as u64,
-        AnySparse::Nm(_) => 16,
-        AnySparse::SlicedEll(_) => 2,
+        AnyPattern::Bitmap(a) => return a.words().len() as u64,
+        AnyPattern::Bytemap(a) => return a.words().len() as u64,
+        AnyPattern::Nm(_) => 16,
+        AnyPattern::SlicedEll(_) => 2,
         _ => block.0 * block.1,
     };
     (host.slots() / each.max(1)) as u64
@@ -217,23 +220,19 @@ pub(super) fn stored_block(problem: &Problem) -> (usize, usize) {
 }
 
 /// Elements from one row of an operand to the next; `width` for operands that are not on a device.
-pub(super) fn leading<T: Scalar>(
-    operands: &[(&str, Operand<'_, T>)],
-    name: &str,
-    width: usize,
-) -> usize {
+pub(super) fn leading(operands: &[(&str, AnyOperand<'_>)], name: &str, width: usize) -> usize {
     match operands.iter().find(|(n, _)| *n == name) {
-        Some((_, Operand::Dense(d))) => d.leading(),
+        Some((_, AnyOperand::Dense(d))) => d.leading(),
         _ => width,
     }
 }
 
 /// A product of two dense matrices: every piece of A is there.
-fn dense_problem<T: Scalar>(
+fn dense_problem(
     form: SpmmForm,
-    operands: &[(&str, Operand<'_, T>)],
+    operands: &[(&str, AnyOperand<'_>)],
     out_shape: &[usize],
-    (options, out): (&Options, Dtype),
+    (options, types): (&Options, Types),
 ) -> Result<Option<(Problem, SpmmForm)>> {
     let &[m, n] = out_shape else {
         return Ok(None);
@@ -258,12 +257,12 @@ fn dense_problem<T: Scalar>(
         block: (1, 1),
         accumulate: form.mode == Mode::Accumulate,
     }
-    .all_stored(T::DTYPE);
+    .all_stored(types.operands);
     let given = options.alignment.unwrap_or(16).max(1);
     let problem = Problem {
         alignment: alignment_of(&[n, lda, ldb, given]),
         b_alignment: alignment_of(&[lda, ldb, given]),
-        ..Problem::of_form(&form, None, work, (T::DTYPE, out))
+        ..Problem::of_form(&form, None, work, types)
     };
     Ok(Some((problem, form)))
 }

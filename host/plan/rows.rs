@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Format};
+use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{REDUCE_SUM, Zeros, rows_step};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::Operand;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
@@ -20,16 +19,15 @@ use crate::error::{Error, Refusal, Result};
 use crate::fibres::{Fibres, RowsOf};
 use crate::indirect::{IndirectEinsum, RowsForm};
 use crate::launch::{RawRows, RowsExtents, RowsLaunch};
-use crate::registry::{Operation, Scalar};
-use crate::tensor::Tensor;
+use crate::registry::{Dtype, Operation};
+use crate::tensor::AnyOperand;
+use crate::tensor::AnyTensor;
 use crate::worklist::Runs;
 
 const FAMILY: &str = "mttkrp";
 
 /// The kernels of the family that can run this.
-pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Answer<'q, T, Out>> {
+pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| {
         Ok(Answer::Refused(Refusal {
             name: FAMILY.into(),
@@ -41,12 +39,12 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
             "sums value x rows of one to three dense matrices [axis,r] over the entries of one sparse tensor, into [axes..,r]",
         );
     };
-    if T::DTYPE != Out::DTYPE {
+    if !question.types.alike() {
         return refused("its outputs have the type of the operands");
     }
     let pattern = match find(question.operands, &form.sparse)? {
-        Operand::Sparse(a) => a.pattern(),
-        Operand::HostSparse(a) => a,
+        AnyOperand::Sparse(a) => a.pattern(),
+        AnyOperand::HostSparse(pattern, _) => *pattern,
         _ => return refused("walks a sparse tensor"),
     };
     if let Some(reason) = unfit(question.indirect, pattern) {
@@ -55,7 +53,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     let n = question.extents.out().last().copied().unwrap_or(0);
     let alignment = alignment(question, &form, n);
     let mut offers = Vec::new();
-    for row in rows_of::<T>(form.factors.len(), REDUCE_SUM) {
+    for row in rows_of(question.types.operands, form.factors.len(), REDUCE_SUM) {
         let asked = question.options.variant.as_deref() == Some(row.name);
         if row.vector as usize > alignment || (row.columns as usize >= 4 * n.max(8) && !asked) {
             continue;
@@ -71,7 +69,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         offers.push(Offer {
             candidate,
             make: Box::new(move |device| {
-                let plan = RowsPlan::<T>::of(question, device, row, form.clone(), n)?;
+                let plan = RowsPlan::of(question, device, row, form.clone(), n)?;
                 Ok(Box::new(plan))
             }),
         });
@@ -80,19 +78,20 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
 }
 
 /// The rows of the table for so many factors and this reduction.
-pub(crate) fn rows_of<T: Scalar>(
+pub(crate) fn rows_of(
+    dtype: Dtype,
     factors: usize,
     reduce: u32,
 ) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(move |row| {
         row.operation == Operation::Rows
             && row.step == rows_step(factors, reduce)
-            && row.dtype == T::DTYPE
+            && row.dtype == dtype
     })
 }
 
 /// Why the family does not walk this tensor. Plain products of a matrix in row order have families of their own.
-fn unfit<T: Scalar>(indirect: &IndirectEinsum, pattern: &AnySparse<T>) -> Option<String> {
+fn unfit(indirect: &IndirectEinsum, pattern: AnyPattern<'_>) -> Option<String> {
     let format = pattern.format();
     let known = matches!(
         format,
@@ -104,12 +103,12 @@ fn unfit<T: Scalar>(indirect: &IndirectEinsum, pattern: &AnySparse<T>) -> Option
         ));
     }
     let product = indirect.as_spmm().is_some_and(|form| !form.stacked);
-    (product && Runs::of(pattern).is_some())
+    (product && Runs::of_pattern(pattern).is_some())
         .then(|| "is a product of a matrix, which the families for that compute".into())
 }
 
 /// Elements that n, addresses and leading dimensions are multiples of.
-fn alignment<T: Scalar>(question: &Question<'_, '_, T>, form: &RowsForm, n: usize) -> usize {
+fn alignment(question: &Question<'_, '_>, form: &RowsForm, n: usize) -> usize {
     let given = question.options.alignment.unwrap_or(16).max(1);
     let names = form
         .factors
@@ -121,10 +120,10 @@ fn alignment<T: Scalar>(question: &Question<'_, '_, T>, form: &RowsForm, n: usiz
     alignment_of(&all)
 }
 
-fn work<T: Scalar>(
+fn work(
     form: &RowsForm,
-    pattern: &AnySparse<T>,
-    question: &Question<'_, '_, T>,
+    pattern: AnyPattern<'_>,
+    question: &Question<'_, '_>,
     n: usize,
 ) -> RowsWork {
     let shape = pattern.shape();
@@ -151,24 +150,24 @@ fn work<T: Scalar>(
 
 /// A kernel made for one pattern.
 #[derive(Debug)]
-pub(super) struct RowsPlan<T: Scalar> {
+pub(super) struct RowsPlan {
     launch: RowsLaunch,
     form: RowsForm,
-    pattern: PlannedPattern<T>,
+    pattern: PlannedPattern,
 }
 
-impl<T: Scalar> RowsPlan<T> {
+impl RowsPlan {
     /// For the tensor that the question asks of, if it is on the device.
     fn of(
-        question: &Question<'_, '_, T>,
+        question: &Question<'_, '_>,
         device: &Arc<Device>,
         row: &'static Row,
         form: RowsForm,
         n: usize,
     ) -> Result<Self> {
         match find(question.operands, &form.sparse)? {
-            Operand::Sparse(a) => Self::new(device, row, form, a.shared_pattern(), n),
-            Operand::HostSparse(_) => Err(Error::Operand {
+            AnyOperand::Sparse(a) => Self::new(device, row, form, a.pattern(), n),
+            AnyOperand::HostSparse(..) => Err(Error::Operand {
                 name: form.sparse,
                 reason: "upload it to the context before planning".into(),
             }),
@@ -180,7 +179,7 @@ impl<T: Scalar> RowsPlan<T> {
         device: &Arc<Device>,
         row: &'static Row,
         form: RowsForm,
-        pattern: &Arc<AnySparse<T>>,
+        pattern: AnyPattern<'_>,
         n: usize,
     ) -> Result<Self> {
         let of_factors: Vec<usize> = form.factors.iter().map(|(_, axis)| *axis).collect();
@@ -201,13 +200,13 @@ impl<T: Scalar> RowsPlan<T> {
     }
 }
 
-impl<T: Scalar> fmt::Display for RowsPlan<T> {
+impl fmt::Display for RowsPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_kernel(f, self.launch.row(), self.launch.describe())
     }
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for RowsPlan<T> {
+impl Compiled for RowsPlan {
     fn variant(&self) -> &'static str {
         self.launch.row().name
     }
@@ -218,8 +217,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for RowsPlan<T> {
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let arrays = self.pattern.arrays(operands)?;

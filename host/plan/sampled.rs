@@ -7,8 +7,10 @@ mod product;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use super::bind::{as_dense, device_tensor, elsewhere, find, scalar_value, wrong};
+use super::family::Types;
 use super::into::whole_factor;
 use super::joined::{Asked, Joined, run_into};
 use super::window::Sums;
@@ -21,7 +23,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::indirect::IndirectEinsum;
 use crate::launch::{RawSampled, SampledLaunch};
 use crate::registry::{Scalar, block_of};
-use crate::tensor::{Operand, SparseTensor};
+use crate::tensor::{AnyOperand, AnySparseTensor, Operand, SparseTensor, erase};
 use product::{Product, pattern};
 
 /// An expression with a sparse output, bound to formats, shapes and a kernel. The output's own pattern says where it is
@@ -45,6 +47,79 @@ use product::{Product, pattern};
 /// ```
 #[derive(Debug)]
 pub struct SampledPlan<T: Scalar, Out: Scalar = T> {
+    any: AnySampledPlan,
+    elements: PhantomData<(T, Out)>,
+}
+
+impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
+    /// The kernel chosen, what it was chosen from, and what was refused.
+    pub fn choice(&self) -> &Choice {
+        &self.any.choice
+    }
+
+    /// The expression as parsed.
+    pub fn einsum(&self) -> &Einsum {
+        &self.any.einsum
+    }
+
+    /// The expression with the output's format written in.
+    pub fn indirect(&self) -> &IndirectEinsum {
+        &self.any.indirect
+    }
+
+    /// Name of the kernel, `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.any.variant()
+    }
+
+    /// Device bytes this plan holds beside the operands.
+    pub fn workspace_bytes(&self) -> usize {
+        self.any.workspace_bytes()
+    }
+
+    /// Runs on `stream`: new values for `out`, in device memory on a GPU, where nothing is allocated and nothing waited
+    /// for. [`SparseTensor::to_host`] reads them. Runs of a plan that cuts windows along k wait for each other, on
+    /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the order
+    /// of work on different streams is the caller's.
+    ///
+    /// # Errors
+    /// Operands of another shape, pattern or context than planned; output untouched. In a CPU context any pattern in row
+    /// order will do.
+    pub fn run(
+        &self,
+        operands: &[(&str, Operand<'_, T>)],
+        out: &mut SparseTensor<Out>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.any.run(&erase(operands), &mut out.any, stream)
+    }
+
+    /// Runs on raw device addresses and a raw stream, for users of other CUDA crates.
+    ///
+    /// # Safety
+    /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the plan's
+    /// GPU, until the work is done; the output overlaps neither X nor Y; `stream` is a stream of that context, which this
+    /// call makes current on the thread. Replays of captured runs are ordered by the caller.
+    ///
+    /// # Errors
+    /// [`Error::Operand`] for addresses less aligned than planned, or a mask that is missing or was not planned with;
+    /// [`Error::Cuda`] on a CPU context.
+    pub unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.any.run_raw(raw, stream) }
+    }
+}
+
+impl<T: Scalar, Out: Scalar> fmt::Display for SampledPlan<T, Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.any.fmt(f)
+    }
+}
+
+/// A [`SampledPlan`] of any element types.
+#[derive(Debug)]
+struct AnySampledPlan {
+    types: Types,
     context: Context,
     einsum: Einsum,
     indirect: IndirectEinsum,
@@ -53,22 +128,22 @@ pub struct SampledPlan<T: Scalar, Out: Scalar = T> {
     choice: Choice,
     /// Of an expression with sums of indices: their index arrays.
     sums: Option<Sums>,
-    exec: Exec<T, Out>,
+    exec: Exec,
 }
 
 #[derive(Debug)]
-enum Exec<T: Scalar, Out: Scalar> {
+enum Exec {
     Cpu(Product),
     Gpu(Product, Box<SampledLaunch>),
     /// Every other expression: over the places of the output.
-    Joined(Box<Joined<T, Out>>),
+    Joined(Box<Joined>),
 }
 
 /// Shapes of the operands and of the output, which is none of them.
-fn shapes<T: Scalar, Out: Scalar>(
+fn shapes(
     name: &str,
-    operands: &[(&str, Operand<'_, T>)],
-    out: &SparseTensor<Out>,
+    operands: &[(&str, AnyOperand<'_>)],
+    out: &AnySparseTensor,
 ) -> Result<BTreeMap<String, Vec<usize>>> {
     let mut shapes: BTreeMap<String, Vec<usize>> = operands
         .iter()
@@ -83,12 +158,12 @@ fn shapes<T: Scalar, Out: Scalar>(
     }
 }
 
-impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
+impl AnySampledPlan {
     fn new(
-        context: &Context,
+        (context, types): (&Context, Types),
         text: &str,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &SparseTensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &AnySparseTensor,
         options: &Options,
     ) -> Result<Self> {
         let einsum = Einsum::parse(text)?;
@@ -100,6 +175,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         let sums = Sums::of(&einsum, &extents, operands)?;
         let bound = sums.as_ref().map(|sums| sums.bound(operands));
         let asked = Asked {
+            types,
             context,
             einsum: sums.as_ref().map_or(&einsum, |sums| &sums.einsum),
             operands: bound.as_deref().unwrap_or(operands),
@@ -130,7 +206,8 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             },
         };
         drop(bound);
-        Ok(SampledPlan {
+        Ok(AnySampledPlan {
+            types,
             context: context.clone(),
             sums,
             einsum,
@@ -142,23 +219,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         })
     }
 
-    /// The kernel chosen, what it was chosen from, and what was refused.
-    pub fn choice(&self) -> &Choice {
-        &self.choice
-    }
-
-    /// The expression as parsed.
-    pub fn einsum(&self) -> &Einsum {
-        &self.einsum
-    }
-
-    /// The expression with the output's format written in.
-    pub fn indirect(&self) -> &IndirectEinsum {
-        &self.indirect
-    }
-
-    /// Name of the kernel, `cpu` on a CPU context.
-    pub fn variant(&self) -> &'static str {
+    fn variant(&self) -> &'static str {
         match &self.exec {
             Exec::Cpu(_) => "cpu",
             Exec::Gpu(_, launch) => launch.row().name,
@@ -166,8 +227,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         }
     }
 
-    /// Device bytes this plan holds beside the operands.
-    pub fn workspace_bytes(&self) -> usize {
+    fn workspace_bytes(&self) -> usize {
         match &self.exec {
             Exec::Cpu(_) => 0,
             Exec::Gpu(_, launch) => launch.bytes(),
@@ -175,18 +235,10 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         }
     }
 
-    /// Runs on `stream`: new values for `out`, in device memory on a GPU, where nothing is allocated and nothing waited
-    /// for. [`SparseTensor::to_host`] reads them. Runs of a plan that cuts windows along k wait for each other, on
-    /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the order
-    /// of work on different streams is the caller's.
-    ///
-    /// # Errors
-    /// Operands of another shape, pattern or context than planned; output untouched. In a CPU context any pattern in row
-    /// order will do.
-    pub fn run(
+    fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut SparseTensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnySparseTensor,
         stream: &Stream,
     ) -> Result<()> {
         self.check(operands, out)?;
@@ -197,7 +249,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         for factor in &self.einsum.scalars {
             alpha *= scalar_value(operands, factor)?;
         }
-        whole_factor::<Out>(alpha)?;
+        whole_factor(self.types.out, alpha)?;
         match &self.exec {
             Exec::Cpu(product) => self.run_cpu(product, operands, out, alpha),
             Exec::Joined(joined) => {
@@ -219,19 +271,11 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         }
     }
 
-    /// Runs on raw device addresses and a raw stream, for users of other CUDA crates.
-    ///
     /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the plan's
-    /// GPU, until the work is done; the output overlaps neither X nor Y; `stream` is a stream of that context, which this
-    /// call makes current on the thread. Replays of captured runs are ordered by the caller.
-    ///
-    /// # Errors
-    /// [`Error::Operand`] for addresses less aligned than planned, or a mask that is missing or was not planned with;
-    /// [`Error::Cuda`] on a CPU context.
-    pub unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+    /// As [`SampledPlan::run_raw`].
+    unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
-        whole_factor::<Out>(raw.alpha)?;
+        whole_factor(self.types.out, raw.alpha)?;
         match &self.exec {
             Exec::Cpu(product) | Exec::Gpu(product, _)
                 if product.form.mask.is_some() != (raw.mask != 0) =>
@@ -255,7 +299,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         }
     }
 
-    fn check(&self, operands: &[(&str, Operand<'_, T>)], out: &SparseTensor<Out>) -> Result<()> {
+    fn check(&self, operands: &[(&str, AnyOperand<'_>)], out: &AnySparseTensor) -> Result<()> {
         let given = operands.iter().map(|(name, o)| (*name, o.shape()));
         let all = given.chain([(self.einsum.out.tensor.as_str(), out.shape())]);
         for (name, shape) in all {
@@ -275,11 +319,11 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     }
 
     /// Addresses of columns and values of a sparse tensor of the planned pattern.
-    fn arrays_of<S: Scalar>(
+    fn arrays_of(
         &self,
         (product, launch): (&Product, &SampledLaunch),
         name: &str,
-        s: &SparseTensor<S>,
+        s: &AnySparseTensor,
     ) -> Result<(u64, u64)> {
         let device = self.context.expect_device()?;
         let own = pattern(name, s)?;
@@ -300,15 +344,15 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     fn bind(
         &self,
         on: (&Product, &SampledLaunch),
-        operands: &[(&str, Operand<'_, T>)],
-        out: &SparseTensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &AnySparseTensor,
         alpha: f64,
     ) -> Result<RawSampled> {
         let (device, form) = (self.context.expect_device()?, &on.0.form);
         for name in [&form.x.name, &form.y.name] {
             match find(operands, name)? {
-                Operand::Dense(d) if d.device().is_some_and(|on| on.is_same(device)) => {}
-                Operand::Dense(_) => return Err(elsewhere(name)),
+                AnyOperand::Dense(d) if d.device().is_some_and(|on| on.is_same(device)) => {}
+                AnyOperand::Dense(_) => return Err(elsewhere(name)),
                 other => return Err(wrong(name, "an uploaded dense tensor", other)),
             }
         }
@@ -317,7 +361,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
         let mask = match &form.mask {
             None => 0,
             Some(name) => match find(operands, name)? {
-                Operand::Sparse(s) => self.arrays_of(on, name, s)?.1,
+                AnyOperand::Sparse(s) => self.arrays_of(on, name, s)?.1,
                 other => return Err(wrong(name, "an uploaded sparse tensor", other)),
             },
         };
@@ -335,7 +379,7 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     }
 }
 
-impl<T: Scalar, Out: Scalar> fmt::Display for SampledPlan<T, Out> {
+impl fmt::Display for AnySampledPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
             Exec::Cpu(_) => write!(f, "cpu: {} on {}", self.indirect, self.context),

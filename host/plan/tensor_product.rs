@@ -6,10 +6,9 @@ mod made;
 
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Role};
+use einsparse_formats::{AnyPattern, Role};
 use einsparse_kernels::abi::rows_of_piece;
 
-use super::Operand;
 use super::bind::find;
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question};
@@ -21,7 +20,7 @@ use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
 use crate::launch::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
 };
-use crate::registry::Scalar;
+use crate::tensor::{AnyOperand, row_major};
 use entries::{Entries, term};
 use made::Made;
 
@@ -32,9 +31,7 @@ const MOST: usize = 1 << 16;
 const SHARED: u32 = 227 << 10;
 
 /// What this family can do for an expression.
-pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Answer<'q, T, Out>> {
+pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refuse = |reason: String| {
         Ok(Answer::Refused(Refusal {
             name: NAME.into(),
@@ -45,9 +42,13 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
         Ok(form) => form,
         Err(reason) => return refuse(reason),
     };
-    let row = row_for((form.kind, form.own), T::DTYPE).filter(|_| T::DTYPE == Out::DTYPE);
+    let row =
+        row_for((form.kind, form.own), question.types.operands).filter(|_| question.types.alike());
     let Some(row) = row else {
-        return refuse(format!("has no kernel for {}", T::DTYPE.name()));
+        return refuse(format!(
+            "has no kernel for {}",
+            question.types.operands.name()
+        ));
     };
     let piece = rows_of_piece(row.step, row.threads);
     let found = match Bound::new(question, form, piece)? {
@@ -63,7 +64,10 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
     }
     let candidate = Candidate {
         name: row.name,
-        cost: predict_couplings(&found.work(T::DTYPE.bytes()), question.machine),
+        cost: predict_couplings(
+            &found.work(question.types.operands.bytes()),
+            question.machine,
+        ),
         zeros: row.zeros,
         kept: None,
     };
@@ -74,7 +78,7 @@ pub(super) fn offers<'q, T: Scalar, Out: Scalar>(
             found: Arc::clone(&found),
             launch,
         };
-        Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+        Ok(Box::new(made) as Box<dyn Compiled>)
     };
     Ok(Answer::Offers(vec![Offer {
         candidate,
@@ -100,8 +104,8 @@ struct Bound {
 }
 
 impl Bound {
-    fn new<T: Scalar>(
-        question: &Question<'_, '_, T>,
+    fn new(
+        question: &Question<'_, '_>,
         form: TensorProductForm,
         piece: u32,
     ) -> Result<std::result::Result<Bound, String>> {
@@ -136,7 +140,7 @@ impl Bound {
             .unwrap_or_default();
         let pattern = pattern.iter().map(|a| (a.role, a.data.to_vec())).collect();
         let by_hand = question.operands.iter().filter_map(|(name, o)| match o {
-            Operand::Index(_, data) => Some((name.to_string(), data.to_vec())),
+            AnyOperand::Index(_, data) => Some((name.to_string(), data.to_vec())),
             _ => None,
         });
         let arrays = by_hand.collect();
@@ -285,10 +289,10 @@ fn terms(
     Ok(terms)
 }
 
-fn holder<T: Scalar>(
-    question: &Question<'_, '_, T>,
+fn holder(
+    question: &Question<'_, '_>,
     form: &TensorProductForm,
-    sparse: Option<(&str, &AnySparse<T>)>,
+    sparse: Option<(&str, AnyPattern<'_>)>,
 ) -> Result<Option<Holder>> {
     let factor = &question.indirect.factors[form.values].tensor;
     let (name, shape, strides) = match sparse {
@@ -297,11 +301,13 @@ fn holder<T: Scalar>(
             let strides = row_major(&shape);
             (name, shape, strides)
         }
-        None => match find(question.operands, factor)? {
-            Operand::Dense(d) => (factor.as_str(), d.shape().to_vec(), d.strides()),
-            Operand::HostDense(d) => (factor.as_str(), d.shape().to_vec(), d.strides()),
-            _ => return Ok(None),
-        },
+        None => {
+            let operand = find(question.operands, factor)?;
+            let Some(strides) = operand.strides() else {
+                return Ok(None);
+            };
+            (factor.as_str(), operand.shape().to_vec(), strides)
+        }
     };
     Ok(Some(Holder {
         name: name.to_owned(),
@@ -310,16 +316,8 @@ fn holder<T: Scalar>(
     }))
 }
 
-fn row_major(shape: &[usize]) -> Vec<usize> {
-    let behind = |axis: usize| shape[axis + 1..].iter().product();
-    (0..shape.len()).map(behind).collect()
-}
-
 /// Shapes of A, Y, D, F and the output; empty for what is not there.
-fn shapes<T: Scalar>(
-    question: &Question<'_, '_, T>,
-    form: &TensorProductForm,
-) -> Result<[Vec<usize>; 5]> {
+fn shapes(question: &Question<'_, '_>, form: &TensorProductForm) -> Result<[Vec<usize>; 5]> {
     let mut all: [Vec<usize>; 5] = Default::default();
     for (to, factor) in all.iter_mut().zip(form.factors) {
         if let Some(factor) = factor {

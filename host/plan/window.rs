@@ -7,14 +7,15 @@ mod skipping;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::Options;
+use super::any::{AnyPlan, Exec};
+use super::family::Types;
 use super::joined::sparse_factors;
-use super::{Exec, Options, Plan};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Extents, IndexExpr, SumArray, Term};
 use crate::error::{Error, Result};
-use crate::registry::Scalar;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{AnyOperand, AnyTensor};
 use skipping::Skipping;
 
 /// A convolution over two axes, by its structure: `C[n,x,y,f] = A[n,s*x+d*i,t*y+e*j,m] * B[i,j,m,f]`, whatever the names and the
@@ -88,10 +89,7 @@ fn step(terms: &[Term], [place, element]: [&String; 2]) -> Option<[usize; 2]> {
 }
 
 /// Sums of indices stand at axes of dense operands.
-pub(super) fn no_sparse_sums<T: Scalar>(
-    e: &Einsum,
-    operands: &[(&str, Operand<'_, T>)],
-) -> Result<()> {
+pub(super) fn no_sparse_sums(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     for factor in sparse_factors(e, operands) {
         let access = &e.factors[factor];
         let sum = |index: &&IndexExpr| matches!(index, IndexExpr::Sum(_));
@@ -117,10 +115,10 @@ pub(super) struct Sums {
 
 impl Sums {
     /// `None` for an expression without any.
-    pub(super) fn of<T: Scalar>(
+    pub(super) fn of(
         e: &Einsum,
         extents: &Extents,
-        operands: &[(&str, Operand<'_, T>)],
+        operands: &[(&str, AnyOperand<'_>)],
     ) -> Result<Option<Self>> {
         if !e.has_sums() {
             return Ok(None);
@@ -134,15 +132,15 @@ impl Sums {
     }
 
     /// The operands with the arrays beside them.
-    pub(super) fn bound<'o, T: Scalar>(
+    pub(super) fn bound<'o>(
         &'o self,
-        operands: &[(&'o str, Operand<'o, T>)],
-    ) -> Vec<(&'o str, Operand<'o, T>)> {
+        operands: &[(&'o str, AnyOperand<'o>)],
+    ) -> Vec<(&'o str, AnyOperand<'o>)> {
         let array = |array: &'o SumArray| {
-            let own = Operand::Index(&array.shape, &array.slots);
+            let own = AnyOperand::Index(&array.shape, &array.slots);
             (array.name.as_str(), own)
         };
-        let given = operands.iter().cloned();
+        let given = operands.iter().copied();
         given.chain(self.arrays.iter().map(array)).collect()
     }
 }
@@ -167,14 +165,14 @@ impl fmt::Display for Sums {
 
 /// A plan over index arrays for sums.
 #[derive(Debug)]
-pub(super) struct Windowed<T: Scalar, Out: Scalar> {
+pub(super) struct Windowed {
     sums: Sums,
-    plan: Box<Plan<T, Out>>,
+    plan: Box<AnyPlan>,
     /// What runs in its place, where the operands of a run allow it.
-    skipping: Option<Skipping<T>>,
+    skipping: Option<Skipping>,
 }
 
-impl<T: Scalar, Out: Scalar> Windowed<T, Out> {
+impl Windowed {
     /// Name of the kernel.
     pub(super) fn variant(&self) -> &'static str {
         let skipping = self.skipping.as_ref().map(Skipping::variant);
@@ -188,9 +186,9 @@ impl<T: Scalar, Out: Scalar> Windowed<T, Out> {
 
     pub(super) fn run(
         &self,
-        whole: &Plan<T, Out>,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        whole: &AnyPlan,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         if let Some(skipping) = &self.skipping {
@@ -203,7 +201,7 @@ impl<T: Scalar, Out: Scalar> Windowed<T, Out> {
     }
 }
 
-impl<T: Scalar, Out: Scalar> fmt::Display for Windowed<T, Out> {
+impl fmt::Display for Windowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(skipping) = &self.skipping {
             write!(f, "{} of what is not empty; else ", skipping.variant())?;
@@ -212,24 +210,24 @@ impl<T: Scalar, Out: Scalar> fmt::Display for Windowed<T, Out> {
     }
 }
 
-impl<T: Scalar, Out: Scalar> Plan<T, Out> {
+impl AnyPlan {
     /// A plan of an expression with sums. What it prints and checks is the expression as written.
     pub(super) fn windowed(
-        context: &Context,
+        (context, types): (&Context, Types),
         (einsum, shapes): (Einsum, BTreeMap<String, Vec<usize>>),
         (extents, sums): (&Extents, Sums),
-        operands: &[(&str, Operand<'_, T>)],
+        operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<Self> {
         let written = (&einsum, sums.form.as_ref(), extents.out());
-        let skipping = Skipping::new::<Out>(context, written, operands, options)?;
+        let skipping = Skipping::new((context, types), written, operands, options)?;
         let mut options = options.clone();
         if skipping.is_ok() {
             // The one that was asked for is there; the other is for operands that it cannot read.
             options.variant = None;
         }
-        let plan = Plan::of(
-            context,
+        let plan = AnyPlan::of(
+            (context, types),
             sums.einsum.clone(),
             &sums.bound(operands),
             &options,
@@ -246,7 +244,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 None
             }
         };
-        Ok(Plan {
+        Ok(AnyPlan {
+            types,
             context: context.clone(),
             indirect: plan.indirect.clone(),
             choice,
@@ -258,7 +257,6 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
                 plan: Box::new(plan),
                 skipping,
             })),
-            elements: super::PhantomData,
         })
     }
 }

@@ -1,10 +1,11 @@
 //! What an expression's names are bound to: tensors in a context or on the host, index arrays, numbers.
 
-use einsparse_formats::{AnySparse, Dense};
+use einsparse_formats::{AnyPattern, AnySparse, Dense};
 
-use super::{SparseTensor, Tensor};
-use crate::dynamic::Dynamic;
+use super::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
+use crate::dynamic::{Dynamic, Expected};
 use crate::registry::Scalar;
+use crate::values::Slice;
 
 /// What a name of an expression is bound to. Made by `From` from host tensors (copied to the context),
 /// tensors in the context, and numbers.
@@ -32,29 +33,101 @@ pub enum Operand<'a, T: Scalar> {
 impl<T: Scalar> Operand<'_, T> {
     /// Extents; a number has none.
     pub fn shape(&self) -> &[usize] {
-        match self {
-            Operand::Sparse(s) => s.shape(),
-            Operand::HostSparse(s) => s.shape(),
-            Operand::Dense(d) => d.shape(),
-            Operand::HostDense(d) => d.shape(),
-            Operand::Dynamic(d) => d.tensor.shape(),
-            Operand::Index(shape, _) => shape,
-            Operand::Scalar(_) => &[],
-        }
+        self.any().shape()
     }
 
     /// What this is, for messages.
     pub fn describe(&self) -> String {
+        self.any().describe()
+    }
+}
+
+/// An [`Operand`] of any type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AnyOperand<'a> {
+    Sparse(&'a AnySparseTensor),
+    Dense(&'a AnyTensor),
+    HostSparse(AnyPattern<'a>, Slice<'a>),
+    HostDense(&'a [usize], Slice<'a>),
+    Index(&'a [usize], &'a [u32]),
+    Dynamic(&'a AnyTensor, Expected),
+    Scalar(f64),
+}
+
+/// Operands of any type.
+pub(crate) fn erase<'o, T: Scalar>(
+    operands: &'o [(&str, Operand<'_, T>)],
+) -> Vec<(&'o str, AnyOperand<'o>)> {
+    operands.iter().map(|(name, o)| (*name, o.any())).collect()
+}
+
+impl<T: Scalar> Operand<'_, T> {
+    fn any(&self) -> AnyOperand<'_> {
         match self {
-            Operand::Sparse(s) => format!("{} tensor of shape {:?}", s.format(), s.shape()),
-            Operand::HostSparse(s) => format!("{} tensor of shape {:?}", s.format(), s.shape()),
-            Operand::Dense(d) => format!("dense tensor of shape {:?}", d.shape()),
-            Operand::HostDense(d) => format!("dense tensor of shape {:?}", d.shape()),
-            Operand::Dynamic(d) => format!("dynamic tensor of shape {:?}", d.tensor.shape()),
-            Operand::Index(shape, _) => format!("index array of shape {shape:?}"),
-            Operand::Scalar(x) => format!("number {x}"),
+            Operand::Sparse(s) => AnyOperand::Sparse(&s.any),
+            Operand::Dense(d) => AnyOperand::Dense(&d.any),
+            Operand::HostSparse(s) => AnyOperand::HostSparse(s.pattern(), Slice::of(s.values())),
+            Operand::HostDense(d) => AnyOperand::HostDense(d.shape(), Slice::of(d.values())),
+            Operand::Index(shape, data) => AnyOperand::Index(shape, data),
+            Operand::Dynamic(d) => AnyOperand::Dynamic(&d.tensor.any, d.expected),
+            Operand::Scalar(x) => AnyOperand::Scalar(*x),
         }
     }
+}
+
+impl<'a> AnyOperand<'a> {
+    /// Extents; a number has none.
+    pub(crate) fn shape(&self) -> &'a [usize] {
+        match self {
+            AnyOperand::Sparse(s) => s.shape(),
+            AnyOperand::HostSparse(pattern, _) => pattern.shape(),
+            AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => d.shape(),
+            AnyOperand::HostDense(shape, _) | AnyOperand::Index(shape, _) => shape,
+            AnyOperand::Scalar(_) => &[],
+        }
+    }
+
+    /// What this is, for messages.
+    pub(crate) fn describe(&self) -> String {
+        let shape = self.shape();
+        match self {
+            AnyOperand::Scalar(x) => format!("number {x}"),
+            AnyOperand::Index(..) => format!("index array of shape {shape:?}"),
+            AnyOperand::Dynamic(..) => format!("dynamic tensor of shape {shape:?}"),
+            AnyOperand::Dense(_) | AnyOperand::HostDense(..) => {
+                format!("dense tensor of shape {shape:?}")
+            }
+            AnyOperand::Sparse(s) => format!("{} tensor of shape {shape:?}", s.format()),
+            AnyOperand::HostSparse(p, _) => format!("{} tensor of shape {shape:?}", p.format()),
+        }
+    }
+
+    /// The pattern of a sparse operand.
+    pub(crate) fn pattern(&self) -> Option<AnyPattern<'a>> {
+        match self {
+            AnyOperand::Sparse(s) => Some(s.pattern()),
+            AnyOperand::HostSparse(pattern, _) => Some(*pattern),
+            _ => None,
+        }
+    }
+
+    /// Strides of a dense operand.
+    pub(crate) fn strides(&self) -> Option<Vec<usize>> {
+        match self {
+            AnyOperand::Dense(d) => Some(d.strides()),
+            AnyOperand::HostDense(shape, _) => Some(row_major(shape)),
+            _ => None,
+        }
+    }
+}
+
+/// Strides of a tensor without gaps.
+pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
+    }
+    strides
 }
 
 impl<'a, T: Scalar> From<&'a SparseTensor<T>> for Operand<'a, T> {

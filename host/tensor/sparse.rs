@@ -1,21 +1,43 @@
 //! Sparse tensors where a context works.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Format, NmPattern, PAD, Role};
+use einsparse_formats::{AnyPattern, AnySparse, Format, NmPattern, PAD, Role, SharedPattern};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::registry::{Scalar, block_of};
+use crate::registry::{Dtype, Scalar, block_of};
+use crate::values::{Buffer, Slice, SliceMut, with_type};
 use crate::worklist::Runs;
 
 /// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans read.
 #[derive(Debug)]
 pub struct SparseTensor<T> {
-    /// In a CPU context the tensor; beside a GPU only the pattern counts.
-    host: Arc<AnySparse<T>>,
+    pub(crate) any: AnySparseTensor,
+    element: PhantomData<T>,
+}
+
+/// As with [`Tensor`](super::Tensor).
+impl<T> Deref for SparseTensor<T> {
+    type Target = AnySparseTensor;
+
+    fn deref(&self) -> &AnySparseTensor {
+        &self.any
+    }
+}
+
+/// A [`SparseTensor`] of any type.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct AnySparseTensor {
+    dtype: Dtype,
+    pattern: SharedPattern,
+    /// In a CPU context.
+    values: Option<Buffer>,
     runs: Option<Arc<Runs>>,
     /// Of a batch of matrices in COO, as one matrix.
     batch: Option<Arc<Runs>>,
@@ -36,43 +58,44 @@ pub(crate) struct DeviceArrays {
 }
 
 /// The column (block column) of every slot, for N:M the words of positions; formats of columns have none.
-pub(crate) fn columns_of<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
+pub(crate) fn columns_of(pattern: AnyPattern<'_>) -> Option<&[u32]> {
     let of_axis_1 = [
         Role::Coordinate { axis: 1 },
         Role::Positions { axis: 1 },
         Role::Bits,
     ];
-    let arrays = tensor.arrays();
+    let arrays = pattern.arrays();
     let found = arrays.iter().find(|a| of_axis_1.contains(&a.role));
     found.map(|a| a.data)
 }
 
 /// What tells patterns of the same rows apart: the column of every slot; of sliced ELLPACK the windows, with which local
 /// columns come in every run.
-pub(crate) fn told_by<T: Scalar>(tensor: &AnySparse<T>) -> Option<&[u32]> {
-    match tensor {
-        AnySparse::SlicedEll(a) => Some(a.pattern().windows()),
+pub(crate) fn told_by(pattern: AnyPattern<'_>) -> Option<&[u32]> {
+    match pattern {
+        AnyPattern::SlicedEll(a) => Some(a.windows()),
         other => columns_of(other),
     }
 }
 
 /// Whether a matrix is made of single entries that kernels walk row by row.
-fn of_entries<T: Scalar>(tensor: &AnySparse<T>) -> bool {
-    !matches!(tensor, AnySparse::Nm(_)) && block_of(&tensor.format()) == (1, 1)
+fn of_entries(pattern: AnyPattern<'_>) -> bool {
+    !matches!(pattern, AnyPattern::Nm(_)) && block_of(&pattern.format()) == (1, 1)
 }
 
 /// The values with zeros in what edge blocks (groups) hold past the last row and column. Kernels multiply whole blocks,
 /// and a NaN there, which is no entry, must not reach C.
-fn values_inside<'v, T: Scalar>(tensor: &AnySparse<T>, values: &'v [T]) -> Cow<'v, [T]> {
-    if let AnySparse::Nm(nm) = tensor {
-        return groups_inside(nm.pattern(), values);
+fn values_inside<'v, T: Scalar>(pattern: AnyPattern<'_>, values: &'v [T]) -> Cow<'v, [T]> {
+    if let AnyPattern::Nm(nm) = pattern {
+        return groups_inside(nm, values);
     }
-    let (bm, bk) = block_of(&tensor.format());
-    let &[rows, columns] = tensor.shape() else {
+    let (bm, bk) = block_of(&pattern.format());
+    let &[rows, columns] = pattern.shape() else {
         return Cow::Borrowed(values);
     };
     let ragged = !rows.is_multiple_of(bm) || !columns.is_multiple_of(bk);
-    let (Some(index), Some(runs), true) = (columns_of(tensor), Runs::of(tensor), ragged) else {
+    let (Some(index), Some(runs), true) = (columns_of(pattern), Runs::of_pattern(pattern), ragged)
+    else {
         return Cow::Borrowed(values);
     };
     let mut values = Cow::Borrowed(values);
@@ -112,121 +135,133 @@ fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]>
     values
 }
 
-impl<T: Scalar> SparseTensor<T> {
-    pub(crate) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
-        let runs = Runs::of(&tensor).map(Arc::new);
-        let (batch, columns) = Runs::of_batch(&tensor).unzip();
-        let device = match device {
-            None => None,
-            Some(device) => {
-                let own = columns_of(&tensor).unwrap_or(&[PAD]);
+/// `upload(values)` with those values.
+fn upload_inside<R>(
+    pattern: AnyPattern<'_>,
+    values: Slice<'_>,
+    upload: impl FnOnce(&[u8]) -> Result<R>,
+) -> Result<R> {
+    with_type!(values.dtype(), T => {
+        let inside = values_inside::<T>(pattern, bytemuck::cast_slice(values.bytes()));
+        upload(bytemuck::cast_slice(&inside))
+    })
+}
+
+impl AnySparseTensor {
+    /// Copies the values; `None` for zeros.
+    pub(crate) fn new(
+        device: Option<&Arc<Device>>,
+        pattern: SharedPattern,
+        (dtype, values): (Dtype, Option<Slice<'_>>),
+    ) -> Result<Self> {
+        let view = pattern.view();
+        let runs = Runs::of_pattern(view).map(Arc::new);
+        let (batch, columns) = Runs::of_batch(view).unzip();
+        let zeros = || Buffer::zeros(dtype, view.slots());
+        let (values, device) = match (device, values) {
+            (None, Some(values)) => (Some(Buffer::of(values)?), None),
+            (None, None) => (Some(zeros()?), None),
+            (Some(device), values) => {
+                let own = columns_of(view).unwrap_or(&[PAD]);
                 let columns = columns.as_deref().unwrap_or(own);
                 let columns = device.upload_padded(columns, VECTOR_ENTRIES)?;
-                let values = values_inside(&tensor, tensor.values());
-                let values = device.upload_padded(&values, VECTOR_ENTRIES)?;
-                Some(DeviceArrays {
+                let room = VECTOR_ENTRIES * dtype.bytes();
+                let values = match values {
+                    Some(values) => {
+                        upload_inside(view, values, |inside| device.upload_padded(inside, room))?
+                    }
+                    None => device.zeros(view.slots() * dtype.bytes() + room)?,
+                };
+                let device = Arc::clone(device);
+                let arrays = DeviceArrays {
                     columns,
                     values,
-                    device: Arc::clone(device),
-                })
+                    device,
+                };
+                (None, Some(arrays))
             }
         };
         let spans = match (&device, &runs) {
-            (Some(arrays), Some(runs)) if of_entries(&tensor) => {
+            (Some(arrays), Some(runs)) if of_entries(view) => {
                 Some(Arc::new(arrays.device.upload(&runs.spans())?))
             }
             _ => None,
         };
-        Ok(SparseTensor {
-            host: Arc::new(tensor),
+        Ok(AnySparseTensor {
+            dtype,
+            values,
             runs,
             batch: batch.map(Arc::new),
             device,
             spans,
+            pattern,
         })
     }
 
-    /// A tensor made on the GPU; the values of `pattern` are none.
-    pub(crate) fn made(pattern: AnySparse<T>, arrays: DeviceArrays) -> Self {
-        SparseTensor {
-            runs: Runs::of(&pattern).map(Arc::new),
-            batch: None,
-            host: Arc::new(pattern),
-            device: Some(arrays),
-            spans: None,
-        }
-    }
-
-    /// The tensor in a CPU context.
-    pub(crate) fn host(&self) -> Option<&AnySparse<T>> {
-        self.device.is_none().then_some(&*self.host)
-    }
-
-    /// The pattern, with values that mean nothing.
-    pub(crate) fn pattern(&self) -> &AnySparse<T> {
-        &self.host
-    }
-
-    /// The pattern, to be kept by a plan.
-    pub(crate) fn shared_pattern(&self) -> &Arc<AnySparse<T>> {
-        &self.host
-    }
-
-    /// Extents.
-    pub fn shape(&self) -> &[usize] {
-        self.host.shape()
-    }
-
-    /// A copy on the host with the values as they are now. Waits for all work on the GPU.
-    pub fn to_host(&self) -> Result<AnySparse<T>> {
-        let mut host = AnySparse::clone(&self.host);
-        if let Some(arrays) = &self.device {
-            arrays.device.read(&arrays.values, host.values_mut())?;
-        }
-        Ok(host)
+    /// The pattern.
+    pub(crate) fn pattern(&self) -> AnyPattern<'_> {
+        self.pattern.view()
     }
 
     /// The values in a CPU context.
-    pub(crate) fn host_values_mut(&mut self) -> &mut [T] {
-        Arc::make_mut(&mut self.host).values_mut()
+    pub(crate) fn host(&self) -> Option<Slice<'_>> {
+        self.values.as_ref().map(Buffer::view)
     }
 
-    /// The format.
-    pub fn format(&self) -> Format {
-        self.host.format()
+    /// The values in a CPU context.
+    pub(crate) fn host_mut(&mut self) -> Option<SliceMut<'_>> {
+        self.values.as_mut().map(Buffer::view_mut)
     }
 
-    /// New values for the same pattern: one for each slot, in the order of the values of
-    /// [`SparseTensor::to_host`]. Waits for all work on the GPU.
-    pub fn set_values(&mut self, values: &[T]) -> Result<()> {
-        if values.len() != self.host.slots() {
-            return Err(Error::Shape {
-                index: "values".into(),
-                left: format!("{} values", values.len()),
-                right: format!("{} slots", self.host.slots()),
-            });
-        }
-        match &self.device {
-            Some(arrays) => {
-                let values = values_inside(&self.host, values);
-                arrays.device.write(&arrays.values, &values)
-            }
-            None => {
-                self.host_values_mut().copy_from_slice(values);
+    pub(crate) fn shape(&self) -> &[usize] {
+        self.pattern().shape()
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.pattern().format()
+    }
+
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Copies the values as they are now. Waits for all work on the GPU.
+    fn read(&self, to: &mut [u8]) -> Result<()> {
+        match (&self.device, self.host()) {
+            (Some(arrays), _) => arrays.device.read(&arrays.values, to),
+            (None, own) => {
+                to.copy_from_slice(own.map_or(&[], Slice::bytes));
                 Ok(())
             }
         }
     }
 
-    /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::RawSpmm) takes it; `None` in a
-    /// CPU context and for formats that are not in row order.
-    pub fn columns_address(&self) -> Option<u64> {
+    pub(crate) fn set_values(&mut self, values: Slice<'_>) -> Result<()> {
+        let slots = self.pattern().slots();
+        if values.len() != slots {
+            return Err(Error::Shape {
+                index: "values".into(),
+                left: format!("{} values", values.len()),
+                right: format!("{slots} slots"),
+            });
+        }
+        match (&self.device, &mut self.values) {
+            (Some(arrays), _) => upload_inside(self.pattern.view(), values, |inside| {
+                arrays.device.write(&arrays.values, inside)
+            }),
+            (None, own) => {
+                *own = Some(Buffer::of(values)?);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn columns_address(&self) -> Option<u64> {
         self.product_runs()?;
         self.device.as_ref().map(|d| d.columns.address())
     }
 
-    /// Device address of the values; `None` in a CPU context.
-    pub fn values_address(&self) -> Option<u64> {
+    pub(crate) fn values_address(&self) -> Option<u64> {
         self.device.as_ref().map(|d| d.values.address())
     }
 
@@ -245,7 +280,7 @@ impl<T: Scalar> SparseTensor<T> {
                 | Format::HybridGroupCoo
         );
         let runs = self.runs.as_ref().filter(|_| !coded)?;
-        Some((runs, columns_of(&self.host)?))
+        Some((runs, columns_of(self.pattern())?))
     }
 
     /// The runs that products walk: of a matrix, or of a batch of matrices as one.
@@ -262,6 +297,78 @@ impl<T: Scalar> SparseTensor<T> {
     }
 }
 
+impl<T: Scalar> SparseTensor<T> {
+    pub(crate) fn new(device: Option<&Arc<Device>>, tensor: AnySparse<T>) -> Result<Self> {
+        let (pattern, values) = tensor.into_parts();
+        let values = (T::DTYPE, Some(Slice::of(&values)));
+        Ok(Self::of(AnySparseTensor::new(device, pattern, values)?))
+    }
+
+    /// Zeros.
+    pub(crate) fn zeros(device: Option<&Arc<Device>>, pattern: SharedPattern) -> Result<Self> {
+        let any = AnySparseTensor::new(device, pattern, (T::DTYPE, None))?;
+        Ok(Self::of(any))
+    }
+
+    fn of(any: AnySparseTensor) -> Self {
+        let element = PhantomData;
+        SparseTensor { any, element }
+    }
+
+    /// A tensor made on the GPU.
+    pub(crate) fn made(pattern: impl Into<SharedPattern>, arrays: DeviceArrays) -> Self {
+        let pattern = pattern.into();
+        Self::of(AnySparseTensor {
+            dtype: T::DTYPE,
+            runs: Runs::of_pattern(pattern.view()).map(Arc::new),
+            batch: None,
+            pattern,
+            values: None,
+            device: Some(arrays),
+            spans: None,
+        })
+    }
+
+    /// The values in a CPU context.
+    pub(crate) fn host(&self) -> Option<&[T]> {
+        self.any.host()?.typed()
+    }
+
+    /// Extents.
+    pub fn shape(&self) -> &[usize] {
+        self.any.shape()
+    }
+
+    /// A copy on the host with the values as they are now. Waits for all work on the GPU.
+    pub fn to_host(&self) -> Result<AnySparse<T>> {
+        let mut values = vec![T::ZERO; self.pattern().slots()];
+        self.any.read(bytemuck::cast_slice_mut(&mut values))?;
+        Ok(self.any.pattern.clone().with_values(values)?)
+    }
+
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.any.format()
+    }
+
+    /// New values for the same pattern: one for each slot, in the order of the values of
+    /// [`SparseTensor::to_host`]. Waits for all work on the GPU.
+    pub fn set_values(&mut self, values: &[T]) -> Result<()> {
+        self.any.set_values(Slice::of(values))
+    }
+
+    /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::RawSpmm) takes it; `None` in a
+    /// CPU context and for formats that are not in row order.
+    pub fn columns_address(&self) -> Option<u64> {
+        self.any.columns_address()
+    }
+
+    /// Device address of the values; `None` in a CPU context.
+    pub fn values_address(&self) -> Option<u64> {
+        self.any.values_address()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,8 +381,11 @@ mod tests {
         let values = [1.0, 2.0, 3.0, 4.0, 5.0, f32::NAN, 7.0, f32::INFINITY];
         let a = AnySparse::from(Bsr::new(pattern, values.to_vec()).unwrap());
         let wanted = [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 7.0, 0.0];
-        assert_eq!(values_inside(&a, &values)[..], wanted);
-        assert!(matches!(values_inside(&a, &wanted), Cow::Borrowed(_)));
+        assert_eq!(values_inside(a.pattern(), &values)[..], wanted);
+        assert!(matches!(
+            values_inside(a.pattern(), &wanted),
+            Cow::Borrowed(_)
+        ));
     }
 
     #[test]
@@ -286,8 +396,11 @@ mod tests {
         let a = AnySparse::from(Nm::new(pattern, values.clone()).unwrap());
         let mut wanted = [0.0; 16];
         wanted[..3].copy_from_slice(&[1.0, 2.0, 3.0]);
-        assert_eq!(values_inside(&a, &values)[..], wanted);
-        assert!(matches!(values_inside(&a, &wanted), Cow::Borrowed(_)));
-        assert_eq!(columns_of(&a), Some(&[0x4444_4444][..]));
+        assert_eq!(values_inside(a.pattern(), &values)[..], wanted);
+        assert!(matches!(
+            values_inside(a.pattern(), &wanted),
+            Cow::Borrowed(_)
+        ));
+        assert_eq!(columns_of(a.pattern()), Some(&[0x4444_4444][..]));
     }
 }

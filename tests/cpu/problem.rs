@@ -49,7 +49,7 @@ fn names(access: &Access) -> Vec<&str> {
         .collect()
 }
 
-impl<T: Element> Problem<T> {
+impl<T: einsparse::Scalar> Problem<T> {
     pub fn new(
         text: &str,
         mode: Mode,

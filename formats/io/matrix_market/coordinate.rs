@@ -5,7 +5,7 @@ use super::super::{Fault, bytes::Lines};
 use super::header::{Body, Header, Symmetry};
 use super::line::{Cursor, diagnose, entry};
 use crate::Element;
-use rayon::prelude::*;
+use crate::parallel;
 use std::collections::HashMap;
 
 const CHUNK: usize = 1 << 20;
@@ -35,7 +35,8 @@ pub(super) fn read<T: Element>(
     let (mut content, mut line, mut done) = (0, body.lines_before, body.bytes_before);
     let mut halves = [false; 2];
     for batch in chunks.chunks(BATCH) {
-        let parsed: Vec<Chunk<T>> = batch.par_iter().map(|text| parse(text, header)).collect();
+        let parsed: Vec<Chunk<T>> =
+            parallel::collect(batch.len(), 1, &|at| parse(batch[at], header));
         for (chunk, text) in parsed.iter().zip(batch) {
             if content + chunk.content > header.entries {
                 let extra = line + line_of_content(text, header.entries - content);

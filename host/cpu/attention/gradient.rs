@@ -1,10 +1,9 @@
 //! Gradient of attention at the entries of a mask on the CPU, in f64 and rounded once. Each head of keys is the work of one
 //! thread.
 
-use einsparse_formats::Element;
-use rayon::prelude::*;
-
 use super::{HostAttention, HostHeads, softmax_of};
+use crate::parallel;
+use crate::tensor::AnyTensor;
 
 /// Gradients of the queries and of the keys and values of one head of keys, dense.
 struct Own {
@@ -13,44 +12,35 @@ struct Own {
 }
 
 /// to += factor * from
-fn add<T: Element>(to: &mut [f64], factor: f64, from: &[T]) {
+fn add(to: &mut [f64], factor: f64, from: &[f64]) {
     for (to, from) in to.iter_mut().zip(from) {
-        *to += factor * from.to_f64();
+        *to += factor * from;
     }
 }
 
-fn dot<T: Element>(a: &[T], b: &[T]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a.to_f64() * b.to_f64()).sum()
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-impl<T: Element> HostAttention<'_, T> {
-    /// Gradients of queries, keys and values, rows `leading` elements apart, from that of the output.
-    pub(crate) fn gradient(
-        &self,
-        upstream: HostHeads<'_, T>,
-        outputs: [&mut [T]; 3],
-        leading: [usize; 3],
-    ) {
-        let all: Vec<Own> = (0..self.key_heads)
-            .into_par_iter()
-            .map(|key_head| self.gradient_of(upstream, key_head))
-            .collect();
-        let [dq, dk, dv] = outputs;
-        self.round(all.iter().map(|own| &own.queries), dq, leading[0]);
-        self.round(all.iter().map(|own| &own.keys[0]), dk, leading[1]);
-        self.round(all.iter().map(|own| &own.keys[1]), dv, leading[2]);
+impl HostAttention<'_> {
+    /// Gradients of queries, keys and values from that of the output.
+    pub(crate) fn gradient(&self, upstream: &HostHeads<'_>, [dq, dk, dv]: [&mut AnyTensor; 3]) {
+        let own = |key_head: usize| self.gradient_of(upstream, key_head);
+        let all = parallel::collect(self.key_heads, 1, &own);
+        self.round(all.iter().map(|own| &own.queries), dq);
+        self.round(all.iter().map(|own| &own.keys[0]), dk);
+        self.round(all.iter().map(|own| &own.keys[1]), dv);
     }
 
-    fn round<'a>(&self, all: impl Iterator<Item = &'a Vec<f64>>, to: &mut [T], leading: usize) {
+    fn round<'a>(&self, all: impl Iterator<Item = &'a Vec<f64>>, to: &mut AnyTensor) {
         let rows = all.flat_map(|own| own.chunks(self.d.max(1)));
-        for (to, own) in to.chunks_mut(leading.max(1)).zip(rows) {
-            for (to, own) in to.iter_mut().zip(own) {
-                *to = T::from_f64(*own);
-            }
-        }
+        let rows: Vec<&[f64]> = rows.collect();
+        to.store_rows(rows.len(), self.d, &|row, sums: &mut [f64]| {
+            sums.copy_from_slice(rows[row]);
+        });
     }
 
-    fn gradient_of(&self, upstream: HostHeads<'_, T>, key_head: usize) -> Own {
+    fn gradient_of(&self, upstream: &HostHeads<'_>, key_head: usize) -> Own {
         let ratio = self.masks.len() / self.key_heads;
         let [m, n] = self.masks[key_head * ratio].shape();
         let mut own = Own {
@@ -61,7 +51,7 @@ impl<T: Element> HostAttention<'_, T> {
         for row in 0..ratio * m {
             let (head, query) = (key_head * ratio + row / m, row % m);
             let q = self.row(&self.q, head * m + query);
-            let from = self.row(&upstream, head * m + query);
+            let from = self.row(upstream, head * m + query);
             let keys = self.masks[head].keys(query);
             let (weights, _, sum) = softmax_of(self.scores(head, query, &keys));
             if sum == 0.0 {

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use einsparse_formats::Element;
 use einsparse_kernels::abi::{EINSUM_FACTORS, EinsumDim};
 
 use super::super::bind::Bound;
@@ -43,9 +42,9 @@ impl<'a> Loops<'a> {
     }
 
     /// The loop of `var`.
-    pub(super) fn of_var<T: Element>(
+    pub(super) fn of_var(
         &mut self,
-        bound: &Bound<'a, T>,
+        bound: &Bound<'a>,
         space: &Space<'_, 'a>,
         strides: &OutStrides,
         var: usize,
@@ -66,7 +65,7 @@ impl<'a> Loops<'a> {
             ..EinsumDim::default()
         };
         for (slot, &factor) in self.order.clone().iter().enumerate() {
-            let stride = |a: &Atom<'_, '_>| a.times * bound.factors[factor].axes[a.axis].stride;
+            let stride = |a: &Atom<'_, '_>| a.times * bound.factors[factor][a.axis].stride;
             let own = space.factors[factor].iter();
             let own: Vec<&Atom<'_, 'a>> = own.filter(|a| a.place.vars().contains(&var)).collect();
             if own.iter().all(|a| a.var().is_some()) {

@@ -1,7 +1,7 @@
 //! The general kernels step by step on the CPU, from the same parameters by the same functions: their reference, and a test
 //! of the listing where there is no GPU.
 
-use einsparse_formats::{Accumulator, Element};
+use einsparse_formats::Element;
 use einsparse_kernels::abi::{
     Arrays, EINSUM_FACTORS, EINSUM_WHOLE, EinsumParams, FLAG_ACCUMULATE, FLAG_BIAS, FLAG_FILLED,
     FLAG_GATE, FLAG_GELU, FLAG_JOIN, FLAG_RELU, Line, stepped,
@@ -9,11 +9,13 @@ use einsparse_kernels::abi::{
 
 use super::super::bind::scalar;
 use super::super::epilogue::activate;
-use super::super::operands::{Operands, Output, operand, volume};
+use super::super::operands::{AnyOperands, AnyOutput, Operands, Output, operand, volume};
 use super::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::einsum::Activation;
 use crate::error::Result;
 use crate::indirect::IndirectEinsum;
+use crate::registry::{Dtype, Scalar};
+use crate::values::{Sum, sums_in_f64, with_type};
 
 /// Index arrays in the memory of the host.
 struct Host;
@@ -38,10 +40,24 @@ impl Arrays for Host {
 /// # Errors
 /// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an expression
 /// of no factors or more than five; [`Error::Overflow`](crate::Error::Overflow) for more than the kernels number.
-pub fn run_listed<T: Element>(
+pub fn run_listed<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,
     out: Output<'_, T>,
+    way: usize,
+) -> Result<usize> {
+    if sums_in_f64(T::DTYPE) {
+        listed::<f64>(T::DTYPE, e, &operands.any, out.any(), way)
+    } else {
+        listed::<f32>(T::DTYPE, e, &operands.any, out.any(), way)
+    }
+}
+
+fn listed<A: Sum>(
+    dtype: Dtype,
+    e: &IndirectEinsum,
+    operands: &AnyOperands<'_>,
+    out: AnyOutput<'_>,
     way: usize,
 ) -> Result<usize> {
     if e.factors.is_empty() || e.factors.len() > EINSUM_FACTORS {
@@ -49,7 +65,7 @@ pub fn run_listed<T: Element>(
         return Err(operand(&e.out.tensor, reason));
     }
     let strides = |name: &str| Some(operands.tensor(name).ok()?.strides.clone());
-    let vector = (16 / size_of::<T>()).max(1);
+    let vector = 16 / dtype.bytes();
     let all = ways(e, (&out.shape, &out.strides), &strides, vector);
     let Some(way) = all.get(way) else {
         let reason = format!("has {} ways", all.len());
@@ -65,19 +81,19 @@ pub fn run_listed<T: Element>(
         strides: out.strides.clone(),
     };
     // Shapes of bias and gate are checked as everywhere.
-    super::super::epilogue::Epilogue::bind(e, operands, &out.shape)?;
+    super::super::epilogue::Epilogue::<A>::bind(e, operands, &out.shape)?;
     let offsets = Offsets::new(e, operands)?;
-    let listing = Listing::new(e, operands, &offsets, &places, way)?;
+    let listing = Listing::new(e, (operands, dtype.bytes()), &offsets, &places, way)?;
     if volume(out.shape.iter().copied()) > 0 {
-        launch(e, operands, out, &listing, way, vector)?;
+        launch::<A>(e, operands, out, &listing, way, vector)?;
     }
     Ok(all.len())
 }
 
-fn launch<T: Element>(
+fn launch<A: Sum>(
     e: &IndirectEinsum,
-    operands: &Operands<'_, T>,
-    out: Output<'_, T>,
+    operands: &AnyOperands<'_>,
+    out: AnyOutput<'_>,
     listing: &Listing<'_>,
     way: &Way,
     vector: usize,
@@ -93,14 +109,17 @@ fn launch<T: Element>(
     for (slot, &factor) in listing.order.iter().enumerate() {
         at(&mut p.factors[slot].table);
         let tensor = operands.tensor(&e.factors[factor].tensor)?;
-        p.factors[slot].address = tensor.values.as_ptr() as u64;
+        p.factors[slot].address = tensor.values.bytes().as_ptr() as u64;
     }
     let of = |name: Option<&String>| -> Result<u64> {
-        name.map_or(Ok(0), |n| Ok(operands.tensor(n)?.values.as_ptr() as u64))
+        name.map_or(Ok(0), |n| {
+            Ok(operands.tensor(n)?.values.bytes().as_ptr() as u64)
+        })
     };
     p.bias = of(e.bias.as_ref().map(|b| &b.tensor))?;
     p.gate = of(e.gate.as_ref())?;
-    p.out = out.values.as_mut_ptr() as u64;
+    let dtype = out.values.dtype();
+    p.out = out.values.into_bytes().as_mut_ptr() as u64;
     p.dims = dims.as_ptr() as u64;
     let vector = if way.lanes == Lanes::Vectors {
         vector
@@ -108,20 +127,22 @@ fn launch<T: Element>(
         1
     };
     let mut steps = Steps {
-        alpha: scalar(&e.scalars, operands)?,
+        dtype,
+        alpha: A::from_f64(scalar(&e.scalars, operands)?),
         p,
         factors: listing.order.len(),
         vector,
         terms: way.lanes == Lanes::Terms,
-        partial: vec![T::Acc::ZERO; listing.partials(way.lanes, vector) as usize],
+        partial: vec![A::ZERO; listing.partials(way.lanes, vector) as usize],
     };
-    steps.run::<T>(&listing.items);
+    steps.run(&listing.items);
     steps.p.flags |= FLAG_JOIN;
-    steps.run::<T>(&listing.cuts);
+    steps.run(&listing.cuts);
     Ok(())
 }
 
 struct Steps<A> {
+    dtype: Dtype,
     p: EinsumParams,
     alpha: A,
     factors: usize,
@@ -130,8 +151,8 @@ struct Steps<A> {
     partial: Vec<A>,
 }
 
-impl<A: Accumulator> Steps<A> {
-    fn run<T: Element<Acc = A>>(&mut self, items: &[[u32; 4]]) {
+impl<A: Sum> Steps<A> {
+    fn run(&mut self, items: &[[u32; 4]]) {
         let lanes = 1u32 << self.p.lane_bits;
         let run = if self.terms {
             1
@@ -141,14 +162,24 @@ impl<A: Accumulator> Steps<A> {
         for item in items {
             for rest in 0..self.p.per_item {
                 for own in 0..run {
-                    self.element::<T>(*item, rest, own, run);
+                    self.element(*item, rest, own, run);
                 }
             }
         }
     }
 
+    /// The value at an address.
+    ///
+    /// # Safety
+    /// A value of the operands' type lies there.
+    unsafe fn read(&self, at: u64) -> A {
+        // SAFETY: the caller's promise.
+        let value = with_type!(self.dtype, T => unsafe { Element::to_f64(*(at as *const T)) });
+        A::from_f64(value)
+    }
+
     /// One element of the output, or its part of a cut sum.
-    fn element<T: Element<Acc = A>>(&mut self, item: [u32; 4], rest: u32, own: u32, run: u32) {
+    fn element(&mut self, item: [u32; 4], rest: u32, own: u32, run: u32) {
         let p = self.p;
         let [place, start, len, slot] = item;
         let mut spot = p.spot::<EINSUM_FACTORS>(&Host, place, rest);
@@ -169,7 +200,7 @@ impl<A: Accumulator> Steps<A> {
         if p.flags & FLAG_JOIN != 0 {
             (start..start + len).for_each(|slot| sum += self.partial[kept(slot)]);
         } else {
-            self.add_up::<T>(spot.base, (start, len), (&mut sum, &mut seen));
+            self.add_up(spot.base, (start, len), (&mut sum, &mut seen));
             if seen {
                 sum = self.alpha * sum;
             }
@@ -178,14 +209,15 @@ impl<A: Accumulator> Steps<A> {
             self.partial[kept(slot)] = sum;
             return;
         }
-        let out = (spot.out + column * p.out_inner) as *mut T;
+        let out = spot.out + column * p.out_inner;
         let bias = spot.bias + column * p.bias_inner;
         let gate = spot.gate + column * p.gate_inner;
-        // SAFETY: the places are those of the output, its bias and its gate, whose shapes were checked.
-        unsafe { *out = T::from_acc(self.finished::<T>(sum, (out as u64, bias, gate))) };
+        let sum = self.finished(sum, (out, bias, gate)).to_f64();
+        // SAFETY: the place is one of the output, whose shape was checked.
+        with_type!(self.dtype, T => unsafe { *(out as *mut T) = <T as Element>::from_f64(sum) });
     }
 
-    fn add_up<T: Element<Acc = A>>(
+    fn add_up(
         &self,
         base: [u64; EINSUM_FACTORS],
         (start, len): (u32, u32),
@@ -202,7 +234,7 @@ impl<A: Accumulator> Steps<A> {
                     self.line_of(base, start + term, number)
                 };
                 if line.ok {
-                    (0..line.len).for_each(|at| self.add::<T>(&line, at, (into.0, into.1)));
+                    (0..line.len).for_each(|at| self.add(&line, at, (into.0, into.1)));
                 }
             }
         }
@@ -213,12 +245,7 @@ impl<A: Accumulator> Steps<A> {
     }
 
     /// One term.
-    fn add<T: Element<Acc = A>>(
-        &self,
-        line: &Line<EINSUM_FACTORS>,
-        at: u32,
-        (sum, seen): (&mut A, &mut bool),
-    ) {
+    fn add(&self, line: &Line<EINSUM_FACTORS>, at: u32, (sum, seen): (&mut A, &mut bool)) {
         let mut product = None;
         for f in 0..self.factors {
             let walk = (line.tables[f], line.strides[f]);
@@ -227,21 +254,21 @@ impl<A: Accumulator> Steps<A> {
                 return;
             }
             // SAFETY: a place of the factor, as bound and checked.
-            let value = unsafe { *((line.base[f] + bytes) as *const T) };
-            if f == 0 && self.p.flags & FLAG_FILLED != 0 && value == T::ZERO {
+            let value = unsafe { self.read(line.base[f] + bytes) };
+            if f == 0 && self.p.flags & FLAG_FILLED != 0 && value == A::ZERO {
                 return;
             }
-            product = Some(product.map_or(value.to_acc(), |p: A| p * value.to_acc()));
+            product = Some(product.map_or(value, |p: A| p * value));
         }
         *sum += product.unwrap_or(A::ZERO);
         *seen = true;
     }
 
     /// Bias, activation, gate, `+=`.
-    fn finished<T: Element<Acc = A>>(&self, sum: A, (out, bias, gate): (u64, u64, u64)) -> A {
+    fn finished(&self, sum: A, (out, bias, gate): (u64, u64, u64)) -> A {
         let flag = |flag| self.p.flags & flag != 0;
         // SAFETY: places of the epilogue's operands and of the output.
-        let read = |at: u64| unsafe { (*(at as *const T)).to_acc() };
+        let read = |at: u64| unsafe { self.read(at) };
         let mut x = sum;
         if flag(FLAG_BIAS) {
             x += read(bias);

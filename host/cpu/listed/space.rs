@@ -1,8 +1,6 @@
 //! Which loops have to be listed: those that a gather, a block with a ragged edge or a diagonal ties together. The others
 //! are strides.
 
-use einsparse_formats::Element;
-
 use super::super::bind::Bound;
 use super::super::expr::Expr;
 
@@ -122,7 +120,7 @@ impl Sets {
 }
 
 impl<'b, 'a> Space<'b, 'a> {
-    pub(super) fn new<T: Element>(bound: &'b Bound<'a, T>) -> Self {
+    pub(super) fn new(bound: &'b Bound<'a>) -> Self {
         let loops = bound.extents.len();
         let parts = |axes: &'b [super::super::bind::Axis<'a>]| {
             let mut atoms = Vec::new();
@@ -133,7 +131,7 @@ impl<'b, 'a> Space<'b, 'a> {
         };
         let out = parts(&bound.out);
         let factors: Vec<Vec<Atom<'b, 'a>>> =
-            bound.factors.iter().map(|f| parts(&f.axes)).collect();
+            bound.factors.iter().map(|axes| parts(axes)).collect();
         let mut guards = Vec::new();
         for guard in &bound.guards {
             let mut atoms = Vec::new();

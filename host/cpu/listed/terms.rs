@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use einsparse_formats::{Element, PAD};
+use einsparse_formats::PAD;
 use rayon::prelude::*;
 
 use super::super::bind::Bound;
@@ -11,6 +11,7 @@ use super::super::operands::volume;
 use super::super::order::set_vars;
 use super::space::{Atom, Place, Space};
 use crate::error::{Error, Result};
+use crate::parallel;
 
 /// Places of a scatter at the most, and terms of a list.
 const MOST_PLACES: u64 = 1 << 27;
@@ -46,10 +47,7 @@ pub(super) fn parts<'s, 'b, 'a>(space: &'s Space<'b, 'a>) -> Vec<&'s Atom<'b, 'a
 }
 
 /// Lists the terms.
-pub(super) fn list<'a, T: Element>(
-    bound: &Bound<'a, T>,
-    space: &Space<'_, 'a>,
-) -> Result<Terms<'a>> {
+pub(super) fn list<'a>(bound: &Bound<'a>, space: &Space<'_, 'a>) -> Result<Terms<'a>> {
     let extents = &bound.extents;
     let count = volume(space.list.iter().map(|&v| extents[v])) as u64;
     if count > MOST_TERMS {
@@ -72,7 +70,7 @@ pub(super) fn list<'a, T: Element>(
     }
     let walk = |factor: usize| {
         let own = listed_atoms(space, factor);
-        let strides = |axis: usize| bound.factors[factor].axes[axis].stride;
+        let strides = |axis: usize| bound.factors[factor][axis].stride;
         let walk = in_order(bound, space, &own, strides, count as usize)?;
         Ok(match &order {
             None => walk,
@@ -92,17 +90,12 @@ fn listed_atoms<'s, 'b, 'a>(space: &'s Space<'b, 'a>, factor: usize) -> Vec<&'s 
 }
 
 /// The place of each term of the deciding loops.
-fn keys<T: Element>(
-    bound: &Bound<'_, T>,
-    space: &Space<'_, '_>,
-    lead: &[usize],
-    count: usize,
-) -> Vec<u64> {
+fn keys(bound: &Bound<'_>, space: &Space<'_, '_>, lead: &[usize], count: usize) -> Vec<u64> {
     const CHUNK: usize = 1 << 13;
     let parts = parts(space);
     let guards: Vec<&Expr<'_>> = space.guards.clone();
     let mut keys = vec![0u64; count];
-    let fill = |(chunk, keys): (usize, &mut [u64])| {
+    let fill = |chunk: usize, keys: &mut [u64]| {
         let mut at = vec![0; bound.extents.len()];
         for (i, key) in keys.iter_mut().enumerate() {
             set_vars(lead, &bound.extents, chunk * CHUNK + i, &mut at);
@@ -118,7 +111,7 @@ fn keys<T: Element>(
             *key = place.filter(|_| there).unwrap_or(DROPPED);
         }
     };
-    keys.par_chunks_mut(CHUNK).enumerate().for_each(fill);
+    parallel::chunks(&mut keys, CHUNK, &fill);
     keys
 }
 
@@ -147,8 +140,8 @@ fn sorted(keys: &[u64], starts: &[u32]) -> Vec<u32> {
 }
 
 /// Where a factor finds the terms as the loops number them.
-fn in_order<'a, T: Element>(
-    bound: &Bound<'a, T>,
+fn in_order<'a>(
+    bound: &Bound<'a>,
     space: &Space<'_, 'a>,
     own: &[&Atom<'_, 'a>],
     strides: impl Fn(usize) -> usize,
@@ -191,7 +184,7 @@ pub(super) fn evaluated(
 ) -> Vec<u32> {
     const CHUNK: usize = 1 << 13;
     let mut table = vec![0u32; count];
-    let fill = |(chunk, slots): (usize, &mut [u32])| {
+    let fill = |chunk: usize, slots: &mut [u32]| {
         let mut at = vec![0; extents.len()];
         for (i, slot) in slots.iter_mut().enumerate() {
             set_vars(vars, extents, chunk * CHUNK + i, &mut at);
@@ -201,13 +194,13 @@ pub(super) fn evaluated(
             *slot = place.map_or(PAD, |p| p as u32);
         }
     };
-    table.par_chunks_mut(CHUNK).enumerate().for_each(fill);
+    parallel::chunks(&mut table, CHUNK, &fill);
     table
 }
 
 /// The stride from one term to the next, where that is all there is.
-fn as_numbered<T: Element>(
-    bound: &Bound<'_, T>,
+fn as_numbered(
+    bound: &Bound<'_>,
     space: &Space<'_, '_>,
     own: &[&Atom<'_, '_>],
     stride_of: &impl Fn(&Atom<'_, '_>) -> usize,
@@ -233,8 +226,8 @@ fn as_numbered<T: Element>(
 }
 
 /// The index array that has a slot for each term in order.
-fn array_of<'a, T: Element>(
-    bound: &Bound<'a, T>,
+fn array_of<'a>(
+    bound: &Bound<'a>,
     space: &Space<'_, 'a>,
     atom: &Atom<'_, 'a>,
 ) -> Option<&'a [u32]> {

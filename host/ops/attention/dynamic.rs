@@ -270,10 +270,7 @@ impl<T: Scalar> DynamicAttention<T> {
         out: &mut Tensor<T>,
         log_sum: Option<&mut Tensor<f32>>,
     ) {
-        let [q, k, v] = operands.map(|tensor| HostHeads {
-            values: tensor.host().unwrap_or(&[]),
-            leading: tensor.leading(),
-        });
+        let [q, k, v] = operands.map(|tensor| HostHeads::of(tensor));
         let flags: Vec<Flags> = (0..self.masks)
             .map(|index| self.flags(mask, index))
             .collect();
@@ -289,8 +286,7 @@ impl<T: Scalar> DynamicAttention<T> {
             d: self.extents.d,
             scale: self.scale,
         };
-        let leading = out.leading();
         let log_sum = log_sum.and_then(Tensor::host_mut);
-        attention.run(out.host_mut().unwrap_or(&mut []), leading, log_sum);
+        attention.run(&mut out.any, log_sum);
     }
 }

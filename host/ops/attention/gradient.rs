@@ -168,9 +168,7 @@ impl<T: Scalar> AttentionGradient<T> {
         upstream: &Tensor<T>,
         gradients: [&mut Tensor<T>; 3],
     ) {
-        let heads = |tensor: &'_ Tensor<T>| tensor.leading();
-        let leading = [&*gradients[0], &*gradients[1], &*gradients[2]].map(heads);
-        let [q, k, v] = operands.map(host_heads);
+        let [q, k, v] = operands.map(|tensor| HostHeads::of(tensor));
         let masks = self.of_head.iter();
         let attention = HostAttention {
             q,
@@ -183,15 +181,7 @@ impl<T: Scalar> AttentionGradient<T> {
             d: self.extents.d,
             scale: self.scale,
         };
-        let outputs = gradients.map(|t| t.host_mut().unwrap_or(&mut []));
-        attention.gradient(host_heads(upstream), outputs, leading);
-    }
-}
-
-fn host_heads<T: Scalar>(tensor: &Tensor<T>) -> HostHeads<'_, T> {
-    HostHeads {
-        values: tensor.host().unwrap_or(&[]),
-        leading: tensor.leading(),
+        attention.gradient(&HostHeads::of(upstream), gradients.map(|t| &mut t.any));
     }
 }
 

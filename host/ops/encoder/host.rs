@@ -1,131 +1,175 @@
 //! The same on the CPU: steps in f64, their results rounded to the element type, a sequence at a time.
 
-use rayon::prelude::*;
+use std::borrow::Cow;
 
-use super::{EncoderLayer, EncoderOptions, EncoderWeights};
+use super::{EncoderOptions, EncoderWeights};
 use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::cpu::gelu;
+use crate::parallel;
 use crate::queries::{Flags, Seen};
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::rounding;
 
-/// `A W + bias` of so many rows of A, which may have no elements, rounded.
-fn product<T: Scalar>(
-    (a, rows): (&[T], usize),
-    [w, bias]: [&Tensor<T>; 2],
-    through_gelu: bool,
-) -> Vec<T> {
-    let &[inputs, outputs] = w.shape() else {
-        return Vec::new();
-    };
-    let (values, leading) = (w.host().unwrap_or(&[]), w.leading());
-    let bias = bias.host().unwrap_or(&[]);
-    let mut out = Vec::with_capacity(rows * outputs);
-    for row in 0..rows {
-        let row = &a[row * inputs..][..inputs];
-        let mut sums: Vec<f64> = bias[..outputs].iter().map(|b| b.to_f64()).collect();
-        for (a, w) in row.iter().zip(values.chunks(leading.max(1))) {
-            let a = a.to_f64();
-            for (sum, w) in sums.iter_mut().zip(w) {
-                *sum += a * w.to_f64();
-            }
-        }
-        out.extend(sums.into_iter().map(|x| {
-            let x = if through_gelu { gelu(x) } else { x };
-            T::from_f64(x)
-        }));
-    }
-    out
+/// A matrix or a vector on the host, and elements from one row to the next; none elsewhere.
+type Wide<'a> = (Cow<'a, [f64]>, usize);
+
+fn wide(tensor: &AnyTensor) -> Wide<'_> {
+    let values = tensor.host().map(|values| values.widen());
+    (values.unwrap_or_default(), tensor.leading())
 }
 
-/// `(x + y - mean) / sqrt(variance + epsilon) * factor + summand`, rounded.
-pub(super) fn norm<T: Scalar>(x: &[T], y: &[T], own: [&Tensor<T>; 2], epsilon: f64, out: &mut [T]) {
-    let [factor, summand] = own.map(|tensor| tensor.host().unwrap_or(&[]));
-    let sums: Vec<f64> = x
-        .iter()
-        .zip(y)
-        .map(|(x, y)| x.to_f64() + y.to_f64())
-        .collect();
+/// `(x + y - mean) / sqrt(variance + epsilon) * factor + summand`, not rounded.
+fn norm(x: &[f64], y: &[f64], [factor, summand]: &[Wide<'_>; 2], epsilon: f64, out: &mut [f64]) {
+    let sums: Vec<f64> = x.iter().zip(y).map(|(x, y)| x + y).collect();
     let count = sums.len().max(1) as f64;
     let mean = sums.iter().sum::<f64>() / count;
     let variance = sums.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / count;
     let by = 1.0 / (variance + epsilon).sqrt();
     for (i, (out, x)) in out.iter_mut().zip(sums).enumerate() {
-        *out = T::from_f64((x - mean) * by * factor[i].to_f64() + summand[i].to_f64());
+        *out = (x - mean) * by * factor.0[i] + summand.0[i];
     }
 }
 
-impl<T: Scalar> EncoderLayer<T> {
-    pub(super) fn run_on_host(
-        &self,
-        x: &Tensor<T>,
-        lengths: &Tensor<i32>,
-        weights: &EncoderWeights<'_, T>,
-        out: &mut Tensor<T>,
-    ) {
+/// [`norm`] of so many rows, rounded.
+pub(super) fn norms(
+    rows: usize,
+    [x, y]: [&AnyTensor; 2],
+    affine: [&AnyTensor; 2],
+    epsilon: f64,
+    out: &mut AnyTensor,
+) {
+    let ([x, y], affine) = ([wide(x), wide(y)], affine.map(wide));
+    let columns = out.shape()[1];
+    out.store_rows(rows, columns, &|row, out: &mut [f64]| {
+        let [x, y] = [&x, &y].map(|(values, leading)| &values[row * leading..][..columns]);
+        norm(x, y, &affine, epsilon, out);
+    });
+}
+
+/// A layer with its weights in f64.
+pub(super) struct HostLayer<'a> {
+    options: &'a EncoderOptions,
+    qkv: [Wide<'a>; 2],
+    out: [Wide<'a>; 2],
+    up: [Wide<'a>; 2],
+    down: [Wide<'a>; 2],
+    first_norm: [Wide<'a>; 2],
+    second_norm: [Wide<'a>; 2],
+    round: fn(f64) -> f64,
+}
+
+impl<'a> HostLayer<'a> {
+    pub(super) fn new<T: Scalar>(
+        options: &'a EncoderOptions,
+        weights: &EncoderWeights<'a, T>,
+    ) -> Self {
+        let of = |pair: [&'a Tensor<T>; 2]| pair.map(|tensor| wide(&tensor.any));
+        HostLayer {
+            options,
+            qkv: of(weights.qkv),
+            out: of(weights.out),
+            up: of(weights.up),
+            down: of(weights.down),
+            first_norm: of(weights.first_norm),
+            second_norm: of(weights.second_norm),
+            round: rounding(T::DTYPE),
+        }
+    }
+
+    pub(super) fn run(&self, x: &AnyTensor, lengths: &Tensor<i32>, out: &mut AnyTensor) {
         let EncoderOptions {
             distance, width, ..
-        } = self.options;
+        } = *self.options;
+        let (values, from) = wide(x);
         let lengths = lengths.host().unwrap_or(&[]);
-        let (values, from, to) = (x.host().unwrap_or(&[]), x.leading(), out.leading());
-        let items = out
-            .host_mut()
-            .unwrap_or(&mut [])
-            .par_chunks_mut((distance * to).max(1));
-        items
-            .enumerate()
-            .take(lengths.len())
-            .for_each(|(item, out)| {
-                let length = usize::try_from(lengths[item]).unwrap_or(0).min(distance);
-                let rows =
-                    (0..length).flat_map(|row| &values[(item * distance + row) * from..][..width]);
-                let x: Vec<T> = rows.copied().collect();
-                for (row, own) in self.sequence(&x, weights).chunks(width.max(1)).enumerate() {
-                    out[row * to..][..width].copy_from_slice(own);
+        let all = parallel::collect(lengths.len(), 1, &|item| {
+            let length = usize::try_from(lengths[item]).unwrap_or(0).min(distance);
+            let first = item * distance;
+            let rows = (first..first + length).flat_map(|row| &values[row * from..][..width]);
+            self.sequence(&rows.copied().collect::<Vec<f64>>())
+        });
+        let to = out.leading();
+        for (item, rows) in all.iter().enumerate() {
+            for (row, own) in rows.chunks(width.max(1)).enumerate() {
+                if let Some(out) = out.host_mut() {
+                    let out = out.part((item * distance + row) * to, width);
+                    out.narrow((1, width, width), own);
                 }
-            });
+            }
+        }
+    }
+
+    /// `A W + bias` of so many rows of A, which may have no elements, rounded.
+    fn product(
+        &self,
+        (a, rows): (&[f64], usize),
+        [(values, leading), (bias, _)]: &[Wide<'_>; 2],
+        outputs: usize,
+        through_gelu: bool,
+    ) -> Vec<f64> {
+        let inputs = a.len() / rows.max(1);
+        let mut out = Vec::with_capacity(rows * outputs);
+        for row in 0..rows {
+            let row = &a[row * inputs..][..inputs];
+            let mut sums = bias[..outputs].to_vec();
+            for (a, w) in row.iter().zip(values.chunks((*leading).max(1))) {
+                for (sum, w) in sums.iter_mut().zip(w) {
+                    *sum += a * w;
+                }
+            }
+            out.extend(sums.into_iter().map(|x| {
+                let x = if through_gelu { gelu(x) } else { x };
+                (self.round)(x)
+            }));
+        }
+        out
     }
 
     /// The layer on the tokens of a sequence.
-    fn sequence(&self, x: &[T], weights: &EncoderWeights<'_, T>) -> Vec<T> {
-        let EncoderOptions { width, epsilon, .. } = self.options;
+    fn sequence(&self, x: &[f64]) -> Vec<f64> {
+        let EncoderOptions {
+            width,
+            hidden,
+            epsilon,
+            ..
+        } = *self.options;
         let rows = x.len() / width.max(1);
-        let product = |a: &[T], own, through_gelu| product((a, rows), own, through_gelu);
-        let seen = self.attend(&product(x, weights.qkv, false));
-        let normed = |x: &[T], y: &[T], own| {
-            let mut out = vec![T::ZERO; x.len()];
+        let product = |a: &[f64], own, outputs, through_gelu| {
+            self.product((a, rows), own, outputs, through_gelu)
+        };
+        let normed = |x: &[f64], y: &[f64], own| {
+            let mut out = vec![0.0; x.len()];
             for (row, out) in out.chunks_mut(width.max(1)).enumerate() {
                 let span = row * width..(row + 1) * width;
                 norm(&x[span.clone()], &y[span], own, epsilon, out);
+                out.iter_mut().for_each(|x| *x = (self.round)(*x));
             }
             out
         };
-        let h = normed(x, &product(&seen, weights.out, false), weights.first_norm);
-        let hidden = product(&h, weights.up, true);
-        normed(
-            &h,
-            &product(&hidden, weights.down, false),
-            weights.second_norm,
-        )
+        let seen = self.attend(&product(x, &self.qkv, 3 * width, false));
+        let seen = product(&seen, &self.out, width, false);
+        let h = normed(x, &seen, &self.first_norm);
+        let inner = product(&h, &self.up, hidden, true);
+        let inner = product(&inner, &self.down, width, false);
+        normed(&h, &inner, &self.second_norm)
     }
 
     /// Attention of the tokens of a sequence, whose queries, keys and values lie beside one another.
-    fn attend(&self, qkv: &[T]) -> Vec<T> {
-        let EncoderOptions { width, heads, .. } = self.options;
+    fn attend(&self, qkv: &[f64]) -> Vec<f64> {
+        let EncoderOptions { width, heads, .. } = *self.options;
         let (count, d) = (qkv.len() / (3 * width).max(1), width / heads);
         // Heads behind each other, `[heads, count, d]`.
-        let part = |part: usize| -> Vec<T> {
-            (0..heads * count)
-                .flat_map(|i| {
-                    let (head, row) = (i / count.max(1), i % count.max(1));
-                    qkv[row * 3 * width + part * width + head * d..][..d].to_vec()
-                })
-                .collect()
+        let part = |part: usize| -> HostHeads<'_> {
+            let rows = (0..heads * count).flat_map(|i| {
+                let (head, row) = (i / count.max(1), i % count.max(1));
+                &qkv[row * 3 * width + part * width + head * d..][..d]
+            });
+            HostHeads {
+                values: rows.copied().collect(),
+                leading: d,
+            }
         };
-        let parts = [part(0), part(1), part(2)];
-        let [q, k, v] = parts
-            .each_ref()
-            .map(|values| HostHeads { values, leading: d });
         let mask = Flags {
             shape: [count, count],
             full: true,
@@ -133,21 +177,19 @@ impl<T: Scalar> EncoderLayer<T> {
             ..Flags::default()
         };
         let attention = HostAttention {
-            q,
-            k,
-            v,
+            q: part(0),
+            k: part(1),
+            v: part(2),
             masks: vec![Seen::Flags(&mask); heads],
             key_heads: heads,
             d,
             scale: 1.0 / (d as f64).sqrt(),
         };
-        let mut by_head = vec![T::ZERO; heads * count * d];
-        attention.run(&mut by_head, d, None);
-        (0..count * heads)
-            .flat_map(|i| {
-                let (row, head) = (i / heads, i % heads);
-                by_head[(head * count + row) * d..][..d].to_vec()
-            })
-            .collect()
+        let mut all = vec![0.0; count * width];
+        for (i, sums) in all.chunks_mut(d.max(1)).enumerate() {
+            attention.query(i % heads, i / heads, sums);
+            sums.iter_mut().for_each(|x| *x = (self.round)(*x));
+        }
+        all
     }
 }

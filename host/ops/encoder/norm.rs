@@ -1,5 +1,6 @@
 //! The sum of two matrices, each row normalised.
 
+use super::host::norms;
 use super::refused;
 use crate::context::Context;
 use crate::device::Stream;
@@ -83,7 +84,8 @@ impl<T: Scalar> ResidualNorm<T> {
             check(name, tensor, &self.shape[1..])?;
         }
         let Some(own) = &self.launch else {
-            self.run_on_host([x, y], affine, out);
+            let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|tensor| &tensor.any));
+            norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
             return Ok(());
         };
         if !self
@@ -98,16 +100,5 @@ impl<T: Scalar> ResidualNorm<T> {
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only after the
         // work queued on the context.
         unsafe { own.norm([x, y].map(super::rows), affine, to, stream.raw()) }
-    }
-
-    fn run_on_host(&self, operands: [&Tensor<T>; 2], affine: [&Tensor<T>; 2], out: &mut Tensor<T>) {
-        let columns = self.shape[1];
-        let [x, y] = operands.map(|tensor| (tensor.host().unwrap_or(&[]), tensor.leading()));
-        let leading = out.leading();
-        let rows = out.host_mut().unwrap_or(&mut []).chunks_mut(leading.max(1));
-        for (row, out) in rows.enumerate().take(self.shape[0]) {
-            let [x, y] = [x, y].map(|(values, leading)| &values[row * leading..][..columns]);
-            super::host::norm(x, y, affine, self.epsilon, &mut out[..columns]);
-        }
     }
 }

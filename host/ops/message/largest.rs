@@ -9,8 +9,7 @@ use crate::device::{Device, Stream};
 use crate::error::Result;
 use crate::fibres::{Fibres, RowsOf};
 use crate::launch::{MessageLaunch, RawMessage};
-use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor};
+use crate::tensor::{AnySparseTensor, AnyTensor};
 
 /// Made for the pattern of a graph.
 #[derive(Debug)]
@@ -29,21 +28,21 @@ enum Exec {
 }
 
 /// Features of the sources, what the forward run made of them, and its gradient.
-pub(super) type Given<'a, T> = [&'a Tensor<T>; 3];
+pub(super) type Given<'a> = [&'a AnyTensor; 3];
 
 const ELSEWHERE: &str = "lies in another context than the plan";
 
 impl LargestGradient {
     /// For a graph `[targets, sources]` whose format has coordinates.
-    pub(super) fn new<T: Scalar>(
+    pub(super) fn new(
         context: &Context,
-        graph: &SparseTensor<T>,
+        graph: &AnySparseTensor,
         [targets, sources]: [usize; 2],
         features: usize,
     ) -> Result<Self> {
-        let pattern = graph.shared_pattern();
+        let pattern = graph.pattern();
         let by = |axis: usize| -> Result<Fibres> {
-            let fibres = Fibres::new(&**pattern, &[axis], &[1 - axis], RowsOf::All)?;
+            let fibres = Fibres::new(pattern, &[axis], &[1 - axis], RowsOf::All)?;
             fibres.ok_or_else(|| {
                 let reason = format!(
                     "is {}; coo, group-coo, csr and csc are walked",
@@ -57,7 +56,7 @@ impl LargestGradient {
             None => Exec::Cpu(Box::new([by(0)?, by_source])),
             Some(device) => {
                 let shape = (targets, features);
-                let launch = MessageLaunch::new(device, T::DTYPE, &by_source, shape)?;
+                let launch = MessageLaunch::new(device, graph.dtype(), &by_source, shape)?;
                 Exec::Gpu(Box::new(launch))
             }
         };
@@ -78,12 +77,12 @@ impl LargestGradient {
     }
 
     /// Queues the gradients of the features, and of the values of the graph.
-    pub(super) fn run<T: Scalar>(
+    pub(super) fn run(
         &self,
-        graph: &SparseTensor<T>,
-        given: Given<'_, T>,
-        dx: &mut Tensor<T>,
-        dvalues: Option<&mut Tensor<T>>,
+        graph: &AnySparseTensor,
+        given: Given<'_>,
+        dx: &mut AnyTensor,
+        dvalues: Option<&mut AnyTensor>,
         stream: &Stream,
     ) -> Result<()> {
         let (sources, targets) = ([self.sources, self.features], [self.targets, self.features]);
@@ -106,7 +105,7 @@ impl LargestGradient {
                     let reason = "belongs to another context than the plan";
                     return Err(elsewhere("stream", reason));
                 }
-                let on = |name: &str, tensor: &Tensor<T>| address(device, name, tensor);
+                let on = |name: &str, tensor: &AnyTensor| address(device, name, tensor);
                 let raw = RawMessage {
                     values: graph.values_address().unwrap_or(0),
                     x: on("X", given[0])?,
@@ -125,18 +124,18 @@ impl LargestGradient {
         }
     }
 
-    fn run_cpu<T: Scalar>(
+    fn run_cpu(
         &self,
         by: &[Fibres; 2],
-        graph: &SparseTensor<T>,
-        given: Given<'_, T>,
-        dx: &mut Tensor<T>,
-        dvalues: Option<&mut Tensor<T>>,
+        graph: &AnySparseTensor,
+        given: Given<'_>,
+        dx: &mut AnyTensor,
+        dvalues: Option<&mut AnyTensor>,
     ) -> Result<()> {
         let host = graph.host().ok_or_else(|| elsewhere("A", ELSEWHERE))?;
         let [x, y, dy] = given;
         let largest = Largest {
-            values: host.values(),
+            values: host,
             x: matrix("X", x)?,
             y: matrix("Y", y)?,
             dy: matrix("dY", dy)?,
@@ -153,17 +152,13 @@ impl LargestGradient {
     }
 }
 
-fn matrix<'a, T: Scalar>(name: &str, tensor: &'a Tensor<T>) -> Result<Matrix<'a, T>> {
+fn matrix<'a>(name: &str, tensor: &'a AnyTensor) -> Result<Matrix<'a>> {
     let data = tensor.host().ok_or_else(|| elsewhere(name, ELSEWHERE))?;
     Ok((data, tensor.leading()))
 }
 
 /// Address and leading dimension of a tensor on this GPU.
-fn address<T: Scalar>(
-    device: &Arc<Device>,
-    name: &str,
-    tensor: &Tensor<T>,
-) -> Result<(u64, usize)> {
+fn address(device: &Arc<Device>, name: &str, tensor: &AnyTensor) -> Result<(u64, usize)> {
     match (tensor.device(), tensor.address()) {
         (Some(on), Some(address)) if on.is_same(device) => Ok((address, tensor.leading())),
         _ => Err(elsewhere(name, ELSEWHERE)),

@@ -1,8 +1,5 @@
 //! Backward of a layer of experts.
 
-use einsparse_formats::{Accumulator, Element};
-use rayon::prelude::*;
-
 use super::{MoeLayer, MoeOptions};
 use crate::device::Stream;
 use crate::dynamic::{GroupedGradient, GroupedGradientOptions, elsewhere, operand};
@@ -10,8 +7,10 @@ use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routes, Routing,
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
 use crate::launch::WeighLaunch;
+use crate::parallel;
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::{Sum, with_sums};
 
 /// Where [`MoeLayer::backward`] writes: the gradients of what their names say, each in its operand's shape.
 #[derive(Debug)]
@@ -183,37 +182,44 @@ fn weigh<T: Scalar>(
         (Routes::Host { order, offsets }, _) => {
             let routed = offsets[routing.experts()] as usize;
             let top = routing.shape()[1];
-            weigh_on_host((order, routed, top), [h, g], weights, gradient)
+            let hidden = [&mut h.any, &mut g.any];
+            with_sums!(T::DTYPE, A => {
+                weigh_on_host::<A>((order, routed, top), hidden, weights, gradient)
+            })
         }
         _ => Err(elsewhere("routing")),
     }
 }
 
-fn weigh_on_host<T: Scalar>(
+fn weigh_on_host<A: Sum>(
     (order, routed, top): (&[u32], usize, usize),
-    [h, g]: [&mut Tensor<T>; 2],
+    [h, g]: [&mut AnyTensor; 2],
     weights: &Tensor<f32>,
     gradient: &mut Tensor<f32>,
 ) -> Result<()> {
-    let (width, ldh, ldg) = (h.shape()[1], h.leading().max(1), g.leading().max(1));
+    let (width, ldh, ldg) = (h.shape()[1], h.leading(), g.leading());
     let (ldw, ldd) = (weights.leading(), gradient.leading());
     let weights = weights.host().ok_or_else(|| elsewhere("weights"))?;
-    let h = h.host_mut().ok_or_else(|| elsewhere("hidden rows"))?;
-    let g = g.host_mut().ok_or_else(|| elsewhere("hidden rows"))?;
-    let rows = h.par_chunks_mut(ldh).zip(g.par_chunks_mut(ldg));
-    let rows = rows.zip(order).take(routed).map(|((h, g), &choice)| {
-        let choice = choice as usize;
-        let weight = f64::from(weights[choice / top * ldw + choice % top]);
-        let weight = <T as Element>::Acc::from_f64(weight);
-        let mut sum = <T as Element>::Acc::ZERO;
-        for (x, y) in h[..width].iter_mut().zip(&mut g[..width]) {
-            sum += x.to_acc() * y.to_acc();
-            *x = T::from_acc(weight * x.to_acc());
-            *y = T::from_acc(weight * y.to_acc());
-        }
+    let hidden = || elsewhere("hidden rows");
+    let x = h.host().ok_or_else(hidden)?.widen::<A>().into_owned();
+    let y = g.host().ok_or_else(hidden)?.widen::<A>().into_owned();
+    let weight = |slot: usize| {
+        let choice = order[slot] as usize;
+        A::from_f64(f64::from(weights[choice / top * ldw + choice % top]))
+    };
+    let dots = parallel::collect(routed, 1, &|slot| {
+        let mut sum = A::ZERO;
+        let pair = x[slot * ldh..][..width].iter().zip(&y[slot * ldg..]);
+        pair.for_each(|(&x, &y)| sum += x * y);
         sum.to_f64() as f32
     });
-    let dots: Vec<f32> = rows.collect();
+    for (tensor, values, leading) in [(h, &x, ldh), (g, &y, ldg)] {
+        tensor.store_rows(routed, width, &|slot, sums: &mut [A]| {
+            let (weight, own) = (weight(slot), &values[slot * leading..]);
+            let each = sums.iter_mut().zip(own);
+            each.for_each(|(to, &x)| *to = weight * x);
+        });
+    }
     let to = gradient
         .host_mut()
         .ok_or_else(|| elsewhere("gradient of weights"))?;

@@ -24,8 +24,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         let stride = self.check_heads("scores", scores)?;
         self.same_stride("output", output, stride)?;
-        if let (Some(from), Some(to)) = (scores.host(), output.host_mut()) {
-            for (from, to) in self.rows_of(stride, from).zip(to.chunks_mut(stride.max(1))) {
+        if let (Some(from), Some(to)) = (scores.any.host(), output.any.host_mut()) {
+            for (from, to) in from.chunks(stride).zip(to.chunks(stride)) {
                 softmax(self.rows(), Some(from), to);
             }
             return Ok(());
@@ -39,8 +39,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// As [`SparseSoftmax::run_heads`].
     pub fn run_heads_in_place(&self, scores: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let stride = self.check_heads("scores", scores)?;
-        if let Some(scores) = scores.host_mut() {
-            for scores in scores.chunks_mut(stride.max(1)) {
+        if let Some(scores) = scores.any.host_mut() {
+            for scores in scores.chunks(stride) {
                 softmax(self.rows(), None, scores);
             }
             return Ok(());
@@ -61,20 +61,14 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         let stride = self.check_heads("given", given)?;
         self.same_stride("upstream", upstream, stride)?;
-        if let (Some(given), Some(to)) = (given.host(), upstream.host_mut()) {
-            let heads = self.rows_of(stride, given);
-            for (given, to) in heads.zip(to.chunks_mut(stride.max(1))) {
+        if let (Some(given), Some(to)) = (given.any.host(), upstream.any.host_mut()) {
+            for (given, to) in given.chunks(stride).zip(to.chunks(stride)) {
                 gradient(self.rows(), given, None, to);
             }
             return Ok(());
         }
         let tensors = [Some(given), Some(&*upstream), Some(&*upstream)];
         self.queue_heads(tensors, stride, stream)
-    }
-
-    /// Each head's values.
-    fn rows_of<'v>(&self, stride: usize, all: &'v [T]) -> impl Iterator<Item = &'v [T]> {
-        all.chunks(stride.max(1))
     }
 
     /// Elements from one head to the next.

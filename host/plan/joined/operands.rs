@@ -1,12 +1,11 @@
 //! Sparse operands of an expression: where they stand, and their values as flat tensors.
 
-use einsparse_formats::{AnySparse, Format, SharedPattern};
+use einsparse_formats::{AnyPattern, Format, SharedPattern};
 
 use crate::einsum::{Access, Einsum, IndexExpr};
 use crate::error::{Error, Result};
 use crate::plan::bind::{find, wrong};
-use crate::registry::Scalar;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The values of a sparse operand.
 #[derive(Debug)]
@@ -16,23 +15,14 @@ pub(super) struct Values {
     pub(super) pattern: SharedPattern,
 }
 
-/// The pattern of a sparse operand; its values may mean nothing.
-pub(super) fn pattern_of<'o, T: Scalar>(operand: &'o Operand<'_, T>) -> Option<&'o AnySparse<T>> {
-    match operand {
-        Operand::Sparse(s) => Some(s.pattern()),
-        Operand::HostSparse(s) => Some(s),
-        _ => None,
-    }
-}
-
 /// The factors that are sparse, by their numbers.
-pub(in crate::plan) fn sparse_factors<T: Scalar>(
+pub(in crate::plan) fn sparse_factors(
     einsum: &Einsum,
-    operands: &[(&str, Operand<'_, T>)],
+    operands: &[(&str, AnyOperand<'_>)],
 ) -> Vec<usize> {
     let sparse = |name: &str| {
         let mut found = operands.iter().filter(|(n, _)| *n == name);
-        found.any(|(_, o)| pattern_of(o).is_some())
+        found.any(|(_, o)| o.pattern().is_some())
     };
     let factors = einsum.factors.iter().enumerate();
     factors
@@ -57,10 +47,7 @@ pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
 }
 
 /// A sparse operand stands in factors and nowhere else.
-pub(super) fn only_factors<T: Scalar>(
-    einsum: &Einsum,
-    operands: &[(&str, Operand<'_, T>)],
-) -> Result<()> {
+pub(super) fn only_factors(einsum: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     let mut elsewhere = Vec::new();
     let mut nested = |a: &Access| elsewhere.push(a.tensor.clone());
     let epilogue = einsum.epilogue.bias.iter().chain(&einsum.epilogue.gate);
@@ -74,7 +61,7 @@ pub(super) fn only_factors<T: Scalar>(
     }
     for (name, operand) in operands {
         let used = einsum.factors.iter().any(|f| f.tensor == *name);
-        if pattern_of(operand).is_some() && (!used || elsewhere.iter().any(|n| n == name)) {
+        if operand.pattern().is_some() && (!used || elsewhere.iter().any(|n| n == name)) {
             return Err(Error::Operand {
                 name: name.to_string(),
                 reason: format!("is sparse, and stands in `{einsum}` where it is no factor"),
@@ -85,16 +72,14 @@ pub(super) fn only_factors<T: Scalar>(
 }
 
 /// The sparse operand among the factors.
-pub(in crate::plan) fn sparse_among<'o, T: Scalar>(
+pub(in crate::plan) fn sparse_among<'o>(
     einsum: &Einsum,
-    operands: &'o [(&str, Operand<'_, T>)],
+    operands: &'o [(&str, AnyOperand<'_>)],
 ) -> Result<Option<(&'o str, Format)>> {
     let mut found = None;
     for (name, operand) in operands {
-        let format = match operand {
-            Operand::Sparse(s) => s.format(),
-            Operand::HostSparse(s) => s.format(),
-            _ => continue,
+        let Some(format) = operand.pattern().map(AnyPattern::format) else {
+            continue;
         };
         if let Some((first, _)) = found.replace((*name, format)) {
             return Err(Error::Operand {
@@ -107,12 +92,12 @@ pub(in crate::plan) fn sparse_among<'o, T: Scalar>(
 }
 
 /// Calls `f` with the operands of the plan over the lists: values arrays in place of the sparse tensors, and the lists.
-pub(super) fn with_lists<T: Scalar, R>(
+pub(super) fn with_lists<R>(
     lists: &[(String, [usize; 1], Vec<u32>)],
     values: &[Values],
-    operands: &[(&str, Operand<'_, T>)],
+    operands: &[(&str, AnyOperand<'_>)],
     out: &str,
-    f: impl FnOnce(&[(&str, Operand<'_, T>)]) -> Result<R>,
+    f: impl FnOnce(&[(&str, AnyOperand<'_>)]) -> Result<R>,
 ) -> Result<R> {
     let mut flat = Vec::new();
     for own in values
@@ -120,7 +105,10 @@ pub(super) fn with_lists<T: Scalar, R>(
         .filter(|v| operands.iter().any(|(n, _)| *n == v.operand))
     {
         let operand = find(operands, &own.operand)?;
-        if !pattern_of(operand).is_some_and(|tensor| own.pattern.is_of(tensor)) {
+        if !operand
+            .pattern()
+            .is_some_and(|pattern| own.pattern.view() == pattern)
+        {
             return Err(Error::Operand {
                 name: own.operand.clone(),
                 reason: "has not the pattern or the format that was planned".into(),
@@ -130,13 +118,16 @@ pub(super) fn with_lists<T: Scalar, R>(
     }
     let dense = operands
         .iter()
-        .filter(|(name, o)| *name != out && pattern_of(o).is_none())
-        .map(|(name, o)| (*name, o.clone()));
-    let mut all: Vec<(&str, Operand<'_, T>)> = dense.collect();
-    all.extend(flat.iter().map(|(name, tensor)| (*name, tensor.into())));
-    let list = |(name, shape, data)| -> (&str, Operand<'_, T>) {
+        .filter(|(name, o)| *name != out && o.pattern().is_none())
+        .map(|(name, o)| (*name, *o));
+    let mut all: Vec<(&str, AnyOperand<'_>)> = dense.collect();
+    all.extend(
+        flat.iter()
+            .map(|(name, tensor)| (*name, AnyOperand::Dense(tensor))),
+    );
+    let list = |(name, shape, data)| -> (&str, AnyOperand<'_>) {
         let (name, shape, data): (&String, &[usize; 1], &Vec<u32>) = (name, shape, data);
-        (name, Operand::Index(shape, data))
+        (name, AnyOperand::Index(shape, data))
     };
     all.extend(
         lists
@@ -147,12 +138,10 @@ pub(super) fn with_lists<T: Scalar, R>(
 }
 
 /// The values of a sparse operand as a tensor of one axis: on a GPU where they are, on a CPU a copy.
-fn flat_values<T: Scalar>(name: &str, operand: &Operand<'_, T>) -> Result<Tensor<T>> {
+fn flat_values(name: &str, operand: &AnyOperand<'_>) -> Result<AnyTensor> {
     match operand {
-        Operand::Sparse(s) => Tensor::of_values(s),
-        Operand::HostSparse(s) => {
-            Tensor::new(None, &[s.slots()], s.slots(), Some(s.values().to_vec()))
-        }
+        AnyOperand::Sparse(s) => AnyTensor::of_values(s),
+        AnyOperand::HostSparse(p, values) => AnyTensor::of(None, &[p.slots()], *values),
         other => Err(wrong(name, "a sparse tensor", other)),
     }
 }

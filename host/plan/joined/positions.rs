@@ -9,9 +9,10 @@ use crate::einsum::Einsum;
 use crate::error::Result;
 use crate::indirect::{IndirectEinsum, write_joined};
 use crate::plan::Options;
+use crate::plan::family::Types;
 use crate::plan::window::no_sparse_sums;
 use crate::registry::Scalar;
-use crate::tensor::Operand;
+use crate::tensor::{AnyOperand, Operand, erase};
 
 /// An expression over several sparse factors with the positions of their entries written in.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +50,15 @@ impl Context {
         text: &str,
         operands: &[(&str, Operand<'_, T>)],
     ) -> Result<PositionLists> {
+        self.lists_of(Types::of::<T, T>(), text, &erase(operands))
+    }
+
+    fn lists_of(
+        &self,
+        types: Types,
+        text: &str,
+        operands: &[(&str, AnyOperand<'_>)],
+    ) -> Result<PositionLists> {
         let einsum = Einsum::parse(text)?;
         let shapes: BTreeMap<String, Vec<usize>> = operands
             .iter()
@@ -58,6 +68,7 @@ impl Context {
         no_sparse_sums(&einsum, operands)?;
         let einsum = einsum.with_arrays();
         let asked = Asked {
+            types,
             context: self,
             einsum: &einsum,
             operands,

@@ -10,22 +10,22 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::{Scatter, SliceValues};
 use crate::plan::bind::elsewhere;
-use crate::registry::Scalar;
-use crate::tensor::{Operand, SparseTensor, Tensor};
+use crate::registry::Dtype;
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use crate::worklist::Runs;
 
 /// A in the form that a plan keeps.
 #[derive(Debug)]
-pub(super) enum Copy<T> {
-    Dense(Tensor<T>),
-    Sparse(SparseTensor<T>),
+pub(super) enum Copy {
+    Dense(AnyTensor),
+    Sparse(AnySparseTensor),
 }
 
-impl<T: Scalar> Copy<T> {
-    pub(super) fn operand(&self) -> Operand<'_, T> {
+impl Copy {
+    pub(super) fn operand(&self) -> AnyOperand<'_> {
         match self {
-            Copy::Dense(tensor) => tensor.into(),
-            Copy::Sparse(tensor) => tensor.into(),
+            Copy::Dense(tensor) => AnyOperand::Dense(tensor),
+            Copy::Sparse(tensor) => AnyOperand::Sparse(tensor),
         }
     }
 
@@ -82,14 +82,14 @@ pub(super) fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<
 }
 
 /// A dense copy without values, and the place of each of A's slots in it.
-pub(super) fn dense<T: Scalar>(
-    context: &Context,
+pub(super) fn dense(
+    (context, dtype): (&Context, Dtype),
     entries: &Csr<i32>,
     slots: usize,
-) -> Result<(Copy<T>, Vec<u32>)> {
+) -> Result<(Copy, Vec<u32>)> {
     let (m, k) = (entries.shape()[0], entries.shape()[1]);
-    let leading = leading_of(k, size_of::<T>());
-    let copy = Tensor::new(context.device(), &[m, k], leading, None)?;
+    let leading = leading_of(k, dtype.bytes());
+    let copy = AnyTensor::zeros(context.device(), dtype, &[m, k], leading)?;
     let mut places = vec![NOWHERE; slots];
     let (pattern, mut next) = (entries.pattern(), entries.values().iter().copied());
     for row in 0..m {
@@ -103,17 +103,16 @@ pub(super) fn dense<T: Scalar>(
 }
 
 /// The same in slices, which need no place for each value: those of a row stay in order.
-pub(super) fn sliced<T: Scalar>(
-    context: &Context,
-    device: &Arc<Device>,
+pub(super) fn sliced(
+    (device, dtype): (&Arc<Device>, Dtype),
     entries: &AnySparse<i32>,
-) -> Result<(Copy<T>, Refill)> {
+) -> Result<(Copy, Refill)> {
     let converted = entries.convert(Format::SlicedEll)?;
     let AnySparse::SlicedEll(matrix) = &converted else {
         unreachable!("converted to slices");
     };
-    let values = SliceValues::new(device, size_of::<T>(), matrix.pattern(), matrix.values())?;
-    let copy = context.upload(converted.map_values(|_| T::ZERO))?;
+    let values = SliceValues::new(device, dtype.bytes(), matrix.pattern(), matrix.values())?;
+    let copy = zeros(device, dtype, &converted)?;
     Ok((
         Copy::Sparse(copy),
         Refill::Slices(values, Arc::clone(device)),
@@ -121,12 +120,12 @@ pub(super) fn sliced<T: Scalar>(
 }
 
 /// The same in another sparse format.
-pub(super) fn sparse<T: Scalar>(
-    context: &Context,
+pub(super) fn sparse(
+    (device, dtype): (&Arc<Device>, Dtype),
     entries: &AnySparse<i32>,
     format: Format,
     slots: usize,
-) -> Result<(Copy<T>, Vec<u32>)> {
+) -> Result<(Copy, Vec<u32>)> {
     let converted = entries.convert(format)?;
     let mut places = vec![NOWHERE; slots];
     for (place, &slot) in converted.values().iter().enumerate() {
@@ -138,6 +137,11 @@ pub(super) fn sparse<T: Scalar>(
             })?;
         }
     }
-    let copy = context.upload(converted.map_values(|_| T::ZERO))?;
+    let copy = zeros(device, dtype, &converted)?;
     Ok((Copy::Sparse(copy), places))
+}
+
+/// A copy without values.
+fn zeros(device: &Arc<Device>, dtype: Dtype, of: &AnySparse<i32>) -> Result<AnySparseTensor> {
+    AnySparseTensor::new(Some(device), of.pattern().shared(), (dtype, None))
 }

@@ -1,12 +1,10 @@
 //! The operands of a product with a dynamic one, bound to the tensors of a run.
 
-use super::super::Operand;
 use super::super::bind::{device_tensor, elsewhere};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::launch::DenseMatrix;
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyOperand, AnyTensor};
 
 /// What the operands are called, and their extents.
 #[derive(Debug)]
@@ -25,10 +23,10 @@ impl Bound {
     }
 
     /// A, B and C of a run.
-    pub(super) fn matrices<T: Scalar, Out: Scalar>(
+    pub(super) fn matrices(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &AnyTensor,
     ) -> Result<[DenseMatrix; 3]> {
         let [a, b] = [&self.names[0], &self.names[1]].map(|name| device_tensor(operands, name));
         let to = out.address().ok_or_else(|| elsewhere("output"))?;

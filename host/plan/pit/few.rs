@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
-use super::super::Operand;
 use super::super::family::{Compiled, write_kernel};
 use super::bound::Bound;
 use crate::device::{Device, Stream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::launch::{PitFewLaunch, few_row};
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Whether a row of the table is offered for these extents: of this family the best one, and one that was asked for if it can.
 pub(super) fn is_offered(
@@ -39,13 +37,13 @@ pub(super) struct Made {
 }
 
 impl Made {
-    pub(super) fn new<T: Scalar>(
+    pub(super) fn new(
         device: &Arc<Device>,
         row: &'static Row,
         extents: [usize; 3],
         form: &SpmmForm,
     ) -> Result<Self> {
-        let above = crate::dynamic::above::<T>(0.0);
+        let above = crate::dynamic::above(row.dtype, 0.0);
         Ok(Made {
             row,
             launch: PitFewLaunch::new(device, row, extents, above)?,
@@ -54,7 +52,7 @@ impl Made {
     }
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+impl Compiled for Made {
     fn variant(&self) -> &'static str {
         self.row.name
     }
@@ -65,8 +63,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let all = self.bound.matrices(operands, out)?;

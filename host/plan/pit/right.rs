@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::{Row, kernels};
 
+use super::super::ZerosRule;
 use super::super::bind::{find, wrong};
 use super::super::choose::Candidate;
 use super::super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
-use super::super::{Operand, ZerosRule};
 use super::bound::Bound;
 use super::plain;
 use crate::cost::pit::{is_worth_it, predict, transposition_us};
@@ -18,14 +18,11 @@ use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::launch::{DeviceLists, Turns};
 use crate::plan::Determinism;
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernels for an expression whose right factor is dynamic.
-pub(in crate::plan) fn offers<'q, T: Scalar, Out: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<Answer<'q, T, Out>> {
-    let (form, row, share, extents) = match asked(question, T::DTYPE == Out::DTYPE)? {
+pub(in crate::plan) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
+    let (form, row, share, extents) = match asked(question, question.types.alike())? {
         Ok(asked) => asked,
         Err(reason) => {
             return Ok(Answer::Refused(Refusal {
@@ -38,13 +35,13 @@ pub(in crate::plan) fn offers<'q, T: Scalar, Out: Scalar>(
     let times = question.context.tile_times();
     let mut cost = predict(row, [n, k, m], share, (machine, &times));
     if !form.order.transposed {
-        let us = transposition_us([m, k], T::DTYPE.bytes(), machine);
+        let us = transposition_us([m, k], question.types.operands.bytes(), machine);
         cost.us += us;
         cost.hbm_us += us;
     }
     let make = move |device: &Arc<Device>| {
         let how = (0.0, question.options.determinism);
-        let made = Made::new::<T>(device, row, extents, (&form, how));
+        let made = Made::new(device, row, extents, (&form, how));
         // No room for the transpose: a dense kernel may have its turn.
         let made = made.map_err(|error| match error {
             Error::Overflow { .. } | Error::OutOfMemory { .. } => {
@@ -52,7 +49,7 @@ pub(in crate::plan) fn offers<'q, T: Scalar, Out: Scalar>(
             }
             other => other,
         })?;
-        Ok(Box::new(made) as Box<dyn Compiled<T, Out>>)
+        Ok(Box::new(made) as Box<dyn Compiled>)
     };
     let offer = Offer {
         candidate: Candidate {
@@ -70,8 +67,8 @@ pub(in crate::plan) fn offers<'q, T: Scalar, Out: Scalar>(
 type Asked = (SpmmForm, &'static Row, f64, [usize; 3]);
 
 /// What is asked for, or why the kernels do not do it. `alike`: the output has the type of the operands.
-fn asked<T: Scalar>(
-    question: &Question<'_, '_, T>,
+fn asked(
+    question: &Question<'_, '_>,
     alike: bool,
 ) -> Result<std::result::Result<Asked, &'static str>> {
     if question.options.zeros == ZerosRule::Strict {
@@ -98,7 +95,7 @@ fn asked<T: Scalar>(
     if question.machine.wgmma == 0.0 {
         return Ok(Err("is made of wgmma, which compute capability 9.0 has"));
     }
-    let own = |row: &&Row| row.family == "pit_right" && row.dtype == T::DTYPE;
+    let own = |row: &&Row| row.family == "pit_right" && row.dtype == question.types.operands;
     let Some(row) = kernels().iter().find(own) else {
         return Ok(Err("computes f16 and bf16"));
     };
@@ -112,24 +109,24 @@ fn asked<T: Scalar>(
 }
 
 /// `[m, k, n]`, or why the kernels do not take these operands.
-fn extents<T: Scalar>(
-    question: &Question<'_, '_, T>,
+fn extents(
+    question: &Question<'_, '_>,
     form: &SpmmForm,
 ) -> Result<std::result::Result<[usize; 3], &'static str>> {
     let (a, b) = (
         find(question.operands, &form.sparse)?,
         find(question.operands, &form.dense)?,
     );
-    let Operand::Dense(rows) = a else {
+    let AnyOperand::Dense(rows) = a else {
         return Err(wrong(&form.sparse, "an uploaded dense tensor", a));
     };
-    let Operand::Dense(pieces) = b else {
+    let AnyOperand::Dense(pieces) = b else {
         return Err(wrong(&form.dense, "an uploaded dense tensor", b));
     };
     let (&[first, second], &[_, n]) = (a.shape(), b.shape()) else {
         return Ok(Err("multiplies matrices"));
     };
-    let vector = 16 / T::DTYPE.bytes();
+    let vector = 16 / question.types.operands.bytes();
     let whole = |x: usize| x.is_multiple_of(vector);
     let given = question.options.alignment.unwrap_or(vector).max(1);
     if !whole(n) || !whole(pieces.leading()) || !whole(given) {
@@ -160,14 +157,14 @@ struct Made {
 }
 
 impl Made {
-    fn new<T: Scalar>(
+    fn new(
         device: &Arc<Device>,
         row: &'static Row,
         extents: [usize; 3],
         (form, how): (&SpmmForm, (f64, Determinism)),
     ) -> Result<Self> {
         let by_columns = form.order.transposed;
-        let kernels = RightKernels::new::<T>(device, 1, extents, by_columns, how)?;
+        let kernels = RightKernels::new(device, row.dtype, 1, extents, by_columns, how)?;
         let [m, k, _] = extents;
         Ok(Made {
             row,
@@ -179,7 +176,7 @@ impl Made {
     }
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+impl Compiled for Made {
     fn variant(&self) -> &'static str {
         self.row.name
     }
@@ -190,8 +187,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let all = self.bound.matrices(operands, out)?;

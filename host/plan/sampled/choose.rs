@@ -10,10 +10,11 @@ use crate::error::Refusal;
 use crate::indirect::SampledForm;
 use crate::launch::{Places, SampledExtents};
 use crate::panes::chunks;
+use crate::plan::family::Types;
 use crate::plan::problem::{alignment_of, leading};
 use crate::plan::{Candidate, Choice, Options, Precision};
-use crate::registry::{Dtype, Scalar, block_of, refuses, writes};
-use crate::tensor::Operand;
+use crate::registry::{Dtype, block_of, refuses, writes};
+use crate::tensor::AnyOperand;
 
 /// An SDDMM by what decides which kernels may run it and what they cost.
 pub(super) struct Sampling<'a> {
@@ -138,12 +139,12 @@ impl Sampling<'_> {
 }
 
 /// What the choice of a kernel is made by.
-pub(super) fn sampling<'f, T: Scalar>(
+pub(super) fn sampling<'f>(
     form: &'f SampledForm,
     extents: SampledExtents,
     places: Places<'_>,
-    operands: &[(&str, Operand<'_, T>)],
-    (format, out, options): (Format, Dtype, &Options),
+    operands: &[(&str, AnyOperand<'_>)],
+    (format, types, options): (Format, Types, &Options),
 ) -> Sampling<'f> {
     let SampledExtents { m, n, k } = extents;
     let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
@@ -152,15 +153,15 @@ pub(super) fn sampling<'f, T: Scalar>(
     Sampling {
         form,
         format,
-        dtype: T::DTYPE,
-        out,
+        dtype: types.operands,
+        out: types.out,
         work: Samples {
             m,
             n,
             k,
             entries: places.runs.total * (places.block.0 * places.block.1) as u64,
             index_slots: places.columns.len() as u64,
-            chunks: match T::DTYPE {
+            chunks: match types.operands {
                 Dtype::F32 if options.precision == Precision::Full => 0,
                 Dtype::F32 | Dtype::F16 | Dtype::Bf16 if places.block == (1, 1) => {
                     chunks(places.runs, places.columns)

@@ -1,11 +1,14 @@
 //! How a plan into a sparse output is asked for.
 
-use super::SampledPlan;
+use std::marker::PhantomData;
+
+use super::{AnySampledPlan, SampledPlan};
 use crate::context::Context;
 use crate::error::Result;
 use crate::plan::Options;
+use crate::plan::family::Types;
 use crate::registry::Scalar;
-use crate::tensor::{Operand, SparseTensor};
+use crate::tensor::{Operand, SparseTensor, erase};
 
 impl Context {
     /// Plans an expression whose output is sparse: `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]`, computed where `out` has
@@ -44,7 +47,7 @@ impl Context {
         out: &SparseTensor<T>,
         options: &Options,
     ) -> Result<SampledPlan<T>> {
-        SampledPlan::new(self, text, operands, out, options)
+        self.plan_sampled_into(text, operands, out, options)
     }
 
     /// [`Context::plan_sampled_with`] into an output of another type than the operands. On a GPU that is for `i8` into f16, bf16,
@@ -78,6 +81,10 @@ impl Context {
         out: &SparseTensor<Out>,
         options: &Options,
     ) -> Result<SampledPlan<T, Out>> {
-        SampledPlan::new(self, text, operands, out, options)
+        let on = (self, Types::of::<T, Out>());
+        Ok(SampledPlan {
+            any: AnySampledPlan::new(on, text, &erase(operands), out, options)?,
+            elements: PhantomData,
+        })
     }
 }

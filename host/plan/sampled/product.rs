@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::choose::sampling;
-use super::{Exec, SampledPlan};
+use super::{AnySampledPlan, Exec};
 use crate::context::Context;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
@@ -11,10 +11,11 @@ use crate::launch::{Places, SampledExtents, SampledLaunch};
 use crate::plan::Choice;
 use crate::plan::bind::find;
 use crate::plan::choose::known_variant;
+use crate::plan::family::Types;
 use crate::plan::into::sums_fit;
 use crate::plan::joined::{Asked, sparse_among, sparse_factors};
-use crate::registry::{Scalar, block_of, find as row_of};
-use crate::tensor::SparseTensor;
+use crate::registry::{block_of, find as row_of};
+use crate::tensor::AnySparseTensor;
 use crate::worklist::Runs;
 
 /// A product of two dense matrices at the places of a matrix in row order.
@@ -25,10 +26,10 @@ pub(super) struct Product {
     pub(super) block: (usize, usize),
 }
 
-impl<T: Scalar, Out: Scalar> Exec<T, Out> {
+impl Exec {
     /// The first of the candidates, launched; `None` where a GPU has none.
     fn new(
-        context: &Context,
+        (context, types): (&Context, Types),
         choice: &Choice,
         product: Product,
         places: Places<'_>,
@@ -39,7 +40,7 @@ impl<T: Scalar, Out: Scalar> Exec<T, Out> {
         let Some(row) = choice.candidates.first().and_then(|c| row_of(c.name)) else {
             return Ok(None);
         };
-        let out = (product.form.mode, Out::DTYPE);
+        let out = (product.form.mode, types.out);
         let launch = SampledLaunch::new(device, row, product.extents, out, places)?;
         Ok(Some(Exec::Gpu(product, Box::new(launch))))
     }
@@ -51,7 +52,7 @@ pub(super) struct Pattern<'a> {
     pub(super) columns: &'a [u32],
 }
 
-pub(super) fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Result<Pattern<'a>> {
+pub(super) fn pattern<'a>(name: &str, s: &'a AnySparseTensor) -> Result<Pattern<'a>> {
     let (runs, columns) = s.row_order().ok_or_else(|| Error::Operand {
         name: name.into(),
         reason: format!("is {}, and a sparse output is in row order", s.format()),
@@ -59,13 +60,13 @@ pub(super) fn pattern<'a, T: Scalar>(name: &str, s: &'a SparseTensor<T>) -> Resu
     Ok(Pattern { runs, columns })
 }
 
-impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
+impl AnySampledPlan {
     /// The product that has kernels of its own; else why it is none of those.
     #[expect(clippy::type_complexity, reason = "taken apart where it is called")]
     pub(super) fn product(
-        asked: &Asked<'_, '_, T>,
-        out: &SparseTensor<Out>,
-    ) -> Result<std::result::Result<(IndirectEinsum, Choice, Exec<T, Out>), Vec<Refusal>>> {
+        asked: &Asked<'_, '_>,
+        out: &AnySparseTensor,
+    ) -> Result<std::result::Result<(IndirectEinsum, Choice, Exec), Vec<Refusal>>> {
         let (einsum, operands, options) = (asked.einsum, asked.operands, asked.options);
         let other = |reason: &str| {
             Ok(Err(vec![Refusal {
@@ -91,13 +92,13 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             k: find(operands, &form.x.name)?.shape()[k_axis],
         };
         known_variant(&indirect, options)?;
-        sums_fit(T::DTYPE, extents.k as u64)?;
+        sums_fit(asked.types.operands, extents.k as u64)?;
         let places = Places {
             runs: own.runs,
             columns: own.columns,
             block: block_of(&out.format()),
         };
-        let how = (out.format(), Out::DTYPE, options);
+        let how = (out.format(), asked.types, options);
         let choice = sampling(&form, extents, places, operands, how)
             .candidates(&asked.context.machine(), options);
         let product = Product {
@@ -105,9 +106,11 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
             extents,
             block: places.block,
         };
-        Ok(match Exec::new(asked.context, &choice, product, places)? {
-            Some(exec) => Ok((indirect, choice, exec)),
-            None => Err(choice.refused),
-        })
+        Ok(
+            match Exec::new((asked.context, asked.types), &choice, product, places)? {
+                Some(exec) => Ok((indirect, choice, exec)),
+                None => Err(choice.refused),
+            },
+        )
     }
 }

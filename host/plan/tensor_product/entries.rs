@@ -2,38 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use einsparse_formats::{AnySparse, PAD};
+use einsparse_formats::{AnyPattern, PAD};
 
 use super::is_matrix;
 use crate::error::{Error, Result};
 use crate::indirect::{Access, Index, IndirectEinsum, TensorProductForm};
 use crate::launch::tensor_product::Term;
-use crate::plan::Operand;
 use crate::plan::bind::{find, wrong};
 use crate::plan::family::Question;
-use crate::registry::Scalar;
+use crate::tensor::AnyOperand;
 
 /// Index arrays by the names they have in the expression: extents and contents.
 pub(super) type Arrays<'a> = BTreeMap<&'a str, (Vec<usize>, &'a [u32])>;
 
 /// Every index array of the expression, and the sparse operand.
 #[allow(clippy::type_complexity)]
-pub(super) fn arrays<'q, T: Scalar>(
-    question: &'q Question<'q, '_, T>,
-) -> Result<(Arrays<'q>, Option<(&'q str, &'q AnySparse<T>)>)> {
+pub(super) fn arrays<'q>(
+    question: &'q Question<'q, '_>,
+) -> Result<(Arrays<'q>, Option<(&'q str, AnyPattern<'q>)>)> {
     let mut found = Arrays::new();
     for (name, operand) in question.operands {
-        if let Operand::Index(shape, data) = operand {
+        if let AnyOperand::Index(shape, data) = operand {
             found.insert(name, (shape.to_vec(), *data));
         }
     }
     let Some(sparse) = &question.indirect.sparse else {
         return Ok((found, None));
     };
-    let tensor = match find(question.operands, &sparse.name)? {
-        Operand::Sparse(s) => s.pattern(),
-        Operand::HostSparse(s) => s,
-        other => return Err(wrong(&sparse.name, "a sparse tensor", other)),
+    let operand = find(question.operands, &sparse.name)?;
+    let Some(tensor) = operand.pattern() else {
+        return Err(wrong(&sparse.name, "a sparse tensor", operand));
     };
     for array in tensor.arrays() {
         if let Some(named) = sparse.arrays.iter().find(|a| a.role == array.role) {

@@ -3,17 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use einsparse_formats::AnySparse;
+use einsparse_formats::AnyPattern;
 
 use super::Bound;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::launch::tensor_product::{CouplingLaunch, RawCouplings};
-use crate::plan::Operand;
 use crate::plan::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use crate::plan::family::{Compiled, write_kernel};
-use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{AnyOperand, AnyTensor};
 
 /// The kernel with the names of its operands.
 #[derive(Debug)]
@@ -24,14 +22,14 @@ pub(super) struct Made {
 
 impl Made {
     /// Index arrays are part of what was planned.
-    fn check_arrays<T: Scalar>(&self, operands: &[(&str, Operand<'_, T>)]) -> Result<()> {
+    fn check_arrays(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
         let differ = |name: &str| Error::Operand {
             name: name.into(),
             reason: "holds other indices than planned".into(),
         };
         for (name, operand) in operands {
             let planned = |array: &str| self.found.arrays.iter().find(|(n, _)| n == array);
-            if let Operand::Index(_, data) = operand
+            if let AnyOperand::Index(_, data) = operand
                 && planned(name).is_some_and(|(_, planned)| planned != data)
             {
                 return Err(differ(name));
@@ -41,7 +39,7 @@ impl Made {
     }
 }
 
-impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
+impl Compiled for Made {
     fn variant(&self) -> &'static str {
         self.launch.row().name
     }
@@ -52,8 +50,8 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
 
     fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         self.check_arrays(operands)?;
@@ -63,18 +61,18 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
             alpha: 1.0,
         };
         raw.values = match find(operands, &self.found.values)? {
-            Operand::Sparse(s) => {
+            AnyOperand::Sparse(s) => {
                 let arrays = s.device().ok_or_else(|| elsewhere(&self.found.values))?;
                 self.check_pattern(s.pattern())?;
                 arrays.values.address()
             }
-            Operand::Dense(d) if d.strides() != self.found.strides => {
+            AnyOperand::Dense(d) if d.strides() != self.found.strides => {
                 return Err(Error::Operand {
                     name: self.found.values.clone(),
                     reason: "has other distances between its rows than planned".into(),
                 });
             }
-            Operand::Dense(d) => d.address().ok_or_else(|| elsewhere(&self.found.values))?,
+            AnyOperand::Dense(d) => d.address().ok_or_else(|| elsewhere(&self.found.values))?,
             other => return Err(wrong(&self.found.values, "an uploaded tensor", other)),
         };
         for (to, name) in raw.operands.iter_mut().zip(&self.found.names) {
@@ -97,7 +95,7 @@ impl<T: Scalar, Out: Scalar> Compiled<T, Out> for Made {
 
 impl Made {
     /// Is this the pattern whose entries were looked up?
-    fn check_pattern<T: Scalar>(&self, tensor: &AnySparse<T>) -> Result<()> {
+    fn check_pattern(&self, tensor: AnyPattern<'_>) -> Result<()> {
         let found = tensor.arrays();
         let planned = self
             .found

@@ -4,6 +4,7 @@ use einsparse_kernels::abi::Zeros;
 
 use super::super::bind::{as_dense, device_tensor, elsewhere, find};
 use super::super::choose::Candidate;
+use super::super::family::Types;
 use super::super::{Options, ZerosRule};
 use super::Windows;
 use crate::context::Context;
@@ -14,8 +15,8 @@ use crate::dynamic::{
 use crate::einsum::{Einsum, Epilogue, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::launch::{DenseMatrix, Turns};
-use crate::registry::Scalar;
-use crate::tensor::{Operand, Tensor};
+use crate::registry::Dtype;
+use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Name in refusals.
 const FAMILY: &str = "pit_conv";
@@ -47,12 +48,12 @@ fn sparse(
 }
 
 /// The operator, or why there is none that computes just this output.
-fn convolution<T: Scalar>(
-    context: &Context,
+fn convolution(
+    on: (&Context, Dtype),
     shape: ConvolutionShape,
     axis: ConvolutionAxis,
     out: &[usize],
-) -> Result<std::result::Result<DynamicConvolution<T>, String>> {
+) -> Result<std::result::Result<DynamicConvolution<()>, String>> {
     let found = shape.out().and_then(|[x, y]| {
         if *out != [shape.images, x, y, shape.filters] {
             return Ok(Err(format!(
@@ -63,7 +64,7 @@ fn convolution<T: Scalar>(
             axis,
             threshold: 0.0,
         };
-        DynamicConvolution::new(context, shape, options).map(Ok)
+        DynamicConvolution::of(on, shape, options).map(Ok)
     });
     match found {
         // What another kernel may still compute.
@@ -80,8 +81,8 @@ fn convolution<T: Scalar>(
 
 /// Detection and convolution.
 #[derive(Debug)]
-pub(super) struct Skipping<T: Scalar> {
-    convolution: DynamicConvolution<T>,
+pub(super) struct Skipping {
+    convolution: DynamicConvolution<()>,
     /// Runs share the lists.
     turns: Turns,
     /// A and B.
@@ -89,13 +90,13 @@ pub(super) struct Skipping<T: Scalar> {
     expected: f64,
 }
 
-impl<T: Scalar> Skipping<T> {
+impl Skipping {
     /// `None` without a dynamic operand or a GPU, or the reason why the kernels do not take the expression. `out`: the extents that the plan
     /// found for the output.
-    pub(super) fn new<Out: Scalar>(
-        context: &Context,
+    pub(super) fn new(
+        (context, types): (&Context, Types),
         (einsum, form, out): (&Einsum, Option<&Windows>, &[usize]),
-        operands: &[(&str, Operand<'_, T>)],
+        operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<Offered<Self>> {
         let (Some((dense, dynamic)), Some(_)) = (as_dense(operands), context.device()) else {
@@ -104,7 +105,7 @@ impl<T: Scalar> Skipping<T> {
         let bare = einsum.mode == Mode::Assign
             && einsum.scalars.is_empty()
             && einsum.epilogue == Epilogue::default();
-        let Some(form) = form.filter(|_| bare && T::DTYPE == Out::DTYPE) else {
+        let Some(form) = form.filter(|_| bare && types.alike()) else {
             return refused(
                 "computes C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f] without factors and epilogue in the type of the operands",
             );
@@ -127,7 +128,7 @@ impl<T: Scalar> Skipping<T> {
         let Some((axis, expected)) = sparse(&names, &dynamic, &shape) else {
             return Ok(Err(None));
         };
-        let convolution = match convolution(context, shape, axis, out)? {
+        let convolution = match convolution((context, types.operands), shape, axis, out)? {
             Ok(convolution) => convolution,
             Err(reason) => return refused(&reason),
         };
@@ -141,7 +142,7 @@ impl<T: Scalar> Skipping<T> {
             names,
             expected,
         };
-        match skipping.fits(&dense, None::<&Tensor<Out>>)? {
+        match skipping.fits(&dense, None)? {
             true => Ok(Ok(skipping)),
             false => refused("copies 16 bytes at once, which an operand is not a multiple of"),
         }
@@ -168,19 +169,19 @@ impl<T: Scalar> Skipping<T> {
     }
 
     /// Whether the kernels can read these operands, and write this output.
-    pub(super) fn fits<Out: Scalar>(
+    pub(super) fn fits(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: Option<&Tensor<Out>>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: Option<&AnyTensor>,
     ) -> Result<bool> {
         Ok(self.convolution.takes(self.matrices(operands, out)?))
     }
 
     /// Operands and output; one that is not known yet is as it should be.
-    fn matrices<Out: Scalar>(
+    fn matrices(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: Option<&Tensor<Out>>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: Option<&AnyTensor>,
     ) -> Result<[DenseMatrix; 3]> {
         let shapes = self.convolution.shapes();
         let matrix = |(address, leading): (u64, usize), shape: [usize; 4]| DenseMatrix {
@@ -204,10 +205,10 @@ impl<T: Scalar> Skipping<T> {
     }
 
     /// Queues both. The plan has checked shapes and places.
-    pub(super) fn run<Out: Scalar>(
+    pub(super) fn run(
         &self,
-        operands: &[(&str, Operand<'_, T>)],
-        out: &mut Tensor<Out>,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let all = self.matrices(operands, Some(out))?;

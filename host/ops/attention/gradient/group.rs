@@ -102,7 +102,7 @@ impl<T: Scalar> Group<T> {
         };
         let softmax = SparseSoftmax::new(context, &scores, options)?;
         let stride = slots.next_multiple_of(8).max(8);
-        let values = || Tensor::new(context.device(), &[heads, slots], stride, None);
+        let values = || Tensor::new(context.device(), &[heads, slots], stride);
         Ok(Group {
             first,
             heads,
@@ -118,7 +118,7 @@ impl<T: Scalar> Group<T> {
 
     pub(super) fn bytes(&self) -> usize {
         let values = 2 * self.heads * self.weights.leading() * size_of::<T>();
-        let pattern = self.pattern.pattern().values().len() * (4 + size_of::<T>());
+        let pattern = self.pattern.pattern().slots() * (4 + size_of::<T>());
         let plans: usize = self.products.iter().map(Plan::workspace_bytes).sum();
         values + pattern + plans + self.sampled.workspace_bytes() + self.softmax.workspace_bytes()
     }

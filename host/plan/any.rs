@@ -1,0 +1,304 @@
+//! A plan of any element types.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::adaptive::Adaptive;
+use super::bind;
+use super::choose::{self, Choice};
+use super::family::{Compiled, Types, write_kernel};
+use super::into;
+use super::joined::{Asked, Joined, sparse_among, sparse_factors};
+use super::kept::{Kept, KeptForm};
+use super::options::Options;
+use super::window::{Sums, Windowed};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::driver::RawStream;
+use crate::einsum::{Einsum, Extents};
+use crate::error::{Error, Refusal, Result};
+use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
+use crate::launch::{Launch, RawSpmm};
+use crate::tensor::{AnyOperand, AnyTensor};
+
+#[derive(Debug)]
+pub(super) enum Exec {
+    Cpu,
+    Spmm(Launch, Box<SpmmForm>),
+    Kept(Box<Kept>),
+    Joined(Box<Joined>),
+    Adaptive(Box<Adaptive>),
+    Windowed(Box<Windowed>),
+    Family(Box<dyn Compiled>),
+}
+
+/// A [`Plan`](super::Plan) of any element types.
+#[derive(Debug)]
+pub(crate) struct AnyPlan {
+    pub(super) types: Types,
+    pub(super) context: Context,
+    pub(super) einsum: Einsum,
+    pub(super) indirect: IndirectEinsum,
+    pub(super) out_shape: Vec<usize>,
+    pub(super) shapes: BTreeMap<String, Vec<usize>>,
+    pub(super) exec: Exec,
+    pub(super) choice: Choice,
+}
+
+impl AnyPlan {
+    pub(crate) fn new(
+        on: (&Context, Types),
+        text: &str,
+        operands: &[(&str, AnyOperand<'_>)],
+        options: &Options,
+    ) -> Result<Self> {
+        Self::of(on, Einsum::parse(text)?, operands, options)
+    }
+
+    pub(super) fn of(
+        (context, types): (&Context, Types),
+        einsum: Einsum,
+        operands: &[(&str, AnyOperand<'_>)],
+        options: &Options,
+    ) -> Result<Self> {
+        let shapes: BTreeMap<String, Vec<usize>> = operands
+            .iter()
+            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
+            .collect();
+        let extents = einsum.check(&shapes)?;
+        if let Some(sums) = Sums::of(&einsum, &extents, operands)? {
+            let (whole, known) = ((einsum, shapes), (&extents, sums));
+            return Self::windowed((context, types), whole, known, operands, options);
+        }
+        let adaptive = Adaptive::new((context, types), &einsum, operands, options)?;
+        let adaptive = match adaptive {
+            Ok(adaptive) => {
+                return Self::adapting((context, types), einsum, shapes, &extents, adaptive);
+            }
+            Err(reason) => reason,
+        };
+        let known = bind::as_dense(operands);
+        let (operands, dynamic) = match &known {
+            Some((dense, dynamic)) => (&dense[..], &dynamic[..]),
+            None => (operands, &[][..]),
+        };
+        if sparse_factors(&einsum, operands).len() > 1 {
+            return Self::joined(
+                (context, types),
+                (einsum, shapes),
+                &extents,
+                (operands, options),
+            );
+        }
+        let indirect = match sparse_among(&einsum, operands)? {
+            Some((name, format)) => rewrite(&einsum, name, &format)?,
+            None => rewrite_dense(&einsum)?,
+        };
+        let mut plan = Self::chosen(
+            (context, types),
+            (einsum, indirect, shapes),
+            extents,
+            (operands, dynamic),
+            options,
+        )?;
+        plan.choice.refused.extend(adaptive);
+        Ok(plan)
+    }
+
+    /// Several kernels, of which each run takes one.
+    fn adapting(
+        (context, types): (&Context, Types),
+        einsum: Einsum,
+        shapes: BTreeMap<String, Vec<usize>>,
+        extents: &Extents,
+        adaptive: Adaptive,
+    ) -> Result<Self> {
+        Ok(AnyPlan {
+            types,
+            context: context.clone(),
+            indirect: adaptive.plan().indirect.clone(),
+            choice: adaptive.plan().choice.clone(),
+            einsum,
+            out_shape: extents.out().to_vec(),
+            shapes,
+            exec: Exec::Adaptive(Box::new(adaptive)),
+        })
+    }
+
+    /// Several sparse factors: a plan over position lists.
+    fn joined(
+        (context, types): (&Context, Types),
+        (einsum, shapes): (Einsum, BTreeMap<String, Vec<usize>>),
+        extents: &Extents,
+        (operands, options): (&[(&str, AnyOperand<'_>)], &Options),
+    ) -> Result<Self> {
+        let asked = Asked {
+            types,
+            context,
+            einsum: &einsum,
+            operands,
+            options,
+        };
+        let joined = Joined::dense(&asked, extents.out())?;
+        Ok(AnyPlan {
+            types,
+            context: context.clone(),
+            indirect: joined.plan().indirect.clone(),
+            choice: joined.plan().choice.clone(),
+            einsum,
+            out_shape: extents.out().to_vec(),
+            shapes,
+            exec: Exec::Joined(Box::new(joined)),
+        })
+    }
+
+    /// The best kernel for an expression whose formats are written in.
+    pub(super) fn chosen(
+        (context, types): (&Context, Types),
+        (einsum, indirect, shapes): (Einsum, IndirectEinsum, BTreeMap<String, Vec<usize>>),
+        extents: Extents,
+        operands: bind::Given<'_, '_>,
+        options: &Options,
+    ) -> Result<Self> {
+        let out_shape = extents.out().to_vec();
+        let asked = (options, types);
+        let choose::Picked { exec, choice } =
+            choose::choose(context, (&einsum, &indirect), operands, &extents, asked)?;
+        Ok(AnyPlan {
+            types,
+            context: context.clone(),
+            einsum,
+            indirect,
+            out_shape,
+            shapes,
+            exec,
+            choice,
+        })
+    }
+
+    pub(crate) fn einsum(&self) -> &Einsum {
+        &self.einsum
+    }
+
+    pub(crate) fn out_shape(&self) -> &[usize] {
+        &self.out_shape
+    }
+
+    pub(crate) fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    pub(crate) fn variant(&self) -> &'static str {
+        match &self.exec {
+            Exec::Cpu => "cpu",
+            Exec::Spmm(launch, _) => launch.row().name,
+            Exec::Kept(kept) => kept.plan().variant(),
+            Exec::Joined(joined) => joined.plan().variant(),
+            Exec::Adaptive(adaptive) => adaptive.plan().variant(),
+            Exec::Windowed(windowed) => windowed.variant(),
+            Exec::Family(made) => made.variant(),
+        }
+    }
+
+    pub(crate) fn kept(&self) -> Option<KeptForm> {
+        match &self.exec {
+            Exec::Kept(kept) => Some(kept.form()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        match &self.exec {
+            Exec::Cpu => 0,
+            Exec::Spmm(launch, _) => launch.bytes(),
+            Exec::Kept(kept) => kept.bytes(),
+            Exec::Joined(joined) => joined.plan().workspace_bytes(),
+            Exec::Adaptive(adaptive) => adaptive.bytes(),
+            Exec::Windowed(windowed) => windowed.bytes(),
+            Exec::Family(made) => made.bytes(),
+        }
+    }
+
+    pub(crate) fn run(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check_shapes(operands, out)?;
+        if let Some((dense, _)) = bind::as_dense(operands) {
+            return self.run(&dense, out, stream);
+        }
+        match &self.exec {
+            Exec::Cpu => self.run_cpu(operands, out),
+            Exec::Spmm(launch, form) => {
+                self.check_places(operands, out, stream)?;
+                let raw = self.bind(launch, form, operands, out)?;
+                // SAFETY: shapes, pattern and places were checked; the tensors are borrowed for the call, and
+                // device memory is freed only after the work queued on the context.
+                unsafe { launch.run(&raw, stream.raw()) }
+            }
+            Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
+            Exec::Joined(joined) => joined.run(operands, out, stream),
+            Exec::Adaptive(adaptive) => adaptive.run(operands, out, stream),
+            Exec::Windowed(windowed) => windowed.run(self, operands, out, stream),
+            Exec::Family(made) => {
+                self.check_places(operands, out, stream)?;
+                made.run(operands, out, stream)
+            }
+        }
+    }
+
+    pub(super) fn refresh(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        stream: &Stream,
+    ) -> Result<()> {
+        match &self.exec {
+            Exec::Kept(kept) => {
+                if !stream.belongs_to(self.context.expect_device()?) {
+                    return Err(bind::elsewhere("stream"));
+                }
+                kept.refresh(kept.values_of(operands)?, stream.raw())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Safety
+    /// As [`Plan::run_raw`](super::Plan::run_raw).
+    pub(crate) unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+        self.context.expect_device()?;
+        into::whole_factor(self.types.out, raw.alpha)?;
+        match &self.exec {
+            // SAFETY: the caller's promise.
+            Exec::Spmm(launch, _) => unsafe { launch.run(raw, stream) },
+            // SAFETY: the caller's promise; the copy is owned by the plan.
+            Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
+            Exec::Cpu => Ok(()),
+            _ => Err(Error::NoKernel {
+                indirect: self.indirect.to_string(),
+                tried: vec![Refusal {
+                    name: self.variant().into(),
+                    reason:
+                        "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
+                            .into(),
+                }],
+            }),
+        }
+    }
+}
+
+impl fmt::Display for AnyPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.exec {
+            Exec::Cpu => write!(f, "cpu: parallel executor on {}", self.context),
+            Exec::Spmm(launch, _) => write_kernel(f, launch.row(), launch.describe()),
+            Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
+            Exec::Joined(joined) => joined.fmt(f),
+            Exec::Adaptive(adaptive) => adaptive.fmt(f),
+            Exec::Windowed(windowed) => windowed.fmt(f),
+            Exec::Family(made) => made.fmt(f),
+        }
+    }
+}

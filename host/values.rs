@@ -1,0 +1,316 @@
+//! Values whose type is known only at run time: a [`Dtype`] beside bytes. Every cast checks it.
+
+use std::borrow::Cow;
+
+use einsparse_formats::{Accumulator, Element, FormatError};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use crate::error::Result;
+use crate::parallel;
+use crate::registry::{Dtype, Scalar};
+
+/// Runs `$body` with `$T` as the type of `$dtype`. TF32 is f32 in memory.
+macro_rules! with_type {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            Dtype::F32 | Dtype::Tf32 => {
+                type $T = f32;
+                $body
+            }
+            Dtype::F64 => {
+                type $T = f64;
+                $body
+            }
+            Dtype::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            Dtype::Bf16 => {
+                type $T = half::bf16;
+                $body
+            }
+            Dtype::E4m3 => {
+                type $T = einsparse_formats::E4m3;
+                $body
+            }
+            Dtype::E5m2 => {
+                type $T = einsparse_formats::E5m2;
+                $body
+            }
+            Dtype::Int8 => {
+                type $T = i8;
+                $body
+            }
+            Dtype::Int32 => {
+                type $T = i32;
+                $body
+            }
+        }
+    };
+}
+
+pub(crate) use with_type;
+
+/// Runs `$body` with `$A` as the type that sums of `$dtype` are kept in.
+macro_rules! with_sums {
+    ($dtype:expr, $A:ident => $body:expr) => {
+        if $crate::values::sums_in_f64($dtype) {
+            type $A = f64;
+            $body
+        } else {
+            type $A = f32;
+            $body
+        }
+    };
+}
+
+pub(crate) use with_sums;
+
+/// Values that one thread converts at once.
+const CHUNK: usize = 1 << 14;
+
+/// A type that sums are kept in.
+pub(crate) trait Sum: Accumulator {
+    const DTYPE: Dtype;
+}
+
+impl Sum for f32 {
+    const DTYPE: Dtype = Dtype::F32;
+}
+
+impl Sum for f64 {
+    const DTYPE: Dtype = Dtype::F64;
+}
+
+/// Whether sums of this type are kept in f64; those of others are in f32.
+pub(crate) fn sums_in_f64(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F64 | Dtype::Int8 | Dtype::Int32)
+}
+
+/// Values of one type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice<'a> {
+    dtype: Dtype,
+    bytes: &'a [u8],
+}
+
+impl<'a> Slice<'a> {
+    pub(crate) fn of<T: Scalar>(values: &'a [T]) -> Self {
+        Slice {
+            dtype: T::DTYPE,
+            bytes: bytemuck::cast_slice(values),
+        }
+    }
+
+    pub(crate) fn none(dtype: Dtype) -> Self {
+        Slice { dtype, bytes: &[] }
+    }
+
+    pub(crate) fn dtype(self) -> Dtype {
+        self.dtype
+    }
+
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.bytes.len() / self.dtype.bytes()
+    }
+
+    /// The values from this one on.
+    pub(crate) fn from(self, first: usize) -> Slice<'a> {
+        let Slice { dtype, bytes } = self;
+        let bytes = &bytes[first * dtype.bytes()..];
+        Slice { dtype, bytes }
+    }
+
+    /// Pieces of so many values, the last of which may be shorter.
+    pub(crate) fn chunks(self, size: usize) -> impl Iterator<Item = Slice<'a>> {
+        let Slice { dtype, bytes } = self;
+        let pieces = bytes.chunks(size.max(1) * dtype.bytes());
+        pieces.map(move |bytes| Slice { dtype, bytes })
+    }
+
+    /// The values, if they are of this type.
+    pub(crate) fn typed<T: Scalar>(self) -> Option<&'a [T]> {
+        (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice(self.bytes))
+    }
+
+    /// The values as accumulators, exact where `A` holds the sums of their type; f32 and f64 as they are.
+    pub(crate) fn widen<A: Sum>(self) -> Cow<'a, [A]> {
+        if self.dtype == A::DTYPE {
+            return Cow::Borrowed(bytemuck::cast_slice(self.bytes));
+        }
+        let mut wide = vec![A::ZERO; self.len()];
+        parallel::chunks(&mut wide, CHUNK, &|at, wide| {
+            let (from, bytes) = (at * CHUNK, self.dtype.bytes());
+            let own = &self.bytes[from * bytes..(from + wide.len()) * bytes];
+            with_type!(self.dtype, T => widen_into::<T, A>(bytemuck::cast_slice(own), wide));
+        });
+        Cow::Owned(wide)
+    }
+}
+
+/// `half` converts slices with the vector instructions of the machine, single elements one by one.
+fn widen_into<T: Scalar, A: Sum>(values: &[T], wide: &mut [A]) {
+    match (T::DTYPE, A::DTYPE) {
+        (Dtype::F16, Dtype::F32) => bytemuck::cast_slice::<T, f16>(values)
+            .convert_to_f32_slice(bytemuck::cast_slice_mut(wide)),
+        (Dtype::Bf16, Dtype::F32) => bytemuck::cast_slice::<T, bf16>(values)
+            .convert_to_f32_slice(bytemuck::cast_slice_mut(wide)),
+        _ => {
+            let all = wide.iter_mut().zip(values);
+            all.for_each(|(to, from)| *to = A::from_f64(from.to_f64()));
+        }
+    }
+}
+
+/// Values of one type, to be written.
+#[derive(Debug)]
+pub(crate) struct SliceMut<'a> {
+    dtype: Dtype,
+    bytes: &'a mut [u8],
+}
+
+impl<'a> SliceMut<'a> {
+    pub(crate) fn of<T: Scalar>(values: &'a mut [T]) -> Self {
+        SliceMut {
+            dtype: T::DTYPE,
+            bytes: bytemuck::cast_slice_mut(values),
+        }
+    }
+
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.view().len()
+    }
+
+    pub(crate) fn into_bytes(self) -> &'a mut [u8] {
+        self.bytes
+    }
+
+    pub(crate) fn view(&self) -> Slice<'_> {
+        Slice {
+            dtype: self.dtype,
+            bytes: self.bytes,
+        }
+    }
+
+    /// So many values from this one on.
+    pub(crate) fn part(self, first: usize, len: usize) -> SliceMut<'a> {
+        let SliceMut { dtype, bytes } = self;
+        let size = dtype.bytes();
+        let bytes = &mut bytes[first * size..(first + len) * size];
+        SliceMut { dtype, bytes }
+    }
+
+    /// Pieces of so many values, the last of which may be shorter.
+    pub(crate) fn chunks(self, size: usize) -> impl Iterator<Item = SliceMut<'a>> {
+        let SliceMut { dtype, bytes } = self;
+        let pieces = bytes.chunks_mut(size.max(1) * dtype.bytes());
+        pieces.map(move |bytes| SliceMut { dtype, bytes })
+    }
+
+    /// The values, if they are of this type.
+    pub(crate) fn typed<T: Scalar>(self) -> Option<&'a mut [T]> {
+        (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice_mut(self.bytes))
+    }
+
+    /// The values, if they are sums of this type; else as they were given.
+    pub(crate) fn sums<A: Sum>(self) -> std::result::Result<&'a mut [A], Self> {
+        if self.dtype == A::DTYPE {
+            Ok(bytemuck::cast_slice_mut(self.bytes))
+        } else {
+            Err(self)
+        }
+    }
+
+    /// Rounds the first `width` of each of `rows` rows of sums, which lie `pitch` apart here and there.
+    pub(crate) fn narrow<A: Sum>(self, (rows, width, pitch): (usize, usize, usize), sums: &[A]) {
+        let SliceMut { dtype, bytes } = self;
+        let size = dtype.bytes();
+        let end = bytes.len().min(rows * pitch * size);
+        let (width, pitch) = if width == pitch {
+            (CHUNK, CHUNK)
+        } else {
+            (width, pitch)
+        };
+        parallel::chunks(&mut bytes[..end], pitch * size, &|row, own| {
+            let width = width.min(own.len() / size);
+            let sums = &sums[row * pitch..row * pitch + width];
+            let own = &mut own[..width * size];
+            with_type!(dtype, T => narrow_into::<T, A>(sums, bytemuck::cast_slice_mut(own)));
+        });
+    }
+}
+
+/// What becomes of a number when it is stored as this type.
+pub(crate) fn rounding(dtype: Dtype) -> fn(f64) -> f64 {
+    with_type!(dtype, T => |x| Element::to_f64(<T as Element>::from_f64(x)))
+}
+
+fn narrow_into<T: Scalar, A: Sum>(sums: &[A], values: &mut [T]) {
+    match (T::DTYPE, A::DTYPE) {
+        (Dtype::F16, Dtype::F32) => bytemuck::cast_slice_mut::<T, f16>(values)
+            .convert_from_f32_slice(bytemuck::cast_slice(sums)),
+        (Dtype::Bf16, Dtype::F32) => bytemuck::cast_slice_mut::<T, bf16>(values)
+            .convert_from_f32_slice(bytemuck::cast_slice(sums)),
+        _ => {
+            let all = values.iter_mut().zip(sums);
+            all.for_each(|(to, from)| *to = T::from_f64(from.to_f64()));
+        }
+    }
+}
+
+/// Values of one type, owned. Words align the bytes for every type.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffer {
+    dtype: Dtype,
+    len: usize,
+    words: Vec<u64>,
+}
+
+impl Buffer {
+    /// Zeros, or the error that names their number.
+    pub(crate) fn zeros(dtype: Dtype, len: usize) -> Result<Self> {
+        let bytes = len as u128 * dtype.bytes() as u128;
+        let memory = FormatError::Memory {
+            what: "a dense tensor",
+            bytes,
+        };
+        let words = usize::try_from(bytes.div_ceil(8)).map_err(|_| memory.clone())?;
+        let words = bytemuck::allocation::try_zeroed_vec(words).map_err(|()| memory)?;
+        Ok(Buffer { dtype, len, words })
+    }
+
+    pub(crate) fn of(values: Slice<'_>) -> Result<Self> {
+        let mut own = Buffer::zeros(values.dtype, values.len())?;
+        own.bytes_mut().copy_from_slice(values.bytes);
+        Ok(own)
+    }
+
+    pub(crate) fn view(&self) -> Slice<'_> {
+        let bytes: &[u8] = bytemuck::cast_slice(&self.words);
+        Slice {
+            dtype: self.dtype,
+            bytes: &bytes[..self.len * self.dtype.bytes()],
+        }
+    }
+
+    pub(crate) fn view_mut(&mut self) -> SliceMut<'_> {
+        SliceMut {
+            dtype: self.dtype,
+            bytes: self.bytes_mut(),
+        }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
+        &mut bytes[..self.len * self.dtype.bytes()]
+    }
+}
