@@ -120,10 +120,8 @@ impl Build<'_> {
             sources: needed,
             report: Report::default(),
         };
-        let place = |end: &str| {
-            let name = format!("{}.{}.{end}", spec.file_name(), entry.short_key());
-            self.folder.join("modules").join(name)
-        };
+        let name = format!("{}.{}", spec.file_name(), entry.short_key());
+        let place = |end: &str| self.folder.join("modules").join(format!("{name}.{end}"));
         let (ptx, cubin) = (place("ptx"), place("cubin"));
         cache::write(&ptx, text.as_bytes())?;
         let wanted = spec.has_cubin() || self.report_all;
