@@ -45,13 +45,13 @@ fn once(
         _ => Ok(None),
     };
     let copied: Vec<Option<Copied>> = operands.iter().map(copy).collect::<Result<_>>()?;
-    let bound = |((name, operand), copy)| match copy {
-        &Some(Copied::Sparse(ref s)) => (name, AnyOperand::Sparse(s)),
-        &Some(Copied::Dense(ref d)) => (name, AnyOperand::Dense(d)),
-        &None => (name, operand),
-    };
-    let bound: Vec<(&str, AnyOperand<'_>)> =
-        operands.iter().copied().zip(&copied).map(bound).collect();
+    let bound = operands.iter().zip(&copied);
+    let bound = bound.map(|((name, operand), copy)| match copy {
+        Some(Copied::Sparse(s)) => (*name, AnyOperand::Sparse(s)),
+        Some(Copied::Dense(d)) => (*name, AnyOperand::Dense(d)),
+        None => (*name, *operand),
+    });
+    let bound: Vec<(&str, AnyOperand<'_>)> = bound.collect();
     let plan = AnyPlan::new((context, types), text, &bound, &Options::default())?;
     let shape = plan.out_shape();
     let leading = shape.last().copied().unwrap_or(1);

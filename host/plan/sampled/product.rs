@@ -62,7 +62,6 @@ pub(super) fn pattern<'a>(name: &str, s: &'a AnySparseTensor) -> Result<Pattern<
 
 impl AnySampledPlan {
     /// The product that has kernels of its own; else why it is none of those.
-    #[expect(clippy::type_complexity, reason = "taken apart where it is called")]
     pub(super) fn product(
         asked: &Asked<'_, '_>,
         out: &AnySparseTensor,
