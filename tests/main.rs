@@ -1,5 +1,7 @@
 //! What needs no GPU; its modules are named after those of the library.
 
+// Without the feature there is no command to run.
+#[cfg(feature = "command")]
 mod command;
 mod convert;
 mod cpu;
