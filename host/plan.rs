@@ -131,7 +131,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
     /// order of work on different streams is the caller's.
     ///
-    /// Index arrays written by hand ([`AnyOperand::Index`]) are those of the plan: on a GPU their contents are compared by length and
+    /// Index arrays written by hand ([`Operand::Index`]) are those of the plan: on a GPU their contents are compared by length and
     /// up to 64 slots only.
     ///
     /// # Errors
@@ -165,8 +165,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// runs are ordered by the caller.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses less aligned than planned, leading dimensions below the
-    /// number of columns, a bias that is missing, or an i32 output times what is no whole number; [`Error::Cuda`] on a CPU context.
+    /// [`Error::Operand`](crate::Error::Operand) for addresses less aligned than planned, leading dimensions below the
+    /// number of columns, a bias that is missing, or an i32 output times what is no whole number; [`Error::Cuda`](crate::Error::Cuda) on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.any.run_raw(raw, stream) }
