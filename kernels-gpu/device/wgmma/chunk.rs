@@ -315,7 +315,7 @@ pub(super) fn send_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32
         let first = place(own, right);
         unroll!(j < 4, {
             // As `place(own, 8 * j + right)`.
-            let to = slab + (first ^ 32 * j as u32);
+            let to = slab + (first ^ (32 * j as u32));
             unroll!(r < 2, {
                 let k = 4 * j + ROWS[r];
                 let two = if h == 0 {

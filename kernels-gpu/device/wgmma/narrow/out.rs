@@ -7,7 +7,6 @@ use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{copy, global, warp};
 use crate::device::wgmma::carry::{Cut, carry_by};
 use crate::device::wgmma::chunk::{Cell, Chunk, One, Spot, TypeOfC, send_each};
-use crate::frag;
 
 /// An accumulator's word as the i32 that it is.
 #[inline(always)]
