@@ -17,7 +17,10 @@ fn kernels_keep_their_resources() {
     let Some(gpu) = gpu() else { return };
     let device = gpu.device().unwrap();
     let facts = device.facts();
-    let here = |row: &&Row| device.modules().arch() == "sm_90a" || row.arch != "sm_90a";
+    let modules = device.modules();
+    let here = |row: &&Row| {
+        modules.holds(row.family) && (modules.arch() == "sm_90a" || row.arch != "sm_90a")
+    };
     for row in kernels().iter().filter(here) {
         let function = device
             .modules()
