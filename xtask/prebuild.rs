@@ -81,13 +81,11 @@ pub fn verify(tenth: bool) -> Result<()> {
             differ.push(kept.name());
         }
     }
-    match differ.is_empty() {
-        true => Ok(println!(
-            "{} modules compiled anew, every byte the same",
-            names.len()
-        )),
-        false => Err(format!("compiled anew, these differ: {}", differ.join(", ")).into()),
+    if !differ.is_empty() {
+        return Err(format!("compiled anew, these differ: {}", differ.join(", ")).into());
     }
+    println!("{} modules compiled anew, every byte the same", names.len());
+    Ok(())
 }
 
 /// One of ten parts of about the same work.

@@ -56,11 +56,10 @@ impl Drop for PinnedWord {
             .context
             .set_current()
             .and_then(|()| self.context.synchronize());
-        // SAFETY: ours, freed once, and in its context.
         let freed = idle.and_then(|()| {
-            check("cuMemFreeHost", unsafe {
-                sys::cuMemFreeHost(self.word.cast())
-            })
+            // SAFETY: ours, freed once, and in its context.
+            let code = unsafe { sys::cuMemFreeHost(self.word.cast()) };
+            check("cuMemFreeHost", code)
         });
         if let Err(error) = freed {
             tracing::warn!(%error, "a pinned word was not freed");
