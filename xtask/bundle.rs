@@ -109,7 +109,9 @@ fn pack(folder: &Path) -> Result<()> {
 
 /// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle.
 fn executables(specs: &[Spec]) -> Result<BTreeMap<String, PathBuf>> {
-    let mut build = cargo(["build", "--release", "--package", "einsparse"]);
+    // One family is built again and again: in pieces, of which those that a change does not reach are kept.
+    let profile = if specs.len() > 1 { "release" } else { "quick" };
+    let mut build = cargo(["build", "--profile", profile, "--package", "einsparse"]);
     // Not all tests and benches: examples, and what needs no GPU, would each carry the kernels once more.
     build.args(["--test=device", "--bench=gpu"]);
     if specs.len() > 1 {
