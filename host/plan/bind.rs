@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::any::AnyPlan;
+use super::arrays::PlannedArrays;
 use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::device::{Device, Stream};
 use crate::dynamic::Expected;
@@ -192,11 +193,13 @@ impl AnyPlan {
 
     pub(super) fn run_cpu(
         &self,
+        arrays: &PlannedArrays,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
     ) -> Result<()> {
         self.factor(operands)?;
         let mut bound = AnyOperands::default();
+        arrays.bind(&mut bound)?;
         for (name, operand) in operands
             .iter()
             .filter(|(n, _)| *n != self.einsum.out.tensor)
@@ -216,7 +219,8 @@ impl AnyPlan {
                 AnyOperand::HostDense(shape, values) => {
                     bound.dense(name, shape, row_major(shape), *values);
                 }
-                AnyOperand::Index(shape, data) => bound.index(name, shape, data)?,
+                // Those of the plan are bound.
+                AnyOperand::Index(..) => {}
                 AnyOperand::Scalar(x) => bound.scalar(name, *x),
             }
         }

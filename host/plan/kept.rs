@@ -144,7 +144,7 @@ impl Kept {
         asked: &Question<'_, '_>,
         (name, candidate, form): (&str, &Candidate, KeptForm),
     ) -> Result<Self> {
-        let (context, operands, dtype) = (asked.context, asked.operands, asked.types.operands);
+        let (context, operands, dtype) = (asked.context, asked.operands(), asked.types.operands);
         let device = context.expect_device()?;
         let a = match find(operands, name)? {
             AnyOperand::Sparse(a) => a,

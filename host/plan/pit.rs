@@ -180,8 +180,8 @@ fn extents(
     form: &SpmmForm,
 ) -> Result<std::result::Result<[usize; 3], &'static str>> {
     let (a, b) = (
-        find(question.operands, &form.sparse)?,
-        find(question.operands, &form.dense)?,
+        find(question.operands(), &form.sparse)?,
+        find(question.operands(), &form.dense)?,
     );
     let AnyOperand::Dense(rows) = b else {
         return Err(wrong(&form.dense, "an uploaded dense tensor", b));

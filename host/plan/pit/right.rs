@@ -114,8 +114,8 @@ fn extents(
     form: &SpmmForm,
 ) -> Result<std::result::Result<[usize; 3], &'static str>> {
     let (a, b) = (
-        find(question.operands, &form.sparse)?,
-        find(question.operands, &form.dense)?,
+        find(question.operands(), &form.sparse)?,
+        find(question.operands(), &form.dense)?,
     );
     let AnyOperand::Dense(rows) = a else {
         return Err(wrong(&form.sparse, "an uploaded dense tensor", a));
