@@ -39,8 +39,8 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor, erase};
 
 pub(crate) use any::AnyPlan;
-pub(crate) use arrays::without_arrays;
 use any::Exec;
+pub(crate) use arrays::without_arrays;
 pub use choose::{Candidate, Choice};
 pub(crate) use convolution::multiplied_as;
 pub(crate) use dots::{dots_row, mark_padding};

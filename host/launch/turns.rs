@@ -2,9 +2,30 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::device::Device;
+use crate::context::Context;
+use crate::device::{Device, Stream};
 use crate::driver::{Event, PrimaryContext, RawStream};
 use crate::error::Result;
+
+/// Queues by `launch` in this turn; at once where there are none, on the CPU.
+pub(crate) fn in_turn(
+    turns: Option<Arc<Turns>>,
+    stream: &Stream,
+    launch: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    match turns {
+        Some(turns) => turns.queue(true, stream.raw(), launch),
+        None => launch(),
+    }
+}
+
+/// Turns in this context; none on the CPU.
+pub(crate) fn shared_turns(context: &Context) -> Result<Option<Arc<Turns>>> {
+    let made = context
+        .device()
+        .map(|device| Turns::new(device).map(Arc::new));
+    made.transpose()
+}
 
 /// The end of the last run.
 #[derive(Debug)]

@@ -242,7 +242,7 @@ impl AnyPlan {
                 // device memory is freed only after the work queued on the context.
                 unsafe { launch.run(&raw, stream.raw()) }
             }
-            Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
+            Exec::Kept(kept) => kept.run(operands, out, stream),
             Exec::Joined(joined) => joined.run(operands, out, stream),
             Exec::Adaptive(adaptive) => adaptive.run(operands, out, stream),
             Exec::Windowed(windowed) => windowed.run(self, operands, out, stream),
@@ -260,9 +260,7 @@ impl AnyPlan {
     ) -> Result<()> {
         match &self.exec {
             Exec::Kept(kept) => {
-                if !stream.belongs_to(self.context.expect_device()?) {
-                    return Err(bind::elsewhere("stream"));
-                }
+                self.check_stream(operands, stream)?;
                 kept.refresh(kept.values_of(operands)?, stream.raw())
             }
             _ => Ok(()),
@@ -277,8 +275,8 @@ impl AnyPlan {
         match &self.exec {
             // SAFETY: the caller's promise.
             Exec::Spmm(launch, _) => unsafe { launch.run(raw, stream) },
-            // SAFETY: the caller's promise; the copy is owned by the plan.
-            Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
+            // SAFETY: the caller's promise.
+            Exec::Kept(kept) => unsafe { kept.run_raw(raw, stream) },
             Exec::Cpu(_) => Ok(()),
             _ => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),

@@ -119,6 +119,20 @@ impl AnyPlan {
         stream: &Stream,
     ) -> Result<()> {
         let device = self.context.expect_device()?;
+        self.check_stream(operands, stream)?;
+        match out.device() {
+            Some(on) if on.is_same(device) => Ok(()),
+            _ => Err(elsewhere(&self.einsum.out.tensor)),
+        }
+    }
+
+    /// The same without an output.
+    pub(super) fn check_stream(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        stream: &Stream,
+    ) -> Result<()> {
+        let device = self.context.expect_device()?;
         if !stream.belongs_to(device) {
             return Err(elsewhere("stream"));
         }
@@ -126,7 +140,6 @@ impl AnyPlan {
             Some(on) if on.is_same(device) => Ok(()),
             _ => Err(elsewhere(name)),
         };
-        here(out.device(), &self.einsum.out.tensor)?;
         for (name, operand) in operands {
             match operand {
                 AnyOperand::Dense(d) => here(d.device(), name)?,

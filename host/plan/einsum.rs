@@ -173,7 +173,7 @@ struct General {
     /// Names of the dense factors as the listing orders them, `None` for the values of the sparse operand; with their strides.
     factors: Vec<(Option<String>, Vec<usize>)>,
     out: (String, Vec<usize>),
-    bias: Option<String>,
+    bias: Option<(String, Vec<usize>)>,
     gate: Option<(String, Vec<usize>)>,
     scalars: Vec<Factor>,
     pattern: Option<PlannedPattern>,
@@ -219,7 +219,7 @@ impl General {
             launch,
             factors: way.order.iter().map(factor).collect(),
             out: (e.out.tensor.clone(), places.strides),
-            bias: e.bias.as_ref().map(|b| b.tensor.clone()),
+            bias: e.bias.as_ref().map(|b| (b.tensor.clone(), places.bias)),
             gate: e.gate.as_ref().map(|g| (g.clone(), places.gate)),
             scalars: e.scalars.clone(),
             pattern,
@@ -277,7 +277,8 @@ impl Compiled for General {
         };
         let factors = self.factors.iter().map(factor).collect::<Result<_>>()?;
         same_strides(&self.out.0, &self.out.1, &out.strides())?;
-        let bias = self.bias.as_ref().map(|name| device_tensor(operands, name));
+        let bias = self.bias.as_ref();
+        let bias = bias.map(|(name, strides)| Self::dense(operands, name, strides));
         let gate = self.gate.as_ref();
         let gate = gate.map(|(name, strides)| Self::dense(operands, name, strides));
         let mut alpha = 1.0;
@@ -288,7 +289,7 @@ impl Compiled for General {
             factors,
             columns,
             out: out.address().ok_or_else(|| elsewhere(&self.out.0))?,
-            bias: bias.transpose()?.map_or(0, |(address, _)| address),
+            bias: bias.transpose()?.unwrap_or(0),
             gate: gate.transpose()?.unwrap_or(0),
             alpha,
         };

@@ -189,7 +189,10 @@ impl Chain {
         let last = AnyPlan::new((context, types), &last.einsum.to_string(), &bound, &options)?;
         drop(bound);
         Ok(Chain {
-            turns: context.device().map(|_| Turns::new()).transpose()?,
+            turns: context
+                .device()
+                .map(|device| Turns::new(device))
+                .transpose()?,
             path,
             steps,
             last,

@@ -260,7 +260,7 @@ impl Made {
             lists: detect.lists(device)?,
             detect,
             product,
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             bound: Bound::new(form, extents, [extents[0], extents[1]]),
         })
     }

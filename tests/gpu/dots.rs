@@ -129,11 +129,7 @@ fn arrays_by_hand_are_checked() {
     ] {
         let (variant, found) = run(&gpu, text, &j).unwrap();
         assert!(variant.starts_with(family), "{text}: {variant}");
-        assert_eq!(
-            found,
-            run(&Context::cpu(), text, &j).unwrap().1,
-            "{text}"
-        );
+        assert_eq!(found, run(&Context::cpu(), text, &j).unwrap().1, "{text}");
     }
     j[1] = 5;
     let error = run(&gpu, "S[p] += X[I[p],r] * Y[J[p],r]", &j).unwrap_err();

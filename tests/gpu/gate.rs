@@ -82,7 +82,12 @@ fn contents(context: &Context) {
         ("K", Operand::Index(&[100], &slots[..100])),
         ("L", Operand::Index(&[300], &slots)),
     ];
-    let error = refused(context, "C[n] = B[K[p],n] * D[L[q],n]", &operands, &["L[217]", "77"]);
+    let error = refused(
+        context,
+        "C[n] = B[K[p],n] * D[L[q],n]",
+        &operands,
+        &["L[217]", "77"],
+    );
     let place = matches!(
         error,
         Error::InvalidIndex {
@@ -110,12 +115,20 @@ fn contents(context: &Context) {
         ("C", (&c).into()),
     ];
     let error = refused(context, "C[R[p]] += X[p]", &operands, &["R[1]", "8"]);
-    assert!(matches!(error, Error::InvalidIndex { position: 1, bound: 8, .. }));
+    assert!(matches!(
+        error,
+        Error::InvalidIndex {
+            position: 1,
+            bound: 8,
+            ..
+        }
+    ));
 }
 
 /// Names given twice, and numbers where indices are wanted.
 fn names(context: &Context) {
-    let [small, large] = [ones(&[2, 3]), ones(&[300, 3])].map(|d| context.upload_dense(&d).unwrap());
+    let [small, large] =
+        [ones(&[2, 3]), ones(&[300, 3])].map(|d| context.upload_dense(&d).unwrap());
     let b = context.upload_dense(&ones(&[3, 4])).unwrap();
     let operands = [
         ("A", (&small).into()),
@@ -123,10 +136,20 @@ fn names(context: &Context) {
         ("B", (&b).into()),
     ];
     let text = "C[m,n] = A[m,k] * B[k,n]";
-    refused(context, text, &operands, &["`A`", "twice", "[2, 3]", "[300, 3]"]);
+    refused(
+        context,
+        text,
+        &operands,
+        &["`A`", "twice", "[2, 3]", "[300, 3]"],
+    );
     let k = context.upload_dense(&ones(&[2])).unwrap();
     let operands = [("B", (&b).into()), ("K", (&k).into())];
-    refused(context, "C[p,n] = B[K[p],n]", &operands, &["`K`", "index array"]);
+    refused(
+        context,
+        "C[p,n] = B[K[p],n]",
+        &operands,
+        &["`K`", "index array"],
+    );
 }
 
 /// Index arrays are part of the plan.
@@ -135,7 +158,9 @@ fn runs(context: &Context) {
     let b = context.upload_dense(&ones(&[3, 4])).unwrap();
     let operands = [("B", (&b).into()), ("K", Operand::Index(&[2], &slots))];
     let text = "C[p,n] = B[K[p],n]";
-    let plan = context.plan::<f32>(text, &operands, &Options::default()).unwrap();
+    let plan = context
+        .plan::<f32>(text, &operands, &Options::default())
+        .unwrap();
     let mut c = context.zeros(plan.out_shape()).unwrap();
     let stream = context.stream().unwrap();
     let error = plan.run(&operands, &mut c, &stream).unwrap_err();

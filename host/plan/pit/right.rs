@@ -170,7 +170,7 @@ impl Made {
             row,
             lists: kernels.lists(device)?,
             kernels,
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             bound: Bound::new(form, extents, if by_columns { [k, m] } else { [m, k] }),
         })
     }
