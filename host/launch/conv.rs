@@ -200,6 +200,7 @@ impl ConvProduct {
             return Ok(());
         }
         let kernel = self.kernel(raw)?;
+        map.wait(stream)?;
         let shared = turns(kernel.row, self.turned);
         self.turns.queue(shared, stream, || {
             // SAFETY: the caller's promise.

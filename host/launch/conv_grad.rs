@@ -204,6 +204,7 @@ impl WeightGradient {
                 refused("input", "rows are not multiples of 16 bytes apart".into())
             })?;
         let params = self.params(kernel, map, arrays, raw)?;
+        map.wait(stream)?;
         let [c, m] = self.channels;
         let grid = [
             self.deal.blocks as u32,
