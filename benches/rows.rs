@@ -328,7 +328,7 @@ impl Rows<'_> {
         let out = RefCell::new(out.map_err(text)?);
         let bound: Vec<_> = operands
             .iter()
-            .filter(|(name, _)| *name != "C")
+            .filter(|(name, o)| *name != "C" && !matches!(o, Operand::Index(..)))
             .cloned()
             .collect();
         let make = |variant: Option<&str>| {

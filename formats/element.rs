@@ -5,9 +5,24 @@ use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 
 use half::{bf16, f16};
 
-/// A type sums are kept in: f32 or f64.
+/// Element types are known by their bytes to kernels: there are no others.
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+    impl Sealed for half::f16 {}
+    impl Sealed for half::bf16 {}
+    impl Sealed for crate::E4m3 {}
+    impl Sealed for crate::E5m2 {}
+    impl Sealed for i8 {}
+    impl Sealed for i32 {}
+}
+
+/// A type sums are kept in: f32 or f64. Sealed.
 pub trait Accumulator:
-    bytemuck::Pod
+    sealed::Sealed
+    + bytemuck::Pod
     + Send
     + Sync
     + Default
@@ -32,11 +47,11 @@ pub trait Accumulator:
     fn to_f64(self) -> f64;
 }
 
-/// An element type: f32, f64, f16, bf16, fp8 ([`E4m3`](crate::E4m3), [`E5m2`](crate::E5m2)), i8 or i32.
+/// An element type: f32, f64, f16, bf16, fp8 ([`E4m3`](crate::E4m3), [`E5m2`](crate::E5m2)), i8 or i32. Sealed.
 ///
 /// f16, bf16, fp8 and f32 accumulate in f32, f64 in f64. Integers do so too: sums of products of 8-bit ones are exact there.
 pub trait Element:
-    bytemuck::Pod + Send + Sync + PartialEq + Debug + Display + Default + 'static
+    sealed::Sealed + bytemuck::Pod + Send + Sync + PartialEq + Debug + Display + Default + 'static
 {
     /// The type sums of products are kept in.
     type Acc: Accumulator;

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
+use crate::driver::Event;
 use crate::error::{Error, Result};
 
 pub use geometry::ConvGeometry;
@@ -41,6 +42,8 @@ pub struct KernelMap {
     arrays: Arrays,
     voxels: Vec<Voxel>,
     turned: OnceLock<Arc<KernelMap>>,
+    /// The end of the last rebuild, whose arrays may still be in the making.
+    rebuilt: Option<Event>,
 }
 
 /// What kernels walk.
@@ -107,6 +110,7 @@ impl KernelMap {
             arrays: Arrays::Host(arrays),
             voxels,
             turned: OnceLock::new(),
+            rebuilt: None,
         })
     }
 

@@ -110,7 +110,7 @@ pub(crate) use slicing::{SliceValues, fill_slices, survey_slices};
 pub use softmax::RawSoftmax;
 pub(crate) use softmax::SoftmaxLaunch;
 pub(crate) use transpose::TransposeLaunch;
-pub(crate) use turns::Turns;
+pub(crate) use turns::{Turns, in_turn, shared_turns};
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ mod convolution;
 mod dots;
 mod einsum;
 mod family;
+mod gate;
 mod into;
 mod joined;
 mod kept;
@@ -39,6 +40,7 @@ use crate::tensor::{Operand, Tensor, erase};
 
 pub(crate) use any::AnyPlan;
 use any::Exec;
+pub(crate) use arrays::without_arrays;
 pub use choose::{Candidate, Choice};
 pub(crate) use convolution::multiplied_as;
 pub(crate) use dots::{dots_row, mark_padding};
@@ -131,11 +133,10 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// whatever stream; a replay of a captured run must not overlap another run of the same plan. Beyond that, the
     /// order of work on different streams is the caller's.
     ///
-    /// Index arrays written by hand ([`Operand::Index`]) are those of the plan: on a GPU their contents are compared by length and
-    /// up to 64 slots only.
+    /// Index arrays written by hand ([`Operand::Index`]) are part of the plan: they are not among the operands of a run.
     ///
     /// # Errors
-    /// Operands of another shape or pattern than planned, factors of an i32 output whose product is no whole number; output
+    /// Operands of another shape or pattern than planned, an index array, factors of an i32 output whose product is no whole number; output
     /// untouched.
     pub fn run(
         &self,

@@ -7,11 +7,25 @@ pub use einsparse_kernels::table::{FAMILIES, Row, kernels, products};
 use einsparse_formats::{E4m3, E5m2, Element, Format};
 use half::{bf16, f16};
 
-/// An element type that kernels exist for.
-pub trait Scalar: Element {
+/// An element type that kernels exist for. Sealed, as [`Element`] is.
+pub trait Scalar: Element + sealed::Sealed {
     /// Its name in the table, computed without TF32.
     const DTYPE: Dtype;
 }
+
+mod sealed {
+    /// The bytes of a type are those that its name in the table has.
+    pub trait Sealed {}
+}
+
+macro_rules! sealed {
+    ($($element:ty),+) => {
+        $(impl sealed::Sealed for $element {}
+        const _: () = assert!(size_of::<$element>() == <$element as Scalar>::DTYPE.bytes());)+
+    };
+}
+
+sealed!(f32, f64, f16, bf16, E4m3, E5m2, i8, i32);
 
 impl Scalar for f32 {
     const DTYPE: Dtype = Dtype::F32;

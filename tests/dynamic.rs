@@ -22,6 +22,7 @@ mod replay;
 mod right;
 mod right_plans;
 mod routing;
+mod streams;
 mod structured;
 mod tf32;
 mod tiles;

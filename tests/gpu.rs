@@ -16,6 +16,7 @@ mod dots;
 mod driver;
 mod entries;
 mod files;
+mod gate;
 mod int8;
 mod joined;
 mod kept;

@@ -141,8 +141,8 @@ struct Binder<'a> {
     owners: &'a [Owner<'a>],
     names: BTreeMap<&'a str, (usize, String)>,
     extents: Vec<usize>,
-    /// Index arrays (by address) and bounds already looked through.
-    checked: BTreeSet<(usize, usize)>,
+    /// Index arrays (by address and length) and bounds already looked through.
+    checked: BTreeSet<(usize, usize, usize)>,
 }
 
 impl<'a> Binder<'a> {
@@ -249,7 +249,10 @@ impl<'a> Binder<'a> {
     fn load(&mut self, access: &'a Access, bound: usize) -> Result<Expr<'a>> {
         let view = self.operands.index_array(&access.tensor)?;
         let array = view.data.as_ref();
-        if self.checked.insert((array.as_ptr() as usize, bound)) {
+        if self
+            .checked
+            .insert((array.as_ptr() as usize, array.len(), bound))
+        {
             check_slots(&access.tensor, array, bound)?;
         }
         let axes = self.axes(access, &view.shape, &row_major(&view.shape))?;

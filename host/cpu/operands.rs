@@ -156,16 +156,7 @@ impl<'a> AnyOperands<'a> {
     }
 
     pub(crate) fn index(&mut self, name: &str, shape: &[usize], data: &'a [u32]) -> Result<()> {
-        let wanted = shape
-            .iter()
-            .fold(1u128, |n, &e| n.saturating_mul(e as u128));
-        if wanted != data.len() as u128 {
-            let reason = format!(
-                "has shape {shape:?} and {} values, {wanted} wanted",
-                data.len()
-            );
-            return Err(operand(name, reason));
-        }
+        as_long_as_its_shape(name, shape, data.len())?;
         self.indexed(name, shape.to_vec(), Cow::Borrowed(data));
         Ok(())
     }
@@ -258,6 +249,20 @@ impl<'a> AnyOperands<'a> {
             .get(name)
             .ok_or_else(|| operand(name, "is an index array and was not given".into()))
     }
+}
+
+/// An index array has one slot for each place of its shape.
+pub(crate) fn as_long_as_its_shape(name: &str, shape: &[usize], slots: usize) -> Result<()> {
+    let wanted = shape
+        .iter()
+        .fold(1u128, |n, &extent| n.saturating_mul(extent as u128));
+    if wanted == slots as u128 {
+        return Ok(());
+    }
+    Err(Error::Operand {
+        name: name.into(),
+        reason: format!("has shape {shape:?} and {slots} values, {wanted} wanted"),
+    })
 }
 
 fn by_axis<'a>(coordinates: [Vec<u32>; 2]) -> Vec<(Role, Cow<'a, [u32]>)> {

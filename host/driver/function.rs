@@ -1,5 +1,6 @@
 //! Modules, kernels, their attributes, and the launch.
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct LoadedModule {
     handle: CUmodule,
+    waits: Waits,
     context: Arc<PrimaryContext>,
 }
 
@@ -29,7 +31,7 @@ impl LoadedModule {
         image.extend_from_slice(text.as_bytes());
         image.push(0);
         // SAFETY: NUL-terminated just above.
-        unsafe { Self::load(context, &image) }
+        unsafe { Self::load(context, &image, Waits::of_text(text)) }
     }
 
     /// Loads a cubin made for the context's device.
@@ -43,12 +45,12 @@ impl LoadedModule {
             });
         }
         // SAFETY: a whole ELF image.
-        unsafe { Self::load(context, cubin) }
+        unsafe { Self::load(context, cubin, Waits::All) }
     }
 
     /// # Safety
     /// NUL-terminated PTX, or a whole cubin.
-    unsafe fn load(context: &Arc<PrimaryContext>, image: &[u8]) -> Result<Arc<Self>> {
+    unsafe fn load(context: &Arc<PrimaryContext>, image: &[u8], waits: Waits) -> Result<Arc<Self>> {
         context.set_current()?;
         const LOG_BYTES: usize = 16 << 10;
         let mut log = vec![0u8; LOG_BYTES];
@@ -75,6 +77,7 @@ impl LoadedModule {
         check("cuModuleLoadDataEx", code).map_err(|error| with_log(error, &log))?;
         Ok(Arc::new(Self {
             handle: module,
+            waits,
             context: Arc::clone(context),
         }))
     }
@@ -92,8 +95,38 @@ impl LoadedModule {
         check(&format!("cuModuleGetFunction({name})"), code)?;
         Ok(Function {
             handle: function,
+            waits: self.waits.holds(name),
             module: Arc::clone(self),
         })
+    }
+}
+
+/// The kernels of a module that wait for the one ahead before they touch its memory: with other code a launch must not overlap.
+#[derive(Debug)]
+enum Waits {
+    /// Machine code is made of PTX for sm_90a, where every kernel that is launched so waits.
+    All,
+    /// As the text says; there is none in text for every GPU.
+    Entries(BTreeSet<String>),
+}
+
+impl Waits {
+    fn of_text(ptx: &str) -> Self {
+        const ENTRY: &str = ".entry ";
+        let entries = ptx.split(ENTRY).skip(1);
+        let waiting = entries.filter(|text| text.contains("griddepcontrol.wait"));
+        let name = |text: &str| {
+            let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '$');
+            text[..end.unwrap_or(text.len())].to_owned()
+        };
+        Waits::Entries(waiting.map(name).collect())
+    }
+
+    fn holds(&self, entry: &str) -> bool {
+        match self {
+            Waits::All => true,
+            Waits::Entries(names) => names.contains(entry),
+        }
     }
 }
 
@@ -140,6 +173,8 @@ impl Drop for LoadedModule {
 #[derive(Clone, Debug)]
 pub struct Function {
     handle: CUfunction,
+    /// Whether it may start before the kernel ahead of it ends.
+    waits: bool,
     module: Arc<LoadedModule>,
 }
 
@@ -174,7 +209,8 @@ pub struct LaunchConfig {
     pub smem_bytes: u32,
     /// Blocks per cluster in x, y, z (compute capability 9.0 and newer); must divide the grid.
     pub cluster: Option<[u32; 3]>,
-    /// Programmatic dependent launch: the kernel may start before the one ahead of it in the stream ends.
+    /// Programmatic dependent launch: the kernel may start before the one ahead of it in the stream ends. Done only with code that waits
+    /// for it.
     pub overlap_previous: bool,
 }
 
@@ -268,7 +304,7 @@ impl Function {
             return Ok(());
         }
         let mut pointers = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
-        if config.cluster.is_some() || config.overlap_previous {
+        if config.cluster.is_some() || config.overlap_previous && self.waits {
             // SAFETY: as promised by the caller.
             return unsafe { self.launch_ex(config, stream, &mut pointers) };
         }
@@ -307,7 +343,7 @@ impl Function {
         };
         let mut attributes = Vec::with_capacity(2);
         attributes.extend(config.cluster.map(|c| attribute(sys::CLUSTER_DIMENSION, c)));
-        if config.overlap_previous {
+        if config.overlap_previous && self.waits {
             attributes.push(attribute(sys::PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0]));
         }
         let raw_config = RawLaunchConfig {
@@ -342,6 +378,28 @@ fn clamp(value: u32) -> c_int {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of the text that is kept: none for every GPU waits, and for sm_90a every kernel that asks to overlap.
+    #[test]
+    fn text_says_which_kernels_wait() {
+        let two = ".entry a(.param x) { ret; }\n.visible .entry b(\n) { griddepcontrol.wait; }";
+        let waits = Waits::of_text(two);
+        assert!(waits.holds("b") && !waits.holds("a") && Waits::All.holds("a"));
+        for module in crate::module::MODULES {
+            let Some(text) = module.ptx() else { continue };
+            let Waits::Entries(names) = Waits::of_text(&text.unwrap()) else {
+                panic!("text names its kernels");
+            };
+            let wanted = module.arch != "sm_80"
+                && ["attention", "dense", "grouped", "pit", "pit_few"].contains(&module.family);
+            assert_eq!(wanted, !names.is_empty() && wanted, "{}", module.family);
+            assert!(
+                module.arch != "sm_80" || names.is_empty(),
+                "{}",
+                module.family
+            );
+        }
+    }
 
     #[test]
     fn a_cut_cubin_is_refused_before_the_driver_sees_it() {

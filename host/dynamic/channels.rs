@@ -8,11 +8,12 @@ use rayon::prelude::*;
 
 use super::detect::{above, check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
+use super::matmul::turns;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
-use crate::launch::{ChannelsLaunch, DenseMatrix, list_stride};
+use crate::launch::{ChannelsLaunch, DenseMatrix, in_turn, list_stride};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Buffer, Slice};
@@ -172,7 +173,9 @@ impl<T> ChannelDetector<T> {
                 let matrix = operand(&self.context, a, stream)?;
                 // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the stream is done, as
                 // with every run.
-                unsafe { self.queue(matrix, stream.raw()) }
+                in_turn(turns(&self.index), stream, || unsafe {
+                    self.queue(matrix, stream.raw())
+                })
             }
             (None, Lists::Host(_)) => {
                 let values = a.host().ok_or_else(|| elsewhere("A"))?;

@@ -5,13 +5,13 @@ mod shape;
 use super::channels::ChannelDetector;
 use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::lists;
+use super::matmul::{lists, turns};
 use crate::context::Context;
 use crate::cost::{Cost, Machine};
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::Result;
-use crate::launch::{DenseMatrix, DeviceLists, PitConvLaunch};
+use crate::launch::{DenseMatrix, DeviceLists, PitConvLaunch, in_turn};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -90,7 +90,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     }
 
     /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or waited for. Runs of one
-    /// convolution must follow one another.
+    /// convolution wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents; [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU
@@ -107,7 +107,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         if self.launch.is_some() {
             let all = self.operands(a, b, c, stream)?;
             // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done, as with every run.
-            return unsafe { self.queue(all, stream.raw()) };
+            return in_turn(turns(self.detector.index()), stream, || unsafe {
+                self.queue(all, stream.raw())
+            });
         }
         let sparse = match self.axis {
             ConvolutionAxis::Channels => a,
@@ -133,9 +135,12 @@ impl<T: Scalar> DynamicConvolution<T> {
             return self.on_host(a, b, &mut c.any);
         };
         let all = self.operands(a, b, c, stream)?;
+        let lists = lists(self.detector.index())?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's to keep until the
         // stream is done, as with every run.
-        unsafe { launch.run(lists(self.detector.index())?, all, stream.raw()) }
+        lists.turns.queue(true, stream.raw(), || unsafe {
+            launch.run(lists, all, stream.raw())
+        })
     }
 
     /// The first part of [`run`](Self::run): the channels or filters that hold something.

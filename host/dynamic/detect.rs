@@ -125,7 +125,7 @@ impl<T> Detector<T> {
         }
     }
 
-    /// Room for what runs find. Runs over the same index must follow one another.
+    /// Room for what runs find. Runs over the same index wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
@@ -165,9 +165,18 @@ impl<T> Detector<T> {
                 if !self.context.holds(Some(device)) {
                     return Err(elsewhere("index"));
                 }
+                if !lists.hold(launch.room()?) {
+                    return Err(Error::Operand {
+                        name: "index".into(),
+                        reason: "is of another detector, which needs less room".into(),
+                    });
+                }
                 // SAFETY: the tensor has the planned shape and type, the lists those of this launch; both are the caller's to
                 // keep until the stream is done, as with every run.
-                unsafe { launch.run(source, lists, stream.raw()) }
+                unsafe {
+                    let queue = || launch.run(source, lists, stream.raw());
+                    lists.turns.queue(true, stream.raw(), queue)
+                }
             }
             _ => Err(elsewhere("index")),
         }

@@ -10,7 +10,7 @@ use crate::cpu::activate;
 use crate::device::Stream;
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
-use crate::launch::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
+use crate::launch::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay, in_turn};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -42,6 +42,19 @@ pub(crate) struct GroupedRun<'a, T> {
     pub gate: Option<&'a Tensor<T>>,
     /// The kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood before it.
     pub early: bool,
+}
+
+impl<'a, T> GroupedRun<'a, T> {
+    /// A product and nothing beside it.
+    pub(crate) fn plain(a: &'a Tensor<T>, w: &'a Tensor<T>) -> Self {
+        GroupedRun {
+            a,
+            w,
+            weights: None,
+            gate: None,
+            early: false,
+        }
+    }
 }
 
 /// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and scattered by
@@ -128,13 +141,12 @@ impl<T: Scalar> GroupedMatmul<T> {
         stream: &Stream,
     ) -> Result<()> {
         let operands = GroupedRun {
-            a,
-            w,
             weights,
-            gate: None,
-            early: false,
+            ..GroupedRun::plain(a, w)
         };
-        self.run_with(routing, &operands, c, stream)
+        in_turn(routing.turns(), stream, || {
+            self.run_with(routing, &operands, c, stream)
+        })
     }
 
     fn check(&self, routing: &Routing, run: &GroupedRun<'_, T>, c: &Tensor<T>) -> Result<()> {
@@ -168,6 +180,7 @@ impl<T: Scalar> GroupedMatmul<T> {
         Ok(())
     }
 
+    /// [`run`](Self::run) in the turn of whoever calls.
     pub(crate) fn run_with(
         &self,
         routing: &Routing,

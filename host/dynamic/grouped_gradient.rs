@@ -7,7 +7,7 @@ use super::routing::{Routes, Routing};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
-use crate::launch::{GradExtents, GradLaunch};
+use crate::launch::{GradExtents, GradLaunch, in_turn};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -79,6 +79,20 @@ impl<T: Scalar> GroupedGradient<T> {
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
     /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or is not aligned to 16 bytes.
     pub fn run(
+        &self,
+        routing: &Routing,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        w: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        in_turn(routing.turns(), stream, || {
+            self.queue(routing, a, b, w, stream)
+        })
+    }
+
+    /// [`run`](Self::run) in the turn of whoever calls.
+    pub(crate) fn queue(
         &self,
         routing: &Routing,
         a: &Tensor<T>,

@@ -3,13 +3,13 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::detect::{DetectOptions, Detector, check_shape, operand};
+use super::detect::{DetectOptions, Detector, check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
-use super::matmul::lists;
+use super::matmul::{lists, turns};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
-use crate::launch::{DetectLaunch, DeviceLists, MarkedLaunch, list_stride};
+use crate::launch::{DetectLaunch, DeviceLists, MarkedLaunch, in_turn, list_stride};
 use crate::plan::{Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -126,6 +126,17 @@ impl<T: Scalar> ReluMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        in_turn(turns(&self.index), stream, || self.queue(a, b, c, stream))
+    }
+
+    /// [`run`](Self::run) in the turn of whoever calls.
+    pub(crate) fn queue(
+        &self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
         let [m, k, n] = self.extents;
         check_shape("A", &[m, k], a.shape())?;
         check_shape("B", &[k, n], b.shape())?;
@@ -151,10 +162,18 @@ impl<T: Scalar> ReluMatmul<T> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn list(&mut self, c: &Tensor<T>, stream: &Stream) -> Result<()> {
+        match &self.way {
+            Way::Host(_, detector) => detector.run(c, &mut self.index, stream),
+            Way::Device(..) => in_turn(turns(&self.index), stream, || self.queue_list(c, stream)),
+        }
+    }
+
+    /// [`list`](Self::list) on a GPU, in the turn of whoever calls.
+    pub(crate) fn queue_list(&self, c: &Tensor<T>, stream: &Stream) -> Result<()> {
         let [m, _, n] = self.extents;
         check_shape("C", &[m, n], c.shape())?;
         match &self.way {
-            Way::Host(_, detector) => detector.run(c, &mut self.index, stream),
+            Way::Host(..) => Err(elsewhere("C")),
             Way::Device(_, list) => {
                 let source = operand(&self.context, c, stream)?;
                 // SAFETY: C has the planned shape and type, the lists are this product's; C is the caller's to keep until the

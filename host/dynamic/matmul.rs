@@ -10,7 +10,8 @@ use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
 use crate::launch::{
-    DetectLaunch, DeviceLists, Looked, PitFewLaunch, PitLaunch, PitWork, list_stride,
+    DetectLaunch, DeviceLists, Looked, PitFewLaunch, PitLaunch, PitWork, Turns, in_turn,
+    list_stride,
 };
 use crate::plan::{Determinism, Precision, multiplied_as};
 use crate::registry::{Dtype, Scalar};
@@ -222,8 +223,8 @@ impl<T: Scalar> DynamicMatmul<T> {
         &self.index
     }
 
-    /// Queues detection and product. Nothing is allocated or waited for. Runs of one product must follow one another: they share
-    /// the index.
+    /// Queues detection and product. Nothing is allocated or waited for. Runs of one product share the index and wait for each other, on
+    /// whatever stream; what was captured in a graph is the caller's to order.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context, or B is
@@ -237,8 +238,10 @@ impl<T: Scalar> DynamicMatmul<T> {
     ) -> Result<()> {
         let Some(few) = &self.few else {
             self.check(a, b, c)?;
-            self.find(a, Some(b), stream)?;
-            return self.multiply(a, b, c, stream);
+            return in_turn(turns(&self.index), stream, || {
+                self.find(a, Some(b), stream)?;
+                self.multiply_found(a, b, c, stream)
+            });
         };
         self.check(a, b, c)?;
         let all = [
@@ -263,7 +266,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn detect(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.find(a, None, stream)
+        in_turn(turns(&self.index), stream, || self.find(a, None, stream))
     }
 
     /// The micro-tiles of A, in front of a product with `b`.
@@ -309,6 +312,18 @@ impl<T: Scalar> DynamicMatmul<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(a, b, c)?;
+        in_turn(turns(&self.index), stream, || {
+            self.multiply_found(a, b, c, stream)
+        })
+    }
+
+    fn multiply_found(
+        &self,
+        a: &Tensor<T>,
+        b: &Tensor<T>,
+        c: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
         let Some((_, launch)) = &self.launch else {
             return self.on_host(a, b, &mut c.any);
         };
@@ -363,6 +378,14 @@ pub(super) fn multiply_on_host<'b, A: Sum>(
         }
     })
     .ok_or_else(|| elsewhere("C"))
+}
+
+/// The turns of lists on a device.
+pub(super) fn turns(index: &MicroIndex) -> Option<Arc<Turns>> {
+    match &index.storage {
+        Lists::Device(lists, _) => Some(Arc::clone(&lists.turns)),
+        Lists::Host(_) => None,
+    }
 }
 
 /// Lists on a device.

@@ -198,7 +198,7 @@ impl<T: Scalar> RightMatmul<T> {
     }
 
     /// Queues detection, transposition and product: A is `[m, k]`, or `[k, m]` by the [options](RightOptions), B `[k, n]`, C `[m, n]`, of more than one
-    /// item behind an axis for these. Nothing is allocated or waited for; runs of one product must follow one another.
+    /// item behind an axis for these. Nothing is allocated or waited for; runs of one product wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
@@ -234,7 +234,11 @@ impl<T: Scalar> RightMatmul<T> {
         let found = lists(&self.index)?;
         // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until the stream is
         // done, as with every run.
-        unsafe { kernels.run(found, all, stream.raw(), |launch| launch()) }
+        unsafe {
+            kernels.run(found, all, stream.raw(), |launch| {
+                found.turns.queue(true, stream.raw(), launch)
+            })
+        }
     }
 }
 

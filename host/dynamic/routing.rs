@@ -6,7 +6,7 @@ use super::detect::{check_shape, elsewhere, operand};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
-use crate::launch::{DenseMatrix, DeviceRoutes, RouteLaunch};
+use crate::launch::{DenseMatrix, DeviceRoutes, RouteLaunch, Turns, in_turn};
 use crate::tensor::{AnyTensor, Tensor};
 
 /// The `top_k` experts of each of a number of tokens, other ones at each run, as slots sorted by expert: choice `j` of token `t`
@@ -129,11 +129,24 @@ impl Routing {
     }
 
     /// Queues the sort of `choices`, `[tokens, top_k]`. Nothing is allocated or waited for: it may be captured in a CUDA graph.
-    /// Runs, and the products that read what they found, must follow one another.
+    /// Runs, and the products that read what they found, wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`] if there are more or fewer; [`Error::Operand`] if they lie in another context, or with gaps.
     pub fn run(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        in_turn(self.turns(), stream, || self.queue(choices, stream))
+    }
+
+    /// Whoever writes or reads the slots on a GPU takes its turn here.
+    pub(crate) fn turns(&self) -> Option<Arc<Turns>> {
+        match &self.storage {
+            Routes::Host { .. } => None,
+            Routes::Device(there) => Some(Arc::clone(&there.routes.turns)),
+        }
+    }
+
+    /// [`run`](Self::run) in the turn of whoever calls.
+    pub(crate) fn queue(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
         check_shape("choices", &self.shape(), choices.shape())?;
         match &mut self.storage {
             Routes::Host { order, offsets } => {

@@ -6,7 +6,7 @@ use super::detect::{check_shape, elsewhere, operand};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::launch::{DetectLaunch, list_stride};
 use crate::tensor::Tensor;
 
@@ -135,9 +135,18 @@ impl RowDetector {
                 if !self.context.holds(Some(device)) {
                     return Err(elsewhere("index"));
                 }
+                if !lists.hold(launch.room()?) {
+                    return Err(Error::Operand {
+                        name: "index".into(),
+                        reason: "is of another detector, which needs less room".into(),
+                    });
+                }
                 // SAFETY: as many numbers as planned, lists of this launch; both are the caller's to keep until the stream is
                 // done, as with every run.
-                unsafe { launch.run(source, lists, stream.raw()) }
+                unsafe {
+                    let queue = || launch.run(source, lists, stream.raw());
+                    lists.turns.queue(true, stream.raw(), queue)
+                }
             }
             _ => Err(elsewhere("index")),
         }

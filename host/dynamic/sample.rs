@@ -87,7 +87,7 @@ impl<T> ShareSample<T> {
             None => Kind::Host(Mutex::new(None)),
             Some(device) => {
                 let launch = SampleLaunch::new(device, shape, above(dtype, threshold))?;
-                Kind::Device(launch, Turns::new()?)
+                Kind::Device(launch, Turns::new(device)?)
             }
         };
         Ok(ShareSample {

@@ -45,7 +45,7 @@ impl Skipping {
             detect,
             of_a,
             of_b: skips.then_some(of_b),
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
         })
     }
 

@@ -115,7 +115,7 @@ impl<T: Scalar> TurnedMatmul<T> {
     }
 
     /// Queues detection and product: A is `[k, m]`, B `[k, n]`, C `[m, n]`. Nothing is allocated or waited for; runs of one product
-    /// must follow one another.
+    /// wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
@@ -141,10 +141,10 @@ impl<T: Scalar> TurnedMatmul<T> {
         let params = product.params(found, Some(a), b, c)?;
         // SAFETY: operands of the planned shapes and type, lists that the first kernel fills; all are the caller's to keep until the
         // stream is done, as with every run.
-        unsafe {
+        found.turns.queue(true, stream.raw(), || unsafe {
             detect.run(a, found, stream.raw())?;
             product.start(&params, stream.raw())
-        }
+        })
     }
 
     /// The same on the CPU.

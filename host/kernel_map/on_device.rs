@@ -5,10 +5,20 @@ use std::sync::{Arc, OnceLock};
 use super::{Arrays, ConvGeometry, KernelMap, MapArrays, Voxel, build};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::driver::DeviceMemory;
+use crate::driver::{DeviceMemory, Event, RawStream};
 use crate::error::{Error, Result};
 use crate::launch::{MapSteps, strided};
 use crate::tensor::Tensor;
+
+impl KernelMap {
+    /// Queues the wait for a rebuild on another stream.
+    pub(crate) fn wait(&self, stream: RawStream<'_>) -> Result<()> {
+        match &self.rebuilt {
+            Some(rebuilt) if !stream.is_capturing()? => stream.wait(rebuilt),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// The map of voxels that were looked at, made on a GPU; returns when it is there.
 pub(super) fn new(
@@ -63,6 +73,7 @@ fn made(
         arrays: Arrays::Device(arrays, Arc::clone(device)),
         voxels,
         turned: OnceLock::new(),
+        rebuilt: None,
     }
 }
 
@@ -161,6 +172,14 @@ impl KernelMapBuilder {
         let at = voxels.address().unwrap_or(0);
         // SAFETY: sizes and places were checked; the caller keeps both as long as the stream works.
         unsafe { self.steps.run([at, at], self.count, arrays, stream.raw())? };
+        if !stream.raw().is_capturing()? {
+            let rebuilt = match map.rebuilt.take() {
+                Some(event) => event,
+                None => Event::for_order()?,
+            };
+            rebuilt.record(stream.raw())?;
+            map.rebuilt = Some(rebuilt);
+        }
         map.voxels = Vec::new();
         map.turned = OnceLock::new();
         Ok(())

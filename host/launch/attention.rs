@@ -114,7 +114,7 @@ impl AttentionLaunch {
         let chunks = row.columns as usize / HALF;
         let partial = lists.slots as usize * 2 * attention_partial(chunks);
         Ok(AttentionLaunch {
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             row,
             function,
             extents,

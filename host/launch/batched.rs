@@ -219,6 +219,7 @@ impl Way {
 impl Ordered {
     /// For positions of `entries` out of `slots` values of `element` bytes, which are on the GPU when the work of `stream` is done.
     pub(super) fn new(
+        device: &Device,
         steps: Steps,
         permutation: DeviceMemory,
         (slots, entries): (usize, usize),
@@ -230,7 +231,7 @@ impl Ordered {
             way = Reorder::new(&steps, permutation.address(), entries, element, stream)?;
         }
         Ok(Ordered {
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             way: way.map_or(Way::Apart(permutation), Way::Tiles),
             values: steps.zeros((entries + VECTOR_ENTRIES) * element)?,
             steps,
@@ -311,7 +312,14 @@ fn turn(
             let counts = (slots, entries);
             let element = row.dtype.bytes();
             let steps = transpose.into_steps();
-            Some(Ordered::new(steps, permutation, counts, element, stream)?)
+            Some(Ordered::new(
+                device,
+                steps,
+                permutation,
+                counts,
+                element,
+                stream,
+            )?)
         }
     };
     Ok(((pattern, ordered), Runs::of_offsets(&turned)))

@@ -18,6 +18,7 @@ use crate::driver::{DeviceMemory, Function, RawStream};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::worklist::Runs;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 /// A kernel chosen for one pattern.
@@ -31,7 +32,7 @@ pub(crate) struct Bitmaps {
     extents: Extents,
     runs: Arc<Runs>,
     /// Of the words that the plan was made for.
-    fingerprint: u64,
+    fingerprint: Fingerprint,
     starts: DeviceMemory,
     first: DeviceMemory,
     pieces: DeviceMemory,
@@ -44,19 +45,30 @@ pub(crate) struct Bitmaps {
     places: u32,
 }
 
-/// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A.
-fn fingerprint(words: &[u32]) -> u64 {
-    const CHUNK: usize = 1 << 14;
-    let mix = |hash: u64, word: u64| {
-        (hash ^ word)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29)
-    };
-    let hashes: Vec<u64> = words
-        .par_chunks(CHUNK)
-        .map(|chunk| chunk.iter().fold(0x1234_5678, |h, &w| mix(h, w.into())))
-        .collect();
-    hashes.into_iter().fold(words.len() as u64, mix)
+/// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A. The key is drawn
+/// for each plan, so that nobody can make words of the same number.
+#[derive(Debug)]
+struct Fingerprint(RandomState, u64);
+
+impl Fingerprint {
+    fn new(words: &[u32]) -> Self {
+        let key = RandomState::new();
+        let of = Self::of(&key, words);
+        Fingerprint(key, of)
+    }
+
+    fn of(key: &RandomState, words: &[u32]) -> u64 {
+        const CHUNK: usize = 1 << 14;
+        let hashes: Vec<u64> = words
+            .par_chunks(CHUNK)
+            .map(|chunk| key.hash_one(bytemuck::cast_slice::<u32, u8>(chunk)))
+            .collect();
+        key.hash_one((words.len(), hashes))
+    }
+
+    fn is_of(&self, words: &[u32]) -> bool {
+        Self::of(&self.0, words) == self.1
+    }
 }
 
 impl Bitmaps {
@@ -101,13 +113,13 @@ impl Bitmaps {
         let rounds = schedule.rounds();
         let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
         Ok(Bitmaps {
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             row,
             function,
             form,
             extents,
             runs: Arc::clone(runs),
-            fingerprint: fingerprint(words),
+            fingerprint: Fingerprint::new(words),
             first: device.upload(&schedule.first_starts(&starts, groups))?,
             starts: device.upload(&starts)?,
             pieces: device.upload(as_words(&rounds))?,
@@ -127,8 +139,7 @@ impl Bitmaps {
 
     pub(super) fn fits(&self, runs: &Arc<Runs>, words: Option<&[u32]>) -> bool {
         Arc::ptr_eq(&self.runs, runs)
-            || words
-                .is_some_and(|words| *self.runs == **runs && fingerprint(words) == self.fingerprint)
+            || words.is_some_and(|words| *self.runs == **runs && self.fingerprint.is_of(words))
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -1,11 +1,14 @@
 //! Columns of items that hold something, and their values: family `channels`, two kernels a run.
 
+use std::sync::Arc;
+
 use einsparse_kernels::abi::{
     CHANNEL_COLUMNS, CHANNEL_ROOM, CHANNEL_VECTOR, CHANNEL_WIDTH, ChannelsParams, DETECT_THREADS,
     Divisor, STEP_MARK_CHANNELS, STEP_PACK_CHANNELS,
 };
 use einsparse_kernels::table::{Row, kernels};
 
+use super::turns::Turns;
 use super::{
     DenseMatrix, DeviceLists, MAX_GRID_X, MAX_GRID_Y, config, list_stride, refused, small, within,
 };
@@ -188,6 +191,7 @@ impl ChannelsLaunch {
             counts: device.zeros((items * 4).max(16))?,
             status: device.zeros((items * (8 + p.words as usize * 4)).max(16))?,
             packed: Some(device.zeros((self.packed * 2).max(16))?),
+            turns: Arc::new(Turns::new(device)?),
         })
     }
 

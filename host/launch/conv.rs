@@ -7,6 +7,7 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Heads, heads_map};
+use super::turns::Turns;
 use super::{MAX_GRID_Y, config, refused, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, RawStream};
@@ -121,6 +122,8 @@ pub(crate) struct ConvProduct {
     turned: bool,
     finish: ConvFinish,
     empty: DeviceMemory,
+    /// Runs that turn weights over share the room for them.
+    turns: Turns,
 }
 
 impl ConvProduct {
@@ -169,6 +172,7 @@ impl ConvProduct {
             turned,
             finish,
             empty: device.zeros(16)?,
+            turns: Turns::new(device)?,
         })
     }
 
@@ -196,6 +200,25 @@ impl ConvProduct {
             return Ok(());
         }
         let kernel = self.kernel(raw)?;
+        map.wait(stream)?;
+        let shared = turns(kernel.row, self.turned);
+        self.turns.queue(shared, stream, || {
+            // SAFETY: the caller's promise.
+            unsafe { self.queue(kernel, map, arrays, raw, stream) }
+        })
+    }
+
+    /// # Safety
+    /// As [`ConvProduct::run`].
+    unsafe fn queue(
+        &self,
+        kernel: &Kernel,
+        map: &KernelMap,
+        arrays: &MapArrays<DeviceMemory>,
+        raw: &RawConv,
+        stream: RawStream<'_>,
+    ) -> Result<()> {
+        let [_, n] = self.channels;
         let mut raw = *raw;
         if turns(kernel.row, self.turned) {
             // SAFETY: the caller's promise.

@@ -7,6 +7,7 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use super::conv::{Kernel, is_gradient, row_bytes, walked};
+use super::turns::Turns;
 use super::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, RawStream};
@@ -37,6 +38,8 @@ pub(crate) struct WeightGradient {
     channels: [usize; 2],
     deal: Deal,
     partial: DeviceMemory,
+    /// Runs share the partial sums.
+    turns: Turns,
 }
 
 /// Who sums up what, on the device.
@@ -173,6 +176,7 @@ impl WeightGradient {
             channels,
             deal,
             partial: DeviceMemory::alloc(device.context(), bytes)?,
+            turns: Turns::new(device)?,
         })
     }
 
@@ -183,7 +187,7 @@ impl WeightGradient {
     /// Queues the gradient.
     ///
     /// # Safety
-    /// The addresses hold operands of the planned shapes and element type until the work is done; runs do not overlap.
+    /// The addresses hold operands of the planned shapes and element type until the work is done.
     pub(crate) unsafe fn run(
         &self,
         map: &KernelMap,
@@ -200,6 +204,7 @@ impl WeightGradient {
                 refused("input", "rows are not multiples of 16 bytes apart".into())
             })?;
         let params = self.params(kernel, map, arrays, raw)?;
+        map.wait(stream)?;
         let [c, m] = self.channels;
         let grid = [
             self.deal.blocks as u32,
@@ -217,10 +222,10 @@ impl WeightGradient {
         };
         let blocks = sum.rows.div_ceil(CONV_STEP_THREADS);
         // SAFETY: the params are those of the families; the addresses are the caller's promise.
-        unsafe {
+        self.turns.queue(true, stream, || unsafe {
             kernel.queue(grid, stream, &params)?;
             self.sum.queue([blocks, 1, 1], stream, &sum)
-        }
+        })
     }
 
     fn params(

@@ -8,6 +8,7 @@ use einsparse_kernels::abi::{
 };
 
 use super::conv::Kernel;
+use super::turns::Turns;
 use super::{MAX_GRID_X, Sort, SortOut, Steps, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, RawStream, memset_d32_async};
@@ -45,6 +46,8 @@ pub(crate) struct MapSteps {
     offsets: DeviceMemory,
     raw: DeviceMemory,
     keys: DeviceMemory,
+    /// Runs share all of these.
+    turns: Turns,
 }
 
 impl MapSteps {
@@ -77,6 +80,7 @@ impl MapSteps {
             CONV_KEYS,
         ];
         Ok(MapSteps {
+            turns: Turns::new(device)?,
             kernels: all.into_iter().map(step).collect::<Result<_>>()?,
             entries: Steps::new(device, Dtype::F32)?,
             sort: Sort::new(device, rows, volume.min(32) as u32, false)?,
@@ -141,7 +145,7 @@ impl MapSteps {
     /// Queues the map of `inputs` voxels at address `voxels`, whose output voxels are at `out`.
     ///
     /// # Safety
-    /// The voxels and the arrays, which [`MapSteps::arrays`] made, are live until the work is done. Runs do not overlap.
+    /// The voxels and the arrays, which [`MapSteps::arrays`] made, are live until the work is done.
     pub(crate) unsafe fn run(
         &self,
         [voxels, out]: [u64; 2],
@@ -161,12 +165,12 @@ impl MapSteps {
         };
         let slots = self.table.bytes() / 4;
         // SAFETY: the table is ours; the rest is the caller's promise.
-        unsafe {
+        self.turns.queue(true, stream, || unsafe {
             memset_d32_async(self.table.address(), ABSENT, slots, stream)?;
             self.step(CONV_INSERT, insert.rows, &insert, stream)?;
             self.step(CONV_NEIGHBOURS, params.rows, &params, stream)?;
             self.arrange(to, stream)
-        }
+        })
     }
 
     /// Queues the transposed map of `from`, which has so many positions.
@@ -188,13 +192,13 @@ impl MapSteps {
             ..self.params
         };
         // SAFETY: the raw neighbours are ours; the rest is the caller's promise.
-        unsafe {
+        self.turns.queue(true, stream, || unsafe {
             let words = self.rows * self.volume;
             memset_d32_async(self.raw.address(), ABSENT, words, stream)?;
             self.step(CONV_TRANSPOSE, params.stride, &params, stream)?;
             self.step(CONV_KEYS, params.rows, &params, stream)?;
             self.arrange(to, stream)
-        }
+        })
     }
 
     /// Queues what follows neighbours and keys.

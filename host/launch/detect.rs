@@ -1,11 +1,14 @@
 //! Detection on a GPU: micro-tiles that are not empty, rows of sequences, choices of experts.
 
+use std::sync::Arc;
+
 use einsparse_kernels::abi::{
     DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, Divisor, STEP_BITS, STEP_CHOICES,
     STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
 };
 use einsparse_kernels::table::{Row, kernels};
 
+use super::turns::Turns;
 use super::{DenseMatrix, MAX_GRID_X, MAX_GRID_Y, config, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
@@ -57,9 +60,23 @@ pub(crate) struct DeviceLists {
     /// Zero between launches.
     pub status: DeviceMemory,
     pub packed: Option<DeviceMemory>,
+    /// Whoever writes or reads the lists is queued here.
+    pub turns: Arc<Turns>,
 }
 
 impl DeviceLists {
+    /// Whether they have all the room that these have.
+    pub(crate) fn hold(&self, [lists, counts, status, packed]: [usize; 4]) -> bool {
+        let own = self.packed.as_ref().map_or(0, DeviceMemory::bytes);
+        let all = [
+            (self.lists.bytes(), lists),
+            (self.counts.bytes(), counts),
+            (self.status.bytes(), status),
+            (own, packed),
+        ];
+        all.iter().all(|(own, wanted)| own >= wanted)
+    }
+
     /// Device bytes.
     pub(crate) fn bytes(&self) -> usize {
         let packed = self.packed.as_ref().map_or(0, DeviceMemory::bytes);
@@ -238,8 +255,8 @@ impl DetectLaunch {
         self.row.name
     }
 
-    /// Room for the lists, and for the values where they are wanted.
-    pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
+    /// Bytes of lists, counts and status, and of the values where they are wanted.
+    pub(crate) fn room(&self) -> Result<[usize; 4]> {
         let items = self.items as usize;
         let panels = items.saturating_mul(self.params.panels as usize);
         let stride = self.params.stride as usize;
@@ -247,14 +264,22 @@ impl DetectLaunch {
         within("places of all lists", words, isize::MAX as usize / 512)?;
         let tile = self.row.block.0 as usize * self.row.dtype.bytes();
         let packed = match self.row.step {
-            STEP_PACK | STEP_MARKED => Some(device.zeros((words * tile).max(16))?),
-            _ => None,
+            STEP_PACK | STEP_MARKED => (words * tile).max(16),
+            _ => 0,
         };
+        let status = items.saturating_mul(self.status_bytes).max(16);
+        Ok([(words * 4).max(16), (panels * 4).max(16), status, packed])
+    }
+
+    pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
+        let [lists, counts, status, packed] = self.room()?;
+        let packed = (packed > 0).then(|| device.zeros(packed));
         Ok(DeviceLists {
-            lists: device.zeros((words * 4).max(16))?,
-            counts: device.zeros((panels * 4).max(16))?,
-            status: device.zeros(items.saturating_mul(self.status_bytes).max(16))?,
-            packed,
+            lists: device.zeros(lists)?,
+            counts: device.zeros(counts)?,
+            status: device.zeros(status)?,
+            packed: packed.transpose()?,
+            turns: Arc::new(Turns::new(device)?),
         })
     }
 

@@ -94,7 +94,7 @@ impl EinsumLaunch {
         let elements = listing.partials(lanes, row.vector as usize) as usize;
         let partial = elements * row.dtype.acc_bytes();
         Ok(EinsumLaunch {
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             row,
             function,
             params: listing.params,

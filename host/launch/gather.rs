@@ -99,7 +99,7 @@ impl Gather {
             cut_rows: list.cut_rows,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns,
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
         })
     }
 

@@ -155,7 +155,7 @@ impl MessageLaunch {
             DeviceMemory::alloc(device.context(), all)
         };
         Ok(MessageLaunch {
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             kernels,
             places: [upload(&targets_of)?, upload(&sources)?, upload(&slots)?],
             items: device.upload(list.items.as_flattened())?,

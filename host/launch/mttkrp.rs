@@ -97,7 +97,7 @@ impl RowsLaunch {
         let upload = |words: &Vec<u32>| device.upload_padded(words, VECTOR_ENTRIES);
         let partial = list.slots.len() * columns * row.dtype.acc_bytes();
         Ok(RowsLaunch {
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             places: fibres.places.iter().map(upload).collect::<Result<_>>()?,
             rows: fibres
                 .rows
@@ -263,5 +263,13 @@ fn ordered(device: &Arc<Device>, row: &Row, fibres: &Fibres) -> Result<Option<Or
     let counts = (fibres.slots, fibres.entries());
     let permutation = device.upload(permutation)?;
     let stream = device.after_all()?;
-    Ordered::new(steps, permutation, counts, row.dtype.bytes(), stream).map(Some)
+    Ordered::new(
+        device,
+        steps,
+        permutation,
+        counts,
+        row.dtype.bytes(),
+        stream,
+    )
+    .map(Some)
 }

@@ -131,7 +131,7 @@ impl Panels {
             rounds: schedule.strips.len() / schedule.blocks.max(1),
             cut: schedule.cut,
             blocks: schedule.blocks as u32,
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
         })
     }
 

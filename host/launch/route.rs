@@ -1,11 +1,14 @@
 //! A router's choices on a GPU: sorted by expert, and the sums of what the experts made.
 
+use std::sync::Arc;
+
 use einsparse_kernels::abi::{
     Divisor, ROUTE_BLOCKS, ROUTE_EXPERTS, ROUTE_PANEL, ROUTE_RECORD, ROUTE_SHARE, RouteParams,
     STEP_ROUTE_COUNT, STEP_ROUTE_GRADIENT, STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
 };
 use einsparse_kernels::table::{Row, kernels};
 
+use super::turns::Turns;
 use super::{DenseMatrix, aligned, config, small, within};
 use crate::device::Device;
 use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
@@ -65,6 +68,8 @@ pub(crate) struct DeviceRoutes {
     pub offsets: DeviceMemory,
     /// How many panels there are, then each one.
     pub panels: DeviceMemory,
+    /// Whoever writes or reads the routes is queued here.
+    pub turns: Arc<Turns>,
 }
 
 impl DeviceRoutes {
@@ -122,6 +127,7 @@ impl RouteLaunch {
             order: device.zeros((self.params.count as usize * 4).max(16))?,
             offsets: device.zeros((bins + 1) * 4)?,
             panels: device.zeros((1 + self.panels()) * record)?,
+            turns: Arc::new(Turns::new(device)?),
         })
     }
 

@@ -231,7 +231,7 @@ impl Sampler {
             parts: list.parts,
             count: list.count,
             planned: Planned::new(runs, columns),
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
         })
     }
 

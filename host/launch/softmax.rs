@@ -104,7 +104,7 @@ impl SoftmaxLaunch {
                 firsts: deal.firsts,
                 ..Deal::default()
             },
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
         })
     }
 

@@ -230,7 +230,7 @@ impl CouplingLaunch {
             lists: device.upload(&lists.words)?,
             sums,
             counters,
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             params,
             totals: lists.totals,
             grid,

@@ -1,34 +1,68 @@
-//! Runs of a plan share the workspace of what was cut, so each waits for the one before, on whatever stream.
+//! Device memory that runs share: whoever is queued waits for the last one, on whatever stream.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::driver::{Event, RawStream};
+use crate::context::Context;
+use crate::device::{Device, Stream};
+use crate::driver::{Event, PrimaryContext, RawStream};
 use crate::error::Result;
+
+/// Queues by `launch` in this turn; at once where there are none, on the CPU.
+pub(crate) fn in_turn(
+    turns: Option<Arc<Turns>>,
+    stream: &Stream,
+    launch: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    match turns {
+        Some(turns) => turns.queue(true, stream.raw(), launch),
+        None => launch(),
+    }
+}
+
+/// Turns in this context; none on the CPU.
+pub(crate) fn shared_turns(context: &Context) -> Result<Option<Arc<Turns>>> {
+    let made = context
+        .device()
+        .map(|device| Turns::new(device).map(Arc::new));
+    made.transpose()
+}
 
 /// The end of the last run.
 #[derive(Debug)]
-pub(crate) struct Turns(Mutex<Event>);
+pub(crate) struct Turns {
+    last: Mutex<Event>,
+    /// Outlives the event: fields go in this order.
+    context: Arc<PrimaryContext>,
+}
 
 impl Turns {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Turns(Mutex::new(Event::for_order()?)))
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        let context = Arc::clone(device.context());
+        context.set_current()?;
+        Ok(Turns {
+            last: Mutex::new(Event::for_order()?),
+            context,
+        })
     }
 
-    /// Queues a run by `launch`, behind the last one if they share a workspace.
+    /// Queues a run by `launch`, behind the last one if they share memory.
     pub(crate) fn queue(
         &self,
         shared: bool,
         stream: RawStream<'_>,
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        self.context.set_current()?;
         // A graph keeps its own order: what a captured run shares with others is the caller's to order.
-        let shared = shared && !stream.is_capturing()?;
-        // Held over the launch, so that no other run comes between it and its event.
-        let done = shared.then(|| self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(done) = &done {
-            stream.wait(done)?;
+        if !shared || stream.is_capturing()? {
+            return launch();
         }
-        launch()?;
-        done.map_or(Ok(()), |done| done.record(stream))
+        // Held over the launch, so that no other run comes between it and its event.
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.wait(&last)?;
+        let launched = launch();
+        // Also behind what failed halfway.
+        let recorded = last.record(stream);
+        launched.and(recorded)
     }
 }

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Result};
-use crate::plan::{AnyPlan, Options, Types};
+use crate::plan::{AnyPlan, Options, Types, without_arrays};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, Operand, Tensor, erase};
 
@@ -70,7 +70,7 @@ fn once(
         out.copy(start)?;
     }
     let stream = context.stream()?;
-    plan.run(&bound, &mut out, &stream)?;
+    plan.run(&without_arrays(&bound), &mut out, &stream)?;
     stream.synchronize()?;
     Ok(out)
 }

@@ -1,10 +1,12 @@
 //! A feed-forward layer whose hidden activations are mostly zeros after their ReLU.
 
+use std::sync::Arc;
+
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Expected, ReluMatmul, can_mark, dynamic};
 use crate::error::{Error, Result};
-use crate::launch::{DenseMatrix, PitLaunch, PitWork, list_stride};
+use crate::launch::{DenseMatrix, PitLaunch, PitWork, Turns, in_turn, list_stride, shared_turns};
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::{Scalar, find};
 use crate::tensor::Tensor;
@@ -56,6 +58,7 @@ pub struct ReluFeedForward<T: Scalar> {
     second: Plan<T>,
     expected: Expected,
     marked: Option<Marked<T>>,
+    turns: Option<Arc<Turns>>,
 }
 
 /// The first product that marks what it stores, and the second of what is listed.
@@ -130,8 +133,8 @@ impl<T: Scalar> Marked<T> {
         let w = place("W", w, self.weights)?;
         let y = place("Y", y, [hidden.shape()[0], outputs])?;
         let params = self.second.params(self.first.lists()?, None, w, y)?;
-        self.first.run(x, u, hidden, stream)?;
-        self.first.list(hidden, stream)?;
+        self.first.queue(x, u, hidden, stream)?;
+        self.first.queue_list(hidden, stream)?;
         // SAFETY: operands of the planned shapes, type and context, lists made ahead on the stream; all are the caller's to keep
         // until the stream is done.
         unsafe { self.second.start(&params, stream.raw()) }
@@ -170,15 +173,26 @@ impl<T: Scalar> ReluFeedForward<T> {
             second,
             expected: options.expected,
             marked,
+            turns: shared_turns(context)?,
         })
     }
 
-    /// Queues the layer of `[X, U, W]`. Runs of one layer must follow one another: they share the hidden activations.
+    /// Queues the layer of `[X, U, W]`. Runs of one layer share the hidden activations and wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents, [`Error::Operand`] if one lies in another
     /// context, or has gaps between rows that it was not planned for.
     pub fn run(
+        &mut self,
+        [x, u, w]: [&Tensor<T>; 3],
+        y: &mut Tensor<T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let turns = self.turns.clone();
+        in_turn(turns, stream, || self.queue([x, u, w], y, stream))
+    }
+
+    fn queue(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],
         y: &mut Tensor<T>,

@@ -8,7 +8,7 @@ use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routing};
 use crate::dynamic::{check_shape, elsewhere, operand};
 use crate::einsum::Activation;
 use crate::error::Result;
-use crate::launch::SumLaunch;
+use crate::launch::{SumLaunch, in_turn};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -164,7 +164,7 @@ impl<T: Scalar> MoeLayer<T> {
 
     /// Queues the layer: `x` and `out` are `[tokens, model]`, choices and weights `[tokens, top_k]`, the first matrices
     /// `[experts, model, hidden]`, the second `[experts, hidden, model]`. Nothing is allocated or waited for. Runs of one layer
-    /// must follow one another: they share its hidden rows.
+    /// share its hidden rows and wait for each other, on whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
@@ -179,10 +179,12 @@ impl<T: Scalar> MoeLayer<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(x, weights, (up, down), out)?;
-        self.route(choices, stream)?;
-        self.multiply_up(x, up, stream)?;
-        // Routing and first product stand in front: what is older than they are may be read early.
-        self.multiply_behind(weights, down, out, stream, true)
+        in_turn(self.routing.turns(), stream, || {
+            self.routing.queue(choices, stream)?;
+            self.queue_up(x, up, stream)?;
+            // Routing and first product stand in front: what is older than they are may be read early.
+            self.multiply_behind(weights, down, out, stream, true)
+        })
     }
 
     /// Everything that would be refused, before anything is queued.
@@ -221,8 +223,15 @@ impl<T: Scalar> MoeLayer<T> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn multiply_up(&mut self, x: &Tensor<T>, up: &Tensor<T>, stream: &Stream) -> Result<()> {
-        let hidden = &mut self.hidden;
-        self.up.run(&self.routing, x, up, None, hidden, stream)
+        in_turn(self.routing.turns(), stream, || {
+            self.queue_up(x, up, stream)
+        })
+    }
+
+    fn queue_up(&mut self, x: &Tensor<T>, up: &Tensor<T>, stream: &Stream) -> Result<()> {
+        let operands = GroupedRun::plain(x, up);
+        self.up
+            .run_with(&self.routing, &operands, &mut self.hidden, stream)
     }
 
     /// The third part: the second product, weighted, scattered, and added up.
@@ -236,7 +245,9 @@ impl<T: Scalar> MoeLayer<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.multiply_behind(weights, down, out, stream, false)
+        in_turn(self.routing.turns(), stream, || {
+            self.multiply_behind(weights, down, out, stream, false)
+        })
     }
 
     fn multiply_behind(

@@ -294,11 +294,16 @@ impl<T: Scalar> Parts<T> {
         let mut named = vec![("X", &x), ("Y", &y), ("W", &w), ("G", &g)];
         let written = [&g, &x, &y, &w][of];
         named.push((WRITTEN[of], written));
-        let operands = self.operands(of, &named);
+        let mut operands = self.operands(of, &named);
+        for (name, array) in [("L", &self.paths), ("K", &self.components)] {
+            if is_named(line, name) {
+                operands.push((name, (&self.rows[..], &array[..]).into()));
+            }
+        }
         context.plan(line, &operands, &Options::default()).map(Some)
     }
 
-    /// What the expression names: of these tensors, and of what is its own.
+    /// What the expression names: of these tensors, and of what is its own; index arrays are part of the plan.
     fn operands<'a>(
         &'a self,
         of: usize,
@@ -309,11 +314,6 @@ impl<T: Scalar> Parts<T> {
             vec![("CG", (&self.coefficients).into())];
         let tensors = named.iter().filter(|(name, _)| is_named(line, name));
         all.extend(tensors.map(|&(name, tensor)| (name, tensor.into())));
-        for (name, array) in [("L", &self.paths), ("K", &self.components)] {
-            if is_named(line, name) {
-                all.push((name, (&self.rows[..], &array[..]).into()));
-            }
-        }
         all
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::adaptive::Adaptive;
+use super::arrays::{PlannedArrays, none_given};
 use super::bind;
 use super::choose::{self, Choice};
 use super::family::{Compiled, Types, write_kernel};
+use super::gate::once_each;
 use super::into;
 use super::joined::{Asked, Joined, sparse_among, sparse_factors};
 use super::kept::{Kept, KeptForm};
@@ -23,7 +25,7 @@ use crate::tensor::{AnyOperand, AnyTensor};
 
 #[derive(Debug)]
 pub(super) enum Exec {
-    Cpu,
+    Cpu(PlannedArrays),
     Spmm(Launch, Box<SpmmForm>),
     Kept(Box<Kept>),
     Joined(Box<Joined>),
@@ -61,6 +63,7 @@ impl AnyPlan {
         operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<Self> {
+        once_each(operands)?;
         let shapes: BTreeMap<String, Vec<usize>> = operands
             .iter()
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
@@ -190,7 +193,7 @@ impl AnyPlan {
 
     pub(crate) fn variant(&self) -> &'static str {
         match &self.exec {
-            Exec::Cpu => "cpu",
+            Exec::Cpu(_) => "cpu",
             Exec::Spmm(launch, _) => launch.row().name,
             Exec::Kept(kept) => kept.plan().variant(),
             Exec::Joined(joined) => joined.plan().variant(),
@@ -209,7 +212,7 @@ impl AnyPlan {
 
     pub(crate) fn workspace_bytes(&self) -> usize {
         match &self.exec {
-            Exec::Cpu => 0,
+            Exec::Cpu(_) => 0,
             Exec::Spmm(launch, _) => launch.bytes(),
             Exec::Kept(kept) => kept.bytes(),
             Exec::Joined(joined) => joined.plan().workspace_bytes(),
@@ -225,12 +228,13 @@ impl AnyPlan {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
+        none_given(operands)?;
         self.check_shapes(operands, out)?;
         if let Some((dense, _)) = bind::as_dense(operands) {
             return self.run(&dense, out, stream);
         }
         match &self.exec {
-            Exec::Cpu => self.run_cpu(operands, out),
+            Exec::Cpu(arrays) => self.run_cpu(arrays, operands, out),
             Exec::Spmm(launch, form) => {
                 self.check_places(operands, out, stream)?;
                 let raw = self.bind(launch, form, operands, out)?;
@@ -238,7 +242,7 @@ impl AnyPlan {
                 // device memory is freed only after the work queued on the context.
                 unsafe { launch.run(&raw, stream.raw()) }
             }
-            Exec::Kept(kept) => kept.plan().run(&kept.operands(operands)?, out, stream),
+            Exec::Kept(kept) => kept.run(operands, out, stream),
             Exec::Joined(joined) => joined.run(operands, out, stream),
             Exec::Adaptive(adaptive) => adaptive.run(operands, out, stream),
             Exec::Windowed(windowed) => windowed.run(self, operands, out, stream),
@@ -256,9 +260,7 @@ impl AnyPlan {
     ) -> Result<()> {
         match &self.exec {
             Exec::Kept(kept) => {
-                if !stream.belongs_to(self.context.expect_device()?) {
-                    return Err(bind::elsewhere("stream"));
-                }
+                self.check_stream(operands, stream)?;
                 kept.refresh(kept.values_of(operands)?, stream.raw())
             }
             _ => Ok(()),
@@ -273,9 +275,9 @@ impl AnyPlan {
         match &self.exec {
             // SAFETY: the caller's promise.
             Exec::Spmm(launch, _) => unsafe { launch.run(raw, stream) },
-            // SAFETY: the caller's promise; the copy is owned by the plan.
-            Exec::Kept(kept) => unsafe { kept.plan().run_raw(&kept.raw(raw)?, stream) },
-            Exec::Cpu => Ok(()),
+            // SAFETY: the caller's promise.
+            Exec::Kept(kept) => unsafe { kept.run_raw(raw, stream) },
+            Exec::Cpu(_) => Ok(()),
             _ => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),
                 tried: vec![Refusal {
@@ -292,7 +294,7 @@ impl AnyPlan {
 impl fmt::Display for AnyPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.exec {
-            Exec::Cpu => write!(f, "cpu: parallel executor on {}", self.context),
+            Exec::Cpu(_) => write!(f, "cpu: parallel executor on {}", self.context),
             Exec::Spmm(launch, _) => write_kernel(f, launch.row(), launch.describe()),
             Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
             Exec::Joined(joined) => joined.fmt(f),

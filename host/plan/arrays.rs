@@ -1,57 +1,48 @@
-//! Index arrays written by hand, as a plan was made with them.
+//! Index arrays written by hand: they are part of the plan, which keeps what it needs of them.
 
-use super::bind::find;
+use crate::cpu::AnyOperands;
 use crate::error::{Error, Result};
 use crate::tensor::AnyOperand;
 
-/// Slots of an array that a run compares with those planned.
-const SAMPLES: usize = 64;
-
-/// The index arrays among the operands: lengths, and some slots of each.
+/// The index arrays of a plan, for the executor that reads them as they are.
 #[derive(Debug)]
-pub(super) struct PlannedArrays(Vec<Sampled>);
-
-#[derive(Debug)]
-struct Sampled {
-    name: String,
-    len: usize,
-    slots: Vec<u32>,
-}
-
-fn sample(data: &[u32]) -> Vec<u32> {
-    let step = data.len().div_ceil(SAMPLES).max(1);
-    data.iter().step_by(step).copied().collect()
-}
+pub(super) struct PlannedArrays(Vec<(String, Vec<usize>, Vec<u32>)>);
 
 impl PlannedArrays {
     pub(super) fn of(operands: &[(&str, AnyOperand<'_>)]) -> Self {
         let arrays = operands.iter().filter_map(|(name, operand)| match operand {
-            AnyOperand::Index(_, data) => Some(Sampled {
-                name: name.to_string(),
-                len: data.len(),
-                slots: sample(data),
-            }),
+            AnyOperand::Index(shape, data) => {
+                Some((name.to_string(), shape.to_vec(), data.to_vec()))
+            }
             _ => None,
         });
         PlannedArrays(arrays.collect())
     }
 
-    /// The arrays are those of the plan, as far as a few slots tell.
-    pub(super) fn check(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
-        for planned in &self.0 {
-            let same = match find(operands, &planned.name)? {
-                AnyOperand::Index(_, data) => {
-                    data.len() == planned.len && sample(data) == planned.slots
-                }
-                _ => false,
-            };
-            if !same {
-                return Err(Error::Operand {
-                    name: planned.name.clone(),
-                    reason: "is not the index array that was planned".into(),
-                });
-            }
-        }
-        Ok(())
+    pub(super) fn bind<'a>(&'a self, bound: &mut AnyOperands<'a>) -> Result<()> {
+        let mut arrays = self.0.iter();
+        arrays.try_for_each(|(name, shape, data)| bound.index(name, shape, data))
     }
+}
+
+/// A run takes no index array.
+pub(super) fn none_given(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
+    let mut all = operands.iter();
+    match all.find(|(_, o)| matches!(o, AnyOperand::Index(..))) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::Operand {
+            name: name.to_string(),
+            reason: "is an index array, and those are part of the plan, which has it: leave it out of the operands of a run"
+                .into(),
+        }),
+    }
+}
+
+/// The operands of a run: all but the index arrays.
+pub(crate) fn without_arrays<'o, 'a>(
+    operands: &[(&'o str, AnyOperand<'a>)],
+) -> Vec<(&'o str, AnyOperand<'a>)> {
+    let all = operands.iter().copied();
+    all.filter(|(_, o)| !matches!(o, AnyOperand::Index(..)))
+        .collect()
 }

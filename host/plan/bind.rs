@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::any::AnyPlan;
+use super::arrays::PlannedArrays;
 use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::device::{Device, Stream};
 use crate::dynamic::Expected;
@@ -118,6 +119,20 @@ impl AnyPlan {
         stream: &Stream,
     ) -> Result<()> {
         let device = self.context.expect_device()?;
+        self.check_stream(operands, stream)?;
+        match out.device() {
+            Some(on) if on.is_same(device) => Ok(()),
+            _ => Err(elsewhere(&self.einsum.out.tensor)),
+        }
+    }
+
+    /// The same without an output.
+    pub(super) fn check_stream(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        stream: &Stream,
+    ) -> Result<()> {
+        let device = self.context.expect_device()?;
         if !stream.belongs_to(device) {
             return Err(elsewhere("stream"));
         }
@@ -125,7 +140,6 @@ impl AnyPlan {
             Some(on) if on.is_same(device) => Ok(()),
             _ => Err(elsewhere(name)),
         };
-        here(out.device(), &self.einsum.out.tensor)?;
         for (name, operand) in operands {
             match operand {
                 AnyOperand::Dense(d) => here(d.device(), name)?,
@@ -192,11 +206,13 @@ impl AnyPlan {
 
     pub(super) fn run_cpu(
         &self,
+        arrays: &PlannedArrays,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
     ) -> Result<()> {
         self.factor(operands)?;
         let mut bound = AnyOperands::default();
+        arrays.bind(&mut bound)?;
         for (name, operand) in operands
             .iter()
             .filter(|(n, _)| *n != self.einsum.out.tensor)
@@ -216,7 +232,8 @@ impl AnyPlan {
                 AnyOperand::HostDense(shape, values) => {
                     bound.dense(name, shape, row_major(shape), *values);
                 }
-                AnyOperand::Index(shape, data) => bound.index(name, shape, data)?,
+                // Those of the plan are bound.
+                AnyOperand::Index(..) => {}
                 AnyOperand::Scalar(x) => bound.scalar(name, *x),
             }
         }

@@ -8,8 +8,10 @@ use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
+use super::arrays::PlannedArrays;
 use super::bind::{Given, find};
 use super::family::{Offers, Question, Types};
+use super::gate;
 use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
 use super::path;
@@ -128,6 +130,7 @@ pub(super) fn choose(
     (options, types): (&Options, Types),
 ) -> Result<Picked> {
     known_variant(indirect, options)?;
+    let checked = gate::pass(indirect, operands, extents.out())?;
     let found = problem(indirect, operands, extents.out(), (options, types))?;
     let machine = context.machine();
     let mut choice = Choice::default();
@@ -146,7 +149,7 @@ pub(super) fn choose(
         context,
         einsum,
         indirect,
-        operands,
+        checked,
         dynamic,
         extents,
         options,
@@ -163,7 +166,7 @@ pub(super) fn choose(
         Some(device) => first_that_runs(&question, device, (offers, choice), found.as_ref()),
         // The choice is still worked out, so that `explain` can show it without a GPU.
         None => Ok(Picked {
-            exec: Exec::Cpu,
+            exec: Exec::Cpu(PlannedArrays::of(operands)),
             choice,
         }),
     }
@@ -222,7 +225,7 @@ fn product(
             tried: Vec::new(),
         });
     };
-    let launch = launch(device, row, (problem, form), asked.operands)?;
+    let launch = launch(device, row, (problem, form), asked.operands())?;
     Ok(Exec::Spmm(launch, Box::new(form.clone())))
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
-use super::arrays::PlannedArrays;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question};
@@ -95,7 +94,6 @@ struct Found {
     form: ConvolutionForm,
     /// On the CPU.
     map: KernelMap,
-    lists: PlannedArrays,
     channels: [usize; 2],
     /// Elements that rows of input and weights are multiples of.
     aligned: usize,
@@ -122,7 +120,7 @@ impl Found {
         question: &Question<'_, '_>,
         form: ConvolutionForm,
     ) -> Result<std::result::Result<Found, String>> {
-        let operands = question.operands;
+        let operands = question.operands();
         let shape =
             |name: &str| Ok::<_, crate::error::Error>(find(operands, name)?.shape().to_vec());
         let (input, weights) = (shape(&form.input)?, shape(&form.weights)?);
@@ -161,7 +159,6 @@ impl Found {
         let element = question.types.operands.bytes();
         let bytes = (elements.iter().sum::<usize>() + outputs * n) * element;
         Ok(Ok(Found {
-            lists: PlannedArrays::of(operands),
             channels: [c, n],
             aligned: lines
                 .iter()
@@ -230,7 +227,6 @@ impl Compiled for Made {
         stream: &Stream,
     ) -> Result<()> {
         let form = &self.found.form;
-        self.found.lists.check(operands)?;
         let Arrays::Device(arrays, _) = self.map.arrays() else {
             return Err(elsewhere(&form.output));
         };
@@ -250,7 +246,7 @@ impl Compiled for Made {
             ld_out: out.leading(),
             alpha: alpha as f32,
         };
-        // SAFETY: shapes and places were checked by the plan, the lists above; the tensors are borrowed for the call, and device
+        // SAFETY: shapes and places were checked by the plan, the lists by its gate; the tensors are borrowed for the call, and device
         // memory is freed only after the work queued on the context.
         unsafe { self.product.run(&self.map, arrays, &raw, stream.raw()) }
     }

@@ -10,14 +10,12 @@ use einsparse_kernels::abi::{REDUCE_COLUMNS, Zeros};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
-use super::arrays::PlannedArrays;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
 use super::problem::{alignment_of, leading};
 use super::rows::rows_of;
 use crate::cost::{RowsWork, predict_rows};
-use crate::cpu::check_slots;
 use crate::device::{Device, Stream};
 use crate::einsum::Mode;
 use crate::error::{Refusal, Result};
@@ -72,13 +70,12 @@ fn gathered<'q>(
 ) -> Result<std::result::Result<Gathered<'q>, &'static str>> {
     let (mut places, mut extents) = (Vec::new(), Vec::new());
     for (factor, array) in &form.factors {
-        let &[rows, n] = find(question.operands, factor)?.shape() else {
+        let &[rows, n] = find(question.operands(), factor)?.shape() else {
             return Ok(Err("gathers rows of matrices"));
         };
-        let AnyOperand::Index(_, data) = find(question.operands, array)? else {
+        let AnyOperand::Index(_, data) = find(question.operands(), array)? else {
             return Ok(Err("gathers through index arrays"));
         };
-        check_slots(array, data, rows)?;
         places.push(*data);
         extents.push((rows, n));
     }
@@ -133,7 +130,6 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         Ok(Box::new(Dots {
             launch: DotsLaunch::new(device, row, &own, n)?,
             form: form.clone(),
-            arrays: PlannedArrays::of(question.operands),
         }))
     };
     Ok(Answer::Offers(vec![Offer {
@@ -150,7 +146,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
 /// Elements that n, addresses and leading dimensions are multiples of.
 fn alignment(question: &Question<'_, '_>, form: &DotsForm, n: usize) -> usize {
     let given = question.options.alignment.unwrap_or(16).max(1);
-    let of = |(name, _): &(String, String)| leading(question.operands, name, n);
+    let of = |(name, _): &(String, String)| leading(question.operands(), name, n);
     let mut all = vec![n, given];
     all.extend(form.factors.iter().map(of));
     alignment_of(&all)
@@ -161,7 +157,6 @@ fn alignment(question: &Question<'_, '_>, form: &DotsForm, n: usize) -> usize {
 struct Dots {
     launch: DotsLaunch,
     form: DotsForm,
-    arrays: PlannedArrays,
 }
 
 impl fmt::Display for Dots {
@@ -185,7 +180,6 @@ impl Compiled for Dots {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
-        self.arrays.check(operands)?;
         let mut factors = [(0, 0); 3];
         for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
             *own = device_tensor(operands, factor)?;
@@ -203,7 +197,7 @@ impl Compiled for Dots {
             alpha,
             accumulate: self.form.mode == Mode::Accumulate,
         };
-        // SAFETY: shapes and places were checked by the plan, the arrays here; the tensors are borrowed for the call, and device memory
+        // SAFETY: shapes and places were checked by the plan, the arrays by its gate; the tensors are borrowed for the call, and device memory
         // is freed only after the work queued on the context.
         unsafe { self.launch.run(&raw, stream.raw()) }
     }

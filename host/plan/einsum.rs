@@ -6,7 +6,6 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::arrays::PlannedArrays;
 use super::bind::{device_tensor, elsewhere, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
@@ -48,7 +47,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         ));
     }
     let places = places_of(question);
-    let strides = |name: &str| strides_of(question.operands, name);
+    let strides = |name: &str| strides_of(question.operands(), name);
     let vector = 16 / question.types.operands.bytes();
     let all = ways(e, (&places.shape, &places.strides), &strides, vector);
     let offers = all.into_iter().filter_map(|way| {
@@ -92,8 +91,8 @@ fn strides_of(operands: &[(&str, AnyOperand<'_>)], name: &str) -> Option<Vec<usi
 fn places_of(question: &Question<'_, '_>) -> Places {
     let e = question.indirect;
     let shape = question.extents.out().to_vec();
-    let of = |name: &String| strides_of(question.operands, name).unwrap_or_default();
-    let given = strides_of(question.operands, &e.out.tensor);
+    let of = |name: &String| strides_of(question.operands(), name).unwrap_or_default();
+    let given = strides_of(question.operands(), &e.out.tensor);
     Places {
         strides: given.unwrap_or_else(|| row_major(&shape)),
         bias: e.bias.as_ref().map(|b| of(&b.tensor)).unwrap_or_default(),
@@ -106,7 +105,7 @@ fn steps_of(question: &Question<'_, '_>, way: &Way) -> Steps {
     let sparse = question.indirect.sparse.as_ref();
     let mut own = Vec::new();
     let mut slots = 1.0;
-    for (name, operand) in question.operands {
+    for (name, operand) in question.operands() {
         if sparse.is_some_and(|s| s.name == *name) {
             slots = operand.pattern().map_or(1.0, |p| p.slots() as f64);
         }
@@ -133,7 +132,7 @@ fn steps_of(question: &Question<'_, '_>, way: &Way) -> Steps {
         strided: way.strided,
         out: shape.iter().product::<usize>() as f64,
         accumulate: question.indirect.mode == Mode::Accumulate,
-        operands: question.operands.iter().map(bytes).sum(),
+        operands: question.operands().iter().map(bytes).sum(),
     }
 }
 
@@ -141,7 +140,7 @@ fn steps_of(question: &Question<'_, '_>, way: &Way) -> Steps {
 fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
     let mut bound = AnyOperands::default();
     let none = Slice::none(question.types.operands);
-    for (name, operand) in question.operands {
+    for (name, operand) in question.operands() {
         match operand {
             AnyOperand::Dense(d) => bound.dense(name, d.shape(), d.strides(), none),
             AnyOperand::Index(shape, data) => bound.index(name, shape, data)?,
@@ -174,11 +173,10 @@ struct General {
     /// Names of the dense factors as the listing orders them, `None` for the values of the sparse operand; with their strides.
     factors: Vec<(Option<String>, Vec<usize>)>,
     out: (String, Vec<usize>),
-    bias: Option<String>,
+    bias: Option<(String, Vec<usize>)>,
     gate: Option<(String, Vec<usize>)>,
     scalars: Vec<Factor>,
     pattern: Option<PlannedPattern>,
-    arrays: PlannedArrays,
 }
 
 impl General {
@@ -192,7 +190,7 @@ impl General {
         let places = places_of(question);
         let mut pattern = None;
         let mut columns = None;
-        for (name, operand) in question.operands {
+        for (name, operand) in question.operands() {
             if let AnyOperand::Sparse(a) = operand {
                 pattern = Some(PlannedPattern::new(name, a.pattern()));
                 // Those of a batch are of one matrix with all of them.
@@ -214,18 +212,17 @@ impl General {
         let sparse = e.sparse.as_ref().map(|s| s.factor);
         let factor = |&f: &usize| {
             let name = &e.factors[f].tensor;
-            let strides = strides_of(question.operands, name).unwrap_or_default();
+            let strides = strides_of(question.operands(), name).unwrap_or_default();
             ((sparse != Some(f)).then(|| name.clone()), strides)
         };
         Ok(General {
             launch,
             factors: way.order.iter().map(factor).collect(),
             out: (e.out.tensor.clone(), places.strides),
-            bias: e.bias.as_ref().map(|b| b.tensor.clone()),
+            bias: e.bias.as_ref().map(|b| (b.tensor.clone(), places.bias)),
             gate: e.gate.as_ref().map(|g| (g.clone(), places.gate)),
             scalars: e.scalars.clone(),
             pattern,
-            arrays: PlannedArrays::of(question.operands),
         })
     }
 
@@ -273,7 +270,6 @@ impl Compiled for General {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
-        self.arrays.check(operands)?;
         let (values, columns) = self.sparse(operands)?;
         let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
             Some(name) => Self::dense(operands, name, strides),
@@ -281,7 +277,8 @@ impl Compiled for General {
         };
         let factors = self.factors.iter().map(factor).collect::<Result<_>>()?;
         same_strides(&self.out.0, &self.out.1, &out.strides())?;
-        let bias = self.bias.as_ref().map(|name| device_tensor(operands, name));
+        let bias = self.bias.as_ref();
+        let bias = bias.map(|(name, strides)| Self::dense(operands, name, strides));
         let gate = self.gate.as_ref();
         let gate = gate.map(|(name, strides)| Self::dense(operands, name, strides));
         let mut alpha = 1.0;
@@ -292,7 +289,7 @@ impl Compiled for General {
             factors,
             columns,
             out: out.address().ok_or_else(|| elsewhere(&self.out.0))?,
-            bias: bias.transpose()?.map_or(0, |(address, _)| address),
+            bias: bias.transpose()?.unwrap_or(0),
             gate: gate.transpose()?.unwrap_or(0),
             alpha,
         };

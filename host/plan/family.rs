@@ -8,6 +8,7 @@ use einsparse_kernels::table::Row;
 
 use super::Options;
 use super::choose::{Candidate, Choice};
+use super::gate::Checked;
 use crate::context::Context;
 use crate::cost::Machine;
 use crate::device::{Device, Stream};
@@ -45,13 +46,21 @@ pub(crate) struct Question<'q, 'a> {
     pub(crate) context: &'q Context,
     pub(crate) einsum: &'q Einsum,
     pub(crate) indirect: &'q IndirectEinsum,
-    pub(crate) operands: &'q [(&'q str, AnyOperand<'a>)],
+    /// What passed the gate.
+    pub(super) checked: Checked<'q, 'a>,
     /// Which of them are dynamic, and what is expected of them.
     pub(crate) dynamic: &'q [(&'q str, Expected)],
     /// Extents of the indices of `einsum`, and the shape of the output.
     pub(crate) extents: &'q Extents,
     pub(crate) options: &'q Options,
     pub(crate) machine: &'q Machine,
+}
+
+impl<'q, 'a> Question<'q, 'a> {
+    /// The operands by name.
+    pub(crate) fn operands(&self) -> &'q [(&'q str, AnyOperand<'a>)] {
+        self.checked.operands()
+    }
 }
 
 /// A kernel, or a chain of kernels, made for one expression: pattern, extents and formats are fixed, values are not.

@@ -28,7 +28,6 @@ pub use positions::PositionLists;
 /// A plan over position lists.
 #[derive(Debug)]
 pub(super) struct Joined {
-    lists: Vec<(String, [usize; 1], Vec<u32>)>,
     values: Vec<Values>,
     plan: Box<AnyPlan>,
     rows: usize,
@@ -148,7 +147,6 @@ impl Joined {
         )?;
         Ok(Joined {
             plan: Box::new(plan),
-            lists,
             values,
             rows,
             of,
@@ -172,7 +170,7 @@ impl Joined {
         stream: &Stream,
     ) -> Result<()> {
         let name = &self.plan.einsum.out.tensor;
-        with_lists(&self.lists, &self.values, operands, name, |own| {
+        with_lists(&[], &self.values, operands, name, |own| {
             self.plan.run(own, out, stream)
         })
     }

@@ -13,12 +13,13 @@ use super::family::Question;
 use super::problem::Problem;
 use super::{Options, ValuesRule};
 use crate::cost::{Machine, Work};
+use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
-use crate::launch::{Planned, RawSpmm, Scatter};
+use crate::launch::{Planned, RawSpmm, Scatter, Turns};
 use crate::registry::block_of;
-use crate::tensor::{AnyOperand, AnySparseTensor};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
 use copy::{Copy, Refill, dense, numbered, sliced, sparse};
 
 /// In which form a plan keeps A.
@@ -136,6 +137,8 @@ pub(super) struct Kept {
     refill: Refill,
     plan: Box<AnyPlan>,
     planned: Planned,
+    /// Runs read the copy that `refresh` writes.
+    turns: Turns,
 }
 
 impl Kept {
@@ -144,7 +147,7 @@ impl Kept {
         asked: &Question<'_, '_>,
         (name, candidate, form): (&str, &Candidate, KeptForm),
     ) -> Result<Self> {
-        let (context, operands, dtype) = (asked.context, asked.operands, asked.types.operands);
+        let (context, operands, dtype) = (asked.context, asked.operands(), asked.types.operands);
         let device = context.expect_device()?;
         let a = match find(operands, name)? {
             AnyOperand::Sparse(a) => a,
@@ -181,13 +184,12 @@ impl Kept {
             refill,
             plan,
             planned: Planned::new(runs, columns),
+            turns: Turns::new(device)?,
             copy,
         };
-        let stream = context.stream()?;
-        kept.refresh(
-            a.values_address().ok_or_else(|| elsewhere(name))?,
-            stream.raw(),
-        )?;
+        // Behind whatever is queued that writes the values.
+        let stream = device.after_all()?;
+        kept.refresh(a.values_address().ok_or_else(|| elsewhere(name))?, stream)?;
         stream.synchronize()?;
         Ok(kept)
     }
@@ -248,7 +250,7 @@ impl Kept {
     pub(super) fn refresh(&self, values: u64, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the values are those of a tensor of the planned pattern, which the caller keeps until the work is
         // done, or promised so; the copy has room for all places.
-        unsafe {
+        self.turns.queue(true, stream, || unsafe {
             match &self.refill {
                 Refill::Places(scatter) => scatter.run(values, self.copy.address()?, stream),
                 Refill::Slices(slices, device) => {
@@ -256,11 +258,32 @@ impl Kept {
                     slices.run(device, all, stream)
                 }
             }
-        }
+        })
+    }
+
+    pub(super) fn run(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
+        stream: &Stream,
+    ) -> Result<()> {
+        let own = self.operands(operands)?;
+        self.plan.check_places(&own, out, stream)?;
+        let run = || self.plan.run(&own, out, stream);
+        self.turns.queue(true, stream.raw(), run)
+    }
+
+    /// # Safety
+    /// As [`Plan::run_raw`](super::Plan::run_raw).
+    pub(super) unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+        let own = self.raw(raw)?;
+        // SAFETY: the caller's promise; the copy is owned by the plan.
+        let run = || unsafe { self.plan.run_raw(&own, stream) };
+        self.turns.queue(true, stream, run)
     }
 
     /// Addresses for the plan over the copy.
-    pub(super) fn raw(&self, raw: &RawSpmm) -> Result<RawSpmm> {
+    fn raw(&self, raw: &RawSpmm) -> Result<RawSpmm> {
         Ok(RawSpmm {
             columns: self.copy.columns(),
             values: self.copy.address()?,

@@ -49,7 +49,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let found = path(
         question.types.operands,
         question.einsum,
-        question.operands,
+        question.operands(),
         question.extents,
         question.machine,
     )?;
@@ -66,7 +66,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         kept: None,
     };
     let make = move |_: &Arc<Device>| -> Result<Box<dyn Compiled>> {
-        let asked = (question.operands, question.options);
+        let asked = (question.operands(), question.options);
         let types = question.types;
         Ok(Box::new(Chain::new(
             question.context,
@@ -189,7 +189,10 @@ impl Chain {
         let last = AnyPlan::new((context, types), &last.einsum.to_string(), &bound, &options)?;
         drop(bound);
         Ok(Chain {
-            turns: context.device().map(|_| Turns::new()).transpose()?,
+            turns: context
+                .device()
+                .map(|device| Turns::new(device))
+                .transpose()?,
             path,
             steps,
             last,

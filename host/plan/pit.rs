@@ -180,8 +180,8 @@ fn extents(
     form: &SpmmForm,
 ) -> Result<std::result::Result<[usize; 3], &'static str>> {
     let (a, b) = (
-        find(question.operands, &form.sparse)?,
-        find(question.operands, &form.dense)?,
+        find(question.operands(), &form.sparse)?,
+        find(question.operands(), &form.dense)?,
     );
     let AnyOperand::Dense(rows) = b else {
         return Err(wrong(&form.dense, "an uploaded dense tensor", b));
@@ -260,7 +260,7 @@ impl Made {
             lists: detect.lists(device)?,
             detect,
             product,
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             bound: Bound::new(form, extents, [extents[0], extents[1]]),
         })
     }

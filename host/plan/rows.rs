@@ -42,7 +42,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if !question.types.alike() {
         return refused("its outputs have the type of the operands");
     }
-    let pattern = match find(question.operands, &form.sparse)? {
+    let pattern = match find(question.operands(), &form.sparse)? {
         AnyOperand::Sparse(a) => a.pattern(),
         AnyOperand::HostSparse(pattern, _) => *pattern,
         _ => return refused("walks a sparse tensor"),
@@ -116,7 +116,7 @@ fn alignment(question: &Question<'_, '_>, form: &RowsForm, n: usize) -> usize {
         .map(|(name, _)| name)
         .chain([&form.output]);
     let mut all = vec![n, given];
-    all.extend(names.map(|name| leading(question.operands, name, n)));
+    all.extend(names.map(|name| leading(question.operands(), name, n)));
     alignment_of(&all)
 }
 
@@ -165,7 +165,7 @@ impl RowsPlan {
         form: RowsForm,
         n: usize,
     ) -> Result<Self> {
-        match find(question.operands, &form.sparse)? {
+        match find(question.operands(), &form.sparse)? {
             AnyOperand::Sparse(a) => Self::new(device, row, form, a.pattern(), n),
             AnyOperand::HostSparse(..) => Err(Error::Operand {
                 name: form.sparse,

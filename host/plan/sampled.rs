@@ -253,8 +253,6 @@ impl AnySampledPlan {
         match &self.exec {
             Exec::Cpu(product) => self.run_cpu(product, operands, out, alpha),
             Exec::Joined(joined) => {
-                let bound = self.sums.as_ref().map(|sums| sums.bound(operands));
-                let operands = bound.as_deref().unwrap_or(operands);
                 let name = self.einsum.out.tensor.as_str();
                 run_into(joined, operands, (name, out), stream)
             }

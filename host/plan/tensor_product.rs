@@ -20,7 +20,7 @@ use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
 use crate::launch::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
 };
-use crate::tensor::{AnyOperand, row_major};
+use crate::tensor::row_major;
 use entries::{Entries, term};
 use made::Made;
 
@@ -98,8 +98,7 @@ struct Bound {
     /// Elements between neighbours along its axes.
     strides: Vec<usize>,
     scalars: Vec<Factor>,
-    /// Index arrays written by hand, and those of the sparse operand: their contents are part of what was planned.
-    arrays: Vec<(String, Vec<u32>)>,
+    /// Index arrays of the sparse operand: their contents are part of what was planned.
     pattern: Vec<(Role, Vec<u32>)>,
 }
 
@@ -139,11 +138,6 @@ impl Bound {
             .map(|(_, tensor)| tensor.arrays())
             .unwrap_or_default();
         let pattern = pattern.iter().map(|a| (a.role, a.data.to_vec())).collect();
-        let by_hand = question.operands.iter().filter_map(|(name, o)| match o {
-            AnyOperand::Index(_, data) => Some((name.to_string(), data.to_vec())),
-            _ => None,
-        });
-        let arrays = by_hand.collect();
         Ok(
             Bound::sorted(terms, (&form, piece), &shapes, slots, indirect.mode).map(
                 |(shape, lists, swapped)| {
@@ -155,7 +149,6 @@ impl Bound {
                         values: holder.name,
                         strides: holder.strides,
                         scalars: indirect.scalars.clone(),
-                        arrays,
                         pattern,
                     }
                 },
@@ -302,7 +295,7 @@ fn holder(
             (name, shape, strides)
         }
         None => {
-            let operand = find(question.operands, factor)?;
+            let operand = find(question.operands(), factor)?;
             let Some(strides) = operand.strides() else {
                 return Ok(None);
             };
@@ -322,7 +315,7 @@ fn shapes(question: &Question<'_, '_>, form: &TensorProductForm) -> Result<[Vec<
     for (to, factor) in all.iter_mut().zip(form.factors) {
         if let Some(factor) = factor {
             let name = &question.indirect.factors[factor].tensor;
-            *to = find(question.operands, name)?.shape().to_vec();
+            *to = find(question.operands(), name)?.shape().to_vec();
         }
     }
     all[4] = question.extents.out().to_vec();

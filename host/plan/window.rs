@@ -197,7 +197,7 @@ impl Windowed {
                 return skipping.run(operands, out, stream);
             }
         }
-        self.plan.run(&self.sums.bound(operands), out, stream)
+        self.plan.run(operands, out, stream)
     }
 }
 

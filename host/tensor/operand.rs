@@ -19,10 +19,8 @@ pub enum Operand<'a, T: Scalar> {
     HostSparse(AnySparse<T>),
     /// A dense tensor on the host.
     HostDense(&'a Dense<T>),
-    /// An index array of a hand-written indirect Einsum: extents and indices. Its contents are part of a plan, which uploads what
-    /// it makes of them: a run on a GPU reads the array it is given no further than to tell it from the planned one by its length and
-    /// up to 64 of its slots, evenly spread (the family of small sparse tensors compares all of it). An array that
-    /// differs elsewhere is not noticed: make a plan for it. A CPU context reads the array of each run.
+    /// An index array of a hand-written indirect Einsum: extents and indices, which are checked against the axis they index. It is part
+    /// of the plan, which keeps what it needs of it: a run does not take it. Other indices want another plan.
     Index(&'a [usize], &'a [u32]),
     /// A dense tensor in the context, most of whose micro-tiles are empty, others at each run ([`dynamic`](crate::dynamic::dynamic)).
     Dynamic(Dynamic<'a, T>),

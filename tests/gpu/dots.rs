@@ -100,27 +100,26 @@ fn sampled_products_of_three_matrices_have_kernels() {
     products::<bf16>(&gpu);
 }
 
-/// Arrays by hand: dropped entries with `+=`, refused for `=`, and an array that changes.
+/// Arrays by hand: dropped entries with `+=`, refused for `=`, and places that there are not.
 #[test]
 fn arrays_by_hand_are_checked() {
     let Some(gpu) = gpu() else { return };
     let (i, mut j) = ([0u32, 2, 1, 1, 3], [4u32, 0, PAD, 2, 2]);
     let x = Dense::new([4, 8], Rng(1).integers::<f32>(32)).unwrap();
     let y = Dense::new([5, 8], Rng(2).integers::<f32>(40)).unwrap();
-    let run = |context: &Context, text: &str, planned: &[u32], ran_with: &[u32]| {
+    let run = |context: &Context, text: &str, j: &[u32]| {
         let [x, y] = [&x, &y].map(|d| context.upload_dense(d).unwrap());
-        let mut operands: Vec<(&str, Operand<'_, f32>)> = vec![
-            ("I", Operand::Index(&[5], &i)),
+        let operands: Vec<(&str, Operand<'_, f32>)> = vec![
             ("X", (&x).into()),
             ("Y", (&y).into()),
-            ("J", Operand::Index(&[5], planned)),
+            ("I", Operand::Index(&[5], &i)),
+            ("J", Operand::Index(&[5], j)),
         ];
         let plan = context.plan(text, &operands, &Options::default())?;
         let start = Dense::new([5], vec![1.0f32; 5]).unwrap();
         let mut out = context.upload_dense(&start).unwrap();
         let stream = context.stream().unwrap();
-        operands[3].1 = Operand::Index(&[5], ran_with);
-        plan.run(&operands, &mut out, &stream)?;
+        plan.run(&operands[..2], &mut out, &stream)?;
         stream.synchronize().unwrap();
         Ok::<_, Error>((plan.variant().to_owned(), out.to_dense().unwrap()))
     };
@@ -128,19 +127,12 @@ fn arrays_by_hand_are_checked() {
         ("S[p] += X[I[p],r] * Y[J[p],r]", "mttkrp"),
         ("S[p] = X[I[p],r] * Y[J[p],r]", "einsum"),
     ] {
-        let (variant, found) = run(&gpu, text, &j, &j).unwrap();
+        let (variant, found) = run(&gpu, text, &j).unwrap();
         assert!(variant.starts_with(family), "{text}: {variant}");
-        assert_eq!(
-            found,
-            run(&Context::cpu(), text, &j, &j).unwrap().1,
-            "{text}"
-        );
+        assert_eq!(found, run(&Context::cpu(), text, &j).unwrap().1, "{text}");
     }
-    let other = [4u32, 0, PAD, 2, 1];
-    let error = run(&gpu, "S[p] += X[I[p],r] * Y[J[p],r]", &j, &other).unwrap_err();
-    assert!(error.to_string().contains("J"), "{error}");
     j[1] = 5;
-    let error = run(&gpu, "S[p] += X[I[p],r] * Y[J[p],r]", &j, &j).unwrap_err();
+    let error = run(&gpu, "S[p] += X[I[p],r] * Y[J[p],r]", &j).unwrap_err();
     assert!(
         matches!(
             error,

@@ -30,10 +30,10 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
     let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
     operands.extend(sparse.iter().map(|a| ("A", a.into())));
     operands.extend(dense.iter().map(|(n, d)| (*n, d.into())));
-    let arrays = draw.arrays.iter();
-    operands.extend(arrays.map(|(n, s, d)| (n.as_str(), Operand::Index(s, d))));
     operands.extend(draw.scalars.iter().map(|(n, v)| (n.as_str(), (*v).into())));
     let mut planned = operands.clone();
+    let arrays = draw.arrays.iter();
+    planned.extend(arrays.map(|(n, s, d)| (n.as_str(), Operand::Index(s, d))));
     planned.push(("C", (&like).into()));
     let cpu = cpu_choice::<T>(draw);
     let stream = context.stream().unwrap();

@@ -118,7 +118,8 @@ impl Bench {
             };
             let (plan, _) = bind::plan(context, expression, &bound, &options)?;
             let mut out = bound.output(context, &plan, typed)?;
-            let median = time::median(context, &plan, &bound.operands(), &mut out, self.repeat)?;
+            let median =
+                time::median(context, &plan, &bound.run_operands(), &mut out, self.repeat)?;
             let stored = bind::stored(typed);
             let n = plan.out_shape().last().copied().unwrap_or(1);
             let flops = entries.map(|entries| 2.0 * entries as f64 * n as f64);

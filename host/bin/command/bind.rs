@@ -144,6 +144,13 @@ impl<'a, T: Scalar> Bound<'a, T> {
             .collect()
     }
 
+    /// As runs take them: index arrays are part of the plan.
+    pub fn run_operands(&self) -> Vec<(&str, Operand<'_, T>)> {
+        let mut all = self.operands();
+        all.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));
+        all
+    }
+
     /// An output for the plan; for `+=` it starts as the operand of its name.
     pub fn output(&self, context: &Context, plan: &Plan<T>, typed: &Typed<T>) -> Result<Tensor<T>> {
         let mut out = context.zeros(plan.out_shape())?;

@@ -95,7 +95,7 @@ impl Job<'_> {
         print_chain(&plan, &stored, &selected, context);
         let mut out = bound.output(context, &plan, &stored)?;
         let stream = context.stream()?;
-        let operands = bound.operands();
+        let operands = bound.run_operands();
         let first = time::once(&plan, &operands, &mut out, &stream)?;
         let result = out.to_dense()?;
         say!(

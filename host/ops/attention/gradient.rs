@@ -6,11 +6,14 @@ use einsparse_formats::CsrPattern;
 
 use super::masks::{OwnMask, extents, hidden};
 use super::{AttentionOptions, mask_of, refused, scale_of};
+use std::sync::Arc;
+
 use crate::context::Context;
 use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::launch::AttentionExtents;
+use crate::launch::{Turns, in_turn, shared_turns};
 use crate::queries::Seen;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
@@ -57,6 +60,8 @@ pub struct AttentionGradient<T: Scalar> {
     of_head: Vec<usize>,
     /// On a GPU: neighbouring heads with the same mask.
     groups: Vec<Group<T>>,
+    /// Runs share the weights of the groups.
+    turns: Option<Arc<Turns>>,
 }
 
 impl<T: Scalar> AttentionGradient<T> {
@@ -83,6 +88,7 @@ impl<T: Scalar> AttentionGradient<T> {
             masks,
             of_head,
             groups: Vec::new(),
+            turns: shared_turns(context)?,
         };
         if context.is_cuda() && extents.d > 0 {
             planned.groups = planned.groups()?;
@@ -156,10 +162,10 @@ impl<T: Scalar> AttentionGradient<T> {
             outputs: [&*dq, &*dk, &*dv].map(|t| Heads::of(t)),
             ratio: heads / key_heads.max(1),
         };
-        for group in &self.groups {
-            group.queue(&places, self.extents, self.scale, stream)?;
-        }
-        Ok(())
+        in_turn(self.turns.clone(), stream, || {
+            let mut groups = self.groups.iter();
+            groups.try_for_each(|group| group.queue(&places, self.extents, self.scale, stream))
+        })
     }
 
     fn run_on_host(

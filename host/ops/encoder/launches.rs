@@ -57,7 +57,7 @@ impl Launches {
         let zeros =
             |columns: usize| Ok::<_, Error>((device.zeros((m * columns * 2).max(16))?, columns));
         Ok(Launches {
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             products: [
                 product(width, 3 * width)?,
                 product(width, width)?,

@@ -6,7 +6,7 @@ use crate::dynamic::{GroupedGradient, GroupedGradientOptions, elsewhere, operand
 use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routes, Routing, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
-use crate::launch::WeighLaunch;
+use crate::launch::{WeighLaunch, in_turn};
 use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
@@ -109,10 +109,23 @@ impl<T: Scalar> MoeLayer<T> {
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        let relu = self.options.activation == Activation::Relu;
         self.check(x, weights, (up, down), out)?;
         let to = &gradients;
         self.check(to.x, to.weights, (to.up, to.down), out)?;
+        in_turn(self.routing.turns(), stream, || {
+            self.queue_backward((x, weights), (up, down), out, gradients, stream)
+        })
+    }
+
+    fn queue_backward(
+        &mut self,
+        (x, weights): (&Tensor<T>, &Tensor<f32>),
+        (up, down): (&Tensor<T>, &Tensor<T>),
+        out: &Tensor<T>,
+        gradients: MoeGradients<'_, T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let relu = self.options.activation == Activation::Relu;
         let Some(backward) = &mut self.backward else {
             return Err(Error::Operand {
                 name: "layer".into(),
@@ -141,15 +154,17 @@ impl<T: Scalar> MoeLayer<T> {
             stream,
         )?;
         let (h, g) = (&self.hidden, &backward.hidden);
-        backward.down.run(routing, h, out, gradients.down, stream)?;
-        backward.up.run(routing, x, g, gradients.up, stream)?;
+        backward
+            .down
+            .queue(routing, h, out, gradients.down, stream)?;
+        backward.up.queue(routing, x, g, gradients.up, stream)?;
         let parts = match &mut self.parts {
             None => &mut *gradients.x,
             Some(parts) => parts,
         };
         backward
             .through_up
-            .run(routing, g, up, None, parts, stream)?;
+            .run_with(routing, &GroupedRun::plain(g, up), parts, stream)?;
         match &self.parts {
             None => Ok(()),
             Some(parts) => self.add_up(parts, gradients.x, stream),

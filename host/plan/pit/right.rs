@@ -114,8 +114,8 @@ fn extents(
     form: &SpmmForm,
 ) -> Result<std::result::Result<[usize; 3], &'static str>> {
     let (a, b) = (
-        find(question.operands, &form.sparse)?,
-        find(question.operands, &form.dense)?,
+        find(question.operands(), &form.sparse)?,
+        find(question.operands(), &form.dense)?,
     );
     let AnyOperand::Dense(rows) = a else {
         return Err(wrong(&form.sparse, "an uploaded dense tensor", a));
@@ -170,7 +170,7 @@ impl Made {
             row,
             lists: kernels.lists(device)?,
             kernels,
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             bound: Bound::new(form, extents, if by_columns { [k, m] } else { [m, k] }),
         })
     }

@@ -21,7 +21,7 @@ pub(super) fn arrays<'q>(
     question: &'q Question<'q, '_>,
 ) -> Result<(Arrays<'q>, Option<(&'q str, AnyPattern<'q>)>)> {
     let mut found = Arrays::new();
-    for (name, operand) in question.operands {
+    for (name, operand) in question.operands() {
         if let AnyOperand::Index(shape, data) = operand {
             found.insert(name, (shape.to_vec(), *data));
         }
@@ -29,7 +29,7 @@ pub(super) fn arrays<'q>(
     let Some(sparse) = &question.indirect.sparse else {
         return Ok((found, None));
     };
-    let operand = find(question.operands, &sparse.name)?;
+    let operand = find(question.operands(), &sparse.name)?;
     let Some(tensor) = operand.pattern() else {
         return Err(wrong(&sparse.name, "a sparse tensor", operand));
     };

@@ -20,25 +20,6 @@ pub(super) struct Made {
     pub(super) launch: CouplingLaunch,
 }
 
-impl Made {
-    /// Index arrays are part of what was planned.
-    fn check_arrays(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
-        let differ = |name: &str| Error::Operand {
-            name: name.into(),
-            reason: "holds other indices than planned".into(),
-        };
-        for (name, operand) in operands {
-            let planned = |array: &str| self.found.arrays.iter().find(|(n, _)| n == array);
-            if let AnyOperand::Index(_, data) = operand
-                && planned(name).is_some_and(|(_, planned)| planned != data)
-            {
-                return Err(differ(name));
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Compiled for Made {
     fn variant(&self) -> &'static str {
         self.launch.row().name
@@ -54,7 +35,6 @@ impl Compiled for Made {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
-        self.check_arrays(operands)?;
         let mut raw = RawCouplings {
             values: 0,
             operands: [(0, 0); 5],

@@ -99,7 +99,7 @@ impl Skipping {
         operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<Offered<Self>> {
-        let (Some((dense, dynamic)), Some(_)) = (as_dense(operands), context.device()) else {
+        let (Some((dense, dynamic)), Some(device)) = (as_dense(operands), context.device()) else {
             return Ok(Err(None));
         };
         let bare = einsum.mode == Mode::Assign
@@ -138,7 +138,7 @@ impl Skipping {
         }
         let skipping = Skipping {
             convolution,
-            turns: Turns::new()?,
+            turns: Turns::new(device)?,
             names,
             expected,
         };

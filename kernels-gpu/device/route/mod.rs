@@ -228,7 +228,10 @@ impl RoutePlace {
                     if rank == 0 {
                         copy::store_shared_b32(own, place + alike.count_ones());
                     }
-                    global::store_b32(p.order + (place + rank) as u64 * 4, at);
+                    // Choices that were written meanwhile are not those that were counted.
+                    if place + rank < p.count {
+                        global::store_b32(p.order + (place + rank) as u64 * 4, at);
+                    }
                 }
                 warp::sync_lanes(u32::MAX);
             });

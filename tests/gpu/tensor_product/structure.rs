@@ -53,16 +53,14 @@ fn by_hand(ctx: &Context) {
     let f = tensor::<f32>(ctx, &[1, 3], &[1.0, 2.0, 4.0]);
     let h = tensor::<f32>(ctx, &[1, 4], &[1.0, 3.0, 5.0, 7.0]);
     let mut z = tensor::<f32>(ctx, &[1, 3], &[9.0; 3]);
-    let operands = [
+    let operands = [("V", (&v).into()), ("F", (&f).into()), ("H", (&h).into())];
+    let mut planned = operands.to_vec();
+    planned.push(("Z", (&z).into()));
+    planned.extend([
         ("R", (&[2][..], &r[..]).into()),
         ("S", (&[2, 2][..], &s[..]).into()),
         ("T", (&[2, 2][..], &t[..]).into()),
-        ("V", (&v).into()),
-        ("F", (&f).into()),
-        ("H", (&h).into()),
-    ];
-    let mut planned = operands.to_vec();
-    planned.push(("Z", (&z).into()));
+    ]);
     let plan = ctx.plan(text, &planned, &Options::default()).unwrap();
     let found = plan.choice().candidates[0].name;
     assert_eq!(found, "tensor_product_items_f32");
