@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// });
 /// assert!(failed.is_err());
 /// assert_eq!(std::fs::read_to_string(&path)?, "old");
-/// # std::fs::remove_file(&path)
-/// # ; Ok::<(), std::io::Error>(())
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
 /// ```
 ///
 /// # Errors
