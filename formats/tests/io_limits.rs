@@ -1,8 +1,10 @@
 //! Memory of the readers: never over 64 MB and 16 bytes for each byte of the input, whatever it claims or holds. And
-//! writers that fail, which leave the old file.
+//! writers that fail, which leave the old file. Patterns of few entries in many rows, too, take what their arrays take.
 
 use einsparse_formats::io::*;
-use einsparse_formats::{CsrPattern, Dense, Element, FormatError};
+use einsparse_formats::{
+    CsrPattern, Dense, Element, FormatError, GroupClass, HybridGroupCooPattern,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::io::Write;
@@ -350,4 +352,23 @@ fn a_failed_write_leaves_the_old_file() {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         write_smtx("/dev/null", &pattern(vec![5, 6])).unwrap();
     }
+}
+
+#[test]
+fn a_pattern_takes_no_array_of_its_rows() {
+    let _alone = alone();
+    let rows = u32::MAX as usize - 1;
+    let class = |group| GroupClass { group, groups: 2 };
+    let pattern = |index: [u32; 4]| {
+        let columns = vec![0, 1, 0, 1, 2, 0, 1, 2, 3, 4];
+        within(56, 0, || {
+            HybridGroupCooPattern::new(rows, 9, vec![class(2), class(3)], index.into(), columns)
+        })
+    };
+    assert!(pattern([1, 7, 6, rows as u32 - 1]).is_ok());
+    let twice = pattern([1, 7, 6, 7]).unwrap_err();
+    assert!(
+        twice.to_string().contains("row 7 in classes 0 and 1"),
+        "{twice}"
+    );
 }
