@@ -118,7 +118,7 @@ fn common_height(blocks: &[(usize, usize)], rows: usize) -> usize {
 
 /// Counts the non-empty blocks of each size, in one parallel pass and without making them.
 ///
-/// Takes one u32 for each block column of each size and thread.
+/// Takes one u32 for each block column of each size and thread, with fewer threads where that is much more than the matrix.
 ///
 /// ```
 /// use einsparse_formats::{CsrPattern, advice};
@@ -168,8 +168,16 @@ pub fn block_fills(
         a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
         a
     };
+    // A matrix of many columns and few entries is counted by few threads: the marks of each take more than it does.
+    let of_one: usize = widths
+        .iter()
+        .map(|w| w.sizes.len() * csr.cols().div_ceil(w.columns as usize))
+        .sum();
+    let of_matrix = 2 * (csr.rows() + csr.cols() + csr.columns().len());
+    let threads = (of_matrix / of_one.max(1)).max(1);
     let counts = strips
         .par_iter()
+        .with_min_len(strips.len().div_ceil(threads))
         .try_fold(none, step)
         .map(|counted| counted.map(|(counts, _)| counts))
         .try_reduce(|| none().0, |a, b| Ok::<_, FormatError>(add(a, b)))?;

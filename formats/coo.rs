@@ -77,6 +77,11 @@ impl CooPattern {
         CooPattern { shape, coords }
     }
 
+    /// The coordinate arrays, taken out.
+    pub(crate) fn into_coords(self) -> Vec<Vec<u32>> {
+        self.coords
+    }
+
     /// The coordinate arrays, one for each axis.
     pub fn coords(&self) -> &[Vec<u32>] {
         &self.coords

@@ -58,7 +58,7 @@ impl HybridGroupCooPattern {
         let (groups, slots) = sizes(&classes)?;
         check::length("group_index", group_index.len(), groups)?;
         check::length("columns", columns.len(), slots)?;
-        let mut class_of = vec![u32::MAX; rows];
+        let mut owners: Vec<(u32, u32)> = Vec::new();
         let (mut group, mut slot, mut nnz) = (0, 0, 0);
         for (number, class) in (0..).zip(&classes) {
             let index = &group_index[group..group + class.groups];
@@ -73,18 +73,18 @@ impl HybridGroupCooPattern {
                 group: class.group,
             };
             nnz += checked.check()?;
-            for &row in index {
-                let known = &mut class_of[row as usize];
-                if *known != u32::MAX && *known != number {
-                    return Err(FormatError::Shape {
-                        what: "class of a row",
-                        found: format!("row {row} in classes {known} and {number}"),
-                        expected: "one".into(),
-                    });
-                }
-                *known = number;
-            }
+            owners.extend(index.chunk_by(|a, b| a == b).map(|same| (same[0], number)));
             (group, slot) = (group + class.groups, slot + own.len());
+        }
+        // Sorted, not marked in an array of all rows: of those there may be many more than groups.
+        owners.par_sort_unstable();
+        if let Some(both) = owners.windows(2).find(|both| both[0].0 == both[1].0) {
+            let [(row, known), (_, number)] = [both[0], both[1]];
+            return Err(FormatError::Shape {
+                what: "class of a row",
+                found: format!("row {row} in classes {known} and {number}"),
+                expected: "one".into(),
+            });
         }
         Ok(HybridGroupCooPattern {
             shape: [rows, cols],

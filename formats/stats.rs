@@ -36,35 +36,47 @@ pub struct RowStats {
 impl RowStats {
     /// From the number of entries of every row.
     pub fn from_counts(counts: impl IntoIterator<Item = usize>) -> Self {
-        let mut counts: Vec<usize> = counts.into_iter().collect();
-        counts.par_sort_unstable();
-        let histogram: Vec<(usize, usize)> = counts
-            .chunk_by(|a, b| a == b)
-            .map(|same| (same[0], same.len()))
-            .collect();
-        let rows = counts.len();
-        let nnz = counts.iter().sum();
-        let mean = if rows == 0 {
-            0.0
-        } else {
-            nnz as f64 / rows as f64
-        };
+        Self::from_counts_and_empty(counts, 0)
+    }
+
+    /// The same with so many empty rows more, for which nothing is stored.
+    fn from_counts_and_empty(counts: impl IntoIterator<Item = usize>, empty: usize) -> Self {
+        // Most rows are short. Of long ones there are few: they hold many entries each.
+        let mut short = [0_usize; 1024];
+        short[0] = empty;
+        let mut long = Vec::new();
+        for count in counts {
+            match short.get_mut(count) {
+                Some(rows) => *rows += 1,
+                None => long.push(count),
+            }
+        }
+        long.sort_unstable();
+        let short = short.into_iter().enumerate().filter(|(_, rows)| *rows > 0);
+        let long = long.chunk_by(|a, b| a == b);
+        let long = long.map(|same| (same[0], same.len()));
+        Self::from_histogram(short.chain(long).collect())
+    }
+
+    /// From (entries of a row, number of such rows), ascending.
+    fn from_histogram(histogram: Vec<(usize, usize)>) -> Self {
+        let rows = histogram.iter().map(|(_, rows)| rows).sum();
+        let nnz = histogram.iter().map(|(len, rows)| len * rows).sum();
+        let of_rows = |sum: f64| if rows == 0 { 0.0 } else { sum / rows as f64 };
+        let mean = of_rows(nnz as f64);
         let squares: f64 = histogram
             .iter()
             .map(|&(len, n)| n as f64 * (len as f64 - mean).powi(2))
             .sum();
+        let empty = histogram.first().filter(|(len, _)| *len == 0);
         RowStats {
             rows,
             nnz,
-            non_empty: rows - counts.partition_point(|&n| n == 0),
-            min: counts.first().copied().unwrap_or(0),
-            max: counts.last().copied().unwrap_or(0),
+            non_empty: rows - empty.map_or(0, |(_, rows)| *rows),
+            min: histogram.first().map_or(0, |(len, _)| *len),
+            max: histogram.last().map_or(0, |(len, _)| *len),
             mean,
-            std: if rows == 0 {
-                0.0
-            } else {
-                (squares / rows as f64).sqrt()
-            },
+            std: of_rows(squares).sqrt(),
             histogram,
         }
     }
@@ -88,11 +100,9 @@ impl RowStats {
         if axis != 0 {
             index.par_sort_unstable();
         }
-        let filled: Vec<usize> = index.chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
-        let empty = coo.shape()[axis] - filled.len();
-        Some(Self::from_counts(
-            std::iter::repeat_n(0, empty).chain(filled),
-        ))
+        let filled = || index.chunk_by(|a, b| a == b).map(<[u32]>::len);
+        let empty = coo.shape()[axis] - filled().count();
+        Some(Self::from_counts_and_empty(filled(), empty))
     }
 
     /// Groups of `group` entries (0 counts as 1): the sum of ceil(entries / group) over the rows.

@@ -33,6 +33,8 @@ pub type Voxel = [i32; 4];
 /// a Gray code with the offsets farthest from the centre as highest bits: neighbours in the order differ in few offsets.
 #[derive(Debug)]
 pub struct KernelMap {
+    /// The end of the last rebuild, whose arrays may still be in the making; in front of the context, which outlives it.
+    rebuilt: Option<Event>,
     context: Context,
     inputs: usize,
     outputs: usize,
@@ -42,8 +44,6 @@ pub struct KernelMap {
     arrays: Arrays,
     voxels: Vec<Voxel>,
     turned: OnceLock<Arc<KernelMap>>,
-    /// The end of the last rebuild, whose arrays may still be in the making.
-    rebuilt: Option<Event>,
 }
 
 /// What kernels walk.

@@ -1,5 +1,6 @@
 //! The built command: every sub-command on small inputs, and errors as one readable line with exit code 1.
 
+mod memory;
 mod refused;
 
 use std::path::{Path, PathBuf};

@@ -57,6 +57,17 @@ enum Task {
         #[arg(long, requires = "verify")]
         tenth: bool,
     },
+    /// Readers, language, patterns, conversions and plans on random inputs; what fails is kept in fuzz/artifacts.
+    Fuzz {
+        /// For all targets together.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Other inputs for another number.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Only these; fuzz/src/lib.rs lists them.
+        targets: Vec<String>,
+    },
     /// Pack tests, benches and the command for a GPU machine without a toolchain.
     GpuBundle {
         /// Only this family's kernels, with the tests and benches of it.
@@ -84,6 +95,11 @@ fn main() -> ExitCode {
         Task::Test { arguments } => setup::test(&arguments),
         Task::Ptx { filter, arch, sass } => ptx::ptx(filter.as_deref(), &arch, sass),
         Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
+        Task::Fuzz {
+            seconds,
+            seed,
+            targets,
+        } => fuzz(seconds, seed, &targets),
         Task::GpuBundle { family, arch } => bundle::bundle(family.as_deref(), &arch),
         Task::Report { records, rows } => report_on(&records, rows),
     };
@@ -94,6 +110,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn fuzz(seconds: u64, seed: u64, targets: &[String]) -> cargo::Result<()> {
+    let mut command = cargo::cargo(["run", "--manifest-path", "fuzz/Cargo.toml"]);
+    command.args(["--target-dir", "target/fuzz", "--", "--seconds"]);
+    command.arg(seconds.to_string()).arg("--seed");
+    command.arg(seed.to_string()).args(targets);
+    cargo::part("fuzz", &mut command)
 }
 
 #[cfg(feature = "prebuild")]

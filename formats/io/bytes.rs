@@ -1,29 +1,63 @@
 //! A file's bytes, read in blocks so that progress can be told, and the lines of a text with their numbers.
 
-use super::{Fault, Progress};
+use super::{Fault, Limits, Progress};
 use crate::FormatError;
 use std::{fs::File, io::Read, path::Path};
 
 const BLOCK: u64 = 16 << 20;
 
-/// The whole file. The room reserved is what the file system says, and at most one block more than what is there.
-pub(super) fn read(path: &Path, progress: Progress<'_>) -> Result<Vec<u8>, FormatError> {
-    read_blocks(path, progress).map_err(|error| Fault::from(error).at(&path.display().to_string()))
+/// The whole file. One that has no size, a pipe or a device, may be as long as the limit without a size.
+pub(super) fn read(
+    path: &Path,
+    limits: Limits,
+    progress: Progress<'_>,
+) -> Result<Vec<u8>, FormatError> {
+    let read = File::open(path).map_err(Fault::from).and_then(|file| {
+        let facts = file.metadata()?;
+        // What the kernel makes up as it is read (/proc) is a file of no bytes.
+        let length = (facts.is_file() && facts.len() > 0).then_some(facts.len());
+        read_blocks(file, length, limits.of(0), progress)
+    });
+    read.map_err(|fault| fault.at(&path.display().to_string()))
 }
 
-fn read_blocks(path: &Path, progress: Progress<'_>) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
+fn read_blocks(
+    mut from: impl Read,
+    length: Option<u64>,
+    limit: u64,
+    progress: Progress<'_>,
+) -> Result<Vec<u8>, Fault> {
+    let most = length.unwrap_or(limit);
     let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))
-        .map_err(std::io::Error::other)?;
+    let room = |error| Fault::from(std::io::Error::other(error));
+    let known = usize::try_from(length.unwrap_or(0)).unwrap_or(usize::MAX);
+    bytes.try_reserve_exact(known).map_err(room)?;
     loop {
-        let read = file.by_ref().take(BLOCK).read_to_end(&mut bytes)?;
-        progress(bytes.len() as u64, 2 * length.max(bytes.len() as u64));
-        if read == 0 {
-            return Ok(bytes);
+        let left = most - bytes.len() as u64;
+        let read = from
+            .by_ref()
+            .take(BLOCK.min(left))
+            .read_to_end(&mut bytes)?;
+        let done = bytes.len() as u64;
+        progress(done, 2 * length.unwrap_or(done));
+        if read > 0 && left > read as u64 {
+            continue;
         }
+        let over = left == read as u64 && from.by_ref().take(1).read_to_end(&mut Vec::new())? > 0;
+        return match length {
+            Some(length) if over || done < length => Err(Fault::whole(format!(
+                "the file changed while it was read: it had {length} bytes, then {}",
+                if over {
+                    "more".to_owned()
+                } else {
+                    done.to_string()
+                }
+            ))),
+            None if over => Err(Fault::whole(format!(
+                "longer than {limit} bytes, the limit for what has no size; `io::Limits` or `--memory` raises it"
+            ))),
+            _ => Ok(bytes),
+        };
     }
 }
 
@@ -65,4 +99,31 @@ impl<'a> Iterator for Lines<'a> {
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_blocks;
+
+    /// What a file of `length` bytes gives that has `text` when it is read.
+    fn read(text: &[u8], length: Option<u64>) -> Result<Vec<u8>, String> {
+        read_blocks(text, length, 4, &mut |_, _| {}).map_err(|fault| fault.reason)
+    }
+
+    #[test]
+    fn a_file_that_changes_is_refused() {
+        assert_eq!(read(b"abcdef", Some(6)), Ok(b"abcdef".to_vec()));
+        let grown = read(b"abcdefg", Some(6)).unwrap_err();
+        assert!(grown.contains("it had 6 bytes, then more"), "{grown}");
+        let cut = read(b"abcd", Some(6)).unwrap_err();
+        assert!(cut.contains("it had 6 bytes, then 4"), "{cut}");
+    }
+
+    #[test]
+    fn what_has_no_size_ends_at_the_limit() {
+        assert_eq!(read(b"", None), Ok(Vec::new()));
+        assert_eq!(read(b"abcd", None), Ok(b"abcd".to_vec()));
+        let over = read(b"abcde", None).unwrap_err();
+        assert!(over.contains("longer than 4 bytes"), "{over}");
+    }
 }

@@ -5,17 +5,19 @@ use crate::parallel;
 use crate::{Coo, CooPattern, Element, FormatError, check};
 use rayon::prelude::*;
 
-/// Sorts `entries` and adds up those at one place; `merge` keeps the first instead (patterns: one is one).
+/// Sorts `entries` and adds up those at one place; `merge` keeps the first instead (patterns: one is one). Sorting takes
+/// no more than `room` bytes where it can do with less.
 pub(super) fn coo_from_entries<T: Element>(
     rows: usize,
     cols: usize,
     mut entries: Vec<(u64, T)>,
     merge: bool,
+    room: u64,
 ) -> Result<Coo<T>, FormatError> {
     check::fits("entries", entries.len() as u128)?;
     let ascending = entries.windows(2).all(|pair| pair[0].0 < pair[1].0);
     if !ascending {
-        entries = sorted(entries, rows);
+        entries = sorted(entries, rows, merge, room)?;
         add_up(&mut entries, merge);
     }
     const LEAST: usize = 1 << 14;
@@ -29,21 +31,34 @@ pub(super) fn coo_from_entries<T: Element>(
     )
 }
 
-/// A stable sort. Where there are not many more rows than entries, one counting pass by row leaves rows that are
-/// short, and mostly in order already because files are mostly written by columns.
-fn sorted<T: Element>(mut entries: Vec<(u64, T)>, rows: usize) -> Vec<(u64, T)> {
-    if rows > 4 * entries.len() {
-        entries.par_sort_by_key(|entry| entry.0);
-        return entries;
+/// A stable sort, or any sort where the entries of one place are the same. Where there are fewer rows than entries, one
+/// counting pass by row leaves rows that are short, and mostly in order already because files are mostly written by
+/// columns.
+fn sorted<T: Element>(
+    mut entries: Vec<(u64, T)>,
+    rows: usize,
+    same: bool,
+    room: u64,
+) -> Result<Vec<(u64, T)>, FormatError> {
+    let copy = (entries.len() * size_of::<(u64, T)>()) as u64;
+    let counted = rows <= entries.len() && copy + 4 * (rows as u64 + 1) <= room;
+    if !counted {
+        if same {
+            entries.par_sort_unstable_by_key(|entry| entry.0);
+        } else {
+            entries.par_sort_by_key(|entry| entry.0);
+        }
+        return Ok(entries);
     }
-    let mut next = vec![0_u32; rows + 1];
+    let mut next: Vec<u32> = check::zeroed("row counts", rows + 1)?;
     for entry in &entries {
         next[(entry.0 >> 32) as usize + 1] += 1;
     }
     for row in 0..rows {
         next[row + 1] += next[row];
     }
-    let mut placed = vec![(0, T::ZERO); entries.len()];
+    let mut placed = check::reserved("sorted entries", entries.len())?;
+    placed.resize(entries.len(), (0, T::ZERO));
     for entry in entries {
         let slot = &mut next[(entry.0 >> 32) as usize];
         placed[*slot as usize] = entry;
@@ -64,7 +79,7 @@ fn sorted<T: Element>(mut entries: Vec<(u64, T)>, rows: usize) -> Vec<(u64, T)> 
         let each = runs.iter_mut();
         each.for_each(|run| run.sort_by_key(|entry| entry.0));
     });
-    placed
+    Ok(placed)
 }
 
 /// Entries of one place follow one another: leaves one of each.

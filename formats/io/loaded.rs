@@ -1,7 +1,9 @@
 //! What a file held: a sparse matrix in the format nearest to the file, or a dense one.
 
-use super::entries::coo_from_entries;
-use crate::{AnySparse, Csr, Dense, Element, FormatError, check};
+use crate::{
+    AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, Element, FormatError, Pattern, check,
+};
+use std::sync::Arc;
 
 /// A matrix as its file had it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,11 +37,34 @@ impl<T: Element> Loaded<T> {
     /// The matrix as CSR.
     ///
     /// # Errors
-    /// As [`Loaded::into_sparse`], and what the conversion refuses.
+    /// As [`Loaded::into_sparse`], and what the conversion refuses. [`FormatError::Overflow`] where nearly all rows are
+    /// empty and there are so many that their offsets alone take over 64 MB and 64 bytes for each entry: a file of 70
+    /// bytes may have 2^32 - 1 rows. `into_sparse()?.to_csr()` converts it all the same.
     pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
         match self {
-            Self::Sparse(sparse) => sparse.to_csr(),
+            Self::Sparse(sparse) => {
+                offsets_in_proportion(sparse)?;
+                sparse.to_csr()
+            }
             Self::Dense(dense) => nonzeros(dense)?.to_csr(),
+        }
+    }
+
+    /// [`Loaded::to_csr`] that takes the memory of the matrix over where it can.
+    ///
+    /// # Errors
+    /// As [`Loaded::to_csr`].
+    pub fn into_csr(self) -> Result<Csr<T>, FormatError> {
+        match self {
+            Self::Sparse(sparse) => {
+                offsets_in_proportion(&sparse)?;
+                match sparse {
+                    AnySparse::Csr(csr) => Ok(csr),
+                    AnySparse::Coo(coo) => coo_into_csr(coo),
+                    other => other.to_csr(),
+                }
+            }
+            Self::Dense(dense) => nonzeros_of(dense),
         }
     }
 
@@ -55,7 +80,44 @@ impl<T: Element> Loaded<T> {
     }
 }
 
-fn nonzeros<T: Element>(dense: &Dense<T>) -> Result<AnySparse<T>, FormatError> {
+/// Entries that a sparse matrix needs for each so many bytes of row offsets.
+fn offsets_in_proportion<T: Element>(sparse: &AnySparse<T>) -> Result<(), FormatError> {
+    let (rows, entries) = (sparse.shape()[0] as u128, sparse.nnz() as u128);
+    let (value, limit) = (4 * (rows + 1), 64_000_000 + 64 * entries);
+    if value > limit {
+        let what = "bytes of row offsets";
+        return Err(FormatError::Overflow { what, value, limit });
+    }
+    Ok(())
+}
+
+fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatError> {
+    let (pattern, values) = coo.into_parts();
+    let &[rows, cols] = pattern.shape() else {
+        return AnySparse::Coo(Coo::new(pattern, values)?).to_csr();
+    };
+    let offsets = offsets(rows, pattern.coords()[0].iter().map(|row| *row as usize))?;
+    // The loader's pattern has no other owner, and is not copied.
+    let mut coords = Arc::unwrap_or_clone(pattern).into_coords();
+    let columns = coords.pop().unwrap_or_default();
+    drop(coords);
+    Csr::new(CsrPattern::new(rows, cols, offsets, columns)?, values)
+}
+
+/// Where each row starts, from the row of every entry.
+fn offsets(rows: usize, of: impl Iterator<Item = usize>) -> Result<Vec<u32>, FormatError> {
+    let mut offsets: Vec<u32> = check::zeroed("offsets", rows + 1)?;
+    of.for_each(|row| offsets[row + 1] += 1);
+    let mut sum = 0;
+    for offset in &mut offsets {
+        sum += *offset;
+        *offset = sum;
+    }
+    Ok(offsets)
+}
+
+/// Rows and columns of an array that is a matrix.
+fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> {
     let &[rows, cols] = dense.shape() else {
         let reason = format!(
             "a matrix expected, an array of order {} found",
@@ -70,13 +132,40 @@ fn nonzeros<T: Element>(dense: &Dense<T>) -> Result<AnySparse<T>, FormatError> {
     };
     check::fits("rows", rows as u128)?;
     check::fits("columns", cols as u128)?;
-    let entries = dense
-        .values()
-        .iter()
-        .enumerate()
-        .filter(|(_, value)| **value != T::ZERO);
-    let keyed = entries
-        .map(|(at, value)| (((at / cols) as u64) << 32 | (at % cols) as u64, *value))
-        .collect();
-    Ok(AnySparse::Coo(coo_from_entries(rows, cols, keyed, false)?))
+    Ok((rows, cols))
+}
+
+/// Its nonzeros: their values are moved together where they are.
+fn nonzeros_of<T: Element>(dense: Dense<T>) -> Result<Csr<T>, FormatError> {
+    let (rows, cols) = extents(&dense)?;
+    let mut values = dense.into_values();
+    let count = values.iter().filter(|value| **value != T::ZERO).count();
+    check::fits("entries", count as u128)?;
+    let mut columns = check::reserved("columns", count)?;
+    let places = values.iter().enumerate();
+    let places = || places.clone().filter(|(_, value)| **value != T::ZERO);
+    columns.extend(places().map(|(at, _)| (at % cols) as u32));
+    let offsets = offsets(rows, places().map(|(at, _)| at / cols))?;
+    values.retain(|value| *value != T::ZERO);
+    Csr::new(CsrPattern::new(rows, cols, offsets, columns)?, values)
+}
+
+fn nonzeros<T: Element>(dense: &Dense<T>) -> Result<AnySparse<T>, FormatError> {
+    let (rows, cols) = extents(dense)?;
+    let entries = || {
+        let values = dense.values().iter().enumerate();
+        values.filter(|(_, value)| **value != T::ZERO)
+    };
+    let count = entries().count();
+    check::fits("entries", count as u128)?;
+    let mut row_index = check::reserved("rows of entries", count)?;
+    let mut col_index = check::reserved("columns of entries", count)?;
+    let mut values = check::reserved("values", count)?;
+    for (at, value) in entries() {
+        row_index.push((at / cols) as u32);
+        col_index.push((at % cols) as u32);
+        values.push(*value);
+    }
+    let pattern = CooPattern::new(vec![rows, cols], vec![row_index, col_index])?;
+    Ok(AnySparse::Coo(Coo::new(pattern, values)?))
 }

@@ -1,16 +1,20 @@
 //! Files: Matrix Market (`.mtx`), DLMC patterns (`.smtx`), SciPy archives (`.npz`) and NumPy arrays (`.npy`).
 //! Every reader refuses what it cannot hold with [`FormatError::Io`]: file, line or member, reason. Nothing is
-//! allocated in proportion to a number that a file merely claims.
+//! allocated in proportion to a number that a file merely claims: what reading takes stays below [`Limits`].
+//! A writer leaves the old file or the new one, never half of it.
 
 mod bytes;
 mod entries;
+mod limits;
 mod loaded;
 mod matrix_market;
 mod npy;
 mod npz;
+mod replace;
 mod smtx;
 mod source;
 
+pub use limits::Limits;
 pub use loaded::Loaded;
 pub use matrix_market::{
     Field, Header, Layout, MatrixMarket, Symmetry, read_matrix_market, read_matrix_market_from,
@@ -18,7 +22,10 @@ pub use matrix_market::{
     write_matrix_market_to,
 };
 pub use npy::{read_npy, read_npy_from, write_npy};
-pub use npz::{read_npz, read_npz_from, write_npz, write_npz_compressed};
+pub use npz::{
+    read_npz, read_npz_from, read_npz_from_within, read_npz_within, write_npz, write_npz_compressed,
+};
+pub use replace::replace_file;
 pub use smtx::{read_smtx, read_smtx_from, write_smtx};
 pub use source::Source;
 
@@ -57,23 +64,35 @@ pub fn read_any_with<T: Element>(
     path: impl AsRef<Path>,
     progress: Progress<'_>,
 ) -> Result<Loaded<T>, FormatError> {
+    read_any_within(path, Limits::default(), progress)
+}
+
+/// [`read_any_with`] another limit of memory, for archives that inflate to much more than their size.
+///
+/// # Errors
+/// As [`read_any`].
+pub fn read_any_within<T: Element>(
+    path: impl AsRef<Path>,
+    limits: Limits,
+    progress: Progress<'_>,
+) -> Result<Loaded<T>, FormatError> {
     let path = path.as_ref();
     let name = path.display().to_string();
     let kind = extension(path);
     if kind == "mtx" {
-        return Ok(read_matrix_market_with(path, progress)?.matrix);
+        return Ok(matrix_market::read_within(path, limits, progress)?.matrix);
     }
     if !["smtx", "npz", "npy"].contains(&kind.as_str()) {
         return Err(unknown_extension(path));
     }
-    let bytes = bytes::read(path, progress)?;
+    let bytes = bytes::read(path, limits, progress)?;
     let loaded = match kind.as_str() {
         "smtx" => {
             let pattern = read_smtx_from(&bytes, &name)?;
             let ones = vec![T::ONE; pattern.columns().len()];
             Loaded::Sparse(AnySparse::Csr(Csr::new(pattern, ones)?))
         }
-        "npz" => Loaded::Sparse(read_npz_from(&bytes, &name)?),
+        "npz" => Loaded::Sparse(read_npz_from_within(&bytes, &name, limits)?),
         _ => Loaded::Dense(read_npy_from(&bytes, &name)?),
     };
     let total = 2 * bytes.len() as u64;

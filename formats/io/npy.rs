@@ -1,7 +1,8 @@
 //! NumPy's `.npy`: a short header and the raw array. Object arrays (pickles) are refused, never run.
 //! (NumPy Enhancement Proposal 1; versions 1, 2 and 3 of the format.)
 
-use super::{Fault, bytes, quote};
+use super::limits::{Budget, Limits, grow};
+use super::{Fault, bytes, quote, replace_file};
 use crate::{Dense, Element, FormatError};
 use std::{
     fs::File,
@@ -17,7 +18,7 @@ use std::{
 pub fn read_npy<T: Element>(path: impl AsRef<Path>) -> Result<Dense<T>, FormatError> {
     let path = path.as_ref();
     read_npy_from(
-        &bytes::read(path, &mut |_, _| {})?,
+        &bytes::read(path, Limits::default(), &mut |_, _| {})?,
         &path.display().to_string(),
     )
 }
@@ -28,10 +29,15 @@ pub fn read_npy<T: Element>(path: impl AsRef<Path>) -> Result<Dense<T>, FormatEr
 /// As [`read_npy`].
 pub fn read_npy_from<T: Element>(bytes: &[u8], name: &str) -> Result<Dense<T>, FormatError> {
     let read = || {
-        let array = Array::read(bytes)?;
+        let mut array = Array::open(bytes)?;
+        // No element is shorter than a byte, so what an array may take is bounded by its file.
+        let mut budget = Budget::new(Limits::default(), bytes.len());
         let values = array
-            .values::<T>()
-            .map_err(|(position, reason)| format!("[{position}]: {reason}"))?;
+            .values::<T>(&mut budget)
+            .map_err(|wrong| match wrong {
+                (Some(position), reason) => format!("[{position}]: {reason}"),
+                (None, reason) => reason,
+            })?;
         Ok((array.shape, values))
     };
     let (shape, values) = read().map_err(|reason: String| Fault::whole(reason).at(name))?;
@@ -44,12 +50,12 @@ pub fn read_npy_from<T: Element>(bytes: &[u8], name: &str) -> Result<Dense<T>, F
 /// [`FormatError::Io`] when the file cannot be written.
 pub fn write_npy<T: Element>(path: impl AsRef<Path>, dense: &Dense<T>) -> Result<(), FormatError> {
     let path = path.as_ref();
-    let write = || {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
+    let written = replace_file(path, |beside| {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
         write_values(&mut out, dense.shape(), dense.values())?;
         out.flush()
-    };
-    write().map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
+    });
+    written.map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
 }
 
 /// Longest header taken. NumPy itself warns from 10,000 bytes.
@@ -67,19 +73,27 @@ enum Kind {
     Unicode,
 }
 
-/// An array with its elements still as bytes, in row-major order.
-pub(super) struct Array {
+/// An array whose header has been read; its elements are still to come.
+pub(super) struct Array<R> {
     kind: Kind,
     /// Bytes of one element.
     size: usize,
     big_endian: bool,
+    fortran: bool,
     pub(super) shape: Vec<usize>,
-    data: Vec<u8>,
+    /// Elements.
+    len: usize,
+    reader: R,
 }
 
-impl Array {
-    /// Takes memory only for bytes that are there.
-    pub(super) fn read(mut reader: impl Read) -> Result<Self, String> {
+/// What is wrong with an array, and with which of its elements.
+pub(super) type Wrong = (Option<usize>, String);
+
+/// Characters of the longest text that is taken.
+const TEXT_LIMIT: usize = 64;
+
+impl<R: Read> Array<R> {
+    pub(super) fn open(mut reader: R) -> Result<Self, String> {
         let header = read_header(&mut reader)?;
         let (kind, size, big_endian) = parse_type(field(&header, "descr")?)?;
         let fortran = match field(&header, "fortran_order")? {
@@ -93,143 +107,214 @@ impl Array {
             }
         };
         let shape = parse_shape(field(&header, "shape")?)?;
-        let length = shape
-            .iter()
-            .try_fold(size, |product, extent| product.checked_mul(*extent));
+        let product = |n: usize, extent: &usize| n.checked_mul(*extent);
+        let empty = shape.contains(&0);
+        let length = shape.iter().try_fold(size, product);
+        let length = if empty { Some(0) } else { length };
         let length = length.ok_or_else(|| format!("shape {shape:?} is too large"))?;
-        let mut data = Vec::new();
-        reader
-            .take(length as u64 + 1)
-            .read_to_end(&mut data)
-            .map_err(|error| error.to_string())?;
-        if data.len() < length {
-            return Err(format!("cut off: {} of {length} bytes of data", data.len()));
-        }
-        if data.len() > length {
-            return Err(format!(
-                "more data than the {length} bytes of shape {shape:?}"
-            ));
-        }
-        let mut array = Self {
+        Ok(Self {
             kind,
             size,
             big_endian,
+            fortran: fortran && shape.len() > 1,
             shape,
-            data,
-        };
-        if fortran && array.shape.len() > 1 {
-            array.reorder_rows();
-        }
-        Ok(array)
+            len: length / size,
+            reader,
+        })
     }
 
     /// Elements in the array.
     pub(super) fn len(&self) -> usize {
-        self.shape.iter().product()
+        self.len
     }
 
-    fn reorder_rows(&mut self) {
-        let mut data = vec![0; self.data.len()];
-        let mut index = vec![0; self.shape.len()];
-        for from in self.data.chunks_exact(self.size) {
-            let to = index
-                .iter()
-                .zip(&self.shape)
-                .fold(0, |to, (at, extent)| to * extent + at)
-                * self.size;
-            data[to..to + self.size].copy_from_slice(from);
-            for (at, extent) in index.iter_mut().zip(&self.shape) {
-                *at += 1;
-                if *at < *extent {
-                    break;
+    /// Hands over every element's bytes in the order of the file. No more than a block of them is held.
+    fn each(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), Wrong>) -> Result<(), Wrong> {
+        let mut block = [0; 1 << 14];
+        let length = self.len * self.size;
+        let (mut read, mut held) = (0, 0);
+        while read < length {
+            let room = (block.len() - held).min(length - read);
+            let more = match self.reader.read(&mut block[held..held + room]) {
+                Ok(0) => {
+                    return Err((None, format!("cut off: {read} of {length} bytes of data")));
                 }
-                *at = 0;
+                Ok(more) => more,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err((None, error.to_string())),
+            };
+            (read, held) = (read + more, held + more);
+            let whole = held - held % self.size;
+            block[..whole]
+                .chunks_exact(self.size)
+                .try_for_each(&mut take)?;
+            block.copy_within(whole..held, 0);
+            held -= whole;
+        }
+        // The read past the end is where an archive compares its checksum.
+        let shape = &self.shape;
+        match self.reader.read(&mut [0]) {
+            Ok(0) => Ok(()),
+            Ok(_) => {
+                let reason = format!("more data than the {length} bytes of shape {shape:?}");
+                Err((None, reason))
             }
+            Err(error) => Err((None, error.to_string())),
         }
-        self.data = data;
     }
 
-    /// One element's bytes, lowest first.
-    fn word(&self, position: usize) -> [u8; 8] {
+    /// One element, lowest byte first.
+    fn word(bytes: &[u8], big_endian: bool) -> u64 {
         let mut word = [0; 8];
-        let bytes = &self.data[position * self.size..][..self.size];
-        word[..self.size].copy_from_slice(bytes);
-        if self.big_endian {
-            word[..self.size].reverse();
+        word[..bytes.len()].copy_from_slice(bytes);
+        if big_endian {
+            word[..bytes.len()].reverse();
         }
-        word
+        u64::from_le_bytes(word)
     }
 
-    fn integer(&self, position: usize) -> i128 {
-        let word = u64::from_le_bytes(self.word(position));
-        let unused = 64 - 8 * self.size as u32;
-        if self.kind == Kind::Signed {
+    fn integer(word: u64, kind: Kind, size: usize) -> i128 {
+        let unused = 64 - 8 * size as u32;
+        if kind == Kind::Signed {
             ((word << unused) as i64 >> unused).into()
         } else {
             word.into()
         }
     }
 
-    /// Every element as `T`, rounded once; or the position and the reason.
-    pub(super) fn values<T: Element>(&self) -> Result<Vec<T>, (usize, String)> {
-        let wide = |position: usize| match (self.kind, self.size) {
-            (Kind::Float, 2) => {
-                half::f16::from_bits(u64::from_le_bytes(self.word(position)) as u16).to_f64()
-            }
-            (Kind::Float, 4) => f64::from(f32::from_bits(
-                u64::from_le_bytes(self.word(position)) as u32
-            )),
-            (Kind::Float, _) => f64::from_le_bytes(self.word(position)),
-            _ => self.integer(position) as f64,
-        };
+    /// Every element as `T`, rounded once, in row-major order.
+    pub(super) fn values<T: Element>(&mut self, budget: &mut Budget) -> Result<Vec<T>, Wrong> {
         if matches!(self.kind, Kind::Bytes | Kind::Unicode) {
-            return Err((0, "numbers expected, text found".to_owned()));
+            return Err((Some(0), "numbers expected, text found".to_owned()));
         }
-        let narrow = |position| {
-            let (value, number) = (T::from_f64(wide(position)), wide(position));
-            let fits = value.to_f64().is_finite() || !number.is_finite();
-            if fits {
+        let whole = |reason| (None, reason);
+        budget.take::<T>(self.len).map_err(whole)?;
+        let (kind, size, big_endian) = (self.kind, self.size, self.big_endian);
+        let number = |bytes: &[u8]| {
+            let word = Self::word(bytes, big_endian);
+            let wide = match (kind, size) {
+                (Kind::Float, 2) => half::f16::from_bits(word as u16).to_f64(),
+                (Kind::Float, 4) => f64::from(f32::from_bits(word as u32)),
+                (Kind::Float, _) => f64::from_bits(word),
+                _ => Self::integer(word, kind, size) as f64,
+            };
+            let value = T::from_f64(wide);
+            if value.to_f64().is_finite() || !wide.is_finite() {
                 Ok(value)
             } else {
-                Err((
-                    position,
-                    format!("value {number:e} is out of the range of {}", T::NAME),
-                ))
+                Err(format!("value {wide:e} is out of the range of {}", T::NAME))
             }
         };
-        (0..self.len()).map(narrow).collect()
+        let mut values = Vec::new();
+        let len = self.len;
+        if self.fortran {
+            let data = self.raw(budget)?;
+            for at in row_major(&self.shape) {
+                grow(&mut values, len).map_err(|fault| (None, fault.reason))?;
+                let value = number(&data[at * size..][..size]);
+                values.push(value.map_err(|reason| (Some(values.len()), reason))?);
+            }
+            budget.give::<u8>(data.len());
+            return Ok(values);
+        }
+        self.each(|bytes| {
+            grow(&mut values, len).map_err(|fault| (None, fault.reason))?;
+            let value = number(bytes).map_err(|reason| (Some(values.len()), reason))?;
+            values.push(value);
+            Ok(())
+        })?;
+        Ok(values)
     }
 
-    /// Every element as an index; the bound is checked by the caller.
-    pub(super) fn indices(&self) -> Result<Vec<i128>, String> {
+    /// All bytes, in the order of the file.
+    fn raw(&mut self, budget: &mut Budget) -> Result<Vec<u8>, Wrong> {
+        let length = self.len * self.size;
+        budget.take::<u8>(length).map_err(|reason| (None, reason))?;
+        let mut data = Vec::new();
+        self.each(|bytes| {
+            for byte in bytes {
+                grow(&mut data, length).map_err(|fault| (None, fault.reason))?;
+                data.push(*byte);
+            }
+            Ok(())
+        })?;
+        Ok(data)
+    }
+
+    /// Every element as an index. `check` sees it before it is narrowed.
+    pub(super) fn indices(
+        &mut self,
+        budget: &mut Budget,
+        mut check: impl FnMut(i128) -> Result<(), String>,
+    ) -> Result<Vec<u32>, Wrong> {
         if !matches!(self.kind, Kind::Signed | Kind::Unsigned) {
             let found = match self.kind {
                 Kind::Float => format!("float{}", 8 * self.size),
                 Kind::Bool => "bool".to_owned(),
                 _ => "text".to_owned(),
             };
-            return Err(format!("integer type expected, {found} found"));
+            return Err((None, format!("integer type expected, {found} found")));
         }
-        Ok((0..self.len())
-            .map(|position| self.integer(position))
-            .collect())
+        budget
+            .take::<u32>(self.len)
+            .map_err(|reason| (None, reason))?;
+        let (kind, size, big_endian) = (self.kind, self.size, self.big_endian);
+        let (mut indices, len) = (Vec::new(), self.len);
+        self.each(|bytes| {
+            grow(&mut indices, len).map_err(|fault| (None, fault.reason))?;
+            let index = Self::integer(Self::word(bytes, big_endian), kind, size);
+            check(index).map_err(|reason| (Some(indices.len()), reason))?;
+            indices.push(index as u32);
+            Ok(())
+        })?;
+        Ok(indices)
     }
 
     /// A scalar of text.
-    pub(super) fn text(&self) -> Result<String, String> {
+    pub(super) fn text(&mut self) -> Result<String, String> {
         let step = match self.kind {
             Kind::Bytes => 1,
             Kind::Unicode => 4,
             _ => return Err("text expected".to_owned()),
         };
+        if self.len != 1 {
+            return Err(format!("one text expected, shape {:?} found", self.shape));
+        }
         let at = if self.big_endian { step - 1 } else { 0 };
-        let text: String = self
-            .data
-            .chunks_exact(step)
-            .map(|character| char::from(character[at]))
-            .collect();
+        let mut text = String::new();
+        let read = self.each(|bytes| {
+            let characters = bytes.chunks_exact(step);
+            text.extend(characters.map(|character| char::from(character[at])));
+            Ok(())
+        });
+        read.map_err(|(_, reason)| reason)?;
         Ok(text.trim_end_matches('\0').to_owned())
     }
+}
+
+/// Where each element of a row-major walk stands in Fortran order.
+fn row_major(shape: &[usize]) -> impl Iterator<Item = usize> {
+    let mut strides = Vec::with_capacity(shape.len());
+    let mut elements = 1_usize;
+    for extent in shape {
+        strides.push(elements);
+        elements = elements.saturating_mul(*extent);
+    }
+    let mut index = vec![0; shape.len()];
+    let mut at = 0;
+    let left = if shape.contains(&0) { 0 } else { elements };
+    (0..left).map(move |_| {
+        let here = at;
+        for axis in (0..shape.len()).rev() {
+            (index[axis], at) = (index[axis] + 1, at + strides[axis]);
+            if index[axis] < shape[axis] {
+                break;
+            }
+            at -= shape[axis] * strides[axis];
+            index[axis] = 0;
+        }
+        here
+    })
 }
 
 fn read_header(reader: &mut impl Read) -> Result<String, String> {
@@ -303,7 +388,7 @@ fn parse_type(text: &str) -> Result<(Kind, usize, bool), String> {
         Kind::Float => matches!(size, 2 | 4 | 8),
         Kind::Signed | Kind::Unsigned => matches!(size, 1 | 2 | 4 | 8),
         Kind::Bool => size == 1,
-        Kind::Bytes | Kind::Unicode => (1..=64).contains(&size),
+        Kind::Bytes | Kind::Unicode => (1..=TEXT_LIMIT).contains(&size),
     };
     let size = if kind == Kind::Unicode {
         4 * size

@@ -2,9 +2,9 @@
 //! `rows, cols, nnz`, the row offsets, the column indices from 0. A pattern without values.
 
 use super::{
-    Fault,
+    Fault, Limits,
     bytes::{self, Lines, words},
-    quote,
+    quote, replace_file,
 };
 use crate::{CsrPattern, FormatError, Pattern};
 use std::{
@@ -21,7 +21,7 @@ use std::{
 pub fn read_smtx(path: impl AsRef<Path>) -> Result<CsrPattern, FormatError> {
     let path = path.as_ref();
     read_smtx_from(
-        &bytes::read(path, &mut |_, _| {})?,
+        &bytes::read(path, Limits::default(), &mut |_, _| {})?,
         &path.display().to_string(),
     )
 }
@@ -41,8 +41,8 @@ pub fn read_smtx_from(text: &[u8], name: &str) -> Result<CsrPattern, FormatError
 /// [`FormatError::Io`] when the file cannot be written.
 pub fn write_smtx(path: impl AsRef<Path>, pattern: &CsrPattern) -> Result<(), FormatError> {
     let path = path.as_ref();
-    let write = || {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
+    let written = replace_file(path, |beside| {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
         writeln!(
             out,
             "{}, {}, {}",
@@ -57,8 +57,8 @@ pub fn write_smtx(path: impl AsRef<Path>, pattern: &CsrPattern) -> Result<(), Fo
             writeln!(out)?;
         }
         out.flush()
-    };
-    write().map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
+    });
+    written.map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
 }
 
 type Parts = (usize, usize, Vec<u32>, Vec<u32>);

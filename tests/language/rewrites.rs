@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::skipped;
 use einsparse::einsum::{Activation, Mode};
 use einsparse::formats::Format;
-use einsparse::indirect::{BiasAxis, rewrite, rewrite_dense};
+use einsparse::indirect::{BiasAxis, rewrite, rewrite_dense, rewrite_sampled};
 
 use super::parse;
 
@@ -288,4 +288,18 @@ fn spmm_is_told_by_structure() {
             .as_spmm(),
         None
     );
+}
+
+#[test]
+fn epilogues_of_sparse_outputs_are_refused() {
+    for (text, name) in [
+        ("S[m,n] = X[m,k] * Y[n,k] + bias[n]", "bias"),
+        ("S[m,n] += gelu(X[m,k] * Y[n,k] + bias[m])", "bias"),
+        ("S[m,n] = relu_grad(X[m,k] * Y[n,k], gate[m,n])", "gate"),
+    ] {
+        for f in MATRIX {
+            let error = rewrite_sampled(&parse(text), &format(f), None).unwrap_err();
+            assert!(error.to_string().contains(name), "{text} {f}: {error}");
+        }
+    }
 }

@@ -10,6 +10,8 @@ pub(super) fn read<T: Element>(header: &Header, body: &Body<'_>) -> Result<Dense
     let (rows, cols) = (header.rows, header.cols);
     let size = Fault::whole(format!("no memory for {rows} x {cols} values"));
     let mut dense = Dense::zeros(vec![rows, cols]).map_err(|_| size)?;
+    // Columns without rows are not worth walking over: a header of a few bytes may claim 2^32 of them.
+    let cols = if rows == 0 { 0 } else { cols };
     let out = dense.values_mut();
     let mut next = values.iter();
     for col in 0..cols {
@@ -32,7 +34,10 @@ pub(super) fn read<T: Element>(header: &Header, body: &Body<'_>) -> Result<Dense
 
 /// The values in file order; as many as the header announces, but no room is taken before they are there.
 fn read_values<T: Element>(header: &Header, body: &Body<'_>) -> Result<Vec<T>, Fault> {
-    let mut values = Vec::with_capacity(header.entries.min(body.text.len() / 2 + 1));
+    let mut values = Vec::new();
+    let room = header.entries.min(body.text.len() / 2 + 1);
+    let none = |_| Fault::whole(format!("no memory for {room} values"));
+    values.try_reserve_exact(room).map_err(none)?;
     let mut cursor = Cursor {
         text: body.text,
         at: 0,

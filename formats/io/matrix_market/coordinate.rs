@@ -6,7 +6,6 @@ use super::header::{Body, Header, Symmetry};
 use super::line::{Cursor, diagnose, entry};
 use crate::Element;
 use crate::parallel;
-use std::collections::HashMap;
 
 const CHUNK: usize = 1 << 20;
 /// Chunks parsed between two reports of the progress.
@@ -53,10 +52,11 @@ pub(super) fn read<T: Element>(
             done += text.len() as u64;
             halves = [halves[0] | chunk.halves[0], halves[1] | chunk.halves[1]];
         }
-        entries.reserve_exact(parsed.iter().map(|chunk| chunk.entries.len()).sum());
-        parsed
-            .iter()
-            .for_each(|chunk| entries.extend_from_slice(&chunk.entries));
+        let more = parsed.iter().map(|chunk| chunk.entries.len()).sum();
+        entries.try_reserve_exact(more).map_err(no_room)?;
+        for chunk in parsed {
+            entries.extend_from_slice(&chunk.entries);
+        }
         progress(done);
     }
     if content < header.entries {
@@ -72,6 +72,10 @@ pub(super) fn read<T: Element>(
         refuse_mirrored::<T>(header, body)?;
     }
     Ok(entries)
+}
+
+fn no_room(error: std::collections::TryReserveError) -> Fault {
+    Fault::whole(error.to_string())
 }
 
 /// Pieces of about [`CHUNK`] bytes that end at line ends.
@@ -120,6 +124,8 @@ fn parse<T: Element>(text: &[u8], header: &Header) -> Chunk<T> {
             chunk.halves[usize::from(row < col)] = true;
         }
     }
+    // A batch of chunks is held at once: no slack in them.
+    chunk.entries.shrink_to_fit();
     chunk
 }
 
@@ -135,28 +141,41 @@ fn line_of_content(text: &[u8], index: usize) -> u64 {
     lines.number
 }
 
-/// Runs only over a symmetric file with entries in both halves: the slow look for a place and its mirror.
+/// Runs only over a symmetric file with entries in both halves: the slow look for a place and its mirror. The first line
+/// that mirrors an earlier one is named.
 fn refuse_mirrored<T: Element>(header: &Header, body: &Body<'_>) -> Result<(), Fault> {
-    let mut seen: HashMap<(u64, u64), (u64, bool)> = HashMap::new();
+    // The place in the lower half, the line, and whether it stands in the upper half there.
+    let mut places: Vec<(u64, u64)> = Vec::new();
+    places.try_reserve_exact(header.entries).map_err(no_room)?;
     let mut number = body.lines_before;
     for text in Lines::new(body.text) {
         number += 1;
         let Some((row, col, _)) = entry::<T>(&mut Cursor { text, at: 0 }, header) else {
             continue;
         };
-        let (first, upper) = *seen
-            .entry((row.max(col), row.min(col)))
-            .or_insert((number, row < col));
-        if row != col && upper != (row < col) {
-            let reason = format!(
-                "({}, {}) mirrors ({}, {}) of line {first}",
-                row + 1,
-                col + 1,
-                col + 1,
-                row + 1
-            );
-            return Err(Fault::line(number, reason));
+        if row != col {
+            let upper = u64::from(row < col);
+            places.push((row.max(col) << 32 | row.min(col), number << 1 | upper));
         }
     }
-    Ok(())
+    places.sort_unstable();
+    let mirrors = places.chunk_by(|a, b| a.0 == b.0).filter_map(|same| {
+        let first = same[0].1;
+        let other = same.iter().find(|place| place.1 & 1 != first & 1)?;
+        Some((other.1, first, other.0))
+    });
+    let Some((line, first, place)) = mirrors.min() else {
+        return Ok(());
+    };
+    let (high, low) = ((place >> 32) + 1, (place & 0xffff_ffff) + 1);
+    let (row, col) = if line & 1 == 1 {
+        (low, high)
+    } else {
+        (high, low)
+    };
+    let reason = format!(
+        "({row}, {col}) mirrors ({col}, {row}) of line {}",
+        first >> 1
+    );
+    Err(Fault::line(line >> 1, reason))
 }

@@ -10,8 +10,8 @@ mod write;
 pub use header::{Field, Header, Layout, Symmetry};
 pub use write::{write_matrix_market, write_matrix_market_pattern, write_matrix_market_to};
 
-use super::{Loaded, Progress, bytes};
-use crate::{AnySparse, Element, FormatError};
+use super::{Fault, Limits, Loaded, Progress, bytes, entries::coo_from_entries};
+use crate::{AnySparse, Dense, Element, FormatError};
 use std::path::Path;
 
 /// A Matrix Market file: what its first lines said, and the matrix, mirrored where the header says so.
@@ -50,12 +50,23 @@ pub fn read_matrix_market_with<T: Element>(
     path: impl AsRef<Path>,
     progress: Progress<'_>,
 ) -> Result<MatrixMarket<T>, FormatError> {
-    let path = path.as_ref();
-    let text = bytes::read(path, progress)?;
+    read_within(path.as_ref(), Limits::default(), progress)
+}
+
+/// The text is dropped before its entries are sorted.
+pub(super) fn read_within<T: Element>(
+    path: &Path,
+    limits: Limits,
+    progress: Progress<'_>,
+) -> Result<MatrixMarket<T>, FormatError> {
+    let text = bytes::read(path, limits, progress)?;
+    let name = path.display().to_string();
     let length = text.len() as u64;
-    parse(&text, &path.display().to_string(), &mut |done| {
-        progress(length + done, 2 * length)
-    })
+    let parsed = parse(&text, &mut |done| progress(length + done, 2 * length));
+    drop(text);
+    let read = finish(parsed.map_err(|fault| fault.at(&name))?, length)?;
+    progress(2 * length, 2 * length);
+    Ok(read)
 }
 
 /// [`read_matrix_market`] from memory; `name` stands for the file in messages.
@@ -78,27 +89,42 @@ pub fn read_matrix_market_from<T: Element>(
     text: &[u8],
     name: &str,
 ) -> Result<MatrixMarket<T>, FormatError> {
-    parse(text, name, &mut |_| {})
+    let parsed = parse(text, &mut |_| {}).map_err(|fault| fault.at(name))?;
+    finish(parsed, text.len() as u64)
+}
+
+/// What the text held.
+enum Parsed<T> {
+    Entries(Vec<(u64, T)>),
+    Dense(Dense<T>),
 }
 
 fn parse<T: Element>(
     text: &[u8],
-    name: &str,
     progress: &mut dyn FnMut(u64),
+) -> Result<(Header, Parsed<T>), Fault> {
+    let (header, body) = header::read(text)?;
+    let parsed = match header.layout {
+        Layout::Coordinate => Parsed::Entries(coordinate::read(&header, &body, progress)?),
+        Layout::Array => Parsed::Dense(array::read(&header, &body)?),
+    };
+    Ok((header, parsed))
+}
+
+/// `length` bytes of text were parsed.
+fn finish<T: Element>(
+    (header, parsed): (Header, Parsed<T>),
+    length: u64,
 ) -> Result<MatrixMarket<T>, FormatError> {
-    let (header, body) = header::read(text).map_err(|fault| fault.at(name))?;
-    let matrix = match header.layout {
-        Layout::Coordinate => {
-            let entries =
-                coordinate::read(&header, &body, progress).map_err(|fault| fault.at(name))?;
+    let matrix = match parsed {
+        Parsed::Entries(entries) => {
             let merge = header.field == Field::Pattern;
-            let coo = super::entries::coo_from_entries(header.rows, header.cols, entries, merge)?;
+            let held = (entries.len() * size_of::<(u64, T)>()) as u64 + length;
+            let room = Limits::default().of(length).saturating_sub(held);
+            let coo = coo_from_entries(header.rows, header.cols, entries, merge, room)?;
             Loaded::Sparse(AnySparse::Coo(coo))
         }
-        Layout::Array => {
-            Loaded::Dense(array::read(&header, &body).map_err(|fault| fault.at(name))?)
-        }
+        Parsed::Dense(dense) => Loaded::Dense(dense),
     };
-    progress(text.len() as u64);
     Ok(MatrixMarket { header, matrix })
 }

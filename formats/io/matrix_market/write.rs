@@ -1,6 +1,6 @@
 //! Writing Matrix Market: general, sorted by row, values in the fewest digits that read back to the same bits.
 
-use super::super::{Fault, Source};
+use super::super::{Fault, Source, replace_file};
 use crate::convert::{bsr_to_csr, csc_to_csr};
 use crate::{CsrPattern, Element, FormatError, Pattern};
 use std::{
@@ -21,8 +21,27 @@ pub fn write_matrix_market<'a, T: Element>(
 ) -> std::result::Result<(), FormatError> {
     let path = path.as_ref();
     let name = path.display().to_string();
-    let file = File::create(path).map_err(|error| Fault::from(error).at(&name))?;
-    write_matrix_market_to(file, &name, matrix)
+    let matrix = matrix.into();
+    let written = replace_file(path, |beside| {
+        let file = File::create(beside)?;
+        write_matrix_market_to(file, &name, matrix).map_err(Failed::Format)
+    });
+    written.map_err(|failed| match failed {
+        Failed::File(error) => Fault::from(error).at(&name),
+        Failed::Format(error) => error,
+    })
+}
+
+/// Why a file was not written.
+enum Failed {
+    File(std::io::Error),
+    Format(FormatError),
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Self {
+        Self::File(error)
+    }
 }
 
 /// [`write_matrix_market`] into any writer; `name` stands for the file in messages.
@@ -82,8 +101,8 @@ pub fn write_matrix_market_pattern(
     pattern: &CsrPattern,
 ) -> std::result::Result<(), FormatError> {
     let path = path.as_ref();
-    let write = || {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create(path)?);
+    let written = replace_file(path, |beside| {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
         writeln!(out, "%%MatrixMarket matrix coordinate pattern general")?;
         writeln!(
             out,
@@ -96,8 +115,8 @@ pub fn write_matrix_market_pattern(
             writeln!(out, "{} {}", u64::from(row) + 1, u64::from(col) + 1)?;
         }
         out.flush()
-    };
-    write().map_err(|error| Fault::from(error).at(&path.display().to_string()))
+    });
+    written.map_err(|error| Fault::from(error).at(&path.display().to_string()))
 }
 
 /// Row and column of every entry.

@@ -6,10 +6,14 @@ mod write;
 
 pub use write::{write_npz, write_npz_compressed};
 
-use super::{Fault, bytes, npy::Array};
+use super::{
+    Fault, bytes,
+    limits::{Budget, Limits},
+    npy::{Array, Wrong},
+};
 use crate::{AnySparse, Element, FormatError};
 use std::{io::Cursor, path::Path};
-use zip::{ZipArchive, result::ZipError};
+use zip::{ZipArchive, read::ZipFile, result::ZipError};
 
 /// Reads a SciPy sparse archive in the format it holds.
 ///
@@ -19,10 +23,22 @@ use zip::{ZipArchive, result::ZipError};
 /// # Errors
 /// [`FormatError::Io`] with the member, or `archive`, and the reason.
 pub fn read_npz<T: Element>(path: impl AsRef<Path>) -> Result<AnySparse<T>, FormatError> {
+    read_npz_within(path, Limits::default())
+}
+
+/// [`read_npz`] with another limit of memory: an archive of a few MB may hold many GB of zeros.
+///
+/// # Errors
+/// As [`read_npz`].
+pub fn read_npz_within<T: Element>(
+    path: impl AsRef<Path>,
+    limits: Limits,
+) -> Result<AnySparse<T>, FormatError> {
     let path = path.as_ref();
-    read_npz_from(
-        &bytes::read(path, &mut |_, _| {})?,
+    read_npz_from_within(
+        &bytes::read(path, limits, &mut |_, _| {})?,
         &path.display().to_string(),
+        limits,
     )
 }
 
@@ -31,17 +47,31 @@ pub fn read_npz<T: Element>(path: impl AsRef<Path>) -> Result<AnySparse<T>, Form
 /// # Errors
 /// As [`read_npz`].
 pub fn read_npz_from<T: Element>(bytes: &[u8], name: &str) -> Result<AnySparse<T>, FormatError> {
-    let mut archive = Archive::open(bytes).map_err(|fault| fault.at(name))?;
+    read_npz_from_within(bytes, name, Limits::default())
+}
+
+/// [`read_npz_from`] with another limit of memory.
+///
+/// # Errors
+/// As [`read_npz`].
+pub fn read_npz_from_within<T: Element>(
+    bytes: &[u8],
+    name: &str,
+    limits: Limits,
+) -> Result<AnySparse<T>, FormatError> {
+    let budget = Budget::new(limits, bytes.len());
+    let mut archive = Archive::open(bytes, budget).map_err(|fault| fault.at(name))?;
     sparse::read(&mut archive, name)
 }
 
 /// The members of an archive by name, without `.npy`.
 struct Archive<'a> {
     zip: ZipArchive<Cursor<&'a [u8]>>,
+    budget: Budget,
 }
 
 impl<'a> Archive<'a> {
-    fn open(bytes: &'a [u8]) -> Result<Self, Fault> {
+    fn open(bytes: &'a [u8], budget: Budget) -> Result<Self, Fault> {
         let zip = ZipArchive::new(Cursor::new(bytes)).map_err(|error| {
             let found = memchr::memmem::rfind(bytes, b"PK\x05\x06").is_some();
             let reason = if found {
@@ -51,29 +81,25 @@ impl<'a> Archive<'a> {
             };
             Fault::member("archive", reason)
         })?;
-        Ok(Self { zip })
+        Ok(Self { zip, budget })
     }
 
-    /// None if it is missing.
-    fn optional(&mut self, name: &str) -> Result<Option<Array>, Fault> {
+    /// What `read` makes of a member.
+    fn member<R>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(Array<ZipFile<'_, Cursor<&'a [u8]>>>, &mut Budget) -> Result<R, Wrong>,
+    ) -> Result<R, Fault> {
         let file = match self.zip.by_name(&format!("{name}.npy")) {
             Ok(file) => file,
-            Err(ZipError::FileNotFound) => return Ok(None),
+            Err(ZipError::FileNotFound) => return Err(Fault::member(name, "member missing")),
             Err(error) => return Err(Fault::member(name, error.to_string())),
         };
-        Array::read(file)
-            .map(Some)
-            .map_err(|reason| Fault::member(name, reason))
-    }
-
-    fn member(&mut self, name: &str) -> Result<Array, Fault> {
-        self.optional(name)?
-            .ok_or_else(|| Fault::member(name, "member missing"))
-    }
-
-    fn indices(&mut self, name: &str) -> Result<Vec<i128>, Fault> {
-        self.member(name)?
-            .indices()
-            .map_err(|reason| Fault::member(name, reason))
+        let array = Array::open(file).map_err(|reason| (None, reason));
+        let read = array.and_then(|array| read(array, &mut self.budget));
+        read.map_err(|wrong| match wrong {
+            (Some(position), reason) => Fault::member(format!("{name}[{position}]"), reason),
+            (None, reason) => Fault::member(name, reason),
+        })
     }
 }

@@ -1,24 +1,32 @@
 //! The members put together and checked: offsets ascend, indices are in range, lengths agree.
 
-use super::super::{Fault, entries::coo_from_entries, npy::Array, quote};
+use super::super::{Fault, entries::coo_from_entries, limits::Budget, quote};
 use super::Archive;
-use crate::{AnySparse, Bsr, BsrPattern, Csc, CscPattern, Csr, CsrPattern, Element, FormatError};
+use crate::{
+    AnySparse, Bsr, BsrPattern, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element,
+    FormatError,
+};
 
 pub(super) fn read<T: Element>(
     archive: &mut Archive<'_>,
     name: &str,
 ) -> Result<AnySparse<T>, FormatError> {
     let at = |fault: Fault| fault.at(name);
-    let format = archive.member("format").and_then(|text| {
-        text.text()
-            .map_err(|reason| Fault::member("format", reason))
+    let format = archive.member("format", |mut text, _| {
+        text.text().map_err(|reason| (None, reason))
     });
     let format = format.map_err(at)?;
     let [rows, cols] = shape(archive).map_err(at)?;
     match format.as_str() {
         "coo" => {
-            let entries = coordinates(archive, rows, cols).map_err(at)?;
-            Ok(coo_from_entries(rows, cols, entries, false)?.into())
+            let read = coordinates::<T>(archive, rows, cols).map_err(at)?;
+            let ascending = read.places().is_sorted_by(|a, b| a < b);
+            if ascending {
+                let pattern = CooPattern::new(vec![rows, cols], vec![read.rows, read.cols])?;
+                return Ok(Coo::new(pattern, read.values)?.into());
+            }
+            let (entries, room) = read.entries(&mut archive.budget).map_err(at)?;
+            Ok(coo_from_entries(rows, cols, entries, false, room)?.into())
         }
         "csr" => {
             let a = compressed(archive, ["row", "column"], [rows, cols], false).map_err(at)?;
@@ -46,13 +54,18 @@ pub(super) fn read<T: Element>(
 }
 
 fn shape(archive: &mut Archive<'_>) -> Result<[usize; 2], Fault> {
-    let shape = archive.indices("shape")?;
-    let [rows, cols] = shape[..] else {
-        return Err(Fault::member(
-            "shape",
-            format!("rows and columns expected, {} numbers found", shape.len()),
-        ));
-    };
+    let mut extents = Vec::new();
+    archive.member("shape", |mut shape, budget| {
+        if shape.len() != 2 {
+            let reason = format!("rows and columns expected, {} numbers found", shape.len());
+            return Err((None, reason));
+        }
+        shape.indices(budget, |extent| {
+            extents.push(extent);
+            Ok(())
+        })
+    })?;
+    let (rows, cols) = (extents[0], extents[1]);
     for (count, name) in [(rows, "row"), (cols, "column")] {
         if count < 0 {
             return Err(Fault::member(
@@ -71,11 +84,6 @@ fn shape(archive: &mut Archive<'_>) -> Result<[usize; 2], Fault> {
     Ok([rows as usize, cols as usize])
 }
 
-fn values<T: Element>(data: &Array) -> Result<Vec<T>, Fault> {
-    data.values()
-        .map_err(|(position, reason)| Fault::member(format!("data[{position}]"), reason))
-}
-
 /// Indices into an axis, in range.
 fn indices(
     archive: &mut Archive<'_>,
@@ -83,27 +91,57 @@ fn indices(
     axis: &str,
     extent: usize,
 ) -> Result<Vec<u32>, Fault> {
-    let wide = archive.indices(member)?;
-    let wrong = wide
-        .iter()
-        .position(|index| *index < 0 || *index >= extent as i128);
-    if let Some(at) = wrong {
-        let index = wide[at];
-        let reason = if index < 0 {
-            format!("{axis} index is negative: {index}")
-        } else {
-            format!("{axis} index {index} is past {}", extent as i64 - 1)
-        };
-        return Err(Fault::member(format!("{member}[{at}]"), reason));
+    archive.member(member, |mut array, budget| {
+        array.indices(budget, |index| {
+            if index < 0 {
+                Err(format!("{axis} index is negative: {index}"))
+            } else if index >= extent as i128 {
+                Err(format!(
+                    "{axis} index {index} is past {}",
+                    extent as i64 - 1
+                ))
+            } else {
+                Ok(())
+            }
+        })
+    })
+}
+
+/// COO, its entries in any order.
+struct Coordinates<T> {
+    rows: Vec<u32>,
+    cols: Vec<u32>,
+    values: Vec<T>,
+}
+
+impl<T: Element> Coordinates<T> {
+    fn places(&self) -> impl Iterator<Item = u64> {
+        let places = self.rows.iter().zip(&self.cols);
+        places.map(|(row, col)| u64::from(*row) << 32 | u64::from(*col))
     }
-    Ok(wide.into_iter().map(|index| index as u32).collect())
+
+    /// With their keys, and the bytes that sorting may take.
+    fn entries(self, budget: &mut Budget) -> Result<(Vec<(u64, T)>, u64), Fault> {
+        let count = self.values.len();
+        let whole = |reason| Fault::member("data", reason);
+        budget.take::<(u64, T)>(count).map_err(whole)?;
+        let mut entries = Vec::new();
+        let none = |_| Fault::member("data", format!("no memory for {count} entries"));
+        entries.try_reserve_exact(count).map_err(none)?;
+        entries.extend(self.places().zip(self.values.iter().copied()));
+        budget.give::<(u32, u32)>(count);
+        budget.give::<T>(count);
+        drop(self);
+        budget.take::<(u64, T)>(count).map_err(whole)?;
+        Ok((entries, (count * size_of::<(u64, T)>()) as u64))
+    }
 }
 
 fn coordinates<T: Element>(
     archive: &mut Archive<'_>,
     rows: usize,
     cols: usize,
-) -> Result<Vec<(u64, T)>, Fault> {
+) -> Result<Coordinates<T>, Fault> {
     let row_index = indices(archive, "row", "row", rows)?;
     let col_index = indices(archive, "col", "column", cols)?;
     if col_index.len() != row_index.len() {
@@ -114,18 +152,18 @@ fn coordinates<T: Element>(
         );
         return Err(Fault::member("col", reason));
     }
-    let data = archive.member("data")?;
-    if data.len() != row_index.len() {
-        return Err(Fault::member(
-            "data",
-            format!("{} values, {} expected", data.len(), row_index.len()),
-        ));
-    }
-    let keys = row_index
-        .iter()
-        .zip(&col_index)
-        .map(|(row, col)| u64::from(*row) << 32 | u64::from(*col));
-    Ok(keys.zip(values::<T>(&data)?).collect())
+    let values = archive.member("data", |mut data, budget| {
+        if data.len() != row_index.len() {
+            let reason = format!("{} values, {} expected", data.len(), row_index.len());
+            return Err((None, reason));
+        }
+        data.values::<T>(budget)
+    })?;
+    Ok(Coordinates {
+        rows: row_index,
+        cols: col_index,
+        values,
+    })
 }
 
 /// CSR, CSC with its axes exchanged, or BSR.
@@ -142,29 +180,31 @@ fn compressed<T: Element>(
     [major_extent, minor_extent]: [usize; 2],
     blocked: bool,
 ) -> Result<Compressed<T>, Fault> {
-    let data = archive.member("data")?;
-    let block = match (blocked, data.shape.as_slice()) {
-        (false, [_]) => (1, 1),
-        (true, &[_, height, width]) if height > 0 && width > 0 => (height, width),
-        (_, shape) => {
-            let order = if blocked { 3 } else { 1 };
-            return Err(Fault::member(
-                "data",
-                format!("an array of order {order} expected, shape {shape:?} found"),
-            ));
-        }
-    };
+    let (values, blocks, block) = archive.member("data", |mut data, budget| {
+        let block = match (blocked, data.shape.as_slice()) {
+            (false, [_]) => (1, 1),
+            (true, &[_, height, width]) if height > 0 && width > 0 => (height, width),
+            (_, shape) => {
+                let order = if blocked { 3 } else { 1 };
+                let reason = format!("an array of order {order} expected, shape {shape:?} found");
+                return Err((None, reason));
+            }
+        };
+        Ok((data.values::<T>(budget)?, data.shape[0], block))
+    })?;
     let lines = major_extent.div_ceil(block.0);
-    let offsets = archive.indices("indptr")?;
     let indices = indices(archive, "indices", minor, minor_extent.div_ceil(block.1))?;
-    let offsets = check_offsets(&offsets, major, lines, indices.len())?;
-    if data.shape[0] != indices.len() {
+    if indices.len() > u32::MAX as usize {
+        let reason = format!("{} entries are over the index type", indices.len());
+        return Err(Fault::member("indices", reason));
+    }
+    let offsets = offsets(archive, major, lines, indices.len())?;
+    if blocks != indices.len() {
         return Err(Fault::member(
             "data",
-            format!("{} values, {} expected", data.shape[0], indices.len()),
+            format!("{blocks} values, {} expected", indices.len()),
         ));
     }
-    let values = values(&data)?;
     let ascending = offsets.windows(2).all(|ends| {
         indices[ends[0] as usize..ends[1] as usize]
             .windows(2)
@@ -176,81 +216,94 @@ fn compressed<T: Element>(
         values,
         block,
     };
-    Ok(if ascending { parts } else { sort(parts) })
+    if ascending {
+        return Ok(parts);
+    }
+    let whole = |reason| Fault::member("data", reason);
+    archive
+        .budget
+        .take::<u32>(parts.indices.len())
+        .map_err(whole)?;
+    archive
+        .budget
+        .take::<T>(parts.values.len())
+        .map_err(whole)?;
+    // The order within a line, which may be the only one.
+    archive
+        .budget
+        .take::<u32>(parts.indices.len())
+        .map_err(whole)?;
+    Ok(sort(parts))
 }
 
-fn check_offsets(
-    offsets: &[i128],
+/// Offsets that ascend from 0 to `entries`.
+fn offsets(
+    archive: &mut Archive<'_>,
     axis: &str,
     lines: usize,
     entries: usize,
 ) -> Result<Vec<u32>, Fault> {
-    let at =
-        |position: usize, reason: String| Err(Fault::member(format!("indptr[{position}]"), reason));
-    if offsets.len() != lines + 1 {
-        return Err(Fault::member(
-            "indptr",
-            format!("{} {axis} offsets, {} expected", offsets.len(), lines + 1),
-        ));
-    }
-    if entries > u32::MAX as usize {
-        return Err(Fault::member(
-            "indices",
-            format!("{entries} entries are over the index type"),
-        ));
-    }
-    if offsets[0] != 0 {
-        return at(
-            0,
-            format!("first {axis} offset is not 0 but {}", offsets[0]),
-        );
-    }
-    if let Some(position) = offsets.windows(2).position(|pair| pair[1] < pair[0]) {
-        return at(
-            position + 1,
-            format!(
-                "{axis} offset {} is below {}",
-                offsets[position + 1],
-                offsets[position]
-            ),
-        );
-    }
-    match offsets[lines] - entries as i128 {
-        0 => Ok(offsets.iter().map(|offset| *offset as u32).collect()),
-        1.. => at(
-            lines,
-            format!("{axis} offset {} is past {entries}", offsets[lines]),
-        ),
-        _ => at(
-            lines,
-            format!("last {axis} offset {} is not {entries}", offsets[lines]),
-        ),
-    }
+    archive.member("indptr", |mut array, budget| {
+        if array.len() != lines + 1 {
+            let found = array.len();
+            let reason = format!("{found} {axis} offsets, {} expected", lines + 1);
+            return Err((None, reason));
+        }
+        let mut last: Option<i128> = None;
+        let offsets = array.indices(budget, |offset| {
+            let before = last.replace(offset);
+            match before {
+                None if offset != 0 => Err(format!("first {axis} offset is not 0 but {offset}")),
+                Some(before) if offset < before => {
+                    Err(format!("{axis} offset {offset} is below {before}"))
+                }
+                _ if offset > entries as i128 => {
+                    Err(format!("{axis} offset {offset} is past {entries}"))
+                }
+                _ => Ok(()),
+            }
+        })?;
+        match last {
+            Some(last) if last == entries as i128 => Ok(offsets),
+            last => {
+                let last = last.unwrap_or_default();
+                let reason = format!("last {axis} offset {last} is not {entries}");
+                Err((Some(lines), reason))
+            }
+        }
+    })
 }
 
 /// Sorts each line by index, stably, and adds up what is at one place.
 fn sort<T: Element>(parts: Compressed<T>) -> Compressed<T> {
     let area = parts.block.0 * parts.block.1;
     let mut out = Compressed {
-        offsets: vec![0],
-        indices: Vec::new(),
-        values: Vec::new(),
+        offsets: parts.offsets,
+        indices: Vec::with_capacity(parts.indices.len()),
+        values: Vec::with_capacity(parts.values.len()),
         block: parts.block,
     };
-    for ends in parts.offsets.windows(2) {
-        let mut order: Vec<usize> = (ends[0] as usize..ends[1] as usize).collect();
-        order.sort_by_key(|entry| parts.indices[*entry]);
-        for same in order.chunk_by(|left, right| parts.indices[*left] == parts.indices[*right]) {
-            out.indices.push(parts.indices[same[0]]);
+    let mut order: Vec<u32> = Vec::new();
+    let mut start = 0;
+    for end in &mut out.offsets[1..] {
+        order.clear();
+        order.extend(start..*end);
+        start = *end;
+        let index = |entry: u32| parts.indices[entry as usize];
+        // No two are equal, so this is stable.
+        order.sort_unstable_by_key(|entry| (index(*entry), *entry));
+        for same in order.chunk_by(|left, right| index(*left) == index(*right)) {
+            out.indices.push(index(same[0]));
             for place in 0..area {
-                let mut sum = parts.values[same[0] * area + place].to_acc();
+                let value = |entry: u32| parts.values[entry as usize * area + place];
+                let mut sum = value(same[0]).to_acc();
                 same[1..]
                     .iter()
-                    .for_each(|entry| sum += parts.values[entry * area + place].to_acc());
+                    .for_each(|entry| sum += value(*entry).to_acc());
                 out.values.push(T::from_acc(sum));
             }
         }
-        out.offsets.push(out.indices.len() as u32);
+        *end = out.indices.len() as u32;
     }
     out
 }

@@ -3,6 +3,7 @@
 use super::super::{
     Fault, Source,
     npy::{write_header, write_values},
+    replace_file,
 };
 use crate::{AnySparse, Element, FormatError, Pattern, Sparse, io::Loaded};
 use std::{fs::File, io::Write, path::Path};
@@ -69,7 +70,8 @@ fn write<T: Element>(
             other => return write(path, Source::Csr(&other.to_csr()?), method),
         },
     };
-    write_members(path, &members, method).map_err(|error| Fault::from(error).at(&name))
+    let written = replace_file(path, |beside| write_members(beside, &members, method));
+    written.map_err(|error| Fault::from(error).at(&name))
 }
 
 fn compressed<'a, P: Pattern, T: Element>(

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use einsparse::formats::advice::{Rates, Storage, advise};
+use einsparse::formats::io::{self, Loaded};
 use einsparse::formats::stats::{RowStats, slots};
-use einsparse::formats::{CsrPattern, Format};
+use einsparse::formats::{AnySparse, CsrPattern, Format};
 
 use super::{Result, load, spy};
 
@@ -22,46 +23,83 @@ impl Inspect {
     /// Prints it.
     pub fn execute(&self) -> Result<()> {
         let loaded = load::file(&self.file)?;
-        if loaded.shape().len() != 2 {
-            say!("{}: dense array {:?}", self.file.display(), loaded.shape());
-            return Ok(());
-        }
-        let csr = loaded.to_csr()?;
-        let pattern = csr.pattern();
-        let stats = RowStats::of_rows(pattern);
-        let area = pattern.rows() as f64 * pattern.cols() as f64;
-        let density = if area > 0.0 {
-            stats.nnz as f64 / area
-        } else {
-            0.0
-        };
         say!("{}", self.file.display());
-        say!(
-            "size     {} x {}, {} entries, density {density:.3e}",
-            pattern.rows(),
-            pattern.cols(),
-            stats.nnz
-        );
+        let &[rows, cols] = loaded.shape() else {
+            say!("dense array {:?}", loaded.shape());
+            return Ok(());
+        };
+        // Counts over rows and columns, held together with the pattern.
+        let needed = 24 * (rows as u64 + cols as u64);
+        let length = std::fs::metadata(&self.file).map_or(0, |facts| facts.len());
+        let room = load::limits().of(length) * 3 / 8;
+        if needed > room {
+            return few_entries(loaded, needed, room);
+        }
+        let csr = loaded.into_csr()?;
+        size(csr.shape(), csr.nnz());
         values(csr.values());
-        say!(
-            "rows     {} of {} non-empty, {} to {} entries, mean {:.2}, standard deviation {:.2}",
-            stats.non_empty,
-            stats.rows,
-            stats.min,
-            stats.max,
-            stats.mean,
-            stats.std
-        );
-        histogram(&stats);
-        padding(pattern)?;
-        super::grouping::compare(pattern)?;
-        blocks(pattern)?;
+        let (pattern, values) = csr.into_parts();
+        drop(values);
+        let stats = RowStats::of_rows(&pattern);
+        rows_of(&stats);
+        padding(&pattern)?;
+        super::grouping::compare(&pattern)?;
+        blocks(&pattern)?;
         if let Some(path) = &self.spy {
-            spy::plot(pattern, path)?;
+            io::replace_file(path, |beside| spy::plot(&pattern, beside))?;
             say!("spy      {}", path.display());
         }
         Ok(())
     }
+}
+
+/// What can be said without an array of all rows.
+fn few_entries(loaded: Loaded<f64>, needed: u64, room: u64) -> Result<()> {
+    match loaded {
+        Loaded::Dense(dense) => say!("size     dense array {:?}", dense.shape()),
+        Loaded::Sparse(sparse) => {
+            size(sparse.shape(), sparse.nnz());
+            values(sparse.values());
+            if let AnySparse::Coo(coo) = &sparse
+                && let Some(stats) = RowStats::of_axis(coo.pattern(), 0)
+            {
+                rows_of(&stats);
+            }
+        }
+    }
+    say!(
+        "formats  not counted: arrays of all rows and columns take {needed} bytes, {room} are left for them; \
+         `--memory` gives more"
+    );
+    Ok(())
+}
+
+fn size(shape: &[usize], entries: usize) {
+    let area: f64 = shape.iter().map(|extent| *extent as f64).product();
+    let density = if area > 0.0 {
+        entries as f64 / area
+    } else {
+        0.0
+    };
+    say!(
+        "size     {} x {}, {entries} entries, density {density:.3e}",
+        shape[0],
+        shape[1]
+    );
+}
+
+/// Rows by length.
+fn rows_of(stats: &RowStats) {
+    say!(
+        "rows     {} of {} non-empty, {} to {} entries, mean {:.2}, standard deviation {:.2}",
+        stats.non_empty,
+        stats.rows,
+        stats.min,
+        stats.max,
+        stats.mean,
+        stats.std
+    );
+    histogram(stats);
 }
 
 fn values(values: &[f64]) {
@@ -94,7 +132,7 @@ fn histogram(stats: &RowStats) {
         };
         say!(
             "   {range:>20} {rows:>9} {}",
-            "#".repeat((rows * 40).div_ceil(most))
+            "#".repeat((rows as u128 * 40).div_ceil(most as u128) as usize)
         );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use einsparse::einsum::{Access, Einsum, IndexExpr};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, generate, io};
@@ -9,6 +10,47 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Result;
 use super::operand::{self, Extent, Fill, Generator, Reading, Source};
+
+/// What reading may take; the default unless the command line says otherwise.
+static LIMITS: OnceLock<io::Limits> = OnceLock::new();
+
+/// Takes `--memory` for all files.
+pub fn set_memory(bytes: u64) {
+    // Once, before the first file.
+    let _ = LIMITS.set(io::Limits {
+        bytes,
+        for_each_byte: 0,
+    });
+}
+
+/// The most memory that work on a file of so many bytes may take.
+pub fn limits() -> io::Limits {
+    LIMITS.get().copied().unwrap_or_default()
+}
+
+/// Bytes from a number with a unit: `500MB`, `8GB`, `8GiB`, `1000`.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let unit: u64 = match text[end..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        "tib" => 1 << 40,
+        _ => return Err("bytes expected, as 500MB or 8GiB".to_string()),
+    };
+    let number = text[..end]
+        .parse()
+        .ok()
+        .and_then(|n: u64| n.checked_mul(unit));
+    number.ok_or_else(|| "bytes expected, as 500MB or 8GiB".to_string())
+}
 
 /// Bytes from which a file gets a progress bar.
 const LARGE: u64 = 16 << 20;
@@ -39,13 +81,13 @@ impl Value {
 pub fn file(path: &Path) -> Result<io::Loaded<f64>> {
     let length = std::fs::metadata(path).map_or(0, |m| m.len());
     if length < LARGE {
-        return Ok(io::read_any(path)?);
+        return Ok(io::read_any_within(path, limits(), &mut |_, _| {})?);
     }
     let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {eta}")
         .map_err(|e| e.to_string())?;
     let bar = ProgressBar::new(2 * length).with_style(style);
     bar.set_message(path.display().to_string());
-    let loaded = io::read_any_with(path, &mut |done, total| {
+    let loaded = io::read_any_within(path, limits(), &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });

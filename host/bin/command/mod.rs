@@ -45,6 +45,9 @@ struct Arguments {
     /// Tell more: -v what is loaded and chosen, -vv every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// Memory that a file may take when it is read, as 500MB or 8GiB; without it 64 MB and 16 times its size
+    #[arg(long, global = true, value_name = "BYTES", value_parser = load::bytes)]
+    memory: Option<u64>,
     #[command(subcommand)]
     command: Command,
 }
@@ -107,6 +110,9 @@ pub fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .without_time()
         .init();
+    if let Some(bytes) = arguments.memory {
+        load::set_memory(bytes);
+    }
     let result = match &arguments.command {
         Command::Run(run) => run.execute(),
         Command::Explain(explain) => explain.execute(),

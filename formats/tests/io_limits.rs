@@ -1,0 +1,374 @@
+//! Memory of the readers: never over 64 MB and 16 bytes for each byte of the input, whatever it claims or holds. And
+//! writers that fail, which leave the old file. Patterns of few entries in many rows, too, take what their arrays take.
+
+use einsparse_formats::io::*;
+use einsparse_formats::{
+    CsrPattern, Dense, Element, FormatError, GroupClass, HybridGroupCooPattern,
+};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
+
+/// Counts what is taken.
+struct Counting;
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+fn add(bytes: usize) {
+    MOST.fetch_max(TAKEN.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, data: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // Large blocks are moved by the page table: the old and the new are never there both.
+        TAKEN.fetch_sub(layout.size(), Relaxed);
+        add(size);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.realloc(data, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, data: *mut u8, layout: Layout) {
+        TAKEN.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(data, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One test at a time, so that each sees its own memory.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|held| held.into_inner())
+}
+
+/// Runs `read` over an input of so many bytes and holds its memory to the bound; `held` bytes of the input are in memory
+/// already.
+fn within<R>(input: usize, held: usize, read: impl FnOnce() -> R) -> R {
+    let before = TAKEN.load(Relaxed) - held;
+    MOST.store(before + held, Relaxed);
+    let start = Instant::now();
+    let result = read();
+    let most = MOST.load(Relaxed) - before;
+    let bound = 64_000_000 + 16 * input;
+    assert!(most <= bound, "{most} bytes for {input}, {bound} at most");
+    assert!(start.elapsed() < Duration::from_secs(60));
+    result
+}
+
+fn scratch(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Through a file, as the command reads.
+fn from_file<T: Element>(name: &str, bytes: Vec<u8>) -> Result<Loaded<T>, FormatError> {
+    let path = scratch(name);
+    fs::write(&path, &bytes).unwrap();
+    let length = bytes.len();
+    drop(bytes);
+    let read = within(length, 0, || read_any::<T>(&path));
+    fs::remove_file(path).unwrap();
+    read
+}
+
+fn header(descr: &str, fortran: bool, shape: &str) -> Vec<u8> {
+    let order = if fortran { "True" } else { "False" };
+    let text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((text.len() as u16).to_le_bytes());
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+/// An archive of members, each a header and `count` times the bytes.
+fn archive(members: &[(&str, Vec<u8>, &[u8], usize)], method: CompressionMethod) -> Vec<u8> {
+    let mut zip = ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let options = SimpleFileOptions::default().compression_method(method);
+    for (name, header, bytes, count) in members {
+        zip.start_file(format!("{name}.npy"), options).unwrap();
+        zip.write_all(header).unwrap();
+        let block = bytes.repeat(1 << 12);
+        let mut left = bytes.len() * count;
+        while left > 0 {
+            let now = left.min(block.len());
+            zip.write_all(&block[..now]).unwrap();
+            left -= now;
+        }
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+fn named<'a>(format: &str, rows: i64, cols: i64) -> Vec<(&'static str, Vec<u8>, &'a [u8], usize)> {
+    let mut shape = header("<i8", false, "(2,)");
+    shape.extend(rows.to_le_bytes());
+    shape.extend(cols.to_le_bytes());
+    let mut text = header("|S3", false, "()");
+    text.extend(format.as_bytes());
+    vec![("shape", shape, b"", 0), ("format", text, b"", 0)]
+}
+
+/// A dense matrix of zeros in CSR, 24 MB of it: deflated to some ten thousand bytes.
+fn bomb() -> Vec<u8> {
+    const ENTRIES: usize = 12 << 20;
+    let mut members = named("csr", 1, ENTRIES as i64);
+    let shape = format!("({ENTRIES},)");
+    members.push(("data", header("|i1", false, &shape), b"\0", ENTRIES));
+    members.push(("indices", header("|u1", false, &shape), b"\0", ENTRIES));
+    archive(&members, CompressionMethod::Deflated)
+}
+
+#[test]
+fn a_deflated_member_stays_below_the_limit() {
+    let _alone = alone();
+    let bytes = bomb();
+    assert!(bytes.len() < 100_000);
+    let length = bytes.len();
+    let error = within(length, length, || read_npz_from::<f64>(&bytes, "bomb")).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("bomb (data): 12582912 elements take 100663296 bytes"),
+        "{text}"
+    );
+    assert!(
+        text.contains("over the limit of 64") && text.contains("`io::Limits`"),
+        "{text}"
+    );
+    // With more memory the reader goes on, and finds what is wrong otherwise.
+    let generous = Limits {
+        bytes: 1 << 30,
+        ..Limits::default()
+    };
+    let error = read_npz_from_within::<f64>(&bytes, "bomb", generous).unwrap_err();
+    assert!(
+        error.to_string().contains("indptr): member missing"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_a_header_claims_is_not_reserved() {
+    let _alone = alone();
+    for claim in ["(1099511627776,)", "(4294967295, 1000)"] {
+        let mut bytes = header("<f8", false, claim);
+        bytes.extend([0; 64]);
+        let error = from_file::<f64>("claim.npy", bytes).unwrap_err();
+        assert!(error.to_string().contains("over the limit"), "{error}");
+    }
+    let mut bytes = header("<f8", false, "(100000,)");
+    bytes.extend([0; 64]);
+    let error = from_file::<f64>("cut.npy", bytes).unwrap_err();
+    assert!(
+        error.to_string().contains("cut off: 64 of 800000 bytes"),
+        "{error}"
+    );
+    let none = from_file::<f64>("none.npy", header("<f8", false, "(4294967295, 0)")).unwrap();
+    assert_eq!(none.shape(), [u32::MAX as usize, 0]);
+    for text in [
+        "array real general\n0 4294967295\n",
+        "array real general\n4294967295 0\n",
+    ] {
+        let text = format!("%%MatrixMarket matrix {text}");
+        assert_eq!(
+            from_file::<f64>("none.mtx", text.into())
+                .unwrap()
+                .shape()
+                .len(),
+            2
+        );
+    }
+}
+
+#[test]
+fn rows_without_entries_take_no_memory() {
+    let _alone = alone();
+    let text = "%%MatrixMarket matrix coordinate pattern general\n4294967295 3 1\n7 2\n";
+    let read = from_file::<f64>("rows.mtx", text.into()).unwrap();
+    assert_eq!(read.shape(), [u32::MAX as usize, 3]);
+    let error = within(text.len(), 0, || read.to_csr()).unwrap_err();
+    let numbers = "bytes of row offsets is 17179869184, over the limit of 64000064";
+    assert_eq!(error.to_string(), numbers);
+    assert_eq!(
+        within(text.len(), 0, || read.into_csr()).unwrap_err(),
+        error
+    );
+}
+
+/// The shortest lines, in an order that has to be sorted, every one with a mirror.
+#[test]
+fn short_lines_are_read_within_the_bound() {
+    let _alone = alone();
+    const LINES: usize = 6 << 20;
+    let head = |field: &str, symmetry: &str, lines: usize| {
+        format!("%%MatrixMarket matrix coordinate {field} {symmetry}\n6000000 6000000 {lines}\n")
+    };
+    let mut text = head("pattern", "symmetric", LINES).into_bytes();
+    text.extend(b"3 1\n2 1\n".repeat(LINES / 2));
+    let read = from_file::<f64>("pattern.mtx", text)
+        .unwrap()
+        .into_sparse()
+        .unwrap();
+    assert_eq!((read.nnz(), read.values()), (4, &[1.0; 4][..]));
+    let mut text = head("integer", "symmetric", LINES).into_bytes();
+    text.extend(b"3 1 1\n2 1 1\n".repeat(LINES / 2));
+    let read = from_file::<f64>("integer.mtx", text)
+        .unwrap()
+        .into_sparse()
+        .unwrap();
+    assert_eq!(read.values(), [(LINES / 2) as f64; 4]);
+    let mut text = head("pattern", "symmetric", LINES).into_bytes();
+    text.extend(b"3 1\n1 2\n".repeat(LINES / 2 - 1));
+    text.extend(b"3 1\n2 1\n");
+    let error = from_file::<f64>("halves.mtx", text).unwrap_err();
+    let place = format!(".mtx:{}: (2, 1) mirrors (1, 2) of line 4", LINES + 2);
+    assert!(error.to_string().contains(&place), "{error}");
+}
+
+#[test]
+fn narrow_numbers_are_read_within_the_bound() {
+    let _alone = alone();
+    const COUNT: usize = 12 << 20;
+    let mut text = format!("{COUNT}, 9, 0\n").into_bytes();
+    text.extend(b"0 ".repeat(COUNT + 1));
+    from_file::<f64>("zeros.smtx", text).unwrap();
+    let mut text = format!("1, {COUNT}, {COUNT}\n0 {COUNT}\n").into_bytes();
+    text.extend(b"0 ".repeat(COUNT));
+    assert!(from_file::<f64>("columns.smtx", text).is_err());
+    for (fortran, shape) in [
+        (false, format!("({COUNT}, 1)")),
+        (true, format!("({}, 4)", COUNT / 4)),
+    ] {
+        let mut bytes = header("|i1", fortran, &shape);
+        bytes.extend([1].repeat(COUNT));
+        let length = bytes.len();
+        let read = from_file::<f64>("ones.npy", bytes).unwrap();
+        let held = COUNT * 8;
+        let csr = within(length, held, || read.into_csr()).unwrap();
+        assert_eq!(csr.nnz(), COUNT);
+    }
+}
+
+#[test]
+fn archives_of_narrow_numbers_are_read_within_the_bound() {
+    let _alone = alone();
+    const COUNT: usize = 8 << 20;
+    let shape = format!("({COUNT},)");
+    let mut members = named("coo", 4, 4);
+    for (name, bytes) in [
+        ("row", b"\x01\x00"),
+        ("col", b"\x02\x01"),
+        ("data", b"\x01\x01"),
+    ] {
+        members.push((name, header("|i1", false, &shape), bytes, COUNT / 2));
+    }
+    let bytes = archive(&members, CompressionMethod::Stored);
+    let read = from_file::<f64>("coo.npz", bytes)
+        .unwrap()
+        .into_sparse()
+        .unwrap();
+    assert_eq!(read.values(), [(COUNT / 2) as f64; 2]);
+}
+
+/// Fortran order, in archives and out of them, of several orders.
+#[test]
+fn fortran_order_is_turned() {
+    let _alone = alone();
+    let mut bytes = header("<i2", true, "(2, 3, 2)");
+    for k in 0..2_i16 {
+        for j in 0..3 {
+            (0..2).for_each(|i| bytes.extend((100 * i + 10 * j + k).to_le_bytes()));
+        }
+    }
+    let read = read_npy_from::<f32>(&bytes, "here").unwrap();
+    let wanted = Dense::from_fn([2, 3, 2], |at: &[usize]| {
+        (100 * at[0] + 10 * at[1] + at[2]) as f32
+    });
+    assert_eq!(read, wanted.unwrap());
+}
+
+#[cfg(unix)]
+#[test]
+fn an_endless_file_ends_at_the_limit() {
+    let _alone = alone();
+    for name in ["endless.mtx", "endless.smtx", "endless.npz", "endless.npy"] {
+        let path = scratch(name);
+        fs::remove_file(&path).ok();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        let error = within(64_000_000, 0, || read_any::<f32>(&path)).unwrap_err();
+        assert!(
+            error.to_string().contains("longer than 64000000 bytes"),
+            "{error}"
+        );
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn a_failed_write_leaves_the_old_file() {
+    let _alone = alone();
+    let folder = scratch("replaced");
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir(&folder).unwrap();
+    let path = folder.join("a.smtx");
+    let pattern = |columns| CsrPattern::new(1, 9, vec![0, 2], columns).unwrap();
+    write_smtx(&path, &pattern(vec![0, 1])).unwrap();
+    let failed: Result<(), std::io::Error> = replace_file(&path, |beside| {
+        fs::write(beside, "half")?;
+        assert_eq!(beside.extension(), path.extension());
+        Err(std::io::Error::other("no"))
+    });
+    assert_eq!(failed.unwrap_err().to_string(), "no");
+    assert_eq!(read_smtx(&path).unwrap(), pattern(vec![0, 1]));
+    write_smtx(&path, &pattern(vec![3, 4])).unwrap();
+    assert_eq!(read_smtx(&path).unwrap(), pattern(vec![3, 4]));
+    // Nothing stays behind.
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    assert!(write_smtx(folder.join("none/a.smtx"), &pattern(vec![0, 1])).is_err());
+    #[cfg(unix)]
+    {
+        let link = folder.join("link.smtx");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        write_smtx(&link, &pattern(vec![5, 6])).unwrap();
+        assert_eq!(read_smtx(&path).unwrap(), pattern(vec![5, 6]));
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        write_smtx("/dev/null", &pattern(vec![5, 6])).unwrap();
+    }
+}
+
+#[test]
+fn a_pattern_takes_no_array_of_its_rows() {
+    let _alone = alone();
+    let rows = u32::MAX as usize - 1;
+    let class = |group| GroupClass { group, groups: 2 };
+    let pattern = |index: [u32; 4]| {
+        let columns = vec![0, 1, 0, 1, 2, 0, 1, 2, 3, 4];
+        within(56, 0, || {
+            HybridGroupCooPattern::new(rows, 9, vec![class(2), class(3)], index.into(), columns)
+        })
+    };
+    assert!(pattern([1, 7, 6, rows as u32 - 1]).is_ok());
+    let twice = pattern([1, 7, 6, 7]).unwrap_err();
+    assert!(
+        twice.to_string().contains("row 7 in classes 0 and 1"),
+        "{twice}"
+    );
+}

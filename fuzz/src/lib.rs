@@ -1,0 +1,80 @@
+//! One function for each target: any bytes, and a panic where the library does not keep its word. What it does with good
+//! input is part of that word, so results are compared, not only made.
+//! Each returns what came out, so that a runner without coverage can tell one outcome from another.
+
+mod conversions;
+mod input;
+mod patterns;
+mod plans;
+mod readers;
+mod reference;
+mod seeds;
+mod text;
+
+pub use conversions::conversions;
+pub use patterns::{mutated_patterns, patterns};
+pub use plans::plans;
+pub use readers::{matrix_market, npy, npz, smtx};
+pub use seeds::seeds;
+pub use text::{einsum, format};
+
+use std::fmt::Display;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// A number that is the same for inputs that took about the same way.
+pub type Outcome = u64;
+
+/// A name and what it runs.
+pub type Target = (&'static str, fn(&[u8]) -> Outcome);
+
+/// Every target.
+pub const TARGETS: [Target; 10] = [
+    ("matrix_market", matrix_market),
+    ("smtx", smtx),
+    ("npz", npz),
+    ("npy", npy),
+    ("format", format),
+    ("einsum", einsum),
+    ("patterns", patterns),
+    ("mutated_patterns", mutated_patterns),
+    ("conversions", conversions),
+    ("plans", plans),
+];
+
+/// Of a message by its words, without numbers and what it quotes.
+fn refused(error: &impl Display) -> Outcome {
+    let text = error.to_string();
+    assert!(!text.is_empty(), "an error without words");
+    // A parse error shows the expression first.
+    let last = text.lines().next_back().unwrap_or_default();
+    let own = last.split('`').next().unwrap_or_default();
+    let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|b| b.is_ascii_lowercase());
+    outcome(&own.split(' ').filter(is_word).collect::<Vec<_>>())
+}
+
+fn outcome(what: &impl Hash) -> Outcome {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_sound() {
+        for (name, run) in TARGETS {
+            let (seeds, _) = seeds(name);
+            assert!(!seeds.is_empty());
+            for seed in &seeds {
+                run(seed);
+            }
+        }
+        // An archive, then its members.
+        let (archives, _) = seeds("npz");
+        for pair in archives.chunks_exact(2) {
+            assert_eq!(npz(&pair[0]), npz(&pair[1]));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Runs the targets without a nightly compiler: inputs that are changed at random, the ones with a new outcome kept, and
+//! memory held to 64 MB and 16 bytes for each byte of the input. The same seed gives the same inputs.
+//!
+//! `einsparse-fuzz [--seconds N] [--runs N] [--seed N] [--input FILE] [TARGET ...]`
+
+mod mutate;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use einsparse_fuzz::{TARGETS, Target, seeds};
+use mutate::Random;
+
+/// Counts what is taken.
+struct Counting;
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+fn add(bytes: usize) {
+    MOST.fetch_max(TAKEN.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, data: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        TAKEN.fetch_sub(layout.size(), Relaxed);
+        add(size);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.realloc(data, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, data: *mut u8, layout: Layout) {
+        TAKEN.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(data, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// An input that takes longer is a fault: none is longer than a few hundred kB.
+const SLOW: Duration = Duration::from_secs(5);
+/// Inputs kept of a target.
+const KEPT: usize = 4096;
+
+struct Arguments {
+    time: Duration,
+    runs: u64,
+    seed: u64,
+    inputs: Vec<PathBuf>,
+    targets: Vec<String>,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut given = Arguments {
+        time: Duration::from_secs(60),
+        runs: u64::MAX,
+        seed: 1,
+        inputs: Vec::new(),
+        targets: Vec::new(),
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} wants a value"));
+        let number = |text: String| text.parse().map_err(|_| format!("{text} is not a number"));
+        match word.as_str() {
+            "--seconds" => given.time = Duration::from_secs(number(value()?)?),
+            "--runs" => given.runs = number(value()?)?,
+            "--seed" => given.seed = number(value()?)?,
+            "--input" => given.inputs.push(value()?.into()),
+            _ if TARGETS.iter().any(|(name, _)| *name == word) => given.targets.push(word),
+            _ => return Err(format!("{word} is no target and no option")),
+        }
+    }
+    Ok(given)
+}
+
+/// Runs one input; the fault if there is one.
+fn one(target: &Target, input: &[u8]) -> Result<u64, String> {
+    let before = TAKEN.load(Relaxed);
+    MOST.store(before, Relaxed);
+    let start = Instant::now();
+    let seen = catch_unwind(AssertUnwindSafe(|| (target.1)(input)));
+    let (took, most) = (start.elapsed(), MOST.load(Relaxed) - before);
+    let seen = seen.map_err(|_| "a panic, see above".to_owned())?;
+    let bound = 64_000_000 + 16 * input.len();
+    if most > bound {
+        return Err(format!(
+            "{most} bytes of memory for {} bytes, {bound} at most",
+            input.len()
+        ));
+    }
+    if took > SLOW {
+        return Err(format!("{} ms", took.as_millis()));
+    }
+    Ok(seen)
+}
+
+/// Says what went wrong and keeps the input.
+fn fault(target: &Target, input: &[u8], reason: &str, count: usize) {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/artifacts"));
+    let path = folder.join(format!("{}-{count}", target.0));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, input));
+    let place = match written {
+        Ok(()) => path.display().to_string(),
+        Err(error) => error.to_string(),
+    };
+    eprintln!("{}: {reason}: {place}", target.0);
+}
+
+/// Runs a target until its time is over; the number of faults.
+fn run(target: &Target, arguments: &Arguments, time: Duration) -> usize {
+    let (mut corpus, words) = seeds(target.0);
+    let mut random = Random::new(arguments.seed);
+    let (mut seen, mut runs, mut faults) = (HashSet::new(), 0, 0);
+    let mut most = 0;
+    let start = Instant::now();
+    let mut next = 0;
+    while runs < arguments.runs && start.elapsed() < time && faults < 8 {
+        // The seeds first, as they are.
+        let input = match corpus.get(next) {
+            Some(seed) => seed.clone(),
+            None => random.changed(&corpus, words),
+        };
+        let is_seed = next < corpus.len() && runs == next as u64;
+        next += usize::from(is_seed);
+        if !is_seed {
+            next = usize::MAX;
+        }
+        runs += 1;
+        match one(target, &input) {
+            Ok(outcome) => {
+                most = most.max(MOST.load(Relaxed).saturating_sub(TAKEN.load(Relaxed)));
+                let new = seen.insert(outcome);
+                if new && !is_seed && corpus.len() < KEPT && input.len() < 1 << 16 {
+                    corpus.push(input);
+                }
+            }
+            Err(reason) => {
+                fault(target, &input, &reason, faults);
+                faults += 1;
+            }
+        }
+    }
+    println!(
+        "{:18} {runs:>9} runs, {:>5} outcomes, at most {most} bytes, {faults} faults",
+        target.0,
+        seen.len()
+    );
+    faults
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(reason) => {
+            eprintln!("{reason}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let named = |target: &&Target| {
+        arguments.targets.is_empty() || arguments.targets.iter().any(|name| name == target.0)
+    };
+    let chosen: Vec<&Target> = TARGETS.iter().filter(named).collect();
+    let mut faults = 0;
+    for target in &chosen {
+        if arguments.inputs.is_empty() {
+            faults += run(target, &arguments, arguments.time / chosen.len() as u32);
+        }
+        for path in &arguments.inputs {
+            let told = match std::fs::read(path) {
+                Ok(input) => one(target, &input).map(drop),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(reason) = told {
+                eprintln!("{}: {}: {reason}", target.0, path.display());
+                faults += 1;
+            }
+        }
+    }
+    ExitCode::from(u8::from(faults > 0))
+}

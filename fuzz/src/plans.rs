@@ -1,0 +1,260 @@
+//! Plans on the CPU: an error, or what plain loops give.
+
+use std::collections::BTreeMap;
+
+use einsparse::einsum::{Access, Einsum, IndexExpr};
+use einsparse::{Context, Operand, Options};
+use einsparse_formats::{AnySparse, Dense, Format};
+
+use crate::conversions::{FORMATS, coo};
+use crate::input::Input;
+use crate::reference::{Value, Values, result};
+use crate::{Outcome, outcome, refused};
+
+/// Expressions of every family, and some that are none.
+pub const TEXTS: [&str; 40] = [
+    "C[m,n] = A[m,k] * B[k,n]",
+    "C[m,n] += A[m,k] * B[k,n]",
+    "C[m,n] = A[k,m] * B[k,n]",
+    "C[n,m] = A[m,k] * B[k,n]",
+    "C[m,n] = relu(2 * A[m,k] * B[k,n] + bias[m])",
+    "C[m,n] += relu(A[m,k] * B[k,n] + bias[n])",
+    "C[m,n] = relu_grad(A[m,k] * B[k,n], H[m,n])",
+    "C[m,n] = s * A[m,k] * B[k,n]",
+    "y[m] = A[m,k] * x[k]",
+    "y[k] = A[m,k] * x[m]",
+    "C[b,m,n] = A[m,k] * B[b,k,n]",
+    "C[m,n] = D[m] * A[m,k] * E[k] * B[k,n]",
+    "C[m,n] = A[m,n] * B[m,n]",
+    "C[m,n] = A[m,n] * B[m,k] * D[n,k]",
+    "C[m] = A[m,m]",
+    "C[m,m] = A[m,k] * B[k,m]",
+    "C[i] = A[i,j]",
+    "C[] = A[i,j] * B[i,j]",
+    "C[i,j,k] = A[i,l] * B[l,j] * D[j,k]",
+    "C[i,j] = A[i,k,l] * B[k,j] * D[l,j]",
+    "C[i,r] = X[i,j,k] * B[j,r] * D[k,r]",
+    "C[x] = A[x+i] * B[i]",
+    "C[x,f] = A[2*x+i,m] * B[i,m,f]",
+    "C[x,y,f] = A[x+i,y+j,m] * B[i,j,m,f]",
+    "C[I[p],n] += A[p,k] * B[k,n]",
+    "C[m,n] = A[m,k] * B[I[k],n]",
+    "C[I[p],n] += A[J[p],k] * B[k,n]",
+    "C[m,n] = A[m,q] * B[I[m,q],n]",
+    "C[p,n] = A[I[J[p]],n]",
+    "C[i,j] = A[i,j]",
+    "C[j,i] = A[i,j]",
+    "C[i,j] = A[i] * B[j]",
+    "C[m,n] = A[m,k] * B[k,n] + bias[m,n]",
+    "C[m,n] = A[m,k] * A[k,n]",
+    "C[m,n] = -0.5 * A[m,k] * B[n,k]",
+    "C[i,j] = A[i,k] * B[k,l] * D[l,j]",
+    "C[b,i,j] = A[b,i,k] * B[b,k,j]",
+    "C[b,i,j] = A[i,k] * B[b,k] * D[b,j]",
+    "C[m,n] = A[m,n,k]",
+    "C[n] = A[m,k] * B[k,n]",
+];
+
+/// An expression put together at random.
+fn made_up(input: &mut Input<'_>) -> String {
+    const NAMES: [&str; 4] = ["i", "j", "k", "l"];
+    let mut access = |name: &str, most: usize| {
+        let order = input.below(most + 1);
+        let indices: Vec<&str> = (0..order).map(|_| input.one(&NAMES)).collect();
+        format!("{name}[{}]", indices.join(","))
+    };
+    let out = access("C", 3);
+    let factors: Vec<String> = ["A", "B", "D"].iter().map(|name| access(name, 3)).collect();
+    let count = 1 + input.below(3);
+    let mode = input.one(&["=", "=", "+="]);
+    format!("{out} {mode} {}", factors[..count].join(" * "))
+}
+
+/// Extents of the operands: one for each index name, at times one that disagrees.
+fn shapes(e: &Einsum, input: &mut Input<'_>) -> BTreeMap<String, Vec<usize>> {
+    const EXTENTS: [usize; 8] = [2, 3, 4, 1, 5, 7, 0, 6];
+    let names = e.index_names();
+    let mut extents: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        extents.insert(name, input.one(&EXTENTS));
+    }
+    let mut shapes = BTreeMap::new();
+    let mut visit = |access: &Access| {
+        let one = |index: &IndexExpr| match index {
+            IndexExpr::Name(name) => extents[name.as_str()],
+            IndexExpr::Access(_) => 5,
+            IndexExpr::Sum(terms) => {
+                let reach = |t: &einsparse::einsum::Term| {
+                    t.factor
+                        .saturating_mul(extents[t.index.as_str()].saturating_sub(1))
+                };
+                terms
+                    .iter()
+                    .map(reach)
+                    .fold(1, usize::saturating_add)
+                    .min(64)
+            }
+        };
+        let shape: Vec<usize> = access.indices.iter().map(one).collect();
+        shapes.entry(access.tensor.clone()).or_insert(shape);
+    };
+    e.right()
+        .for_each(|access| access.for_each_access(&mut visit));
+    e.out.for_each_access(&mut visit);
+    if input.below(16) == 15
+        && let Some(shape) = shapes.values_mut().next()
+    {
+        match shape.first_mut() {
+            Some(extent) => *extent += 1,
+            None => shape.push(2),
+        }
+    }
+    shapes
+}
+
+/// Names that stand within brackets of others.
+fn arrays(e: &Einsum) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut visit = |access: &Access| {
+        for index in &access.indices {
+            if let IndexExpr::Access(array) = index {
+                found.push(array.tensor.clone());
+            }
+        }
+    };
+    e.right()
+        .for_each(|access| access.for_each_access(&mut visit));
+    e.out.for_each_access(&mut visit);
+    found
+}
+
+fn dense(input: &mut Input<'_>, shape: &[usize]) -> Option<Dense<f64>> {
+    let mut seed = u64::from(input.byte());
+    let elements = shape
+        .iter()
+        .try_fold(1_usize, |n, &extent| n.checked_mul(extent))?;
+    let next = |_| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 40) % 7) as f64 - 3.0
+    };
+    if elements > 1 << 14 {
+        return None;
+    }
+    Dense::new(shape.to_vec(), (0..elements).map(next).collect()).ok()
+}
+
+/// Everything that an expression names.
+struct Bound {
+    values: Values,
+    sparse: BTreeMap<String, AnySparse<f64>>,
+    before: Dense<f64>,
+}
+
+fn bind(e: &Einsum, shapes: &BTreeMap<String, Vec<usize>>, input: &mut Input<'_>) -> Option<Bound> {
+    let (mut values, mut sparse) = (Values::new(), BTreeMap::new());
+    let arrays = arrays(e);
+    for (name, shape) in shapes.iter().filter(|(name, _)| **name != e.out.tensor) {
+        if arrays.contains(name) {
+            let count: usize = shape.iter().product();
+            let slot = |_| match input.below(16) {
+                15 => u32::MAX,
+                14 => 7,
+                slot => slot as u32 % 2,
+            };
+            let slots = (0..count).map(slot).collect();
+            values.insert(name.clone(), Value::Index(shape.clone(), slots));
+            continue;
+        }
+        let is_sparse = !shape.is_empty() && input.below(2) == 1;
+        if !is_sparse {
+            values.insert(name.clone(), Value::Dense(dense(input, shape)?));
+            continue;
+        }
+        let format: Format = input.one(&FORMATS).parse().expect("a format");
+        let coo = AnySparse::from(coo(input, shape, 24));
+        let stored = coo.convert(format).unwrap_or(coo);
+        values.insert(name.clone(), Value::Dense(stored.to_dense().ok()?));
+        sparse.insert(name.clone(), stored);
+    }
+    for scalar in &e.scalars {
+        if let einsparse::einsum::Scalar::Name(name) = scalar {
+            values.entry(name.clone()).or_insert(Value::Number(2.0));
+        }
+    }
+    let out = shapes.get(&e.out.tensor)?;
+    let before = dense(input, out)?;
+    Some(Bound {
+        values,
+        sparse,
+        before,
+    })
+}
+
+/// An expression over operands of any format.
+pub fn plans(data: &[u8]) -> Outcome {
+    let mut input = Input::new(data);
+    let text = match input.below(64) {
+        at if at < TEXTS.len() => TEXTS[at].to_owned(),
+        _ => made_up(&mut input),
+    };
+    let Ok(e) = text.parse::<Einsum>() else {
+        return outcome(&text.len());
+    };
+    let shapes = shapes(&e, &mut input);
+    let Some(bound) = bind(&e, &shapes, &mut input) else {
+        return 1;
+    };
+    let context = Context::cpu();
+    let mut operands: Vec<(&str, Operand<'_, f64>)> = Vec::new();
+    for (name, value) in &bound.values {
+        let operand = match (value, bound.sparse.get(name)) {
+            (_, Some(sparse)) => Operand::HostSparse(sparse.clone()),
+            (Value::Dense(dense), _) => Operand::HostDense(dense),
+            (Value::Index(shape, slots), _) => Operand::Index(shape, slots),
+            (Value::Number(x), _) => Operand::Scalar(*x),
+        };
+        operands.push((name, operand));
+    }
+    let mut given = shapes.clone();
+    let upload = || context.upload_dense(&bound.before).expect("a small tensor");
+    let (mut out, given_out) = (upload(), upload());
+    let scattered = e
+        .out
+        .indices
+        .iter()
+        .any(|index| matches!(index, IndexExpr::Access(_)));
+    if scattered || input.below(4) == 0 {
+        operands.push((&e.out.tensor, (&given_out).into()));
+    } else {
+        given.remove(&e.out.tensor);
+    }
+    let plan = match context.plan(&text, &operands, &Options::default()) {
+        Ok(plan) => plan,
+        Err(error) => return refused(&error),
+    };
+    let seen = outcome(&(plan.indirect().to_string(), plan.out_shape().contains(&0)));
+    let extents = e
+        .check(&given)
+        .unwrap_or_else(|error| panic!("{text}: planned, but {error}"));
+    assert_eq!(plan.out_shape(), extents.out(), "{text}");
+    let stream = context.stream().expect("a stream of the CPU");
+    if let Err(error) = plan.run(&operands[..bound.values.len()], &mut out, &stream) {
+        assert!(
+            out.shape() != plan.out_shape() || !arrays(&e).is_empty(),
+            "{text}: {error}"
+        );
+        return refused(&error);
+    }
+    let found = out.to_dense().expect("the result");
+    if let Some(wanted) = result(&e, &extents, &bound.values, &bound.before) {
+        let formats: Vec<_> = bound
+            .sparse
+            .iter()
+            .map(|(n, s)| format!("{n}: {}", s.format()))
+            .collect();
+        assert_eq!(found, wanted, "{text} {shapes:?} {formats:?}");
+    }
+    seen
+}

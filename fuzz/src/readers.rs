@@ -1,0 +1,193 @@
+//! The readers: an error of one line that names the input, or a matrix that is what its parts say, and that a writer and
+//! the reader again leave as it is.
+
+use std::io::{Cursor, Write};
+
+use einsparse_formats::io::{self, Loaded};
+use einsparse_formats::{
+    AnySparse, Coo, CooPattern, Csr, CsrPattern, Element, FormatError, Pattern, f16,
+};
+
+use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
+
+use crate::{Outcome, outcome, refused};
+
+/// The error is in a form that a user can read.
+fn is_readable(error: &FormatError) -> Outcome {
+    let text = error.to_string();
+    assert!(!text.contains('\n') && text.len() < 400, "{text}");
+    if let FormatError::Io { path, .. } = error {
+        assert_eq!(path, "input");
+    }
+    refused(error)
+}
+
+/// The checks of the constructors hold for what a reader made without them.
+fn is_sound<T: Element>(sparse: &AnySparse<T>) -> Outcome {
+    match sparse {
+        AnySparse::Coo(coo) => {
+            let again = CooPattern::new(coo.shape().to_vec(), coo.pattern().coords().to_vec());
+            assert_eq!(again.as_ref(), Ok(&**coo.pattern()));
+            assert_eq!(coo.values().len(), coo.nnz());
+        }
+        AnySparse::Csr(csr) => assert_sound_csr(csr),
+        other => {
+            if other.shape()[0] < 1 << 16 {
+                match other.to_csr() {
+                    Ok(csr) => assert_sound_csr(&csr),
+                    Err(error) => return refused(&error),
+                }
+            }
+        }
+    }
+    outcome(&(sparse.format().to_string(), sparse.nnz().min(3)))
+}
+
+fn assert_sound_csr<T: Element>(csr: &Csr<T>) {
+    let p = csr.pattern();
+    let again = CsrPattern::new(
+        p.rows(),
+        p.cols(),
+        p.offsets().to_vec(),
+        p.columns().to_vec(),
+    );
+    assert_eq!(again.as_ref(), Ok(&**p));
+    assert_eq!(csr.values().len(), p.nnz());
+}
+
+/// Bits, so that a NaN is itself.
+fn bits<T: Element>(values: &[T]) -> Vec<u64> {
+    values
+        .iter()
+        .map(|value| value.to_f64().to_bits())
+        .collect()
+}
+
+fn loaded<T: Element>(loaded: Loaded<T>) -> Outcome {
+    match loaded {
+        Loaded::Dense(dense) => {
+            assert_eq!(dense.len(), dense.shape().iter().product::<usize>());
+            let shape = outcome(&dense.shape().len());
+            if dense.len() > 0 {
+                match (
+                    Loaded::Dense(dense.clone()).to_csr(),
+                    Loaded::Dense(dense).into_csr(),
+                ) {
+                    (Ok(a), Ok(b)) => {
+                        assert_sound_csr(&a);
+                        assert_eq!(
+                            (a.pattern(), bits(a.values())),
+                            (b.pattern(), bits(b.values()))
+                        );
+                    }
+                    (a, b) => assert_eq!(a.map(drop).is_ok(), b.map(drop).is_ok()),
+                }
+            }
+            shape
+        }
+        Loaded::Sparse(sparse) => is_sound(&sparse),
+    }
+}
+
+/// A Matrix Market text.
+pub fn matrix_market(data: &[u8]) -> Outcome {
+    let _ = io::read_matrix_market_from::<f16>(data, "input");
+    let read = match io::read_matrix_market_from::<f64>(data, "input") {
+        Ok(read) => read,
+        Err(error) => return is_readable(&error),
+    };
+    if let Loaded::Sparse(AnySparse::Coo(coo)) = &read.matrix {
+        let mut text = Vec::new();
+        io::write_matrix_market_to(&mut text, "input", coo).expect("memory takes all");
+        // Infinities are written as words, and a sum of finite values may be one.
+        let again = io::read_matrix_market_from::<f64>(&text, "input").expect("what was written");
+        let Loaded::Sparse(AnySparse::Coo(again)) = again.matrix else {
+            panic!("not COO any more");
+        };
+        same(coo, &again);
+    }
+    loaded(read.matrix)
+}
+
+fn same(a: &Coo<f64>, b: &Coo<f64>) {
+    assert_eq!(a.pattern(), b.pattern());
+    for (a, b) in a.values().iter().zip(b.values()) {
+        assert!(
+            a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(),
+            "{a} {b}"
+        );
+    }
+}
+
+/// A `.smtx` text.
+pub fn smtx(data: &[u8]) -> Outcome {
+    match io::read_smtx_from(data, "input") {
+        Ok(pattern) => {
+            let values = vec![1.0; pattern.nnz()];
+            is_sound(&AnySparse::Csr(
+                Csr::new(pattern, values).expect("one value each"),
+            ))
+        }
+        Err(error) => is_readable(&error),
+    }
+}
+
+const MEMBERS: [&str; 7] = ["shape", "format", "data", "indices", "indptr", "row", "col"];
+/// In front of members that are not an archive yet, and between them.
+const MARK: &[u8] = b"MEMBER";
+
+/// Members as one input of [`npz`].
+pub fn joined(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let of = |name: &str| members.iter().find(|member| member.0 == name);
+    let bytes = MEMBERS
+        .iter()
+        .map(|name| of(name).map_or(&[][..], |member| &member.1));
+    bytes.flat_map(|bytes| [MARK, bytes].concat()).collect()
+}
+
+/// The archive of an input of members; no checksum is wrong in it.
+fn packed(data: &[u8]) -> Vec<u8> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    let mut rest = data;
+    for name in MEMBERS {
+        let Some(next) = rest.strip_prefix(MARK) else {
+            break;
+        };
+        let end = next.windows(MARK.len()).position(|piece| piece == MARK);
+        let (bytes, more) = next.split_at(end.unwrap_or(next.len()));
+        rest = more;
+        if !bytes.is_empty() {
+            zip.start_file(format!("{name}.npy"), options)
+                .expect("memory takes all");
+            zip.write_all(bytes).expect("memory takes all");
+        }
+    }
+    zip.finish().expect("memory takes all").into_inner()
+}
+
+/// A SciPy archive, or the members of one.
+pub fn npz(data: &[u8]) -> Outcome {
+    let archive;
+    let data = match data.starts_with(MARK) {
+        true => {
+            archive = packed(data);
+            &archive
+        }
+        false => data,
+    };
+    let _ = io::read_npz_from::<f16>(data, "input");
+    match io::read_npz_from::<f64>(data, "input") {
+        Ok(read) => loaded(Loaded::Sparse(read)),
+        Err(error) => is_readable(&error),
+    }
+}
+
+/// A NumPy array.
+pub fn npy(data: &[u8]) -> Outcome {
+    let _ = io::read_npy_from::<f16>(data, "input");
+    match io::read_npy_from::<f64>(data, "input") {
+        Ok(read) => loaded(Loaded::Dense(read)),
+        Err(error) => is_readable(&error),
+    }
+}
