@@ -115,6 +115,7 @@ impl KernelMap {
             arrays: Arrays::Device(arrays, std::sync::Arc::clone(device)),
             voxels: Vec::new(),
             turned: std::sync::OnceLock::new(),
+            rebuilt: None,
         })
     }
 
