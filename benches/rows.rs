@@ -346,7 +346,9 @@ impl Rows<'_> {
                 run: Box::new(move || plan.run(bound, &mut out.borrow_mut(), stream).map_err(text)),
             })
         };
-        let output = self.output::<T, Out>(&out);
+        // What is added to starts at zero.
+        let start = if expression.contains("+=") { 0 } else { NAN };
+        let output = self.output_from::<T, Out>(&out, start);
         self.case(label, &output, others, &make)
     }
 
@@ -385,11 +387,21 @@ impl Rows<'_> {
 
     /// A dense output, compared where it is small.
     fn output<'o, T: Scalar, Out: Scalar>(&self, out: &'o RefCell<Tensor<Out>>) -> Output<'o> {
+        self.output_from::<T, Out>(out, NAN)
+    }
+
+    /// An output whose every byte is `start` in front of a run.
+    fn output_from<'o, T: Scalar, Out: Scalar>(
+        &self,
+        out: &'o RefCell<Tensor<Out>>,
+        start: u8,
+    ) -> Output<'o> {
         let stream = self.gpu.map(|gpu| gpu.stream);
         Output {
             poison: Box::new(move || {
                 let out = out.borrow();
-                poison(stream, out.address(), elements(&out) * size_of::<Out>())
+                let bytes = elements(&out) * size_of::<Out>();
+                fill(stream, out.address(), bytes, start)
             }),
             read: Box::new(move || {
                 let out = out.borrow();
@@ -453,12 +465,15 @@ fn elements<T: Scalar>(tensor: &Tensor<T>) -> usize {
     }
 }
 
-fn poison(stream: Option<sys::CUstream>, address: Option<u64>, bytes: usize) -> Result<()> {
+/// A byte of a NaN of every floating type.
+const NAN: u8 = 0xff;
+
+fn fill(stream: Option<sys::CUstream>, address: Option<u64>, bytes: usize, byte: u8) -> Result<()> {
     let (Some(stream), Some(address)) = (stream, address) else {
         return Ok(());
     };
     // SAFETY: the range is that of a tensor which the caller holds.
-    let status = unsafe { sys::cuMemsetD8Async(address, 0xff, bytes, stream) };
+    let status = unsafe { sys::cuMemsetD8Async(address, byte, bytes, stream) };
     check(status, "cuMemsetD8Async")
 }
 

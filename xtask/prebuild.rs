@@ -91,12 +91,15 @@ pub fn verify(tenth: bool) -> Result<()> {
 /// One of ten parts of about the same work.
 fn part(mut modules: Vec<Module>, which: usize) -> Vec<Module> {
     modules.sort_by_key(|module| std::cmp::Reverse(module.work()));
-    let of_part = |(place, module): (usize, Module)| (place % 10 == which).then_some(module);
-    let mut part: Vec<Module> = modules
-        .into_iter()
-        .enumerate()
-        .filter_map(of_part)
-        .collect();
+    let mut parts: [(u64, Vec<Module>); 10] = Default::default();
+    for module in modules {
+        // Those with the most work first, each to the part that has the least.
+        if let Some((work, part)) = parts.iter_mut().min_by_key(|(work, _)| *work) {
+            *work += module.work();
+            part.push(module);
+        }
+    }
+    let mut part = std::mem::take(&mut parts[which].1);
     part.sort_by_key(Module::name);
     part
 }
