@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// let path = std::env::temp_dir().join("einsparse-replace.txt");
 /// replace_file(&path, |beside| std::fs::write(beside, "old"))?;
-/// let failed = replace_file(&path, |beside| {
+/// let failed: std::io::Result<()> = replace_file(&path, |beside| {
 ///     std::fs::write(beside, "ne")?;
 ///     Err(std::io::Error::other("the disk is full"))
 /// });

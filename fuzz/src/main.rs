@@ -1,14 +1,16 @@
 //! Runs the targets without a nightly compiler: inputs that are changed at random, the ones with a new outcome kept, and
 //! memory held to 64 MB and 16 bytes for each byte of the input. The same seed gives the same inputs.
 //!
-//! `einsparse-fuzz [--seconds N] [--runs N] [--seed N] [--input FILE] [TARGET ...]`
+//! `einsparse-fuzz [--seconds N] [--runs N] [--seed N] [--input FILE] [--corpus FOLDER] [TARGET ...]`
+//!
+//! With `--input` it runs those files alone, with `--corpus` it only writes the seeds there, for libFuzzer.
 
 mod mutate;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -67,6 +69,7 @@ struct Arguments {
     runs: u64,
     seed: u64,
     inputs: Vec<PathBuf>,
+    corpus: Option<PathBuf>,
     targets: Vec<String>,
 }
 
@@ -76,6 +79,7 @@ fn arguments() -> Result<Arguments, String> {
         runs: u64::MAX,
         seed: 1,
         inputs: Vec::new(),
+        corpus: None,
         targets: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -86,6 +90,7 @@ fn arguments() -> Result<Arguments, String> {
             "--seconds" => given.time = Duration::from_secs(number(value()?)?),
             "--runs" => given.runs = number(value()?)?,
             "--seed" => given.seed = number(value()?)?,
+            "--corpus" => given.corpus = Some(value()?.into()),
             "--input" => given.inputs.push(value()?.into()),
             _ if TARGETS.iter().any(|(name, _)| *name == word) => given.targets.push(word),
             _ => return Err(format!("{word} is no target and no option")),
@@ -125,6 +130,15 @@ fn fault(target: &Target, input: &[u8], reason: &str, count: usize) {
         Err(error) => error.to_string(),
     };
     eprintln!("{}: {reason}: {place}", target.0);
+}
+
+/// Writes the seeds of a target into a folder of its own.
+fn write_seeds(target: &Target, folder: &Path) -> std::io::Result<()> {
+    let folder = folder.join(target.0);
+    std::fs::create_dir_all(&folder)?;
+    let (seeds, _) = seeds(target.0);
+    let mut all = seeds.iter().enumerate();
+    all.try_for_each(|(at, seed)| std::fs::write(folder.join(format!("seed-{at}")), seed))
 }
 
 /// Runs a target until its time is over; the number of faults.
@@ -183,7 +197,12 @@ fn main() -> ExitCode {
     let chosen: Vec<&Target> = TARGETS.iter().filter(named).collect();
     let mut faults = 0;
     for target in &chosen {
-        if arguments.inputs.is_empty() {
+        if let Some(folder) = &arguments.corpus {
+            if let Err(error) = write_seeds(target, folder) {
+                eprintln!("{}: {error}", folder.display());
+                faults += 1;
+            }
+        } else if arguments.inputs.is_empty() {
             faults += run(target, &arguments, arguments.time / chosen.len() as u32);
         }
         for path in &arguments.inputs {

@@ -68,7 +68,7 @@ fn loaded<T: Element>(loaded: Loaded<T>) -> Outcome {
         Loaded::Dense(dense) => {
             assert_eq!(dense.len(), dense.shape().iter().product::<usize>());
             let shape = outcome(&dense.shape().len());
-            if dense.len() > 0 {
+            if !dense.is_empty() {
                 match (
                     Loaded::Dense(dense.clone()).to_csr(),
                     Loaded::Dense(dense).into_csr(),
