@@ -89,6 +89,7 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
         operands.retain(|(n, _)| !uploaded.iter().any(|(own, _)| own == n));
         operands.extend(uploaded.iter().map(|(n, a)| (n.as_str(), a.into())));
         let plan = ctx.plan_sampled(line, &operands, &out).unwrap();
+        operands.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));
         plan.run(&operands, &mut out, &stream).unwrap();
         return out
             .to_host()
@@ -106,6 +107,8 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
     }
     let plan = ctx.plan(line, &operands, &Options::default()).unwrap();
     let mut out = ctx.zeros(plan.out_shape()).unwrap();
+    // Index arrays are part of the plan.
+    operands.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));
     plan.run(&operands, &mut out, &stream).unwrap();
     out.to_dense()
         .unwrap()
