@@ -218,6 +218,8 @@ fn a_crate_builds_from_packages_with_the_oldest_rust() {
         build
             .env("CUDA_PATH", &cuda)
             .env("CUDA_LIBRARY_PATH", &cuda);
+        // Nobody debugs it, and it is as large as all else together.
+        build.envs([("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
         build.args(["build", "--offline", "--features", way, "--target-dir"]);
         let said = build
             .arg(&target)
