@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use einsparse_formats::Format;
+
 use super::{Access, Index, IndirectEinsum};
 use crate::einsum::Activation;
 
@@ -61,8 +63,12 @@ impl IndirectEinsum {
         if !bare || self.activation != Activation::Identity {
             return Err("has no epilogue".into());
         }
-        if !self.ranges.is_empty() || !self.equalities.is_empty() {
-            return Err("takes coo and groupcoo without repeated indices".into());
+        // The others keep rows and columns as bits, codes or numbers of blocks, which are not looked up one by one.
+        let by_entry =
+            |format: &Format| matches!(format, Format::Coo | Format::Ell | Format::GroupCoo { .. });
+        let kept = self.sparse.as_ref().is_none_or(|s| by_entry(&s.format));
+        if !kept || !self.ranges.is_empty() || !self.equalities.is_empty() {
+            return Err("takes coo, ell and groupcoo without repeated indices".into());
         }
         let loops = self.entry_loops();
         let of_entries = |access: &Access| {
@@ -226,5 +232,26 @@ fn with_matrices<'a>(
             ((a.2, f.2) == (*u, *w)).then_some(found)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::einsum::Einsum;
+    use crate::indirect::rewrite;
+
+    #[test]
+    fn places_are_looked_up_where_the_format_keeps_them() {
+        let e = Einsum::parse("Z[n,k] = A[i,k] * X[n,i] * Y[n,i]").unwrap();
+        let takes = |format: &str| {
+            let written = rewrite(&e, "A", &format.parse().unwrap()).unwrap();
+            written.tensor_product().is_ok()
+        };
+        for format in ["coo", "ell", "groupcoo"] {
+            assert!(takes(format), "{format}");
+        }
+        for format in ["csr", "sell", "bitmap", "bytemap", "nm:2:4", "bsr:4x4"] {
+            assert!(!takes(format), "{format}");
+        }
     }
 }
