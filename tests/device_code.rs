@@ -11,6 +11,8 @@ use einsparse_compile::{Kernels, Module, Spec, ptx, target_dir};
 
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65_536;
+/// What marks the trap of a wait that ends in vain.
+const WAITED: &str = "@wanted trap;";
 
 /// Dynamic shared memory a thread block may ask for, bytes.
 fn shared_limit(arch: &str) -> u32 {
@@ -93,7 +95,7 @@ fn faults(text: &str, family: &str, arch: &str) -> Vec<String> {
     ] {
         faults.extend(
             text.lines()
-                .find(|line| line.contains(word))
+                .find(|line| line.contains(word) && !line.contains(WAITED))
                 .map(|line| format!("`{word}` in: {}", line.trim())),
         );
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use einsparse_formats::{AnySparse, Coo, Format};
+use einsparse::formats::{AnySparse, Coo, Format};
 
-use crate::input::Input;
-use crate::{Outcome, outcome, refused};
+use super::input::Input;
+use super::outcome::{Outcome, outcome, refused};
 
 /// One of each kind, with blocks and groups that do not divide much.
 pub const FORMATS: [&str; 19] = [

@@ -4,6 +4,7 @@
 
 mod conversions;
 mod input;
+mod outcome;
 mod patterns;
 mod plans;
 mod readers;
@@ -18,11 +19,7 @@ pub use readers::{matrix_market, npy, npz, smtx};
 pub use seeds::seeds;
 pub use text::{einsum, format};
 
-use std::fmt::Display;
-use std::hash::{DefaultHasher, Hash, Hasher};
-
-/// A number that is the same for inputs that took about the same way.
-pub type Outcome = u64;
+use outcome::Outcome;
 
 /// A name and what it runs.
 pub type Target = (&'static str, fn(&[u8]) -> Outcome);
@@ -40,23 +37,6 @@ pub const TARGETS: [Target; 10] = [
     ("conversions", conversions),
     ("plans", plans),
 ];
-
-/// Of a message by its words, without numbers and what it quotes.
-fn refused(error: &impl Display) -> Outcome {
-    let text = error.to_string();
-    assert!(!text.is_empty(), "an error without words");
-    // A parse error shows the expression first.
-    let last = text.lines().next_back().unwrap_or_default();
-    let own = last.split('`').next().unwrap_or_default();
-    let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|b| b.is_ascii_lowercase());
-    outcome(&own.split(' ').filter(is_word).collect::<Vec<_>>())
-}
-
-fn outcome(what: &impl Hash) -> Outcome {
-    let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
-    hasher.finish()
-}
 
 #[cfg(test)]
 mod tests {

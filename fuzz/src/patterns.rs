@@ -2,9 +2,9 @@
 
 use einsparse_formats::*;
 
-use crate::conversions::{FORMATS, coo};
-use crate::input::Input;
-use crate::{Outcome, outcome, refused};
+use super::conversions::{FORMATS, coo};
+use super::input::Input;
+use super::outcome::{Outcome, outcome, refused};
 
 /// What a constructor takes beside arrays.
 struct Sizes {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use einsparse::einsum::{Access, Einsum, IndexExpr};
+use einsparse::einsum::{Access, Einsum, Extents, IndexExpr};
 use einsparse::{Context, Operand, Options};
-use einsparse_formats::{AnySparse, Dense, Format};
+use einsparse::formats::{AnySparse, Dense, Format};
 
-use crate::conversions::{FORMATS, coo};
-use crate::input::Input;
-use crate::reference::{Value, Values, result};
-use crate::{Outcome, outcome, refused};
+use super::conversions::{FORMATS, coo};
+use super::input::Input;
+use super::reference::{Value, Values, result};
+use super::outcome::{Outcome, outcome, refused};
 
 /// Expressions of every family, and some that are none.
 pub const TEXTS: [&str; 40] = [
@@ -70,13 +70,34 @@ fn made_up(input: &mut Input<'_>) -> String {
     format!("{out} {mode} {}", factors[..count].join(" * "))
 }
 
+/// Extents that are drawn, and what elements may be.
+pub struct Sizes {
+    pub extents: &'static [usize],
+    /// Terms of all sums together.
+    pub terms: usize,
+    /// Elements lie from minus this to this.
+    pub largest: u64,
+}
+
+/// Small ones: a panic hides in the code of the host, not in size.
+const SMALL: Sizes = Sizes {
+    extents: &[2, 3, 4, 1, 5, 7, 0, 6],
+    terms: usize::MAX,
+    largest: 3,
+};
+
 /// Extents of the operands: one for each index name, at times one that disagrees.
-fn shapes(e: &Einsum, input: &mut Input<'_>) -> BTreeMap<String, Vec<usize>> {
-    const EXTENTS: [usize; 8] = [2, 3, 4, 1, 5, 7, 0, 6];
+fn shapes(e: &Einsum, sizes: &Sizes, input: &mut Input<'_>) -> BTreeMap<String, Vec<usize>> {
     let names = e.index_names();
     let mut extents: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut terms = 1_usize;
     for name in names {
-        extents.insert(name, input.one(&EXTENTS));
+        let mut extent = input.one(sizes.extents);
+        if terms.saturating_mul(extent) > sizes.terms {
+            extent = extent.min(3);
+        }
+        terms = terms.saturating_mul(extent.max(1));
+        extents.insert(name, extent);
     }
     let mut shapes = BTreeMap::new();
     let mut visit = |access: &Access| {
@@ -128,7 +149,7 @@ fn arrays(e: &Einsum) -> Vec<String> {
     found
 }
 
-fn dense(input: &mut Input<'_>, shape: &[usize]) -> Option<Dense<f64>> {
+fn dense(input: &mut Input<'_>, shape: &[usize], largest: u64) -> Option<Dense<f64>> {
     let mut seed = u64::from(input.byte());
     let elements = shape
         .iter()
@@ -137,7 +158,7 @@ fn dense(input: &mut Input<'_>, shape: &[usize]) -> Option<Dense<f64>> {
         seed = seed
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        ((seed >> 40) % 7) as f64 - 3.0
+        ((seed >> 40) % (2 * largest + 1)) as f64 - largest as f64
     };
     if elements > 1 << 14 {
         return None;
@@ -145,71 +166,113 @@ fn dense(input: &mut Input<'_>, shape: &[usize]) -> Option<Dense<f64>> {
     Dense::new(shape.to_vec(), (0..elements).map(next).collect()).ok()
 }
 
-/// Everything that an expression names.
-struct Bound {
-    values: Values,
-    sparse: BTreeMap<String, AnySparse<f64>>,
-    before: Dense<f64>,
+/// An expression and all that it names.
+pub struct Case {
+    pub text: String,
+    pub einsum: Einsum,
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// Sparse ones as dense ones.
+    pub values: Values,
+    pub sparse: BTreeMap<String, AnySparse<f64>>,
+    /// What the output holds before.
+    pub before: Dense<f64>,
+    /// The plan is told the extents of the output.
+    pub is_output_given: bool,
 }
 
-fn bind(e: &Einsum, shapes: &BTreeMap<String, Vec<usize>>, input: &mut Input<'_>) -> Option<Bound> {
-    let (mut values, mut sparse) = (Values::new(), BTreeMap::new());
-    let arrays = arrays(e);
-    for (name, shape) in shapes.iter().filter(|(name, _)| **name != e.out.tensor) {
-        if arrays.contains(name) {
-            let count: usize = shape.iter().product();
-            let slot = |_| match input.below(16) {
-                15 => u32::MAX,
-                14 => 7,
-                slot => slot as u32 % 2,
-            };
-            let slots = (0..count).map(slot).collect();
-            values.insert(name.clone(), Value::Index(shape.clone(), slots));
-            continue;
-        }
-        let is_sparse = !shape.is_empty() && input.below(2) == 1;
-        if !is_sparse {
-            values.insert(name.clone(), Value::Dense(dense(input, shape)?));
-            continue;
-        }
-        let format: Format = input.one(&FORMATS).parse().expect("a format");
-        let coo = AnySparse::from(coo(input, shape, 24));
-        let stored = coo.convert(format).unwrap_or(coo);
-        values.insert(name.clone(), Value::Dense(stored.to_dense().ok()?));
-        sparse.insert(name.clone(), stored);
+impl Case {
+    /// `Err`: nothing to run, and what was found instead.
+    pub fn draw(input: &mut Input<'_>, sizes: &Sizes) -> Result<Case, Outcome> {
+        let text = match input.below(64) {
+            at if at < TEXTS.len() => TEXTS[at].to_owned(),
+            _ => made_up(input),
+        };
+        let Ok(einsum) = text.parse::<Einsum>() else {
+            return Err(outcome(&text.len()));
+        };
+        let shapes = shapes(&einsum, sizes, input);
+        Case::bind(text, einsum, shapes, sizes, input).ok_or(1)
     }
-    for scalar in &e.scalars {
-        if let einsparse::einsum::Scalar::Name(name) = scalar {
-            values.entry(name.clone()).or_insert(Value::Number(2.0));
+
+    fn bind(
+        text: String,
+        e: Einsum,
+        shapes: BTreeMap<String, Vec<usize>>,
+        sizes: &Sizes,
+        input: &mut Input<'_>,
+    ) -> Option<Case> {
+        let (mut values, mut sparse) = (Values::new(), BTreeMap::new());
+        let arrays = arrays(&e);
+        for (name, shape) in shapes.iter().filter(|(name, _)| **name != e.out.tensor) {
+            if arrays.contains(name) {
+                let count: usize = shape.iter().product();
+                let slot = |_| match input.below(16) {
+                    15 => u32::MAX,
+                    14 => 7,
+                    slot => slot as u32 % 2,
+                };
+                let slots = (0..count).map(slot).collect();
+                values.insert(name.clone(), Value::Index(shape.clone(), slots));
+                continue;
+            }
+            let is_sparse = !shape.is_empty() && input.below(2) == 1;
+            if !is_sparse {
+                let drawn = dense(input, shape, sizes.largest)?;
+                values.insert(name.clone(), Value::Dense(drawn));
+                continue;
+            }
+            let format: Format = input.one(&FORMATS).parse().expect("a format");
+            let largest = sizes.largest as f64;
+            let coo = AnySparse::from(coo(input, shape, 24));
+            let coo = coo.map_values(|x: f64| x.clamp(-largest, largest));
+            let stored = coo.convert(format).unwrap_or(coo);
+            values.insert(name.clone(), Value::Dense(stored.to_dense().ok()?));
+            sparse.insert(name.clone(), stored);
         }
+        for scalar in &e.scalars {
+            if let einsparse::einsum::Scalar::Name(name) = scalar {
+                values.entry(name.clone()).or_insert(Value::Number(2.0));
+            }
+        }
+        let before = dense(input, shapes.get(&e.out.tensor)?, sizes.largest)?;
+        let scattered = |index: &IndexExpr| matches!(index, IndexExpr::Access(_));
+        Some(Case {
+            is_output_given: e.out.indices.iter().any(scattered) || input.below(4) == 0,
+            text,
+            einsum: e,
+            shapes,
+            values,
+            sparse,
+            before,
+        })
     }
-    let out = shapes.get(&e.out.tensor)?;
-    let before = dense(input, out)?;
-    Some(Bound {
-        values,
-        sparse,
-        before,
-    })
+
+    /// Extents of all that is planned with. Panics where they do not agree, though there is a plan.
+    pub fn extents(&self) -> Extents {
+        let mut given = self.shapes.clone();
+        if !self.is_output_given {
+            given.remove(&self.einsum.out.tensor);
+        }
+        let extents = self.einsum.check(&given);
+        extents.unwrap_or_else(|error| panic!("{}: planned, but {error}", self.text))
+    }
+
+    /// The truth, where it is known.
+    pub fn wanted(&self, extents: &Extents) -> Option<Dense<f64>> {
+        result(&self.einsum, extents, &self.values, &self.before)
+    }
 }
 
 /// An expression over operands of any format.
 pub fn plans(data: &[u8]) -> Outcome {
-    let mut input = Input::new(data);
-    let text = match input.below(64) {
-        at if at < TEXTS.len() => TEXTS[at].to_owned(),
-        _ => made_up(&mut input),
-    };
-    let Ok(e) = text.parse::<Einsum>() else {
-        return outcome(&text.len());
-    };
-    let shapes = shapes(&e, &mut input);
-    let Some(bound) = bind(&e, &shapes, &mut input) else {
-        return 1;
+    let case = match Case::draw(&mut Input::new(data), &SMALL) {
+        Ok(case) => case,
+        Err(seen) => return seen,
     };
     let context = Context::cpu();
     let mut operands: Vec<(&str, Operand<'_, f64>)> = Vec::new();
-    for (name, value) in &bound.values {
-        let operand = match (value, bound.sparse.get(name)) {
+    for (name, value) in &case.values {
+        let operand = match (value, case.sparse.get(name)) {
             (_, Some(sparse)) => Operand::HostSparse(sparse.clone()),
             (Value::Dense(dense), _) => Operand::HostDense(dense),
             (Value::Index(shape, slots), _) => Operand::Index(shape, slots),
@@ -217,44 +280,35 @@ pub fn plans(data: &[u8]) -> Outcome {
         };
         operands.push((name, operand));
     }
-    let mut given = shapes.clone();
-    let upload = || context.upload_dense(&bound.before).expect("a small tensor");
+    let upload = || context.upload_dense(&case.before).expect("a small tensor");
     let (mut out, given_out) = (upload(), upload());
-    let scattered = e
-        .out
-        .indices
-        .iter()
-        .any(|index| matches!(index, IndexExpr::Access(_)));
-    if scattered || input.below(4) == 0 {
-        operands.push((&e.out.tensor, (&given_out).into()));
-    } else {
-        given.remove(&e.out.tensor);
+    if case.is_output_given {
+        operands.push((&case.einsum.out.tensor, (&given_out).into()));
     }
-    let plan = match context.plan(&text, &operands, &Options::default()) {
+    let text = &case.text;
+    let plan = match context.plan(text, &operands, &Options::default()) {
         Ok(plan) => plan,
         Err(error) => return refused(&error),
     };
     let seen = outcome(&(plan.indirect().to_string(), plan.out_shape().contains(&0)));
-    let extents = e
-        .check(&given)
-        .unwrap_or_else(|error| panic!("{text}: planned, but {error}"));
+    let extents = case.extents();
     assert_eq!(plan.out_shape(), extents.out(), "{text}");
     let stream = context.stream().expect("a stream of the CPU");
     // Index arrays are part of the plan.
-    operands.truncate(bound.values.len());
+    operands.truncate(case.values.len());
     operands.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));
     if let Err(error) = plan.run(&operands, &mut out, &stream) {
         assert!(out.shape() != plan.out_shape(), "{text}: {error}");
         return refused(&error);
     }
     let found = out.to_dense().expect("the result");
-    if let Some(wanted) = result(&e, &extents, &bound.values, &bound.before) {
-        let formats: Vec<_> = bound
+    if let Some(wanted) = case.wanted(&extents) {
+        let formats: Vec<_> = case
             .sparse
             .iter()
             .map(|(n, s)| format!("{n}: {}", s.format()))
             .collect();
-        assert_eq!(found, wanted, "{text} {shapes:?} {formats:?}");
+        assert_eq!(found, wanted, "{text} {:?} {formats:?}", case.shapes);
     }
     seen
 }

@@ -10,7 +10,7 @@ use einsparse_formats::{
 
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
-use crate::{Outcome, outcome, refused};
+use super::outcome::{Outcome, outcome, refused};
 
 /// The error is in a form that a user can read.
 fn is_readable(error: &FormatError) -> Outcome {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use einsparse::einsum::{Access, Activation, Einsum, Extents, IndexExpr, Mode, Scalar};
-use einsparse_formats::Dense;
+use einsparse::formats::Dense;
 
 /// What a name stands for.
 pub enum Value {

@@ -4,7 +4,7 @@ use einsparse::einsum::Einsum;
 use einsparse::indirect::{rewrite, rewrite_dense, rewrite_sampled};
 use einsparse_formats::Format;
 
-use crate::{Outcome, outcome, refused};
+use super::outcome::{Outcome, outcome, refused};
 
 /// The name of a format.
 pub fn format(data: &[u8]) -> Outcome {

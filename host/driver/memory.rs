@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys};
+use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys, trial};
 use crate::error::Result;
 
 /// Free and total device memory, bytes.
@@ -29,13 +29,10 @@ pub fn mem_get_info() -> Result<MemoryInfo> {
 
 /// Allocates in the current context; 256-byte aligned, not initialised. Zero bytes give address 0.
 pub fn mem_alloc(bytes: usize) -> Result<DevicePtr> {
-    let mut address = 0;
-    if bytes > 0 {
-        // SAFETY: a place for one address.
-        let code = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
-        check_allocation("cuMemAlloc", code, bytes)?;
+    if bytes == 0 {
+        return Ok(0);
     }
-    Ok(address)
+    trial::alloc(bytes)
 }
 
 /// Frees what [`mem_alloc`] gave; waits for the device. Address 0 is ignored.
@@ -46,6 +43,7 @@ pub unsafe fn mem_free(address: DevicePtr) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
+    let address = trial::release(address)?;
     // SAFETY: the caller's promise.
     check("cuMemFree", unsafe { sys::cuMemFree_v2(address) })
 }
@@ -55,6 +53,7 @@ pub fn mem_alloc_async(bytes: usize, stream: RawStream<'_>) -> Result<DevicePtr>
     let mut address = 0;
     if bytes > 0 {
         // SAFETY: a place for one address; the stream is valid by RawStream's contract.
+        trial::check_turn("cuMemAllocAsync", bytes)?;
         let code = unsafe { sys::cuMemAllocAsync(&mut address, bytes, stream.handle()) };
         check_allocation("cuMemAllocAsync", code, bytes)?;
     }

@@ -15,6 +15,8 @@ mod stream;
 mod symbols;
 mod sys;
 mod tensor_map;
+#[doc(hidden)]
+pub mod trial;
 
 use std::ffi::{CStr, c_char};
 use std::ptr;

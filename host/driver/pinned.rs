@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{DevicePtr, PrimaryContext, check, sys};
+use super::{DevicePtr, PrimaryContext, check, sys, trial};
 use crate::error::Result;
 
 /// 8 bytes of page-locked memory, at the same address on both sides (unified addressing). What a kernel stores is read at any time, without
@@ -23,6 +23,7 @@ impl PinnedWord {
     /// A word of 0.
     pub fn new(context: &Arc<PrimaryContext>) -> Result<Self> {
         context.set_current()?;
+        trial::check_turn("cuMemAllocHost", size_of::<u64>())?;
         let mut word = std::ptr::null_mut();
         // SAFETY: `word` is a place for one address.
         let code = unsafe { sys::cuMemAllocHost_v2(&mut word, size_of::<u64>()) };

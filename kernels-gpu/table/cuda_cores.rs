@@ -103,7 +103,6 @@ macro_rules! table_cuda_cores {
                 mttkrp_f32_g3_n64: Csr, F32, Rows<3, 16, 4, 1, 4>;
                 mttkrp_f32_g3_n128: Csr, F32, Rows<3, 32, 4, 1, 4>;
                 mttkrp_f32_g3_any8: Csr, F32, Rows<3, 8, 1, 1, 4>;
-                mttkrp_f32_g3_any32: Csr, F32, Rows<3, 32, 1, 1, 4>;
                 mttkrp_f32_max_n32: Csr, F32, Rows<1, 8, 4, 1, 4, REDUCE_MAX>;
                 mttkrp_f32_max_n128: Csr, F32, Rows<1, 32, 4, 1, 4, REDUCE_MAX>;
                 mttkrp_f32_max_any32: Csr, F32, Rows<1, 32, 1, 1, 4, REDUCE_MAX>;
@@ -121,7 +120,6 @@ macro_rules! table_cuda_cores {
                 mttkrp_f64_g3_n32: Csr, F64, Rows<3, 16, 2, 1, 4>;
                 mttkrp_f64_g3_n64: Csr, F64, Rows<3, 32, 2, 1, 4>;
                 mttkrp_f64_g3_any8: Csr, F64, Rows<3, 8, 1, 1, 4>;
-                mttkrp_f64_g3_any32: Csr, F64, Rows<3, 32, 1, 1, 4>;
                 mttkrp_f64_max_n32: Csr, F64, Rows<1, 16, 2, 1, 4, REDUCE_MAX>;
                 mttkrp_f64_max_n64: Csr, F64, Rows<1, 32, 2, 1, 4, REDUCE_MAX>;
                 mttkrp_f64_max_any32: Csr, F64, Rows<1, 32, 1, 1, 4, REDUCE_MAX>;

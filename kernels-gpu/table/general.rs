@@ -28,9 +28,6 @@ macro_rules! table_general {
                 einsum_f32_x5: Listed, F32, Thin<5>;
                 einsum_f32_x1_across: Listed, F32, Across<1>;
                 einsum_f32_x2_across: Listed, F32, Across<2>;
-                einsum_f32_x3_across: Listed, F32, Across<3>;
-                einsum_f32_x4_across: Listed, F32, Across<4>;
-                einsum_f32_x5_across: Listed, F32, Across<5>;
                 einsum_f64_x1_wide1: Listed, F64, Wide<1, 0, 2>;
                 einsum_f64_x2_wide2: Listed, F64, Wide<2, 0, 2>;
                 einsum_f64_x2_wide1: Listed, F64, Wide<2, 1, 2>;
@@ -47,9 +44,6 @@ macro_rules! table_general {
                 einsum_f64_x5: Listed, F64, Thin<5>;
                 einsum_f64_x1_across: Listed, F64, Across<1>;
                 einsum_f64_x2_across: Listed, F64, Across<2>;
-                einsum_f64_x3_across: Listed, F64, Across<3>;
-                einsum_f64_x4_across: Listed, F64, Across<4>;
-                einsum_f64_x5_across: Listed, F64, Across<5>;
                 einsum_f16_x1_wide1: Listed, F16, Wide<1, 0, 8>;
                 einsum_f16_x2_wide2: Listed, F16, Wide<2, 0, 8>;
                 einsum_f16_x2_wide1: Listed, F16, Wide<2, 1, 8>;
@@ -66,9 +60,6 @@ macro_rules! table_general {
                 einsum_f16_x5: Listed, F16, Thin<5>;
                 einsum_f16_x1_across: Listed, F16, Across<1>;
                 einsum_f16_x2_across: Listed, F16, Across<2>;
-                einsum_f16_x3_across: Listed, F16, Across<3>;
-                einsum_f16_x4_across: Listed, F16, Across<4>;
-                einsum_f16_x5_across: Listed, F16, Across<5>;
                 einsum_bf16_x1_wide1: Listed, Bf16, Wide<1, 0, 8>;
                 einsum_bf16_x2_wide2: Listed, Bf16, Wide<2, 0, 8>;
                 einsum_bf16_x2_wide1: Listed, Bf16, Wide<2, 1, 8>;
@@ -85,9 +76,6 @@ macro_rules! table_general {
                 einsum_bf16_x5: Listed, Bf16, Thin<5>;
                 einsum_bf16_x1_across: Listed, Bf16, Across<1>;
                 einsum_bf16_x2_across: Listed, Bf16, Across<2>;
-                einsum_bf16_x3_across: Listed, Bf16, Across<3>;
-                einsum_bf16_x4_across: Listed, Bf16, Across<4>;
-                einsum_bf16_x5_across: Listed, Bf16, Across<5>;
             }
         }
     };

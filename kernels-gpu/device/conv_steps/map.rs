@@ -14,13 +14,17 @@ fn voxel(at: u64, i: u32) -> [u32; 4] {
 #[inline(always)]
 fn find(p: &ConvStepParams, wanted: [u32; 4]) -> u32 {
     let mut slot = voxel_hash(wanted) & p.last;
-    loop {
+    // The table has room for twice as many: an empty slot ends the way.
+    let mut looks = 0;
+    while looks <= p.last {
         let held = global::load_b32(p.table + slot as u64 * 4, true);
         if held == CONV_ABSENT || voxel(p.source, held) == wanted {
             return held;
         }
         slot = (slot + 1) & p.last;
+        looks += 1;
     }
+    CONV_ABSENT
 }
 
 /// Voxels of `source` to the table: of those at one place the first stays.
@@ -32,7 +36,8 @@ pub fn insert(p: &ConvStepParams) {
     }
     let own = voxel(p.source, i);
     let mut slot = voxel_hash(own) & p.last;
-    loop {
+    let mut looks = 0;
+    while looks <= p.last {
         let at = p.table + slot as u64 * 4;
         let held = gather::compare_swap(at, CONV_ABSENT, i);
         if held == CONV_ABSENT {
@@ -44,6 +49,7 @@ pub fn insert(p: &ConvStepParams) {
             return;
         }
         slot = (slot + 1) & p.last;
+        looks += 1;
     }
 }
 

@@ -153,6 +153,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Body
             // Asked again: there is no register for the answer while sums are.
             if gpu::thread_again() == 0 {
                 Self::go_to(next);
+                DenseTile::<GROUPS, CHUNKS, CUT>::take_down();
             }
             gpu::sync_threads();
         }

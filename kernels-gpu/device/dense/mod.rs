@@ -121,6 +121,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
+    /// Ends the barriers, once all that they count has come and nobody waits; one thread. [`Self::set_up`] may make them again.
+    #[inline(always)]
+    fn take_down() {
+        let mut slot = 0;
+        while slot < Self::STAGES as u32 {
+            barrier::end(Self::full(slot));
+            barrier::end(Self::empty(slot));
+            slot += 1;
+        }
+        if CUT > 1 {
+            barrier::end(Self::summed());
+        }
+    }
+
     /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane: it waits
     /// for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round once, and stages
     /// are waited for.

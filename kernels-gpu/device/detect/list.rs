@@ -7,6 +7,8 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::{copy, global, warp};
 
+/// Upper half of the word of a region that has looked.
+const FOUND: u32 = 4;
 /// A micro-tile found by a region is one of these; the arrival is in the upper word.
 const ARRIVAL: u64 = 1 << 32;
 
@@ -86,18 +88,17 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let lane = gpu::thread() % 32;
         let status = p.status + panel as u64 * (p.parts as u64 + 1) * 8;
         if lane == 0 {
-            // Never zero: that says that the region has not looked yet.
-            global::store_b64_relaxed(status + part as u64 * 8, count as u64 + 1);
+            let word = (FOUND as u64) << 32 | count as u64;
+            global::store_b64_relaxed(status + part as u64 * 8, word);
         }
-        let (mut sum, mut other) = (0, lane);
+        let (mut sum, mut other, mut lost) = (0, lane, false);
         while other < part {
-            let mut said = 0;
-            while said == 0 {
-                said = global::load_b64_relaxed(status + other as u64 * 8);
-            }
-            sum += said as u32 - 1;
+            let word = global::wait_for_b64(status, other, FOUND);
+            sum += word as u32;
+            lost |= word == 0;
             other += 32;
         }
+        warp::stop_if(lost);
         let base = warp::total(sum);
         if !Self::ALONG_COLUMNS {
             Self::leave(p, status);

@@ -70,13 +70,8 @@ fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
     // In front of the first one there is nothing.
     let (mut kind, mut value) = (ALL, 0);
     if gpu::thread() < end {
-        let from = states + (end - 1 - gpu::thread()) as u64 * 8;
-        kind = 0;
-        while kind == 0 {
-            let word = global::load_b64_relaxed(from);
-            let tag = (word >> 32) as u32;
-            (kind, value) = (if tag & !3 == run { tag & 3 } else { 0 }, word as u32);
-        }
+        let word = global::wait_for_b64(states, end - 1 - gpu::thread(), run);
+        (kind, value) = ((word >> 32) as u32 & 3, word as u32);
     }
     let full = warp::ballot(kind == ALL);
     // Without one that has left all, the number of zeros is 32.
@@ -102,6 +97,8 @@ fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
         all |= full;
     });
     gpu::sync_threads();
+    // Here, where registers are to be had.
+    warp::stop_if(kind == 0);
     (sum, all != 0)
 }
 

@@ -8,6 +8,12 @@ pub fn init(barrier: u32, count: u32) {
     ptx!("mbarrier.init.shared::cta.b64 [{b}], {n};", b = in(reg32) barrier, n = in(reg32) count, options(nostack));
 }
 
+/// Ends a barrier that nobody waits for: its place may be another one's, or be made again.
+#[inline(always)]
+pub fn end(barrier: u32) {
+    ptx!("mbarrier.inval.shared::cta.b64 [{b}];", b = in(reg32) barrier, options(nostack));
+}
+
 /// Makes this thread's [`init`]s visible to the copy engine.
 #[inline(always)]
 pub fn init_fence() {

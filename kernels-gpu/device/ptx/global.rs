@@ -276,6 +276,25 @@ pub fn load_b64_relaxed(addr: u64) -> u64 {
     a
 }
 
+/// Looks at word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half is `tag` but for the
+/// lowest two bits. GPUs start thread blocks in the order of their numbers, so that one runs. Zero after 2^24 looks, which
+/// take seconds: [`warp::stop_if`](super::warp::stop_if) ends the launch then. `words`: 8-byte aligned.
+#[allow(named_asm_labels, reason = "PTX keeps labels inside braces apart")]
+#[inline(always)]
+pub fn wait_for_b64(words: u64, i: u32, tag: u32) -> u64 {
+    let mut word = 0u64;
+    // Written out: the loop and what follows it are not to cost a register more.
+    ptx!(
+        "{{ .reg .pred p; .reg .b32 looks, high; .reg .b64 at; mov.u32 looks, 16777216;",
+        "look: mad.wide.u32 at, {i}, 8, {words}; ld.relaxed.gpu.global.u64 {word}, [at];",
+        "mov.b64 {{_, high}}, {word}; xor.b32 high, high, {tag}; setp.lt.u32 p, high, 4; @p bra found;",
+        "sub.u32 looks, looks, 1; setp.ne.u32 p, looks, 0; @p bra look; mov.u64 {word}, 0;",
+        "found: }}",
+        word = inout(reg64) word, words = in(reg64) words, i = in(reg32) i, tag = in(reg32) tag, options(nostack)
+    );
+    word
+}
+
 /// Stores 8 bytes that other thread blocks read in this launch, all at once. `addr`: 8-byte aligned.
 #[inline(always)]
 pub fn store_b64_relaxed(addr: u64, v: u64) {
