@@ -42,6 +42,7 @@ mod sparse_linear;
 mod staged;
 mod tensor_product;
 mod transposed;
+mod trials;
 mod wide;
 mod windows;
 mod workspace;

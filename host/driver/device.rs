@@ -112,6 +112,12 @@ fn facts(ordinal: u32, device: CUdevice) -> Result<DeviceFacts> {
     })
 }
 
+/// Waits for all that is queued on the current context.
+pub(super) fn synchronize_current() -> Result<()> {
+    // SAFETY: takes nothing.
+    check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
+}
+
 fn attribute(device: CUdevice, which: c_int) -> Result<u32> {
     let mut value: c_int = 0;
     // SAFETY: `value` is a place for one int and the device came from the driver.
@@ -168,11 +174,6 @@ mod retained {
             CurrentContext::set_current(&self.0).map_err(refused("cuCtxSetCurrent"))
         }
 
-        /// Of the current context.
-        pub fn synchronize() -> Result<()> {
-            CurrentContext::synchronize().map_err(refused("cuCtxSynchronize"))
-        }
-
         pub fn as_raw(&self) -> *mut c_void {
             self.0.as_raw().cast()
         }
@@ -214,12 +215,6 @@ mod retained {
             check("cuCtxSetCurrent", unsafe {
                 sys::cuCtxSetCurrent(self.handle)
             })
-        }
-
-        /// Of the current context.
-        pub fn synchronize() -> Result<()> {
-            // SAFETY: takes nothing.
-            check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
         }
 
         pub fn as_raw(&self) -> *mut c_void {
@@ -264,7 +259,7 @@ impl PrimaryContext {
     /// Waits for all work of the context; errors of earlier launches appear here.
     pub fn synchronize(&self) -> Result<()> {
         self.set_current()?;
-        retained::Retained::synchronize()
+        synchronize_current()
     }
 
     /// The device's facts, read once.

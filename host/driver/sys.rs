@@ -109,6 +109,7 @@ calls! {
     cuTensorMapEncodeTiled(map: *mut c_void, data_type: c_int, rank: c_uint, address: *mut c_void,
         extents: *const u64, strides: *const u64, tile: *const u32, element_strides: *const u32,
         interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
+    cuCtxSynchronize();
     cuStreamQuery(stream: CUstream);
     cuStreamBeginCapture_v2(stream: CUstream, mode: c_int);
     cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
@@ -123,7 +124,6 @@ calls! {
 #[cfg(not(feature = "cust"))]
 calls! {
     cuCtxSetCurrent(ctx: CUcontext);
-    cuCtxSynchronize();
     cuDevicePrimaryCtxRelease_v2(dev: CUdevice);
     cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice);
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::device::synchronize_current;
 use super::{DevicePtr, RawStream, check, check_allocation, sys};
 use crate::error::Result;
 
@@ -100,8 +101,8 @@ pub(super) fn alloc(bytes: usize) -> Result<DevicePtr> {
             let code = unsafe { sys::cuMemsetD8Async(at, byte, count, RawStream::LEGACY.handle()) };
             check("cuMemsetD8Async", code)?;
         }
-        // SAFETY: no pointers. Streams that do not wait for the legacy one write from here on.
-        check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })?;
+        // Streams that do not wait for the legacy one write from here on.
+        synchronize_current()?;
     }
     if WATCHED.load(Ordering::Relaxed) {
         state().live.insert(address, (bytes, guarded));
@@ -119,8 +120,8 @@ pub(super) fn release(address: DevicePtr) -> Result<DevicePtr> {
         return Ok(address);
     };
     let first = address - BAND as u64;
-    // SAFETY: no pointers; what is queued may still write.
-    check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })?;
+    // What is queued may still write.
+    synchronize_current()?;
     for (at, place) in [(first, "in front of"), (address + bytes as u64, "behind")] {
         let mut band = [0_u8; BAND];
         let stream = RawStream::LEGACY.handle();
