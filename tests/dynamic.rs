@@ -27,3 +27,5 @@ mod structured;
 mod tf32;
 mod tiles;
 mod turned;
+
+pub use moe::options as expert_options;

@@ -15,6 +15,7 @@ mod dense_rows;
 mod dots;
 mod driver;
 mod entries;
+mod failures;
 mod files;
 mod gate;
 mod int8;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use einsparse::Context;
+use einsparse::driver::trial;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format};
 use einsparse::module::MODULES;
 use einsparse::registry::Scalar;
@@ -79,9 +80,24 @@ pub fn gpu_alone() -> Option<Gpu> {
     })
 }
 
+/// EINSPARSE_TEST_GUARD=1: memory is poisoned, and nothing may be written beside it.
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let faults = trial::faults();
+        if !std::thread::panicking() {
+            assert!(faults.is_empty(), "writes outside: {faults:?}");
+        }
+    }
+}
+
 fn open() -> Option<Context> {
     match Context::cuda(0) {
-        Ok(context) => Some(context),
+        Ok(context) => {
+            if is_set("EINSPARSE_TEST_GUARD") {
+                trial::guard();
+            }
+            Some(context)
+        }
         Err(reason) if is_set("EINSPARSE_REQUIRE_GPU") => {
             panic!("EINSPARSE_REQUIRE_GPU=1, but {reason}")
         }

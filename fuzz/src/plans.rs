@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use einsparse::einsum::{Access, Einsum, Extents, IndexExpr};
-use einsparse::{Context, Operand, Options};
 use einsparse::formats::{AnySparse, Dense, Format};
+use einsparse::{Context, Operand, Options};
 
 use super::conversions::{FORMATS, coo};
 use super::input::Input;
-use super::reference::{Value, Values, result};
 use super::outcome::{Outcome, outcome, refused};
+use super::reference::{Value, Values, result};
 
 /// Expressions of every family, and some that are none.
 pub const TEXTS: [&str; 40] = [

@@ -1,6 +1,7 @@
 //! Devices and their primary contexts.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
 
 use super::sys::{self, CUdevice};
 use super::{check, init};
@@ -233,21 +234,55 @@ mod retained {
     }
 }
 
+/// Devices whose contexts are held, once for each [`PrimaryContext`].
+static HELD: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// An entry in [`HELD`].
+#[derive(Debug)]
+struct Held(u32);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = held.iter().position(|&ordinal| ordinal == self.0) {
+            held.swap_remove(own);
+        }
+    }
+}
+
 /// A retained primary context, shared with every other user of the device in this process (the runtime API,
 /// cuBLAS, other crates). Released when dropped.
 #[derive(Debug)]
 pub struct PrimaryContext {
     context: retained::Retained,
     facts: DeviceFacts,
+    /// Behind the context: released first.
+    _held: Held,
 }
 
 impl PrimaryContext {
-    /// Retains the primary context of device `ordinal` and makes it current on this thread.
+    /// Retains the primary context of device `ordinal` and makes it current on this thread. One that a kernel's fault has ended is
+    /// made anew once nothing of this library holds it.
     pub fn retain(ordinal: u32) -> Result<Self> {
         let device = device(ordinal)?;
         let facts = facts(ordinal, device)?;
-        let context = retained::Retained::new(device)?;
-        Ok(Self { context, facts })
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = match retained::Retained::new(device) {
+            Err(error) if held.contains(&ordinal) => return Err(error),
+            Err(_) => {
+                // SAFETY: takes no pointers. Nothing here has memory, streams or modules of that context.
+                let code = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) };
+                check("cuDevicePrimaryCtxReset", code)?;
+                retained::Retained::new(device)?
+            }
+            Ok(context) => context,
+        };
+        held.push(ordinal);
+        Ok(Self {
+            context,
+            facts,
+            _held: Held(ordinal),
+        })
     }
 
     /// Makes this context current on the calling thread. Every public entry that touches the device calls it:

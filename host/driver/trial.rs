@@ -126,8 +126,7 @@ pub(super) fn release(address: DevicePtr) -> Result<DevicePtr> {
         let mut band = [0_u8; BAND];
         let stream = RawStream::LEGACY.handle();
         // SAFETY: a band of the allocation, and a place for it; a copy to pageable memory is done when the call returns.
-        let code =
-            unsafe { sys::cuMemcpyDtoHAsync_v2(band.as_mut_ptr().cast(), at, BAND, stream) };
+        let code = unsafe { sys::cuMemcpyDtoHAsync_v2(band.as_mut_ptr().cast(), at, BAND, stream) };
         check("cuMemcpyDtoHAsync", code)?;
         if let Some(offset) = band.iter().position(|byte| *byte != UNTOUCHED) {
             let told = format!("byte {offset} of {BAND} {place} an allocation of {bytes} bytes");

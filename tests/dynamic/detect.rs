@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use einsparse::dynamic::{DetectOptions, Detector, RowDetector};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Determinism, Error, Scalar};
+use einsparse::{Context, Determinism, EntryChoice, Error, Scalar};
 
 use crate::support::gpu;
 
@@ -322,4 +322,43 @@ fn detection_refuses_what_it_cannot() {
     let stream = cpu.stream().unwrap();
     let error = detector.run(&other, &mut index, &stream).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
+}
+
+/// Look-back waits for thread blocks of lower numbers, so GPUs must start them in that order: far more of them than run at once,
+/// beside another stream's. Were it otherwise, the wait would end the launch.
+#[test]
+fn thread_blocks_start_in_order() {
+    let Some(gpu) = gpu() else { return };
+    let [rows, columns] = if crate::support::small() {
+        [256, 8192]
+    } else {
+        [4096, 32_768]
+    };
+    let matrix = Dense::from_fn([rows, columns], |i| {
+        f16::from_f32(f32::from(u8::from(i[1] % 3 == 0)))
+    });
+    let matrix = gpu.upload_dense(&matrix.unwrap()).unwrap();
+    let options = DetectOptions {
+        determinism: Determinism::Strict,
+        ..DetectOptions::default()
+    };
+    let detectors = [(32, 1), (1, 32)]
+        .map(|micro| Detector::<f16>::new(&gpu, [rows, columns], micro, options.clone()).unwrap());
+    let streams = [gpu.stream().unwrap(), gpu.stream().unwrap()];
+    let mut found = detectors.each_ref().map(|d| d.index().unwrap());
+    for _ in 0..10 {
+        for ((detector, index), stream) in detectors.iter().zip(&mut found).zip(&streams) {
+            detector.run(&matrix, index, stream).unwrap();
+        }
+        let csr = gpu.csr_from_dense(&matrix, EntryChoice::NonZero).unwrap();
+        let host = csr.to_host().unwrap();
+        assert_eq!(host.slots(), rows * columns.div_ceil(3));
+    }
+    streams.iter().for_each(|s| s.synchronize().unwrap());
+    let down = found[0].to_lists().unwrap();
+    let thirds: Vec<u32> = (0..columns as u32).step_by(3).collect();
+    assert!(down.iter().all(|list| *list == thirds));
+    let across = found[1].to_lists().unwrap();
+    let every: Vec<u32> = (0..rows as u32).collect();
+    assert!(across.iter().all(|list| *list == every));
 }

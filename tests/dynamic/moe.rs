@@ -17,7 +17,7 @@ pub(super) struct Operands<T> {
     pub down: Dense<T>,
 }
 
-pub(super) fn options(
+pub fn options(
     [tokens, top_k]: [usize; 2],
     experts: usize,
     [model, hidden]: [usize; 2],

@@ -156,7 +156,8 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
     let own = upload::<T>(context, &case, input);
     let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
     for (name, value) in &case.values {
-        let is_on_host = input.below(8) == 0;
+        // A run on a GPU takes what lies there.
+        let is_on_host = !context.is_cuda() && input.below(8) == 0;
         let operand = match (value, own.sparse.get(name)) {
             (_, Some(_)) if is_on_host => {
                 Operand::HostSparse(case.sparse[name].map_values(T::from_f64))
@@ -217,7 +218,8 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         Fault::Extent => operands[chosen].1 = replaced.as_ref().unwrap().into(),
         _ => {}
     }
-    let gap = [0, 0, 8, 1][input.below(4)];
+    // Gaps that were not planned with are refused.
+    let gap = [0, 0, 8, 1][input.below(4)] * usize::from(case.is_output_given);
     let (mut out, given) = (output(context, &case, gap), output(context, &case, gap));
     if case.is_output_given {
         operands.push((&case.einsum.out.tensor, (&given).into()));
@@ -250,7 +252,11 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         }
         _ => plan,
     };
-    let mut own_operands = if fault == Fault::Extent { operands } else { sound };
+    let mut own_operands = if fault == Fault::Extent {
+        operands
+    } else {
+        sound
+    };
     own_operands.retain(|(name, o)| {
         !matches!(o, Operand::Index(..)) && *name != case.einsum.out.tensor.as_str()
     });

@@ -1,0 +1,474 @@
+//! What fails on the way: each allocation of plans, runs and conversions in turn, and the whole GPU. An error, nothing left behind,
+//! and the same result afterwards.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use einsparse::driver::trial;
+use einsparse::dynamic::{
+    DynamicMatmul, GroupedMatmul, GroupedOptions, MatmulOptions, RightMatmul, Routing, TurnedMatmul,
+};
+use einsparse::formats::{
+    AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, Format, f16, generate,
+};
+use einsparse::ops::{
+    AttentionOptions, ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, MoeLayer,
+    SparseAttention, SparseConv3d, SparseSoftmax,
+};
+use einsparse::{
+    Context, Determinism, Error, Operand, Options, RawSpmm, Result, Scalar, SparseTensor, Stream,
+    Tensor, ValuesRule,
+};
+
+use crate::support::{Rng, gpu, gpu_alone};
+
+/// One way through the library, from operands to values.
+type Way<'w> = (&'static str, Box<dyn Fn() -> Result<Vec<f64>> + 'w>);
+
+fn ones<T: Scalar>(shape: &[usize]) -> Dense<T> {
+    let count = shape.iter().product();
+    Dense::new(shape.to_vec(), Rng(7).integers(count)).unwrap()
+}
+
+fn pattern() -> CsrPattern {
+    generate::uniform(130, 96, 0.2, 5).unwrap()
+}
+
+fn matrix<T: Scalar>(format: &str) -> AnySparse<T> {
+    let pattern = pattern();
+    let values = Rng(3).integers(pattern.columns().len());
+    let csr = AnySparse::from(Csr::new(pattern, values).unwrap());
+    csr.convert(format.parse::<Format>().unwrap()).unwrap()
+}
+
+fn values<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
+    Ok(tensor
+        .to_dense()?
+        .values()
+        .iter()
+        .map(|x| x.to_f64())
+        .collect())
+}
+
+fn sparse_values<T: Scalar>(tensor: &SparseTensor<T>) -> Result<Vec<f64>> {
+    Ok(tensor
+        .to_host()?
+        .values()
+        .iter()
+        .map(|x| x.to_f64())
+        .collect())
+}
+
+/// Runs into an output of zeros and waits.
+fn finish<T: Scalar>(
+    context: &Context,
+    shape: &[usize],
+    run: impl FnOnce(&mut Tensor<T>, &Stream) -> Result<()>,
+) -> Result<Vec<f64>> {
+    let mut out = context.zeros::<T>(shape)?;
+    let stream = context.stream()?;
+    let ran = run(&mut out, &stream);
+    stream.synchronize()?;
+    ran?;
+    values(&out)
+}
+
+/// A plan over one sparse operand and dense ones of these shapes, made and run.
+fn planned<T: Scalar>(
+    context: &Context,
+    text: &str,
+    a: AnySparse<T>,
+    dense: &[(&'static str, &[usize])],
+    rule: ValuesRule,
+) -> Result<Vec<f64>> {
+    let a = context.upload(a)?;
+    let uploaded = |(name, shape): &(&'static str, &[usize])| -> Result<_> {
+        Ok((*name, context.upload_dense(&ones::<T>(shape))?))
+    };
+    let dense: Vec<_> = dense.iter().map(uploaded).collect::<Result<_>>()?;
+    let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("A", (&a).into())];
+    operands.extend(dense.iter().map(|(name, d)| (*name, d.into())));
+    let options = Options {
+        values: rule,
+        ..Options::default()
+    };
+    let plan = context.plan(text, &operands, &options)?;
+    finish(context, plan.out_shape(), |c, stream| {
+        plan.run(&operands, c, stream)
+    })
+}
+
+fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
+    const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
+    let each = ValuesRule::EachRun;
+    let mut ways: Vec<Way<'w>> = Vec::new();
+    for format in [
+        "csr",
+        "coo",
+        "ell",
+        "groupcoo:4",
+        "bsr:16x16",
+        "blockgroupcoo:32x32",
+    ] {
+        ways.push((
+            "a product",
+            Box::new(move || {
+                planned::<f16>(context, SPMM, matrix(format), &[("B", &[96, 64])], each)
+            }),
+        ));
+    }
+    ways.push((
+        "a product of kept values",
+        Box::new(move || {
+            planned::<f16>(
+                context,
+                SPMM,
+                matrix("csr"),
+                &[("B", &[96, 64])],
+                ValuesRule::Kept,
+            )
+        }),
+    ));
+    ways.push((
+        "a transposed product",
+        Box::new(move || {
+            let text = "C[m,n] = A[k,m] * B[k,n]";
+            planned::<f32>(context, text, matrix("csr"), &[("B", &[130, 64])], each)
+        }),
+    ));
+    ways.push((
+        "a chain",
+        Box::new(move || {
+            let text = "C[m,n] = A[m,k] * B[k,l] * D[l,n]";
+            planned::<f32>(
+                context,
+                text,
+                matrix("csr"),
+                &[("B", &[96, 32]), ("D", &[32, 24])],
+                each,
+            )
+        }),
+    ));
+    ways.push((
+        "an expression of no family",
+        Box::new(move || {
+            let text = "C[n] = A[m,k] * B[k,n] * D[m,n]";
+            planned::<f32>(
+                context,
+                text,
+                matrix("coo"),
+                &[("B", &[96, 8]), ("D", &[130, 8])],
+                each,
+            )
+        }),
+    ));
+    ways.push((
+        "MTTKRP",
+        Box::new(move || {
+            let mut rng = Rng(9);
+            let mut all: Vec<[u32; 3]> = (0..500)
+                .map(|_| [40, 30, 20].map(|n| (rng.word() % n) as u32))
+                .collect();
+            all.sort_unstable();
+            all.dedup();
+            let axis = |axis: usize| all.iter().map(|place| place[axis]).collect();
+            let pattern = CooPattern::new(vec![40, 30, 20], (0..3).map(axis).collect())?;
+            let count = pattern.coords()[0].len();
+            let a = AnySparse::from(Coo::new(pattern, Rng(2).integers::<f32>(count))?);
+            let text = "C[i,r] = A[i,j,k] * B[j,r] * D[k,r]";
+            planned(
+                context,
+                text,
+                a,
+                &[("B", &[30, 32]), ("D", &[20, 32])],
+                each,
+            )
+        }),
+    ));
+    ways.push((
+        "a sampled product",
+        Box::new(move || {
+            let mut s = context.upload(matrix::<f32>("csr"))?;
+            let (x, y) = (ones::<f32>(&[130, 64]), ones::<f32>(&[96, 64]));
+            let (x, y) = (context.upload_dense(&x)?, context.upload_dense(&y)?);
+            let operands = [("X", (&x).into()), ("Y", (&y).into())];
+            let plan = context.plan_sampled("S[m,n] = X[m,k] * Y[n,k]", &operands, &s)?;
+            let stream = context.stream()?;
+            let ran = plan.run(&operands, &mut s, &stream);
+            stream.synchronize()?;
+            ran?;
+            sparse_values(&s)
+        }),
+    ));
+    ways.push((
+        "blocks from entries",
+        Box::new(move || {
+            let a = context.upload(matrix::<f16>("csr"))?;
+            sparse_values(&a.to_blocks("blockgroupcoo:16x16:4".parse()?)?)
+        }),
+    ));
+    ways
+}
+
+fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
+    let extents = [128, 96, 64];
+    let mut ways: Vec<Way<'w>> = Vec::new();
+    ways.push((
+        "micro-tiles on the left",
+        Box::new(move || {
+            let mut product =
+                DynamicMatmul::<f16>::new(context, extents, MatmulOptions::default())?;
+            let a = context.upload_dense(&ones(&[128, 96]))?;
+            let b = context.upload_dense(&ones(&[96, 64]))?;
+            finish(context, &[128, 64], |c, stream| {
+                product.run(&a, &b, c, stream)
+            })
+        }),
+    ));
+    ways.push((
+        "micro-tiles of a transposed matrix",
+        Box::new(move || {
+            let mut product = TurnedMatmul::<f16>::new(context, extents, 0.0, Determinism::Strict)?;
+            let a = context.upload_dense(&ones(&[96, 128]))?;
+            let b = context.upload_dense(&ones(&[96, 64]))?;
+            finish(context, &[128, 64], |c, stream| {
+                product.run(&a, &b, c, stream)
+            })
+        }),
+    ));
+    ways.push((
+        "micro-tiles on the right",
+        Box::new(move || {
+            let mut product = RightMatmul::<f16>::new(context, extents, Default::default())?;
+            let a = context.upload_dense(&ones(&[128, 96]))?;
+            let b = context.upload_dense(&ones(&[96, 64]))?;
+            finish(context, &[128, 64], |c, stream| {
+                product.run(&a, &b, c, stream)
+            })
+        }),
+    ));
+    ways.push((
+        "a grouped product",
+        Box::new(move || {
+            let mut routing = Routing::new(context, [64, 2], 4)?;
+            let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
+            let choices = context.upload_dense(&choices)?;
+            let options = GroupedOptions {
+                k: 128,
+                n: 256,
+                gather: true,
+                scatter: true,
+                ..GroupedOptions::default()
+            };
+            let product = GroupedMatmul::<f16>::new(&routing, options)?;
+            let x = context.upload_dense(&ones(&[64, 128]))?;
+            let weights = context.upload_dense(&ones(&[4, 128, 256]))?;
+            finish(context, &[128, 256], |out, stream| {
+                routing.run(&choices, stream)?;
+                product.run(&routing, &x, &weights, None, out, stream)
+            })
+        }),
+    ));
+    ways.push((
+        "a layer of experts",
+        Box::new(move || {
+            let o = crate::dynamic::expert_options([64, 2], 4, [128, 256]);
+            let mut layer = MoeLayer::<f16>::new(context, o)?;
+            let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
+            let choices = context.upload_dense(&choices)?;
+            let weights = context.upload_dense(&Dense::from_fn([64, 2], |_| 0.5)?)?;
+            let x = context.upload_dense(&ones(&[64, 128]))?;
+            let up = context.upload_dense(&ones(&[4, 128, 256]))?;
+            let down = context.upload_dense(&ones(&[4, 256, 128]))?;
+            finish(context, &[64, 128], |out, stream| {
+                layer.run(&x, (&choices, &weights), (&up, &down), out, stream)
+            })
+        }),
+    ));
+    ways.push((
+        "a convolution",
+        Box::new(move || {
+            let voxels: Vec<_> = (0..200).map(|i| [0, i % 7, i / 7 % 7, i / 49]).collect();
+            let geometry = ConvGeometry::new([3; 3], [1; 3], [1; 3])?;
+            let mut map = KernelMap::new(context, &voxels, &geometry)?;
+            // Elsewhere maps are built on the host alone.
+            if context.is_cuda() {
+                let builder = KernelMapBuilder::new(context, voxels.len(), &geometry)?;
+                let words = voxels.iter().flatten().copied().collect();
+                let places = context.upload_dense::<i32>(&Dense::new([200, 4], words)?)?;
+                let stream = context.stream()?;
+                let built = builder.rebuild(&mut map, &places, &stream);
+                stream.synchronize()?;
+                built?;
+            }
+            let conv = SparseConv3d::<f16>::new(&Arc::new(map), [64, 64], &ConvOptions::default())?;
+            let x = context.upload_dense(&ones(&[200, 64]))?;
+            let weights = context.upload_dense(&ones(&[27, 64, 64]))?;
+            finish(context, &[200, 64], |out, stream| {
+                conv.run(&x, &weights, None, out, stream)
+            })
+        }),
+    ));
+    ways.push((
+        "a softmax",
+        Box::new(move || {
+            let a = context.upload(matrix::<f32>("csr"))?;
+            let mut out = context.upload(matrix::<f32>("csr"))?;
+            let softmax = SparseSoftmax::new(context, &a, Default::default())?;
+            let stream = context.stream()?;
+            let ran = softmax.run(&a, &mut out, &stream);
+            stream.synchronize()?;
+            ran?;
+            sparse_values(&out)
+        }),
+    ));
+    ways.push((
+        "attention",
+        Box::new(move || {
+            let mask = context.upload(matrix::<f16>("csr"))?;
+            let options = AttentionOptions {
+                heads: 2,
+                key_heads: None,
+                dim: 64,
+                scale: None,
+                causal: None,
+                lengths: None,
+            };
+            let attention = SparseAttention::<f16>::new(context, &[&mask], &options)?;
+            let q = context.upload_dense(&ones(&[2, 130, 64]))?;
+            let k = context.upload_dense(&ones(&[2, 96, 64]))?;
+            finish(context, &[2, 130, 64], |out, stream| {
+                attention.run([&q, &k, &k], out, None, stream)
+            })
+        }),
+    ));
+    ways
+}
+
+/// Lets each allocation fail in turn. Returns how many there were.
+fn survives(context: &Context, (name, way): &Way<'_>) -> usize {
+    let wanted = way().unwrap_or_else(|e| panic!("{name}: {e}"));
+    context.synchronize().unwrap();
+    let held = trial::live();
+    for turn in 1.. {
+        trial::refuse(turn);
+        let found = way();
+        let is_past = trial::is_refusal_ahead();
+        trial::refuse(0);
+        context.synchronize().unwrap();
+        assert_eq!(
+            trial::live(),
+            held,
+            "{name}, allocation {turn}: memory is left"
+        );
+        match found {
+            Err(Error::OutOfMemory { wanted, .. }) => assert!(wanted > 0),
+            Err(error) => panic!("{name}, allocation {turn}: {error}"),
+            // Another kernel may do without.
+            Ok(values) => assert!(values == wanted, "{name}, allocation {turn}: wrong"),
+        }
+        if is_past {
+            return turn as usize - 1;
+        }
+    }
+    unreachable!("allocations end");
+}
+
+#[test]
+fn every_allocation_may_fail() {
+    let Some(gpu) = gpu_alone() else { return };
+    trial::watch();
+    let mut all = 0;
+    for way in plans(&gpu).iter().chain(&operators(&gpu)) {
+        let count = survives(&gpu, way);
+        println!("{}: {count} allocations", way.0);
+        assert!(count > 0, "{}", way.0);
+        all += count;
+    }
+    println!("{all} allocations");
+}
+
+#[test]
+fn every_way_runs_on_the_cpu() {
+    let cpu = Context::cpu();
+    for (name, way) in plans(&cpu).iter().chain(&operators(&cpu)) {
+        let found = way().unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(found.iter().any(|x| *x != 0.0), "{name}");
+    }
+}
+
+/// The product that a lost GPU cannot do.
+fn product(context: &Context) -> Result<Vec<f64>> {
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let dense: [(&'static str, &[usize]); 1] = [("B", &[96, 64])];
+    planned::<f32>(context, text, matrix("csr"), &dense, ValuesRule::EachRun)
+}
+
+const CHILD: &str = "EINSPARSE_TEST_LOSES_THE_GPU";
+
+/// In a process of its own: a context that a wild address has ended says so at every call, and a new one works.
+#[test]
+fn a_lost_gpu_says_so_and_another_context_works() {
+    if gpu().is_none() {
+        return;
+    }
+    if std::env::var_os(CHILD).is_none() {
+        let own = std::env::current_exe().unwrap();
+        let name = "gpu::failures::a_lost_gpu_says_so_and_another_context_works";
+        let child = Command::new(own)
+            .args([name, "--exact", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let told =
+            [child.stdout, child.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(child.status.success(), "{}\n{}", told[0], told[1]);
+        return;
+    }
+    let wanted;
+    {
+        let context = Context::cuda(0).unwrap();
+        wanted = product(&context).unwrap();
+        let (a, b) = (matrix::<f32>("csr"), ones::<f32>(&[96, 64]));
+        let (a, b) = (
+            context.upload(a).unwrap(),
+            context.upload_dense(&b).unwrap(),
+        );
+        let operands = [("A", (&a).into()), ("B", (&b).into())];
+        let text = "C[m,n] = A[m,k] * B[k,n]";
+        let plan = context
+            .plan::<f32>(text, &operands, &Options::default())
+            .unwrap();
+        let mut c = context.zeros::<f32>(plan.out_shape()).unwrap();
+        let stream = context.stream().unwrap();
+        let raw = RawSpmm {
+            columns: a.columns_address().unwrap(),
+            values: a.values_address().unwrap(),
+            b: 1 << 46,
+            ldb: 64,
+            c: c.address().unwrap(),
+            ldc: 64,
+            alpha: 1.0,
+            ..RawSpmm::default()
+        };
+        // SAFETY: none: B is nowhere. The process ends with this test.
+        unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
+        let said = |error: Error| {
+            let said = error.to_string();
+            assert!(
+                said.contains("illegal address") || said.contains("ILLEGAL"),
+                "{said}"
+            );
+        };
+        said(stream.synchronize().unwrap_err());
+        said(stream.synchronize().unwrap_err());
+        said(context.synchronize().unwrap_err());
+        said(context.zeros::<f32>(&[8]).unwrap_err());
+        said(c.to_dense().unwrap_err());
+        said(plan.run(&operands, &mut c, &stream).unwrap_err());
+        said(context.upload_dense(&ones::<f32>(&[4])).unwrap_err());
+        said(product(&context).unwrap_err());
+    }
+    let context = Context::cuda(0).unwrap();
+    assert!(product(&context).unwrap() == wanted);
+}
