@@ -1,7 +1,9 @@
 //! Embeds the device modules: those that the project keeps, those of them compiled anew that the sources no longer fit, or
 //! the modules in the folder EINSPARSE_PTX. What would have to be compiled and cannot be is left out, with one warning.
 
-use einsparse_compile::{Code, Error, Kernels, Module, Spec, inputs, present, stamp, target_dir};
+use einsparse_compile::{
+    Code, Error, Kernels, Module, Spec, inputs, present, source_dir, stamp, target_dir,
+};
 use einsparse_kernels::packed::pack_quickly;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,6 +71,7 @@ fn modules(out: &Path) -> Result<Vec<Module>, String> {
     }
     let mut specs = Spec::asked();
     let kernels = Kernels {
+        sources: source_dir(),
         target_dir: &target,
         report_all: false,
         anew: false,

@@ -7,7 +7,7 @@ use crate::support::skipped;
 use einsparse::module::{EmbeddedModule, MODULES};
 use einsparse::registry::{FAMILIES, Operation, Row, kernels};
 use einsparse_compile::resources::{self, Report};
-use einsparse_compile::{Kernels, Module, Spec, ptx, target_dir};
+use einsparse_compile::{Kernels, Module, Spec, ptx, source_dir, target_dir};
 
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65_536;
@@ -176,6 +176,7 @@ fn made() -> (Vec<Module>, Vec<String>) {
     let program = std::env::current_exe().unwrap();
     let target = target_dir(&program).unwrap_or_else(std::env::temp_dir);
     let kernels = Kernels {
+        sources: source_dir(),
         target_dir: &target,
         report_all: false,
         anew: false,

@@ -2,6 +2,7 @@
 //! machine that has a GPU and its driver but no toolchain.
 
 use crate::cargo::{Result, cargo, json_string, root};
+use crate::faults;
 use crate::setup::prepare;
 use einsparse_compile::Spec;
 use std::collections::BTreeMap;
@@ -28,7 +29,8 @@ const PACKED: &str = "bundle.tar.xz";
 const RUN: &str = include_str!("run.sh");
 
 /// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one family on one architecture.
-pub fn bundle(family: Option<&str>, arch: &str) -> Result<()> {
+/// `faults`: with modules that have one each.
+pub fn bundle(family: Option<&str>, arch: &str, faults: bool) -> Result<()> {
     let mut specs = Spec::every();
     if let Some(family) = family {
         specs.retain(|spec| spec.family == family && spec.arch == arch);
@@ -65,6 +67,9 @@ pub fn bundle(family: Option<&str>, arch: &str) -> Result<()> {
         fs::write(folder.join("commit"), commit.stdout)?;
     }
     copy_data(&folder.join("data"))?;
+    if faults {
+        faults::plant(&folder.join("faults"))?;
+    }
     pack(&folder)?;
     let bytes = size(&folder)?;
     println!("{}: {:.1} MB", folder.display(), bytes as f64 / 1e6);

@@ -3,6 +3,7 @@
 
 mod bundle;
 mod cargo;
+mod faults;
 #[cfg(feature = "prebuild")]
 mod prebuild;
 mod ptx;
@@ -76,6 +77,9 @@ enum Task {
         /// With --family: the architecture of the GPU, sm_90a or sm_80.
         #[arg(long, default_value = "sm_90a", requires = "family")]
         arch: String,
+        /// With kernels that have a fault each, for `run.sh faults`: does the suite find them?
+        #[arg(long, conflicts_with = "family")]
+        faults: bool,
     },
     /// A bench record as a markdown table and a plot, written beside it.
     Report {
@@ -100,7 +104,11 @@ fn main() -> ExitCode {
             seed,
             targets,
         } => fuzz(seconds, seed, &targets),
-        Task::GpuBundle { family, arch } => bundle::bundle(family.as_deref(), &arch),
+        Task::GpuBundle {
+            family,
+            arch,
+            faults,
+        } => bundle::bundle(family.as_deref(), &arch, faults),
         Task::Report { records, rows } => report_on(&records, rows),
     };
     match result {

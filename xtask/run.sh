@@ -2,6 +2,7 @@
 # Runs what `cargo xtask gpu-bundle` packed, on a machine with a GPU and no toolchain.
 #   run.sh tests [filter]              the whole suite; a missing GPU is a failure
 #   run.sh sanitizer [tool] [filter]   the suite under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
+#   run.sh faults                      the tests of each kernel with a fault: do they find it? (`gpu-bundle --faults`)
 #   run.sh bench [arguments]           the benches
 #   run.sh all                         tests, memcheck, racecheck, bench
 here=$(cd "$(dirname "$0")" && pwd)
@@ -39,6 +40,24 @@ sanitizer() {
     return $failed
 }
 
+faults() {
+    failed=0
+    found=0
+    while read -r name family filter; do
+        if EINSPARSE_TEST_MODULE="$family:faults/$name.cubin" timeout 120 tests/device "$filter" >"faults/$name.log" 2>&1; then
+            echo "not found: $name in $family by $filter"
+            failed=1
+        elif grep -q "panicked\|CUDA" "faults/$name.log"; then
+            found=$((found + 1))
+        else
+            echo "no outcome: $name in $family by $filter"
+            failed=1
+        fi
+    done <faults/list
+    echo "$found of $(wc -l <faults/list) faults found"
+    return $failed
+}
+
 bench() {
     failed=0
     # The peers' libraries, where the loader does not find them by itself: a CUDA toolkit, or a Python environment's.
@@ -59,7 +78,7 @@ for s in site.getsitepackages(): print(s)' 2>/dev/null | sed 's|$|/nvidia/*/lib|
 part=${1:-all}
 [ $# -gt 0 ] && shift
 case $part in
-tests | sanitizer | bench) "$part" "$@" ;;
+tests | sanitizer | faults | bench) "$part" "$@" ;;
 all)
     failed=0
     tests || failed=1

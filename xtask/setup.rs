@@ -1,7 +1,7 @@
 //! Tasks that first see to it that all kernels are there: `setup`, `demo`, `test`.
 
 use crate::cargo::{Result, cargo, part, target_dir};
-use einsparse_compile::{Kernels, Nvdisasm, Ptxas, Spec, Toolchain};
+use einsparse_compile::{Kernels, Nvdisasm, Ptxas, Spec, Toolchain, source_dir};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -43,6 +43,7 @@ pub fn setup() -> Result<()> {
 /// How this project takes kernels: progress goes to the terminal.
 pub fn kernels(target: &Path) -> Kernels<'_> {
     Kernels {
+        sources: source_dir(),
         target_dir: target,
         report_all: false,
         anew: false,

@@ -15,7 +15,7 @@ mod spec;
 mod toolchain;
 
 pub use error::{Error, MissingToolchain};
-pub use prebuilt::{Code, Kernels, Module, inputs, keep};
+pub use prebuilt::{Code, Kernels, Module, inputs, keep, source_dir};
 pub use ptxas::{Nvdisasm, Ptxas};
 pub use spec::{ARCHS, Kernel, Spec, present};
 pub use toolchain::{Origin, Toolchain};

@@ -126,6 +126,8 @@ impl Code {
 
 /// How modules are found and made.
 pub struct Kernels<'a> {
+    /// Folder of the sources.
+    pub sources: &'a Path,
     /// Build folder: modules made here are kept in it, and the toolchain is looked for there.
     pub target_dir: &'a Path,
     /// Report registers and spills also for architectures that have no cubin.
@@ -139,7 +141,7 @@ pub struct Kernels<'a> {
 impl Kernels<'_> {
     /// Which of the modules the sources no longer fit.
     pub fn stale<'s>(&self, specs: &'s [Spec]) -> Result<Vec<&'s Spec>, Error> {
-        let sources = Sources::read(&source_dir())?;
+        let sources = Sources::read(self.sources)?;
         let kept = self.kept();
         let stale = |spec: &&Spec| self.find(spec, &sources, &kept).is_none();
         Ok(specs.iter().filter(stale).collect())
@@ -151,7 +153,7 @@ impl Kernels<'_> {
     /// [`Error::MissingToolchain`] where one is wanted, [`Error::Command`] with the compiler's or ptxas' messages,
     /// [`Error::Table`] when entries and rows differ.
     pub fn modules(&self, specs: &[Spec]) -> Result<Vec<Module>, Error> {
-        let sources = Sources::read(&source_dir())?;
+        let sources = Sources::read(self.sources)?;
         let kept = self.kept();
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for spec in specs {
@@ -249,14 +251,15 @@ impl Kernels<'_> {
     }
 }
 
-fn source_dir() -> PathBuf {
-    PathBuf::from(einsparse_kernels::SOURCE_DIR)
+/// Where the project keeps the sources of its kernels.
+pub fn source_dir() -> &'static Path {
+    Path::new(einsparse_kernels::SOURCE_DIR)
 }
 
 /// Every file that decides which modules there are: kernel sources and what the project keeps.
 pub fn inputs() -> Result<Vec<PathBuf>, Error> {
     let folder = source_dir();
-    let sources = cache::files(&folder, &is_kernel_source)?;
+    let sources = cache::files(folder, &is_kernel_source)?;
     let mut files: Vec<PathBuf> = sources.into_iter().map(|file| folder.join(file)).collect();
     for folder in FOLDERS.map(Path::new) {
         let kept = |path: &Path| {

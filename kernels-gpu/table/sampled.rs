@@ -44,7 +44,6 @@ macro_rules! table_sampled {
                 sddmm_csr_int8_k64: Csr, Int8, Dots<8, 8, 1, 8, 5>;
                 sddmm_csr_int8_k128: Csr, Int8, Dots<8, 16, 1, 8, 5>;
                 sddmm_csr_int8_k256: Csr, Int8, Dots<16, 16, 1, 8, 5>;
-                sddmm_csr_int8_k512: Csr, Int8, Dots<32, 16, 1, 8, 5>;
                 sddmm_csr_int8_any32: Csr, Int8, Dots<8, 1, 4, 4, 5>;
             }
             sddmm_staged "sddmm_staged" SddmmStagedParams sm_90a Sampled {

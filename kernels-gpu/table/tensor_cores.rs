@@ -136,10 +136,8 @@ macro_rules! table_tensor_cores {
                 dense_tf32_128x128_k4: Direct, Tf32, DenseTile<2, 2, 4, 4>;
             }
             nm "nm" NmParams sm_90a Product {
-                nm_f16_256x192: Nm, F16, TwoOfFour<2, 3>;
                 nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
                 nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
-                nm_bf16_256x192: Nm, Bf16, TwoOfFour<2, 3>;
                 nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                 nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
             }
@@ -149,7 +147,6 @@ macro_rules! table_tensor_cores {
                 bitmap_f16_256x16_halves3: Bits, F16, WarpTile<16, 3, 2>;
                 bitmap_f16_128x16: Bits, F16, BitTile<2, 16, true>;
                 bitmap_f16_256x16: Bits, F16, BitTile<4, 16, true>;
-                bitmap_f16_128x32: Bits, F16, BitTile<2, 32, true>;
                 bitmap_f16_256x32: Bits, F16, BitTile<4, 32, true>;
                 bitmap_f16_128x64: Bits, F16, BitTile<2, 64, true>;
                 bitmap_f16_256x64: Bits, F16, BitTile<4, 64, true>;
@@ -159,7 +156,6 @@ macro_rules! table_tensor_cores {
                 bitmap_bf16_256x16_halves3: Bits, Bf16, WarpTile<16, 3, 2>;
                 bitmap_bf16_128x16: Bits, Bf16, BitTile<2, 16, true>;
                 bitmap_bf16_256x16: Bits, Bf16, BitTile<4, 16, true>;
-                bitmap_bf16_128x32: Bits, Bf16, BitTile<2, 32, true>;
                 bitmap_bf16_256x32: Bits, Bf16, BitTile<4, 32, true>;
                 bitmap_bf16_128x64: Bits, Bf16, BitTile<2, 64, true>;
                 bitmap_bf16_256x64: Bits, Bf16, BitTile<4, 64, true>;
@@ -168,13 +164,11 @@ macro_rules! table_tensor_cores {
                 bytemap_f16_256x16: Bytes, F16, ByteTile<4, 16>;
                 bytemap_f16_128x32: Bytes, F16, ByteTile<2, 32>;
                 bytemap_f16_256x32: Bytes, F16, ByteTile<4, 32>;
-                bytemap_f16_128x64: Bytes, F16, ByteTile<2, 64>;
                 bytemap_f16_256x64: Bytes, F16, ByteTile<4, 64>;
                 bytemap_bf16_128x16: Bytes, Bf16, ByteTile<2, 16>;
                 bytemap_bf16_256x16: Bytes, Bf16, ByteTile<4, 16>;
                 bytemap_bf16_128x32: Bytes, Bf16, ByteTile<2, 32>;
                 bytemap_bf16_256x32: Bytes, Bf16, ByteTile<4, 32>;
-                bytemap_bf16_128x64: Bytes, Bf16, ByteTile<2, 64>;
                 bytemap_bf16_256x64: Bytes, Bf16, ByteTile<4, 64>;
             }
             narrow "narrow" WgmmaParams sm_90a Narrow {
