@@ -74,8 +74,27 @@ impl<'a> IndexArray<'a> {
     }
 }
 
-/// Where the entries of a sparse tensor are, in one format.
-pub trait Pattern: Debug + Clone + PartialEq + Send + Sync + 'static {
+/// What kernels read was checked by the constructors of these types, and of no others.
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for crate::BitmapPattern {}
+    impl Sealed for crate::BlockGroupCooPattern {}
+    impl Sealed for crate::HybridGroupCooPattern {}
+    impl Sealed for crate::BsrPattern {}
+    impl Sealed for crate::CscPattern {}
+    impl Sealed for crate::EllPattern {}
+    impl Sealed for crate::GroupCooPattern {}
+    impl Sealed for crate::CsrPattern {}
+    impl Sealed for crate::SlicedEllPattern {}
+    impl Sealed for crate::BytemapPattern {}
+    impl Sealed for crate::CooPattern {}
+    impl Sealed for crate::BlockCooPattern {}
+    impl Sealed for crate::NmPattern {}
+}
+
+/// Where the entries of a sparse tensor are, in one format. Sealed.
+pub trait Pattern: sealed::Sealed + Debug + Clone + PartialEq + Send + Sync + 'static {
     /// The format, with its block and group size.
     fn format(&self) -> Format;
     /// Extents of the tensor.

@@ -10,6 +10,7 @@ mod bundles;
 mod cases;
 mod conv;
 mod convert;
+mod coverage;
 mod dense;
 mod dense_rows;
 mod dots;

@@ -83,6 +83,14 @@ pub fn gpu_alone() -> Option<Gpu> {
 /// EINSPARSE_TEST_GUARD=1: memory is poisoned, and nothing may be written beside it.
 impl Drop for Gpu {
     fn drop(&mut self) {
+        if let Some(file) = std::env::var_os("EINSPARSE_TEST_ROWS") {
+            let lines: String = trial::launched().iter().map(|n| format!("{n}\n")).collect();
+            let file = std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(file);
+            std::io::Write::write_all(&mut file.unwrap(), lines.as_bytes()).unwrap();
+        }
         let faults = trial::faults();
         if !std::thread::panicking() {
             assert!(faults.is_empty(), "writes outside: {faults:?}");
@@ -107,6 +115,9 @@ fn open() -> Option<Context> {
         Ok(context) => {
             if is_set("EINSPARSE_TEST_GUARD") {
                 trial::guard();
+            }
+            if std::env::var_os("EINSPARSE_TEST_ROWS").is_some() {
+                trial::list();
             }
             Some(context)
         }

@@ -31,6 +31,14 @@ pub fn target_dir() -> Result<PathBuf> {
     Ok(einsparse_compile::target_dir(&folder).unwrap_or(folder))
 }
 
+/// The machine that cargo builds for, as `x86_64-unknown-linux-gnu`.
+pub fn host() -> Result<String> {
+    let output = cargo(["-vV"]).output()?;
+    let told = String::from_utf8(output.stdout)?;
+    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.ok_or("`cargo -vV` names no host")?.to_owned())
+}
+
 /// The last string member `name` in one line of JSON.
 pub fn json_string(json: &str, name: &str) -> Option<String> {
     let rest = json.rsplit_once(&format!("\"{name}\":\""))?.1;

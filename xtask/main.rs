@@ -69,6 +69,12 @@ enum Task {
         /// Only these; fuzz/src/lib.rs lists them.
         targets: Vec<String>,
     },
+    /// Tests of formats, language, CPU and plans with AddressSanitizer: for what is cast and held by pointers.
+    Asan {
+        /// Handed on to the test programs.
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Pack tests, benches and the command for a GPU machine without a toolchain.
     GpuBundle {
         /// Only this family's kernels, with the tests and benches of it.
@@ -104,6 +110,7 @@ fn main() -> ExitCode {
             seed,
             targets,
         } => fuzz(seconds, seed, &targets),
+        Task::Asan { arguments } => asan(&arguments),
         Task::GpuBundle {
             family,
             arch,
@@ -126,6 +133,30 @@ fn fuzz(seconds: u64, seed: u64, targets: &[String]) -> cargo::Result<()> {
     command.arg(seconds.to_string()).arg("--seed");
     command.arg(seed.to_string()).args(targets);
     cargo::part("fuzz", &mut command)
+}
+
+/// The runtime comes with stable Rust, the flag that links it does not.
+fn asan(arguments: &[String]) -> cargo::Result<()> {
+    let host = cargo::host()?;
+    for of in [
+        &["--package", "einsparse-formats", "--all-targets"][..],
+        &[
+            "--package",
+            "einsparse",
+            "--lib",
+            "--test=main",
+            "--test=device",
+        ],
+    ] {
+        let mut command = cargo::cargo(["test", "--target-dir", "target/asan", "--target", &host]);
+        command.args(of).arg("--").args(arguments);
+        command.env("RUSTC_BOOTSTRAP", "1");
+        command.env("RUSTFLAGS", "-Zsanitizer=address -Copt-level=1");
+        // Too large an allocation is an error of ours, not a report.
+        command.env("ASAN_OPTIONS", "allocator_may_return_null=1");
+        cargo::part("asan", &mut command)?;
+    }
+    Ok(())
 }
 
 #[cfg(feature = "prebuild")]

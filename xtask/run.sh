@@ -21,10 +21,20 @@ export EINSPARSE_BUNDLE=1
 
 tests() {
     failed=0
+    # The whole suite has to run every kernel.
+    if [ $# -eq 0 ] && [ ! -f family ]; then
+        EINSPARSE_TEST_ROWS="$here/rows-ran" && export EINSPARSE_TEST_ROWS
+        rm -f rows-ran
+    fi
     for program in tests/*; do
         echo "== $program"
         "./$program" "$@" || failed=1
     done
+    if [ -f rows-ran ]; then
+        unset EINSPARSE_TEST_ROWS
+        EINSPARSE_TEST_ROWS_RAN="$here/rows-ran" tests/device coverage --nocapture || failed=1
+        rm rows-ran
+    fi
     return $failed
 }
 
@@ -44,7 +54,8 @@ faults() {
     failed=0
     found=0
     while read -r name family filter; do
-        if EINSPARSE_TEST_MODULE="$family:faults/$name.cubin" timeout 120 tests/device "$filter" >"faults/$name.log" 2>&1; then
+        if EINSPARSE_TEST_FAMILY="$family" EINSPARSE_TEST_MODULE="$family:faults/$name.cubin" \
+            timeout 120 tests/device "$filter" --exact >"faults/$name.log" 2>&1; then
             echo "not found: $name in $family by $filter"
             failed=1
         elif grep -q "panicked\|CUDA" "faults/$name.log"; then

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::sys::{self, CUfunction, CUmodule, LaunchAttribute, RawLaunchConfig};
-use super::{PrimaryContext, RawStream, check};
+use super::{PrimaryContext, RawStream, check, trial};
 use crate::error::{Error, Result};
 
 /// A loaded module of device code; unloaded when the last of its functions is dropped, on any thread.
@@ -93,6 +93,7 @@ impl LoadedModule {
         // SAFETY: the module is alive and the name NUL-terminated.
         let code = unsafe { sys::cuModuleGetFunction(&mut function, self.handle, text.as_ptr()) };
         check(&format!("cuModuleGetFunction({name})"), code)?;
+        trial::on_load(function.addr(), name);
         Ok(Function {
             handle: function,
             waits: self.waits.holds(name),
@@ -303,6 +304,7 @@ impl Function {
         if config.grid.contains(&0) {
             return Ok(());
         }
+        trial::on_launch(self.handle.addr());
         let mut pointers = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
         if config.cluster.is_some() || config.overlap_previous && self.waits {
             // SAFETY: as promised by the caller.

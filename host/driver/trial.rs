@@ -1,7 +1,7 @@
-//! What tests ask of device memory: that the n-th allocation fails, that nothing is written outside of one, and that none is left.
-//! For the whole process; a flag is read for each allocation, and nothing else is done unless a test asks.
+//! What tests ask of device memory and launches: that the n-th allocation fails, that nothing is written outside of one, that none
+//! is left, which kernels ran. For the whole process; a flag is read for each, and nothing else is done unless a test asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,12 +19,15 @@ const POISON: u8 = 0xff;
 const OUT_OF_MEMORY: u32 = 2;
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
+static LISTED: AtomicBool = AtomicBool::new(false);
 static GUARDED: AtomicBool = AtomicBool::new(false);
 /// Allocations until one fails; 0: none does.
 static UNTIL_REFUSED: AtomicU64 = AtomicU64::new(0);
 static STATE: Mutex<State> = Mutex::new(State {
     live: BTreeMap::new(),
     faults: Vec::new(),
+    names: BTreeMap::new(),
+    launched: BTreeSet::new(),
 });
 
 #[derive(Default)]
@@ -32,6 +35,9 @@ struct State {
     /// By address: bytes, and whether there are bands.
     live: BTreeMap<DevicePtr, (usize, bool)>,
     faults: Vec<String>,
+    /// Of functions, by handle.
+    names: BTreeMap<usize, String>,
+    launched: BTreeSet<String>,
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -47,6 +53,30 @@ pub fn guard() {
 /// From now on allocations are counted.
 pub fn watch() {
     WATCHED.store(true, Ordering::SeqCst);
+}
+
+/// From now on kernels that are loaded are listed when they are launched.
+pub fn list() {
+    LISTED.store(true, Ordering::SeqCst);
+}
+
+/// Kernels launched since [`list`], each told once.
+pub fn launched() -> BTreeSet<String> {
+    std::mem::take(&mut state().launched)
+}
+
+pub(super) fn on_load(handle: usize, name: &str) {
+    if LISTED.load(Ordering::Relaxed) {
+        state().names.insert(handle, name.to_owned());
+    }
+}
+
+pub(super) fn on_launch(handle: usize) {
+    if LISTED.load(Ordering::Relaxed) {
+        let mut state = state();
+        let name = state.names.get(&handle).cloned();
+        state.launched.extend(name);
+    }
 }
 
 /// The `n`-th allocation from now fails, as if there was no memory; 0: none. Counts allocations from now on.

@@ -69,8 +69,6 @@ pub(crate) struct Blocks {
     starts: DeviceMemory,
     _workspace: DeviceMemory,
     kernels: Vec<Kernel>,
-    /// Kernels may start while the one ahead ends: they wait for it themselves, in the modules of sm_90a.
-    overlaps: bool,
 }
 
 /// Whether so many elements make up whole multiples of 16 bytes.
@@ -124,7 +122,6 @@ impl Blocks {
             ..params
         };
         Ok(Blocks {
-            overlaps: device.modules().arch() == "sm_90a",
             device: Arc::clone(device),
             kernels: steps(device, &request)?,
             request,
@@ -342,7 +339,7 @@ impl Blocks {
         };
         let grid = [within("thread blocks", across, MAX_GRID_X)?, down as u32, 1];
         let config = LaunchConfig {
-            overlap_previous: self.overlaps && !matches!(step, STEP_SCORE | STEP_MARK),
+            overlap_previous: !matches!(step, STEP_SCORE | STEP_MARK),
             ..config(kernel.row, grid)
         };
         // SAFETY: the params are those of the family; the rest is the caller's promise.

@@ -93,7 +93,7 @@ impl Gather {
             counters: device.zeros(of_all(list.cut_rows as usize * tiles * 4))?,
             own_spans: own_spans.map_or(0, |spans| spans.bytes()),
             spans,
-            overlaps: row.walk != WalkKind::Block && device.modules().arch() == "sm_90a",
+            overlaps: row.walk != WalkKind::Block,
             item_count,
             bundles: list.bundles,
             cut_rows: list.cut_rows,

@@ -59,7 +59,6 @@ pub(crate) struct RowsLaunch {
     slots: DeviceMemory,
     partial: DeviceMemory,
     counters: DeviceMemory,
-    overlaps: bool,
     item_count: u32,
     cut_rows: u32,
     grid: [u32; 3],
@@ -110,7 +109,6 @@ impl RowsLaunch {
             partial: DeviceMemory::alloc(device.context(), partial)?,
             counters: device.zeros(list.counters as usize * tiles * 4)?,
             device: Arc::clone(device),
-            overlaps: modules.arch() == "sm_90a",
             item_count,
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
@@ -191,7 +189,7 @@ impl RowsLaunch {
         let params = self.params(raw)?;
         self.function.context().set_current()?;
         let config = LaunchConfig {
-            overlap_previous: self.overlaps,
+            overlap_previous: true,
             ..config(self.row, self.grid)
         };
         self.turns.queue(self.cut_rows > 0, stream, || {

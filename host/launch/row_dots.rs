@@ -35,7 +35,6 @@ pub(crate) struct DotsLaunch {
     places: Vec<DeviceMemory>,
     slots: u32,
     n: u32,
-    overlaps: bool,
 }
 
 impl DotsLaunch {
@@ -56,7 +55,6 @@ impl DotsLaunch {
             places: places.iter().map(upload).collect::<Result<_>>()?,
             slots: small("entries", slots)?,
             n: small("columns", n)?,
-            overlaps: modules.arch() == "sm_90a",
         })
     }
 
@@ -131,7 +129,7 @@ impl DotsLaunch {
         )?;
         self.function.context().set_current()?;
         let config = LaunchConfig {
-            overlap_previous: self.overlaps,
+            overlap_previous: true,
             ..config(self.row, [blocks, 1, 1])
         };
         // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by self,

@@ -43,8 +43,6 @@ pub(crate) struct SoftmaxLaunch {
     /// What each piece of each head leaves.
     sums: DeviceMemory,
     heads: u32,
-    /// The kernel may start while the one that looks at the pieces is under way.
-    overlaps: bool,
     /// Only the numbers of thread blocks and items are left.
     deal: Deal,
     turns: Turns,
@@ -97,7 +95,6 @@ impl SoftmaxLaunch {
             pieces: device.upload(&deal.pieces)?,
             sums: DeviceMemory::alloc(device.context(), sums)?,
             heads,
-            overlaps: device.modules().arch() == "sm_90a",
             deal: Deal {
                 blocks: deal.blocks,
                 gradient_blocks: deal.gradient_blocks,
@@ -186,7 +183,7 @@ impl SoftmaxLaunch {
                 // SAFETY: as below.
                 unsafe { function.launch(&ahead, stream, &params)? };
                 params.flags &= !SOFTMAX_SUMS;
-                all.overlap_previous = self.overlaps;
+                all.overlap_previous = true;
             }
             // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by
             // self, whose memory the driver frees only after the work.

@@ -147,9 +147,18 @@ pub(super) fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
     dense.values().iter().map(|x| x.to_f64()).collect()
 }
 
-/// Every step is rounded to the element type on both sides, and small differences may round apart.
+/// Results that a layer rounds to the element type on its way: queries, keys and values, weights, attention, its projection, the
+/// first norm, hidden rows, their product, the output; the input is one more.
+const ROUNDINGS: f64 = 9.0;
+
+/// Both sides round each of them, to neighbours where sums differ a little. Layers and norms keep the mean square at 1, so an
+/// error of half a unit in the last place of 1, uniform and independent, stays one: `u / sqrt(3)` in root mean square, and as many
+/// of them as there are roundings on two sides. Ten times that, for the largest of a hundred thousand elements, and values up to
+/// 4, whose last rounding is as much larger.
 pub(super) fn assert_near<T: Scalar>(found: &[f64], wanted: &[f64], what: &str) {
-    let bound = if T::NAME == "f16" { 0.02 } else { 0.12 };
+    let digits = if T::NAME == "f16" { 11 } else { 8 };
+    let unit = f64::from(digits).exp2().recip();
+    let bound = 10.0 * (2.0 * ROUNDINGS).sqrt() * unit / 3_f64.sqrt();
     for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
         let exact = *w == 77.0 && f == w;
         assert!(exact || (f - w).abs() <= bound, "{what}: {i}: {f} for {w}");

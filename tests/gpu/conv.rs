@@ -189,6 +189,13 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
         .map(|at| (sums[at] + b[at % m]).max(0.0))
         .collect();
     out.assert(&finished, &format!("{what}, bias and ReLU"));
+    let mut out = Out::new(ctx, &[outputs, m], gap);
+    clamped
+        .run(&input, &weights, None, &mut out.tensor, &stream)
+        .unwrap();
+    stream.synchronize().unwrap();
+    let clamped: Vec<f64> = sums.iter().map(|sum| sum.max(0.0)).collect();
+    out.assert(&clamped, &format!("{what}, ReLU alone"));
     let mut out = Out::new(ctx, &[inputs, c], gap);
     conv.run_input_gradient(&gradient, &weights, &mut out.tensor, &stream)
         .unwrap();

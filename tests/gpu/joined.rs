@@ -82,7 +82,13 @@ fn entries_that_meet_are_those_of_the_cpu() {
 fn one_key_meets_everything() {
     let Some(gpu) = gpu() else { return };
     let n = if small() { 70 } else { 1500 };
-    let column = CsrPattern::new(n, 3, (0..=n as u32).collect(), vec![1; n]).unwrap();
+    meet(&gpu, n, n);
+    // More than 16 bits count, for one entry.
+    meet(&gpu, 1, if small() { 90 } else { 70_001 });
+}
+
+fn meet(gpu: &Context, m: usize, n: usize) {
+    let column = CsrPattern::new(m, 3, (0..=m as u32).collect(), vec![1; m]).unwrap();
     let row = CsrPattern::new(
         3,
         n,
@@ -90,11 +96,11 @@ fn one_key_meets_everything() {
         (0..n as u32).collect(),
     )
     .unwrap();
-    let values = generate::small_integers(n, 1);
-    let a = Csr::new(column, values.clone()).unwrap();
-    let b = Csr::new(row, values).unwrap();
+    let values = |count| generate::small_integers(count, 1);
+    let a = Csr::new(column, values(m)).unwrap();
+    let b = Csr::new(row, values(n)).unwrap();
     assert_same(
-        &gpu,
+        gpu,
         "C[n,m] = A[m,k] * B[k,n]",
         &[("A", a.into()), ("B", b.into())],
     );

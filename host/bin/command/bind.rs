@@ -7,10 +7,10 @@ use einsparse::formats::{AnySparse, Format};
 use einsparse::indirect::rewrite;
 use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor, Tensor};
 
-use super::Result;
 use super::problem::{Data, FormatChoice, Typed};
 use super::select::{Offer, offers};
 use super::time::timed;
+use super::{Result, load};
 
 /// The format taken and why.
 pub struct Selected {
@@ -68,6 +68,7 @@ pub fn select<T: Scalar>(
         return simply(Some(Format::Csr), "rows in order suit the CPU");
     }
     let accumulate = typed.einsum.mode == Mode::Accumulate;
+    load::check_rows(name, sparse)?;
     let csr = sparse.to_csr()?;
     let offers = offers::<T>(csr.pattern(), n, accumulate, options, &context.machine())?;
     let best = offers.first().filter(|offer| offer.kernel.is_some());
@@ -85,10 +86,11 @@ pub fn select<T: Scalar>(
 
 /// The sparse operand in another format.
 pub fn convert<T: Scalar>(mut typed: Typed<T>, format: Option<Format>) -> Result<Typed<T>> {
-    for (_, data) in &mut typed.operands {
+    for (name, data) in &mut typed.operands {
         if let (Data::Sparse(sparse), Some(format)) = (data, format)
             && sparse.format() != format
         {
+            load::check_rows(name, sparse)?;
             *sparse = sparse.convert(format)?;
         }
     }

@@ -9,10 +9,10 @@ use einsparse::indirect::rewrite;
 use einsparse::registry::{Dtype, Row, WalkKind, block_of, products, takes_blocks};
 use einsparse::{Context, Error, Options, Plan, Precision, Scalar};
 
-use super::Result;
 use super::bind::{self, Bound, Selected};
 use super::problem::{Place, Problem, Typed, for_dtype};
 use super::run::{describe, print_chain};
+use super::{Result, load};
 
 /// Print how an Einsum becomes a kernel. Without operands: its form in every format.
 #[derive(clap::Args)]
@@ -161,6 +161,7 @@ fn print_advice<T: Scalar>(typed: &Typed<T>, options: &Options) -> Result<()> {
     if rates.blocks.is_empty() {
         return Ok(());
     }
+    load::check_rows("A", sparse)?;
     let advice = advise(sparse.to_csr()?.pattern(), &rates)?;
     say!("Advice   {advice}");
     Ok(())

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use einsparse::Scalar;
 use einsparse::einsum::{Access, Einsum, IndexExpr};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, generate, io};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, generate, io};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Result;
@@ -26,6 +27,24 @@ pub fn set_memory(bytes: u64) {
 /// The most memory that work on a file of so many bytes may take.
 pub fn limits() -> io::Limits {
     LIMITS.get().copied().unwrap_or_default()
+}
+
+/// Refuses to bring entries into rows where the rows alone would take more memory than is allowed.
+pub fn check_rows<T: Scalar>(name: &str, sparse: &AnySparse<T>) -> Result<()> {
+    let &[rows, cols] = sparse.shape() else {
+        return Ok(());
+    };
+    let needed = 24_u64.saturating_mul(rows as u64 + cols as u64);
+    let room = limits().of(sparse.values().len() as u64 * 32);
+    if sparse.format() == Format::Csr || needed <= room {
+        return Ok(());
+    }
+    Err(format!(
+        "`{name}` is {rows} x {cols} with {} entries: an array of all rows takes up to {needed} bytes, {room} are allowed; \
+         `--memory` allows more",
+        sparse.nnz()
+    )
+    .into())
 }
 
 /// Bytes from a number with a unit: `500MB`, `8GB`, `8GiB`, `1000`.

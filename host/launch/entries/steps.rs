@@ -25,8 +25,6 @@ struct Kernel {
 pub(crate) struct Steps {
     pub(super) device: Arc<Device>,
     kernels: Vec<Kernel>,
-    /// Kernels may start while the one ahead ends: they wait for it themselves, in the modules of sm_90a.
-    overlaps: bool,
 }
 
 /// Whether a row of the table is a step of operations on this element. Copies know the size of an element alone.
@@ -53,7 +51,6 @@ impl Steps {
         });
         Ok(Steps {
             kernels: kernels.collect::<Result<_>>()?,
-            overlaps: device.modules().arch() == "sm_90a",
             device: Arc::clone(device),
         })
     }
@@ -111,7 +108,7 @@ impl Steps {
             return Err(refused("entries", format!("no kernel for step {step}")));
         };
         let config = LaunchConfig {
-            overlap_previous: self.overlaps && !first,
+            overlap_previous: !first,
             ..config(
                 kernel.row,
                 [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1],

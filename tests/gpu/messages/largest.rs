@@ -2,7 +2,7 @@
 
 use super::graph;
 use crate::support::{Rng, gpu};
-use einsparse::formats::{AnySparse, Csr, Dense, Format, bf16, f16};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing};
 use einsparse::{Context, Scalar, Tensor};
 
@@ -16,6 +16,9 @@ fn run<T: Scalar>(
     [x, dy]: [&Dense<T>; 2],
 ) -> [Vec<f64>; 3] {
     let n = x.shape()[1];
+    let &[targets, sources] = graph.shape() else {
+        panic!("a matrix")
+    };
     let layer = MessagePassing::new(context, graph.clone(), n, Aggregate::Max).unwrap();
     let stream = context.stream().unwrap();
     let nan = |shape: &[usize]| {
@@ -24,8 +27,8 @@ fn run<T: Scalar>(
         context.upload_dense(&filled).unwrap()
     };
     let [mut y, mut dx, mut da] = [
-        nan(&[TARGETS, n]),
-        nan(&[SOURCES, n]),
+        nan(&[targets, n]),
+        nan(&[sources, n]),
         nan(&[graph.values().len()]),
     ];
     let [x, dy] = [x, dy].map(|d| context.upload_dense(d).unwrap());
@@ -46,10 +49,11 @@ fn run<T: Scalar>(
 /// The gradients term by term: of equal messages the first in the order of the slots.
 fn wanted<T: Scalar>(graph: &AnySparse<T>, [x, dy]: [&Dense<T>; 2]) -> [Vec<f64>; 2] {
     let n = x.shape()[1];
+    let (targets, sources) = (graph.shape()[0] as u32, graph.shape()[1]);
     let places = graph.coordinates().unwrap();
-    let (mut dx, mut da) = (vec![0.0; SOURCES * n], vec![0.0; graph.values().len()]);
+    let (mut dx, mut da) = (vec![0.0; sources * n], vec![0.0; graph.values().len()]);
     let of = |d: &Dense<T>, row: u32, f: usize| d.values()[row as usize * n + f].to_f64();
-    for target in 0..TARGETS as u32 {
+    for target in 0..targets {
         for f in 0..n {
             let own = (0..da.len()).filter(|&slot| places[0][slot] == target);
             let own = own.filter(|&slot| places[1][slot] != u32::MAX);
@@ -69,8 +73,22 @@ fn wanted<T: Scalar>(graph: &AnySparse<T>, [x, dy]: [&Dense<T>; 2]) -> [Vec<f64>
     [dx, da]
 }
 
+/// One source of hundreds of targets, which several thread blocks add up, beside another in each of them.
+fn hub<T: Scalar>() -> Csr<T> {
+    const EACH: usize = 700;
+    let columns = (0..EACH).flat_map(|target| [3, 4 + (target % 30) as u32]);
+    let offsets = (0..=EACH as u32).map(|row| 2 * row).collect();
+    let pattern = CsrPattern::new(EACH, 40, offsets, columns.collect()).unwrap();
+    Csr::new(pattern, Rng(23).integers(2 * EACH)).unwrap()
+}
+
 fn exact<T: Scalar>(context: &Context) {
-    let csr: Csr<T> = graph();
+    exact_on::<T>(context, graph());
+    exact_on::<T>(context, hub());
+}
+
+fn exact_on<T: Scalar>(context: &Context, csr: Csr<T>) {
+    let (targets, sources) = (csr.pattern().rows(), csr.pattern().cols());
     let formats = [
         Format::Csr,
         Format::Coo,
@@ -81,8 +99,8 @@ fn exact<T: Scalar>(context: &Context) {
         },
     ];
     for n in [1, 7, 32, 100] {
-        let x = Dense::new([SOURCES, n], Rng(n as u64).integers::<T>(SOURCES * n)).unwrap();
-        let dy = Dense::new([TARGETS, n], Rng(7).integers::<T>(TARGETS * n)).unwrap();
+        let x = Dense::new([sources, n], Rng(n as u64).integers::<T>(sources * n)).unwrap();
+        let dy = Dense::new([targets, n], Rng(7).integers::<T>(targets * n)).unwrap();
         for format in formats {
             let graph = AnySparse::from(csr.clone()).convert(format).unwrap();
             let [_, dx, da] = run(context, &graph, [&x, &dy]);
