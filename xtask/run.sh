@@ -2,6 +2,7 @@
 # Runs what `cargo xtask gpu-bundle` packed, on a machine with a GPU and no toolchain.
 #   run.sh tests [filter]              the whole suite; a missing GPU is a failure
 #   run.sh sanitizer [tool] [filter]   the suite under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
+#   run.sh sanitizers [tools]          every test of its own under each tool, in parallel; goes on where sanitized.csv ends
 #   run.sh faults                      the tests of each kernel with a fault: do they find it? (`gpu-bundle --faults`)
 #   run.sh bench [arguments]           the benches
 #   run.sh all                         tests, memcheck, racecheck, bench
@@ -50,23 +51,59 @@ sanitizer() {
     return $failed
 }
 
+# One fault: name, family, test.
+fault() {
+    # A whole name, or the beginning of several.
+    exact=--exact
+    [ "${3%::}" != "$3" ] && exact=
+    if EINSPARSE_TEST_FAMILY="$2" EINSPARSE_TEST_MODULE="$2:faults/$1.cubin" \
+        timeout 200 tests/device "$3" $exact >"faults/$1.log" 2>&1; then
+        echo "$1 in $2: not found by $3"
+    elif grep -q "panicked" "faults/$1.log"; then
+        echo "$1 in $2: found"
+    else
+        echo "$1 in $2: no outcome of $3"
+    fi
+}
+
 faults() {
-    failed=0
-    found=0
-    while read -r name family filter; do
-        if EINSPARSE_TEST_FAMILY="$family" EINSPARSE_TEST_MODULE="$family:faults/$name.cubin" \
-            timeout 120 tests/device "$filter" --exact >"faults/$name.log" 2>&1; then
-            echo "not found: $name in $family by $filter"
-            failed=1
-        elif grep -q "panicked\|CUDA" "faults/$name.log"; then
-            found=$((found + 1))
-        else
-            echo "no outcome: $name in $family by $filter"
-            failed=1
-        fi
-    done <faults/list
+    xargs -P 8 -n 3 ./run.sh fault <faults/list | tee faults/outcome
+    found=$(grep -c ": found" faults/outcome)
     echo "$found of $(wc -l <faults/list) faults found"
-    return $failed
+    [ "$found" -eq "$(wc -l <faults/list)" ]
+}
+
+# One test under one tool; a line of tool, test, outcome and seconds.
+sanitize() {
+    program=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    start=$(date +%s)
+    timeout 580 "$program" --tool "$1" --error-exitcode 9 tests/device "$2" --exact >"sanitized/$1-$2.log" 2>&1
+    code=$?
+    if grep -q "before first instrumented API call" "sanitized/$1-$2.log"; then
+        outcome="no GPU"
+    elif [ $code -eq 0 ]; then
+        outcome=clean
+    elif [ $code -eq 124 ]; then
+        outcome=unended
+    elif [ $code -eq 9 ]; then
+        outcome="errors $(sed -n 's/.*SUMMARY: \([0-9]*\).*/\1/p' "sanitized/$1-$2.log" | tail -1)"
+    else
+        outcome=failed
+    fi
+    echo "$1,$2,$outcome,$(($(date +%s) - start))"
+}
+
+sanitizers() {
+    export EINSPARSE_TEST_SMALL=1
+    mkdir -p sanitized
+    touch sanitized.csv
+    for tool in ${*:-memcheck synccheck racecheck initcheck}; do
+        # Not the one whose kernel has a wild address.
+        tests/device --list 2>/dev/null | sed -n 's/: test$//p' | grep -v "_on_the_cpu\|a_lost_gpu" | while read -r test; do
+            grep -q "^$tool,$test,[^u]" sanitized.csv || echo "$tool $test"
+        done
+    done | xargs -P 14 -n 2 ./run.sh sanitize | tee -a sanitized.csv
+    ! cut -d, -f3 sanitized.csv | grep -qv "clean\|no GPU"
 }
 
 bench() {
@@ -89,7 +126,7 @@ for s in site.getsitepackages(): print(s)' 2>/dev/null | sed 's|$|/nvidia/*/lib|
 part=${1:-all}
 [ $# -gt 0 ] && shift
 case $part in
-tests | sanitizer | faults | bench) "$part" "$@" ;;
+tests | sanitizer | sanitizers | sanitize | faults | fault | bench) "$part" "$@" ;;
 all)
     failed=0
     tests || failed=1

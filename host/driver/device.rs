@@ -262,18 +262,25 @@ pub struct PrimaryContext {
 
 impl PrimaryContext {
     /// Retains the primary context of device `ordinal` and makes it current on this thread. One that a kernel's fault has ended is
-    /// made anew once nothing of this library holds it.
+    /// made anew once nothing of this library holds it, if the driver can; else the error says that the process has to be.
     pub fn retain(ordinal: u32) -> Result<Self> {
         let device = device(ordinal)?;
         let facts = facts(ordinal, device)?;
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         let context = match retained::Retained::new(device) {
             Err(error) if held.contains(&ordinal) => return Err(error),
-            Err(_) => {
+            Err(error) => {
                 // SAFETY: takes no pointers. Nothing here has memory, streams or modules of that context.
                 let code = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) };
-                check("cuDevicePrimaryCtxReset", code)?;
-                retained::Retained::new(device)?
+                let again = check("cuDevicePrimaryCtxReset", code);
+                again
+                    .and_then(|()| retained::Retained::new(device))
+                    .map_err(|_| Error::Cuda {
+                        call: "cuDevicePrimaryCtxRetain".into(),
+                        reason: format!(
+                            "{error}; what ended the context stays with the process, which has to be started anew"
+                        ),
+                    })?
             }
             Ok(context) => context,
         };

@@ -142,7 +142,7 @@ impl Joined {
             &lists,
             &values,
             asked.operands,
-            &asked.einsum.out.tensor,
+            out.as_ref().map(|_| asked.einsum.out.tensor.as_str()),
             |own| inner.plan(asked, own),
         )?;
         Ok(Joined {
@@ -170,7 +170,7 @@ impl Joined {
         stream: &Stream,
     ) -> Result<()> {
         let name = &self.plan.einsum.out.tensor;
-        with_lists(&[], &self.values, operands, name, |own| {
+        with_lists(&[], &self.values, operands, Some(name), |own| {
             self.plan.run(own, out, stream)
         })
     }

@@ -48,7 +48,6 @@ macro_rules! table_formats {
             scatter "scatter" ScatterParams sm_80 Scatter {
                 scatter_16: Direct, F16, Four;
                 scatter_32: Direct, F32, Four;
-                scatter_64: Direct, F64, Four;
             }
             lists "lists" ListParams sm_80 Lists {
                 lists_survey: Direct, F32, Lists<LIST_SURVEY>;
@@ -61,9 +60,7 @@ macro_rules! table_formats {
                 slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
                 slicing_fill_32: Direct, F32, Slicing<SLICING_FILL>;
                 slicing_fill_64: Direct, F64, Slicing<SLICING_FILL>;
-                slicing_values_16: Direct, F16, Slicing<SLICING_VALUES>;
                 slicing_values_32: Direct, F32, Slicing<SLICING_VALUES>;
-                slicing_values_64: Direct, F64, Slicing<SLICING_VALUES>;
             }
             entries "entries" EntriesParams sm_80 Entries {
                 entries_rows: Direct, F32, EntryRows;

@@ -256,8 +256,25 @@ fn encoder_of_varying_lengths_on_the_gpu() {
     };
     alike::<f16>(&gpu, many(24), &[128; 24], &[1, 300, 1500], &mut ran);
     alike::<bf16>(&gpu, many(8), &[128; 8], &[1, 300], &mut ran);
+    // Wide tiles, cut: many rows are expected, few come.
+    let deep = |hidden| EncoderOptions {
+        hidden,
+        ..options(24, 256, 256, 2)
+    };
+    let mut few = [0; 24];
+    (few[0], few[7]) = (256, 130);
+    for (hidden, expected) in [(3072, 2500), (2048, 6000)] {
+        alike::<f16>(&gpu, deep(hidden), &few, &[expected], &mut ran);
+        alike::<bf16>(&gpu, deep(hidden), &few, &[expected], &mut ran);
+    }
     for dtype in ["f16", "bf16"] {
-        for tile in ["128x128_k2", "128x128_k4", "128x256"] {
+        for tile in [
+            "128x128_k2",
+            "128x128_k4",
+            "128x256",
+            "128x256_k2",
+            "128x256_k4",
+        ] {
             let name = format!("dense_live_{dtype}_{tile}");
             assert!(ran.contains(&*name), "{name} is not among {ran:?}");
         }

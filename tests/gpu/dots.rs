@@ -51,7 +51,7 @@ fn products<T: Scalar>(gpu: &Context) {
         |m: usize, n: usize| Dense::new([m, n], Rng((m + n) as u64).integers(m * n)).unwrap();
     let (flat, deep) = (entries::<T>(&[40, 30], 300), entries::<T>(&[9, 12, 7], 200));
     let csr = flat.convert(Format::Csr).unwrap();
-    for n in [1, 8, 33, 64] {
+    for n in [1, 8, 33, 64, 128] {
         let of_matrix = [
             ("X", matrix(40, n)),
             ("Y", matrix(30, n)),

@@ -406,16 +406,16 @@ fn product(context: &Context) -> Result<Vec<f64>> {
 
 const CHILD: &str = "EINSPARSE_TEST_LOSES_THE_GPU";
 
-/// In a process of its own: a context that a wild address has ended says so at every call, and a new one works.
+/// In a process of its own: a context that a wild address has ended says so at every call. A new one works, or says that the process has
+/// to be started anew; another process goes on.
 #[test]
-fn a_lost_gpu_says_so_and_another_context_works() {
-    if gpu().is_none() {
-        return;
-    }
+fn a_lost_gpu_says_so() {
+    let Some(own) = gpu() else { return };
     if std::env::var_os(CHILD).is_none() {
-        let own = std::env::current_exe().unwrap();
-        let name = "gpu::failures::a_lost_gpu_says_so_and_another_context_works";
-        let child = Command::new(own)
+        let program = std::env::current_exe().unwrap();
+        let before = product(&own).unwrap();
+        let name = "gpu::failures::a_lost_gpu_says_so";
+        let child = Command::new(program)
             .args([name, "--exact", "--nocapture"])
             .env(CHILD, "1")
             .output()
@@ -423,8 +423,10 @@ fn a_lost_gpu_says_so_and_another_context_works() {
         let told =
             [child.stdout, child.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         assert!(child.status.success(), "{}\n{}", told[0], told[1]);
+        assert!(product(&own).unwrap() == before);
         return;
     }
+    drop(own);
     let wanted;
     {
         let context = Context::cuda(0).unwrap();
@@ -469,6 +471,9 @@ fn a_lost_gpu_says_so_and_another_context_works() {
         said(context.upload_dense(&ones::<f32>(&[4])).unwrap_err());
         said(product(&context).unwrap_err());
     }
-    let context = Context::cuda(0).unwrap();
-    assert!(product(&context).unwrap() == wanted);
+    match Context::cuda(0) {
+        Ok(context) => assert!(product(&context).unwrap() == wanted),
+        // What drivers of CUDA 13 do.
+        Err(error) => assert!(error.to_string().contains("started anew"), "{error}"),
+    }
 }

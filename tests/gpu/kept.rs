@@ -3,7 +3,9 @@
 use crate::support::{Rng, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::registry::Scalar;
-use einsparse::{Context, Error, KeptForm, Operand, Options, RawSpmm, SparseTensor, ValuesRule};
+use einsparse::{
+    Context, Error, KeptForm, Operand, Options, Precision, RawSpmm, SparseTensor, ValuesRule,
+};
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
 
@@ -104,26 +106,25 @@ fn by_tiles(variant: &str) -> Options {
     }
 }
 
-#[test]
-fn kept_by_tiles_is_the_same_product_and_takes_new_values() {
-    let Some(gpu) = gpu() else { return };
+/// The same product by kernels over another form, and with new values after a refresh.
+fn kept_as<T: Scalar>(gpu: &Context, variants: &[(&str, KeptForm)], precision: Precision) {
     let (m, k, n) = (200, 300, 24);
-    let b = Dense::from_fn([k, n], |at| f16::from_f32(((at[0] + at[1]) % 3) as f32)).unwrap();
-    let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
+    let b = Dense::from_fn([k, n], |at| T::from_f64(((at[0] + at[1]) % 3) as f64)).unwrap();
+    let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 4) as f64)).unwrap();
     let (db, dbias) = (
         gpu.upload_dense(&b).unwrap(),
         gpu.upload_dense(&bias).unwrap(),
     );
     let stream = gpu.stream().unwrap();
     for format in ["csr", "coo", "ell", "groupcoo:4"] {
-        let first = matrix::<f16>((m, k, 0.09), format.parse().unwrap(), 3);
-        let second = first.map_values(|v| f16::from_f32(2.0 * v.to_f32()));
-        for (variant, form) in [
-            ("bitmap_f16_128x16", Format::Bitmap),
-            ("bytemap_f16_256x32", Format::Bytemap),
-        ] {
+        let first = matrix::<T>((m, k, 0.09), format.parse().unwrap(), 3);
+        let second = first.map_values(|v| T::from_f64(2.0 * v.to_f64()));
+        for (variant, form) in variants {
             let mut a = gpu.upload(first.clone()).unwrap();
-            let options = by_tiles(variant);
+            let options = Options {
+                precision,
+                ..by_tiles(variant)
+            };
             let plan = {
                 let operands = [
                     ("A", Operand::from(&a)),
@@ -132,21 +133,36 @@ fn kept_by_tiles_is_the_same_product_and_takes_new_values() {
                 ];
                 gpu.plan(TEXT, &operands, &options).unwrap()
             };
-            assert_eq!(plan.kept(), Some(KeptForm::Sparse(form)), "{format}");
+            assert_eq!(plan.kept(), Some(*form), "{format}");
             a.set_values(second.values()).unwrap();
             let operands = [
                 ("A", Operand::from(&a)),
                 ("B", (&db).into()),
                 ("bias", (&dbias).into()),
             ];
-            let found = run(&gpu, &plan, &operands);
+            let found = run(gpu, &plan, &operands);
             assert!(found == product(&first, &b, &bias), "{format} {variant}");
             plan.refresh(&operands, &stream).unwrap();
             stream.synchronize().unwrap();
-            let found = run(&gpu, &plan, &operands);
+            let found = run(gpu, &plan, &operands);
             assert!(found == product(&second, &b, &bias), "{format} {variant}");
         }
     }
+}
+
+#[test]
+fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
+    let Some(gpu) = gpu() else { return };
+    let bits = [
+        ("bitmap_f16_128x16", KeptForm::Sparse(Format::Bitmap)),
+        ("bytemap_f16_256x32", KeptForm::Sparse(Format::Bytemap)),
+    ];
+    kept_as::<f16>(&gpu, &bits, Precision::Full);
+    let slices = ["staged_f32_all", "staged_f32_w16_p4"];
+    let slices = slices.map(|name| (name, KeptForm::Sparse(Format::SlicedEll)));
+    kept_as::<f32>(&gpu, &slices, Precision::Full);
+    let dense = [("dense_tf32_64x64", KeptForm::Dense)];
+    kept_as::<f32>(&gpu, &dense, Precision::Tf32);
 }
 
 #[test]

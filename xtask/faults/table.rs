@@ -9,7 +9,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "device/attention/softmax.rs",
         from: "let there = entries.bits[c] >> (4 * atom + i) & 1 != 0;",
         to: "let there = entries.bits[c] >> (4 * atom + i) & 1 != 0 || 4 * atom + i == 31;",
-        test: "gpu::attention::sizes_around_the_tiles",
+        test: "gpu::attention::",
         what: "the last mask bit of each word is taken for set",
     },
     Fault {
@@ -315,7 +315,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "device/nm/mod.rs",
         from: "let at = (top / HALF as u32 + i as u32) * p.pairs + pair;",
         to: "let at = (top / HALF as u32) * p.pairs + pair;",
-        test: "gpu::nm::nm_in_batches_on_the_gpu",
+        test: "gpu::nm::",
         what: "the second 64 rows of a warpgroup take the metadata of the first",
     },
     Fault {
@@ -531,7 +531,7 @@ pub(super) const FAULTS: &[Fault] = &[
         file: "device/spmm.rs",
         from: "UNROLL > 4 && at + 4 < self.end",
         to: "UNROLL > 4 && at + 5 < self.end",
-        test: "gpu::runs::a_plan_outlives_its_streams",
+        test: "gpu::rows::",
         what: "the last entry of a row is not loaded where it is the fifth of a burst of eight",
     },
     Fault {
@@ -605,5 +605,23 @@ pub(super) const FAULTS: &[Fault] = &[
         to: "if part == own {",
         test: "gpu::runs::a_captured_run_is_replayed_with_new_values",
         what: "of a strip that several thread blocks share another part than one's own is passed over",
+    },
+    Fault {
+        name: "dense_sums_too_early",
+        family: "dense",
+        file: "device/dense/out.rs",
+        from: "            barrier::wait(Self::summed(), 0);\n",
+        to: "",
+        test: "gpu::dense_rows::dense_rows_of_f16",
+        what: "the sums of a cluster's other thread blocks are not waited for",
+    },
+    Fault {
+        name: "bitmap_sums_too_early",
+        family: "bitmap",
+        file: "device/bitmap/warps.rs",
+        from: "                barrier::sync_named(1 + pair, PHASES as u32 * 32);\n                if own.phase",
+        to: "                if own.phase",
+        test: "gpu::bitmap::bitmap_is_exact_on_the_gpu",
+        what: "the sums of a tile's other warps are not waited for",
     },
 ];

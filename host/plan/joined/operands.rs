@@ -91,12 +91,13 @@ pub(in crate::plan) fn sparse_among<'o>(
     Ok(found)
 }
 
-/// Calls `f` with the operands of the plan over the lists: values arrays in place of the sparse tensors, and the lists.
+/// Calls `f` with the operands of the plan over the lists: values arrays in place of the sparse tensors, and the lists. A dense output
+/// that is given says where its rows lie; `hidden` is the sparse one, of which the plan sees the values alone.
 pub(super) fn with_lists<R>(
     lists: &[(String, [usize; 1], Vec<u32>)],
     values: &[Values],
     operands: &[(&str, AnyOperand<'_>)],
-    out: &str,
+    hidden: Option<&str>,
     f: impl FnOnce(&[(&str, AnyOperand<'_>)]) -> Result<R>,
 ) -> Result<R> {
     let mut flat = Vec::new();
@@ -118,7 +119,7 @@ pub(super) fn with_lists<R>(
     }
     let dense = operands
         .iter()
-        .filter(|(name, o)| *name != out && o.pattern().is_none())
+        .filter(|(name, o)| Some(*name) != hidden && o.pattern().is_none())
         .map(|(name, o)| (*name, *o));
     let mut all: Vec<(&str, AnyOperand<'_>)> = dense.collect();
     all.extend(
