@@ -6,6 +6,7 @@ use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::{Code, Kernels, Spec, source_dir};
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use table::FAULTS;
@@ -63,6 +64,39 @@ pub fn plant(to: &Path) -> Result<()> {
 }
 
 fn make(fault: &Fault, sources: &Path, target: &Path, to: &Path) -> Result<()> {
+    let kept = target.join("faults");
+    fs::create_dir_all(&kept)?;
+    let mut key = DefaultHasher::new();
+    (fault.from, fault.to, fault.family).hash(&mut key);
+    digest(sources, &mut key)?;
+    let kept = kept.join(format!("{}-{:016x}", fault.name, key.finish()));
+    let named = to.join(format!("{}.cubin", fault.name));
+    if !kept.is_file() {
+        fs::write(&kept, compile(fault, sources, target)?)?;
+    }
+    fs::copy(&kept, named)?;
+    Ok(())
+}
+
+/// Adds the content of a folder's files.
+fn digest(folder: &Path, key: &mut DefaultHasher) -> Result<()> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            digest(&path, key)?;
+        } else {
+            fs::read(&path)?.hash(key);
+        }
+    }
+    Ok(())
+}
+
+/// Machine code of the family with the fault.
+fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
     let file = sources.join(fault.file);
     let whole = fs::read_to_string(&file)?;
     if whole.matches(fault.from).count() != 1 {
@@ -80,8 +114,7 @@ fn make(fault: &Fault, sources: &Path, target: &Path, to: &Path) -> Result<()> {
     fs::write(&file, whole)?;
     let made = made?;
     let code = made.first().and_then(|module| module.cubin.as_ref());
-    let code = code.map(Code::content).ok_or("no machine code")??;
-    Ok(fs::write(to.join(format!("{}.cubin", fault.name)), code)?)
+    Ok(code.map(Code::content).ok_or("no machine code")??)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
