@@ -350,6 +350,7 @@ mod tests {
     #[test]
     fn no_kept_module_is_stale() {
         let kernels = Kernels {
+            sources: source_dir(),
             target_dir: Path::new("/nowhere"),
             report_all: true,
             anew: false,

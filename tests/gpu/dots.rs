@@ -100,6 +100,44 @@ fn sampled_products_of_three_matrices_have_kernels() {
     products::<bf16>(&gpu);
 }
 
+/// Entries named by hand, of two matrices, with rows of every size that a kernel has for itself.
+fn by_hand<T: Scalar>(gpu: &Context) {
+    for n in [8, 64, 128] {
+        let (i, j) = ([0u32, 2, 1, 1, 3, 3, 0], [4u32, 0, 3, 2, 2, 1, 1]);
+        let x = Dense::new([4, n], Rng(1).integers::<T>(4 * n)).unwrap();
+        let y = Dense::new([5, n], Rng(2).integers::<T>(5 * n)).unwrap();
+        let run = |context: &Context| {
+            let [x, y] = [&x, &y].map(|d| context.upload_dense(d).unwrap());
+            let operands: Vec<(&str, Operand<'_, T>)> = vec![
+                ("X", (&x).into()),
+                ("Y", (&y).into()),
+                ("I", Operand::Index(&[7], &i)),
+                ("J", Operand::Index(&[7], &j)),
+            ];
+            let text = "S[p] += X[I[p],r] * Y[J[p],r]";
+            let plan = context.plan(text, &operands, &Options::default()).unwrap();
+            let start = Dense::new([7], vec![T::from_f64(1.0); 7]).unwrap();
+            let mut out = context.upload_dense(&start).unwrap();
+            let stream = context.stream().unwrap();
+            plan.run(&operands[..2], &mut out, &stream).unwrap();
+            stream.synchronize().unwrap();
+            (plan.variant().to_owned(), out.to_dense().unwrap())
+        };
+        let (variant, found) = run(gpu);
+        assert!(variant.starts_with("mttkrp"), "{variant}");
+        assert_eq!(found, run(&Context::cpu()).1, "{variant}, {n}");
+    }
+}
+
+#[test]
+fn products_of_two_rows_at_entries_by_hand() {
+    let Some(gpu) = gpu() else { return };
+    by_hand::<f32>(&gpu);
+    by_hand::<f64>(&gpu);
+    by_hand::<f16>(&gpu);
+    by_hand::<bf16>(&gpu);
+}
+
 /// Arrays by hand: dropped entries with `+=`, refused for `=`, and places that there are not.
 #[test]
 fn arrays_by_hand_are_checked() {

@@ -310,13 +310,13 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "a slice overwrites the fp8 sums of the slices before it",
     },
     Fault {
-        name: "nm_metadata_of_the_second_rows",
+        name: "nm_metadata_of_the_second_stage",
         family: "nm",
         file: "device/nm/mod.rs",
-        from: "let at = (top / HALF as u32 + i as u32) * p.pairs + pair;",
-        to: "let at = (top / HALF as u32) * p.pairs + pair;",
-        test: "gpu::nm::",
-        what: "the second 64 rows of a warpgroup take the metadata of the first",
+        from: "(meta[0][i], meta[1][i]) = (first, second);",
+        to: "(meta[0][i], meta[1][i]) = (first, first);",
+        test: "gpu::nm::nm_is_exact_on_the_gpu",
+        what: "the second stage of a pair takes the metadata of the first",
     },
     Fault {
         name: "nm_bias_of_columns",
