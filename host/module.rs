@@ -182,8 +182,11 @@ fn lock(slot: &Mutex<Option<Family>>) -> MutexGuard<'_, Option<Family>> {
 static REPLACED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
 /// From now on contexts load this machine code for a family.
+///
+/// # Safety
+/// The code has the entries of the family's rows, which take their parameters and write where those say.
 #[doc(hidden)]
-pub fn replace(family: &str, cubin: Vec<u8>) {
+pub unsafe fn replace(family: &str, cubin: Vec<u8>) {
     let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
     replaced.insert(family.to_owned(), cubin);
 }

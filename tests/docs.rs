@@ -1,5 +1,5 @@
 //! docs/levels.md against what it quotes: code against the sources, figures against the record. The figures of
-//! docs/building.md and the README's minutes against theirs.
+//! docs/building.md and the README's minutes against theirs, those of docs/checks.md as well.
 
 use crate::support::skipped;
 use std::path::Path;
@@ -129,6 +129,23 @@ fn times_and_sizes_of_building_are_in_the_record() {
     let record = file(&page[start..end]).unwrap();
     let wrong = differences(&page, &file("README.md").unwrap(), &record);
     assert!(wrong.is_empty(), "not as recorded:\n{}", wrong.join("\n"));
+}
+
+/// The lines of docs/checks.md are those of its record, and no others.
+#[test]
+fn what_was_checked_is_in_the_record() {
+    let Some(page) = file("docs/checks.md") else {
+        return;
+    };
+    let start = page.find("benches/record/").expect("no record is named");
+    let end = start + page[start..].find(')').unwrap();
+    let record = file(&page[start..end]).unwrap();
+    let line = |row: csv::StringRecord| format!("| {} | `{}` | {} |", &row[0], &row[3], &row[1]);
+    let wanted = csv::Reader::from_reader(record.as_bytes()).into_records();
+    let wanted: Vec<String> = wanted.map(|row| line(row.unwrap())).collect();
+    let (_, table) = page.split_once("|---|---|---|\n").unwrap();
+    let found: Vec<&str> = table.lines().take_while(|l| l.starts_with("| ")).collect();
+    assert_eq!(found, wanted);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Devices and their primary contexts.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Mutex, PoisonError};
 
 use super::sys::{self, CUdevice};
 use super::{check, init};
@@ -234,62 +233,30 @@ mod retained {
     }
 }
 
-/// Devices whose contexts are held, once for each [`PrimaryContext`].
-static HELD: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-
-/// An entry in [`HELD`].
-#[derive(Debug)]
-struct Held(u32);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = held.iter().position(|&ordinal| ordinal == self.0) {
-            held.swap_remove(own);
-        }
-    }
-}
-
 /// A retained primary context, shared with every other user of the device in this process (the runtime API,
 /// cuBLAS, other crates). Released when dropped.
 #[derive(Debug)]
 pub struct PrimaryContext {
     context: retained::Retained,
     facts: DeviceFacts,
-    /// Behind the context: released first.
-    _held: Held,
 }
 
 impl PrimaryContext {
-    /// Retains the primary context of device `ordinal` and makes it current on this thread. One that a kernel's fault has ended is
-    /// made anew once nothing of this library holds it, if the driver can; else the error says that the process has to be.
+    /// Retains the primary context of device `ordinal` and makes it current on this thread.
     pub fn retain(ordinal: u32) -> Result<Self> {
         let device = device(ordinal)?;
         let facts = facts(ordinal, device)?;
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        let context = match retained::Retained::new(device) {
-            Err(error) if held.contains(&ordinal) => return Err(error),
-            Err(error) => {
-                // SAFETY: takes no pointers. Nothing here has memory, streams or modules of that context.
-                let code = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) };
-                let again = check("cuDevicePrimaryCtxReset", code);
-                again
-                    .and_then(|()| retained::Retained::new(device))
-                    .map_err(|_| Error::Cuda {
-                        call: "cuDevicePrimaryCtxRetain".into(),
-                        reason: format!(
-                            "{error}; what ended the context stays with the process, which has to be started anew"
-                        ),
-                    })?
-            }
-            Ok(context) => context,
-        };
-        held.push(ordinal);
-        Ok(Self {
-            context,
-            facts,
-            _held: Held(ordinal),
-        })
+        let context = retained::Retained::new(device).map_err(|error| match error {
+            // Codes from 700 on are faults of kernels, which the driver keeps.
+            Error::Cuda { call, reason } if reason.contains("(7") => Error::Cuda {
+                call,
+                reason: format!(
+                    "{reason}; what a kernel did wrong stays with the process, which has to be started anew"
+                ),
+            },
+            other => other,
+        })?;
+        Ok(Self { context, facts })
     }
 
     /// Makes this context current on the calling thread. Every public entry that touches the device calls it:

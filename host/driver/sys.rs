@@ -110,7 +110,6 @@ calls! {
         extents: *const u64, strides: *const u64, tile: *const u32, element_strides: *const u32,
         interleave: c_int, swizzle: c_int, promotion: c_int, fill: c_int);
     cuCtxSynchronize();
-    cuDevicePrimaryCtxReset_v2(dev: CUdevice);
     cuStreamQuery(stream: CUstream);
     cuStreamBeginCapture_v2(stream: CUstream, mode: c_int);
     cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);

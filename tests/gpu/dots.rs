@@ -124,7 +124,6 @@ fn by_hand<T: Scalar>(gpu: &Context) {
             (plan.variant().to_owned(), out.to_dense().unwrap())
         };
         let (variant, found) = run(gpu);
-        assert!(variant.starts_with("mttkrp"), "{variant}");
         assert_eq!(found, run(&Context::cpu()).1, "{variant}, {n}");
     }
 }
