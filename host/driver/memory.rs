@@ -52,8 +52,8 @@ pub unsafe fn mem_free(address: DevicePtr) -> Result<()> {
 pub fn mem_alloc_async(bytes: usize, stream: RawStream<'_>) -> Result<DevicePtr> {
     let mut address = 0;
     if bytes > 0 {
-        // SAFETY: a place for one address; the stream is valid by RawStream's contract.
         trial::check_turn("cuMemAllocAsync", bytes)?;
+        // SAFETY: a place for one address; the stream is valid by RawStream's contract.
         let code = unsafe { sys::cuMemAllocAsync(&mut address, bytes, stream.handle()) };
         check_allocation("cuMemAllocAsync", code, bytes)?;
     }
