@@ -2,11 +2,12 @@
 
 mod table;
 
+use crate::bundle::copy_folder;
 use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::{Code, Kernels, Spec, source_dir};
+use std::collections::BTreeSet;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use table::FAULTS;
@@ -34,65 +35,38 @@ const WORKERS: usize = 2;
 pub fn plant(to: &Path) -> Result<()> {
     setup()?;
     fs::create_dir_all(to)?;
+    let target = target_dir()?;
+    // A compiler has a family to itself: modules of one family are made in one folder.
+    let families: BTreeSet<&str> = FAULTS.iter().map(|fault| fault.family).collect();
+    let families: Vec<&str> = families.into_iter().collect();
     let next = AtomicUsize::new(0);
-    let one = |worker: usize| -> std::result::Result<(), String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        let target = target_dir().map_err(|e| text(&e))?;
+    let work = |worker: usize| -> Result<()> {
         let sources = target.join(format!("faults-{worker}"));
-        copy(source_dir(), &sources).map_err(|e| text(&e))?;
-        while let Some(fault) = FAULTS.get(next.fetch_add(1, Ordering::Relaxed)) {
-            eprintln!("fault {}: {}", fault.name, fault.what);
-            let made = make(fault, &sources, &target, to);
-            made.map_err(|e| format!("{}: {e}", fault.name))?;
+        if sources.exists() {
+            fs::remove_dir_all(&sources)?;
+        }
+        copy_folder(source_dir(), &sources)?;
+        while let Some(family) = families.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for fault in FAULTS.iter().filter(|fault| fault.family == *family) {
+                eprintln!("fault {}: {}", fault.name, fault.what);
+                let code = compile(fault, &sources, &target)
+                    .map_err(|error| format!("{}: {error}", fault.name))?;
+                fs::write(to.join(format!("{}.cubin", fault.name)), code)?;
+            }
         }
         Ok(())
     };
     std::thread::scope(|threads| {
-        let workers: Vec<_> = (0..WORKERS)
-            .map(|w| threads.spawn(move || one(w)))
-            .collect();
-        let ended = workers.into_iter().map(|worker| worker.join());
-        ended
-            .map(|end| end.map_err(|_| "a compiler's thread panicked".to_owned())?)
-            .collect::<std::result::Result<Vec<()>, String>>()
+        let start = |worker| threads.spawn(move || work(worker).map_err(|e| e.to_string()));
+        let workers: Vec<_> = (0..WORKERS).map(start).collect();
+        for worker in workers {
+            worker.join().map_err(|_| "a worker panicked")??;
+        }
+        Result::Ok(())
     })?;
     let line = |fault: &Fault| format!("{} {} {}\n", fault.name, fault.family, fault.test);
-    Ok(fs::write(
-        to.join("list"),
-        FAULTS.iter().map(line).collect::<String>(),
-    )?)
-}
-
-fn make(fault: &Fault, sources: &Path, target: &Path, to: &Path) -> Result<()> {
-    let kept = target.join("faults");
-    fs::create_dir_all(&kept)?;
-    let mut key = DefaultHasher::new();
-    (fault.from, fault.to, fault.family).hash(&mut key);
-    digest(sources, &mut key)?;
-    let kept = kept.join(format!("{}-{:016x}", fault.name, key.finish()));
-    let named = to.join(format!("{}.cubin", fault.name));
-    if !kept.is_file() {
-        fs::write(&kept, compile(fault, sources, target)?)?;
-    }
-    fs::copy(&kept, named)?;
-    Ok(())
-}
-
-/// Adds the content of a folder's files.
-fn digest(folder: &Path, key: &mut DefaultHasher) -> Result<()> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        paths.push(entry?.path());
-    }
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            digest(&path, key)?;
-        } else {
-            fs::read(&path)?.hash(key);
-        }
-    }
-    Ok(())
+    let lines: String = FAULTS.iter().map(line).collect();
+    Ok(fs::write(to.join("list"), lines)?)
 }
 
 /// Machine code of the family with the fault.
@@ -107,7 +81,6 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
     specs.retain(|spec| spec.family == fault.family);
     let kernels = Kernels {
         sources,
-        anew: true,
         ..kernels(target)
     };
     let made = kernels.modules(&specs);
@@ -117,26 +90,9 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
     Ok(code.map(Code::content).ok_or("no machine code")??)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let path = entry?.path();
-        let name = path.file_name().ok_or("no name")?;
-        match path.is_dir() {
-            true if name == "prebuilt" || name == "compile" || name == "target" => {}
-            true => copy(&path, &to.join(name))?,
-            false => {
-                fs::copy(&path, to.join(name))?;
-            }
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn every_family_has_a_fault_that_is_there_once() {

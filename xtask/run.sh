@@ -59,6 +59,8 @@ fault() {
     if EINSPARSE_TEST_FAMILY="$2" EINSPARSE_TEST_MODULE="$2:faults/$1.cubin" \
         timeout 200 tests/device "$3" $exact >"faults/$1.log" 2>&1; then
         echo "$1 in $2: not found by $3"
+    elif grep -q "No such file\|cuModule" "faults/$1.log"; then
+        echo "$1 in $2: not loaded"
     elif grep -q "panicked" "faults/$1.log"; then
         echo "$1 in $2: found"
     else
