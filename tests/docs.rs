@@ -2,6 +2,7 @@
 //! docs/building.md and the README's minutes against theirs, those of docs/checks.md as well.
 
 use crate::support::skipped;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 const PAGE: &str = "docs/levels.md";
@@ -146,6 +147,35 @@ fn what_was_checked_is_in_the_record() {
     let (_, table) = page.split_once("|---|---|---|\n").unwrap();
     let found: Vec<&str> = table.lines().take_while(|l| l.starts_with("| ")).collect();
     assert_eq!(found, wanted);
+}
+
+/// What docs/checks.md says of compute-sanitizer is what the list of its runs holds.
+#[test]
+fn sanitizers_are_counted_in_the_record() {
+    let Some(page) = file("docs/checks.md") else {
+        return;
+    };
+    let (_, named) = page.split_once("[each test](../").unwrap();
+    let (path, _) = named.split_once(')').unwrap();
+    let record = file(path).unwrap();
+    let rows: Vec<Vec<&str>> = record.lines().map(|l| l.split(',').collect()).collect();
+    let tests: BTreeSet<&str> = rows.iter().skip(1).map(|row| row[1]).collect();
+    for tool in ["memcheck", "synccheck", "initcheck", "racecheck"] {
+        let own: Vec<&str> = rows.iter().filter(|r| r[0] == tool).map(|r| r[2]).collect();
+        let clean = own.iter().filter(|outcome| **outcome == "clean").count();
+        let ran = own.iter().filter(|outcome| **outcome != "no GPU").count();
+        let line = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| {tool},")));
+        let figure = format!("| {clean} of {ran} ");
+        assert!(line.unwrap().contains(&figure), "{tool}: no `{figure}`");
+        let left = tests.len() - own.len();
+        let told = [" ", " tests "].map(|word| format!("{left}{word}under {tool}"));
+        assert!(
+            left == 0 || told.iter().any(|words| page.contains(words)),
+            "{tool}: {left} left"
+        );
+    }
 }
 
 #[test]

@@ -5,53 +5,18 @@ use einsparse_formats::io::*;
 use einsparse_formats::{
     CsrPattern, Dense, Element, FormatError, GroupClass, HybridGroupCooPattern,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
-/// Counts what is taken.
-struct Counting;
+#[path = "../../fuzz/src/memory.rs"]
+mod memory;
 
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-fn add(bytes: usize) {
-    MOST.fetch_max(TAKEN.fetch_add(bytes, Relaxed) + bytes, Relaxed);
-}
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        add(layout.size());
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, data: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Large blocks are moved by the page table: the old and the new are never there both.
-        TAKEN.fetch_sub(layout.size(), Relaxed);
-        add(size);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.realloc(data, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, data: *mut u8, layout: Layout) {
-        TAKEN.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(data, layout) }
-    }
-}
+use memory::{Counting, MOST, TAKEN};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
-use crate::device::Stream;
+use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
-use crate::launch::{DenseMatrix, DetectLaunch, Looked, list_stride};
+use crate::launch::{DenseMatrix, DetectLaunch, DeviceLists, Looked, list_stride};
 use crate::parallel;
 use crate::plan::Determinism;
 use crate::registry::{Dtype, Scalar};
@@ -162,21 +162,9 @@ impl<T> Detector<T> {
             }
             (Some(launch), Lists::Device(lists, device)) => {
                 let source = operand(&self.context, matrix, stream)?;
-                if !self.context.holds(Some(device)) {
-                    return Err(elsewhere("index"));
-                }
-                if !lists.hold(launch.room()?) {
-                    return Err(Error::Operand {
-                        name: "index".into(),
-                        reason: "is of another detector, which needs less room".into(),
-                    });
-                }
-                // SAFETY: the tensor has the planned shape and type, the lists those of this launch; both are the caller's to
-                // keep until the stream is done, as with every run.
-                unsafe {
-                    let queue = || launch.run(source, lists, stream.raw());
-                    lists.turns.queue(true, stream.raw(), queue)
-                }
+                // SAFETY: the tensor has the planned shape and type; they are the caller's to keep until the stream is done, as with
+                // every run.
+                unsafe { search(&self.context, launch, source, (lists, device), stream) }
             }
             _ => Err(elsewhere("index")),
         }
@@ -314,6 +302,31 @@ pub(crate) fn operand(
         columns: matrix.shape().last().copied().unwrap_or(1),
         leading: matrix.leading(),
     })
+}
+
+/// Queues a search into the lists of an index, in their turn.
+///
+/// # Safety
+/// `source` holds what was planned for, until the work is done.
+pub(super) unsafe fn search(
+    context: &Context,
+    launch: &DetectLaunch,
+    source: DenseMatrix,
+    (lists, device): (&DeviceLists, &Arc<Device>),
+    stream: &Stream,
+) -> Result<()> {
+    if !context.holds(Some(device)) {
+        return Err(elsewhere("index"));
+    }
+    if !lists.hold(launch.room()?) {
+        return Err(Error::Operand {
+            name: "index".into(),
+            reason: "is of another detector, which needs less room".into(),
+        });
+    }
+    // SAFETY: the caller's promise; the lists have this launch's room, and live past the work queued on them.
+    let queue = || unsafe { launch.run(source, lists, stream.raw()) };
+    lists.turns.queue(true, stream.raw(), queue)
 }
 
 pub(crate) fn elsewhere(name: &str) -> Error {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::detect::{check_shape, elsewhere, operand};
+use super::detect::{check_shape, elsewhere, operand, search};
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::launch::{DetectLaunch, list_stride};
 use crate::tensor::Tensor;
 
@@ -132,21 +132,9 @@ impl RowDetector {
             }
             (Some(launch), Lists::Device(lists, device)) => {
                 let source = operand(&self.context, numbers, stream)?;
-                if !self.context.holds(Some(device)) {
-                    return Err(elsewhere("index"));
-                }
-                if !lists.hold(launch.room()?) {
-                    return Err(Error::Operand {
-                        name: "index".into(),
-                        reason: "is of another detector, which needs less room".into(),
-                    });
-                }
-                // SAFETY: as many numbers as planned, lists of this launch; both are the caller's to keep until the stream is
-                // done, as with every run.
-                unsafe {
-                    let queue = || launch.run(source, lists, stream.raw());
-                    lists.turns.queue(true, stream.raw(), queue)
-                }
+                // SAFETY: as many numbers as planned; they are the caller's to keep until the stream is done, as with
+                // every run.
+                unsafe { search(&self.context, launch, source, (lists, device), stream) }
             }
             _ => Err(elsewhere("index")),
         }

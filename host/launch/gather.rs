@@ -33,7 +33,6 @@ pub(crate) struct Gather {
     /// Where each row's entries lie, and the bytes of it that the plan itself holds.
     spans: Option<Arc<DeviceMemory>>,
     own_spans: usize,
-    overlaps: bool,
     item_count: u32,
     bundles: u32,
     cut_rows: u32,
@@ -93,7 +92,6 @@ impl Gather {
             counters: device.zeros(of_all(list.cut_rows as usize * tiles * 4))?,
             own_spans: own_spans.map_or(0, |spans| spans.bytes()),
             spans,
-            overlaps: row.walk != WalkKind::Block,
             item_count,
             bundles: list.bundles,
             cut_rows: list.cut_rows,
@@ -164,7 +162,7 @@ impl Gather {
     ) -> Result<()> {
         self.function.context().set_current()?;
         let config = LaunchConfig {
-            overlap_previous: self.overlaps,
+            overlap_previous: self.row.walk != WalkKind::Block,
             ..config(self.row, [self.grid[0], self.grid[1], depth])
         };
         self.turns.queue(self.cut_rows > 0, stream, || {
