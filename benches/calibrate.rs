@@ -5,18 +5,13 @@ use crate::dense;
 use crate::device::{Buffer, Gpu, Result};
 use crate::peers::cublas::CuBlas;
 use crate::problems::Dtype;
-use crate::record::{Limits, Recorder, Row};
-use crate::sweep::Engines;
+use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
 
-/// Measures what this machine can do at most, and records it: empty kernel, copy, large dense products.
-pub fn calibrate(
-    gpu: &Gpu,
-    effort: Effort,
-    engines: &Engines,
-    recorder: &mut Recorder,
-) -> Result<Limits> {
-    let mut limits = Limits::published();
+pub const OP: &str = "limits";
+
+/// Measures what this machine can do at most: empty kernel, copy, large dense products.
+pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
     let row = |op: &str, workload: &str, engine: &str, times: &Times| Row {
         op: op.into(),
         workload: workload.into(),
@@ -30,50 +25,48 @@ pub fn calibrate(
     let bytes = 1 << 30;
     let (from, to) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
     let times = measure(gpu, effort, &mut || copy(gpu, &from, &to))?;
-    limits.copy = 2.0 * bytes as f64 / (times.cold.min(times.warm) * 1e-3);
     let copied = row("copy", "copy-1GiB", "driver", &times);
     recorder.add(Row {
-        gbps: Some(limits.copy / 1e9),
+        gbps: Some(2.0 * bytes as f64 / times.cold / 1e6),
         ..copied
     })?;
     drop((from, to));
+    let open = |tf32| {
+        let opened = CuBlas::open(gpu, tf32);
+        opened.inspect_err(|reason| println!("engine cublas left out: {reason}"))
+    };
+    let (strict, tf32) = (open(false), open(true));
     for dtype in Dtype::ALL {
-        let chosen = if dtype == Dtype::Tf32 {
-            &engines.tf32
-        } else {
-            &engines.strict
-        };
-        let Some(cublas) = chosen else { continue };
+        let chosen = if dtype == Dtype::Tf32 { &tf32 } else { &strict };
+        let Ok(cublas) = chosen else { continue };
         let extent = if dtype == Dtype::F64 { 4096 } else { 8192 };
         let times = dense_product(gpu, effort, cublas, dtype, extent)?;
-        let rate = 2.0 * (extent as f64).powi(3) / (times.cold.min(times.warm) * 1e-3);
-        limits.set(dtype, rate);
         recorder.add(Row {
             m: extent,
             k: extent,
             n: extent,
             nnz: extent * extent,
             dtype: dtype.to_string(),
-            gflops: Some(rate / 1e9),
+            gflops: Some(2.0 * (extent as f64).powi(3) / times.cold / 1e6),
             zeros: "dense".into(),
             ..row("gemm", &format!("dense-{extent}"), cublas.name(), &times)
         })?;
     }
     for dtype in [Dtype::F16, Dtype::Bf16] {
         for extent in [4096, 8192] {
-            for row in dense_products(gpu, effort, engines, dtype, extent)? {
+            for row in dense_products(gpu, effort, strict.as_ref().ok(), dtype, extent)? {
                 recorder.add(row)?;
             }
         }
     }
-    Ok(limits)
+    Ok(())
 }
 
 /// Our dense path beside cuBLAS on the same operands, those of 8192 again: the GPU's clock depends on what ran before.
 fn dense_products(
     gpu: &Gpu,
     effort: Effort,
-    engines: &Engines,
+    cublas: Option<&CuBlas>,
     dtype: Dtype,
     extent: usize,
 ) -> Result<Vec<Row>> {
@@ -106,7 +99,7 @@ fn dense_products(
         }
         Err(reason) => println!("einsparse has no dense {dtype} product: {reason}"),
     }
-    if let Some(cublas) = &engines.strict {
+    if let Some(cublas) = cublas {
         let times = measure(gpu, effort, &mut || {
             cublas.gemm(dtype, [extent; 3], pointers)
         })?;

@@ -151,6 +151,16 @@ pub struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// Queues zeros and the entries of A into `dense`, row-major `[m, k]`.
+    pub fn densify(&self, dense: &Buffer) -> Result<()> {
+        let (_, k, nnz) = self.problem.extents();
+        let from = self.operands;
+        dense.fill(0, self.gpu.stream)?;
+        let sparse = [from.rows.ptr, from.columns.ptr, from.values.ptr];
+        self.gpu
+            .scatter(self.dtype().size(), dense.ptr, sparse, nnz, k)
+    }
+
     /// Element type.
     pub fn dtype(&self) -> Dtype {
         self.values.dtype

@@ -8,7 +8,7 @@ use crate::calibrate::copy;
 use crate::case::{Operands, Values};
 use crate::device::{Buffer, Gpu, Result};
 use crate::ours::{by_dtype, text};
-use crate::problems::{CSR_TO_BLOCKS, DENSE_TO_BLOCKS, Dtype, Problem, Workload};
+use crate::problems::{DENSE_TO_BLOCKS, Dtype, Problem, Workload};
 use crate::record::{Recorder, Row};
 use crate::sweep::Tally;
 use crate::timing::{Effort, Times, measure, median};
@@ -19,7 +19,6 @@ use einsparse::{BlockChoice, BlockConverter, Context, RawBlocks, SparseTensor, T
 use std::time::Instant;
 
 /// Operations measured here.
-pub const OPS: [&str; 2] = [DENSE_TO_BLOCKS, CSR_TO_BLOCKS];
 const CALLS: usize = 5;
 
 /// One matrix on the device, and what must come out.

@@ -1,6 +1,7 @@
 //! Products of a language model's decoding: large unstructured weights, few columns. Ours on bitmap tiles beside cuBLAS' dense
 //! product of the same matrix, in one run.
 
+use crate::Arguments;
 use crate::device::{Buffer, Gpu, Result};
 use crate::ours::text;
 use crate::peers::cublas::CuBlas;
@@ -28,18 +29,6 @@ const COLUMNS: [usize; 4] = [8, 16, 32, 64];
 /// Every so many rows of C are checked.
 const CHECKED: usize = 997;
 
-/// What is measured.
-pub struct Selection<'a> {
-    /// Only workloads whose name contains one of these; all if there are none.
-    pub filter: &'a [String],
-    /// Columns instead of 8 to 64.
-    pub columns: &'a [usize],
-    /// Element types instead of f16 and bf16.
-    pub dtypes: &'a [Dtype],
-    /// Only what the plan takes.
-    pub auto: bool,
-}
-
 fn hash(i: usize) -> u64 {
     let mixed = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -51,26 +40,17 @@ fn unit(i: usize) -> f64 {
 }
 
 /// Measures all shapes and densities.
-pub fn run(gpu: &Gpu, effort: Effort, chosen: &Selection<'_>, out: &mut Recorder) -> Result<()> {
+pub fn run(gpu: &Gpu, arguments: &Arguments, out: &mut Recorder) -> Result<()> {
     for [m, k] in EXTENTS {
         for density in DENSITIES {
-            let workload = format!("decode-{m}x{k}-d{density}");
-            let named = |part: &String| workload.contains(part.as_str());
-            if !chosen.filter.is_empty() && !chosen.filter.iter().any(named) {
+            if !arguments.named(&format!("decode-{m}x{k}-d{density}")) {
                 continue;
             }
-            let all = [Dtype::F16, Dtype::Bf16];
-            let dtypes = if chosen.dtypes.is_empty() {
-                &all[..]
-            } else {
-                chosen.dtypes
-            };
-            for &dtype in dtypes {
+            for dtype in arguments.asked(&[Dtype::F16, Dtype::Bf16]) {
+                let case = (m, k, density);
                 match dtype {
-                    Dtype::F16 => weights::<f16>(gpu, effort, chosen, out, (m, k, density), dtype)?,
-                    Dtype::Bf16 => {
-                        weights::<bf16>(gpu, effort, chosen, out, (m, k, density), dtype)?;
-                    }
+                    Dtype::F16 => weights::<f16>(gpu, arguments, out, case, dtype)?,
+                    Dtype::Bf16 => weights::<bf16>(gpu, arguments, out, case, dtype)?,
                     other => println!("decode has no {other}"),
                 }
             }
@@ -81,8 +61,7 @@ pub fn run(gpu: &Gpu, effort: Effort, chosen: &Selection<'_>, out: &mut Recorder
 
 fn weights<T: Scalar>(
     gpu: &Gpu,
-    effort: Effort,
-    chosen: &Selection<'_>,
+    arguments: &Arguments,
     out: &mut Recorder,
     (m, k, density): (usize, usize, f64),
     dtype: Dtype,
@@ -110,7 +89,7 @@ fn weights<T: Scalar>(
     }
     let bench = Bench {
         gpu,
-        effort,
+        effort: arguments.effort(),
         // SAFETY: the bench's stream belongs to the primary context and outlives this function.
         stream: unsafe { Stream::from_raw(gpu.stream.cast()) },
         forms,
@@ -122,14 +101,13 @@ fn weights<T: Scalar>(
         name: format!("decode-{m}x{k}-d{density}"),
         dtype,
     };
-    let columns = if chosen.columns.is_empty() {
-        &COLUMNS[..]
-    } else {
-        chosen.columns
+    let columns = match arguments.columns.as_slice() {
+        [] => &COLUMNS[..],
+        asked => asked,
     };
     for &n in columns {
         for stored in &bench.forms {
-            bench.ours(stored, n, chosen.auto, out)?;
+            bench.ours(stored, n, arguments.auto, out)?;
         }
         bench.peer(n, out)?;
     }

@@ -63,7 +63,7 @@ pub fn read(recorder: &mut Recorder) -> Result<()> {
 
 /// The command from process start to exit, C computed on the GPU, against a process that only opens the primary
 /// context; with an empty driver cache and with the one the run before has filled.
-pub fn first_result(recorder: &mut Recorder) -> Result<()> {
+pub fn first_result(_: &Gpu, _: Effort, recorder: &mut Recorder) -> Result<()> {
     let Some(command) = command() else {
         println!("first_result left out: no einsparse binary beside this one (set EINSPARSE_BIN)");
         return Ok(());

@@ -41,6 +41,7 @@ mod peers {
     pub mod cublaslt;
     pub mod cudnn;
     pub mod cusparse;
+    pub mod cusparselt;
     pub mod fused;
     pub mod sddmm;
     pub mod whole;
@@ -66,20 +67,18 @@ use clap::Parser;
 use device::{Gpu, Result};
 use problems::{Dtype, Workload};
 use record::Recorder;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
+use sweep::Tally;
 use timing::Effort;
 
 /// Problem tables x engines; method and columns as in benches/NOTES.md.
-#[derive(Parser, Debug)]
+#[derive(Clone, Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations (spmm, spmm_t, spmm_bias_relu, block_spmm, nm_spmm, sddmm, softmax, attention, attention_gradient, conv,
-    /// dense_to_blocks, csr_to_blocks, convert_entries, layer, levels, narrow, nm_narrow, int8, determinism, einsum, decode,
-    /// dense, mttkrp, ttm, sampled_tensor, message, tensor_product, join, detect, pit_matmul, pit_choice, pit_tf32, pit_turned, pit_right, pit_conv, ffn, ffn_layer,
-    /// fused_detect, moe, attention_masks, encoder, training,
-    /// channels, load, first_result, convert, read); all by default
-    #[arg(long, value_delimiter = ',')]
+    /// Operations by name, which `--list` shows; all by default
+    #[arg(long, value_delimiter = ',', value_parser = known)]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
     #[arg(long, value_delimiter = ',')]
@@ -93,9 +92,13 @@ pub struct Arguments {
     /// Only these engines (einsparse, cusparse, cusparse-default, cublas, cublas-tf32); copies are always beside conversions
     #[arg(long, value_delimiter = ',')]
     engine: Vec<String>,
-    /// Write the record here (CSV)
+    /// Write the rows here (CSV)
     #[arg(long)]
     out: Option<PathBuf>,
+    /// The record of this GPU: every operation, of ours what the plan takes, each part a file of this folder. A part that is
+    /// there from this commit is not run again
+    #[arg(long, conflicts_with_all = ["out", "rows", "quick", "filter"])]
+    record: Option<PathBuf>,
     /// Fewer workloads and runs: a look, not a record
     #[arg(long)]
     quick: bool,
@@ -111,10 +114,10 @@ pub struct Arguments {
     /// Every row of the table on every case that it can run, in short runs; another CSV, which `report --rows` reads
     #[arg(long)]
     rows: bool,
-    /// Of `--rows` the i-th of n parts
+    /// The i-th of n parts of the tables, or of `--rows`
     #[arg(long, value_parser = part, default_value = "0/1")]
     pub part: Part,
-    /// Of `--rows` no new case after so many seconds
+    /// Of `--rows` no new case, of `--record` no new part after so many seconds
     #[arg(long)]
     pub seconds: Option<u64>,
     /// Passed by cargo
@@ -147,9 +150,10 @@ impl Arguments {
         self.op.is_empty() || self.op.iter().any(|wanted| wanted == op)
     }
 
-    /// Operations outside the tables have no workload names to filter by.
-    fn wants_apart(&self, op: &str) -> bool {
-        self.wants_op(op) && (self.filter.is_empty() || !self.op.is_empty())
+    /// Whether this operation is to be measured. Those outside the tables have no workload names to filter by.
+    fn wants_operation(&self, op: &str, operation: &Operation) -> bool {
+        let in_tables = matches!(operation, Operation::Table(_));
+        self.wants_op(op) && (in_tables || self.filter.is_empty() || !self.op.is_empty())
     }
 
     /// Whether `name` is among the engines asked for.
@@ -215,6 +219,7 @@ impl Arguments {
     fn nothing_asked(&self) -> bool {
         !(self.bench || self.quick || self.list || self.rows)
             && self.out.is_none()
+            && self.record.is_none()
             && self.op.is_empty()
             && self.filter.is_empty()
     }
@@ -249,179 +254,271 @@ fn run(arguments: &Arguments) -> Result<bool> {
         let gpu = Gpu::open().inspect_err(|reason| println!("no GPU, predictions only: {reason}"));
         return rows::run(gpu.as_ref().ok(), arguments);
     }
-    let workloads = selected(arguments);
     if arguments.list {
-        show(arguments, &workloads);
+        show(arguments);
         return Ok(true);
     }
-    let gpu = Gpu::open();
-    let (name, driver) = gpu
-        .as_ref()
-        .map_or(("none", ""), |g| (g.name.as_str(), g.driver.as_str()));
-    let mut recorder = Recorder::create(arguments.out.as_deref(), name, driver)?;
-    let mut complete = true;
-    for (op, measure) in [
-        ("convert", host_ops::convert as HostOp),
-        ("read", host_ops::read),
-    ] {
-        complete &= !arguments.wants_apart(op) || done(op, measure(&mut recorder));
-    }
-    let first = arguments.wants_apart("first_result");
-    let apart = [
-        ("attention", attention::run as GpuOp),
-        (determinism::OP, determinism::run),
-        (einsum::OP, einsum::run),
-        (epilogue::OP, epilogue::run),
-        (join::OP, join::run),
-        ("int8", int8::run),
-        ("attention_gradient", attention_gradient::run),
-        ("attention_masks", attention_masks::run),
-        ("encoder", encoder::run),
-        ("conv", conv::run),
-        ("layer", layer::run),
-        ("detect", dynamic::detect),
-        (channels::OP, channels::run),
-        ("pit_matmul", dynamic::matmul),
-        ("pit_choice", pit_choice::run),
-        (pit_tf32::OP, pit_tf32::run),
-        ("pit_turned", pit_turned::run),
-        (pit_right::OP, pit_right::run),
-        (pit_conv::OP, pit_conv::run),
-        (ffn::OP, ffn::run),
-        (moe::OP, moe::run),
-        (ffn_layer::OP, ffn_layer::run),
-        (training::OP, training::run),
-        (marked::OP, marked::run),
-        ("convert_entries", entries::conversions),
-        ("levels", levels::run),
-        ("narrow", narrow::run),
-        ("nm_narrow", nm_narrow::run),
-        (tensor_product::OP, tensor_product::run),
-        ("load", host_ops::load),
-    ];
-    let mut apart = apart.to_vec();
-    apart.retain(|(op, _)| arguments.wants_apart(op));
-    let decode = arguments.wants_apart("decode");
-    let dense = arguments.wants_apart(dense::OP);
-    let turned = arguments.wants_apart(turned::OP);
-    let messages = arguments.wants_apart(messages::OP);
-    let tensors = tensors::OPS.iter().any(|op| arguments.wants_apart(op));
-    if workloads.is_empty()
-        && !first
-        && apart.is_empty()
-        && !decode
-        && !dense
-        && !turned
-        && !tensors
-        && !messages
-    {
-        return Ok(complete);
-    }
-    let gpu = match &gpu {
-        Ok(gpu) => gpu,
-        Err(reason) => {
-            println!("no GPU, operations on it skipped: {reason}");
-            let required = std::env::var("EINSPARSE_REQUIRE_GPU").is_ok_and(|v| v == "1");
-            return Ok(complete && !required);
-        }
+    let bench = Bench {
+        gpu: Gpu::open(),
+        data: data(),
     };
-    println!("{} with driver {}", gpu.name, gpu.driver);
-    if first {
-        complete &= done("first_result", host_ops::first_result(&mut recorder));
+    if let Some(folder) = &arguments.record {
+        return bench.record(arguments, folder);
     }
-    if decode {
-        let chosen = decode::Selection {
-            filter: &arguments.filter,
-            columns: &arguments.columns,
-            dtypes: &arguments.dtype,
-            auto: arguments.auto,
+    let mut recorder = bench.recorder(arguments.out.as_deref())?;
+    let mut right = true;
+    for (op, operation) in OPERATIONS {
+        if arguments.wants_operation(op, operation) {
+            right &= bench.operation((op, operation), arguments, &mut recorder) == Outcome::Right;
+        }
+    }
+    Ok(right)
+}
+
+/// How an operation is measured.
+enum Operation {
+    /// Without a GPU.
+    Host(fn(&mut Recorder) -> Result<()>),
+    /// Its own cases.
+    Own(fn(&Gpu, Effort, &mut Recorder) -> Result<()>),
+    /// Its own cases, as the command line wants them.
+    Asked(fn(&Gpu, &Arguments, &mut Recorder) -> Result<()>),
+    /// Workloads of the tables.
+    Table(fn(&Gpu, &Arguments, &[Workload], &mut Recorder) -> Result<Tally>),
+}
+
+use Operation::{Asked, Host, Own, Table};
+
+/// Everything that can be measured, in the order of the record.
+const OPERATIONS: &[(&str, Operation)] = &[
+    (calibrate::OP, Own(calibrate::run)),
+    ("spmm", Table(sweep::run)),
+    ("block_spmm", Table(sweep::run)),
+    ("nm_spmm", Table(sweep::run)),
+    ("decode", Asked(decode::run)),
+    (turned::OP, Asked(turned::run)),
+    (epilogue::OP, Own(epilogue::run)),
+    (sddmm::OP, Table(sddmm::run)),
+    (softmax::OP, Table(softmax::run)),
+    (dense::OP, Asked(dense::run)),
+    ("narrow", Own(narrow::run)),
+    ("nm_narrow", Own(nm_narrow::run)),
+    ("int8", Own(int8::run)),
+    ("layer", Own(layer::run)),
+    ("attention", Own(attention::run)),
+    ("attention_gradient", Own(attention_gradient::run)),
+    ("attention_masks", Own(attention_masks::run)),
+    ("encoder", Own(encoder::run)),
+    ("conv", Own(conv::run)),
+    ("mttkrp", Asked(tensors::run)),
+    ("ttm", Asked(tensors::run)),
+    ("sampled_tensor", Asked(tensors::run)),
+    (tensor_product::OP, Own(tensor_product::run)),
+    (einsum::OP, Own(einsum::run)),
+    (messages::OP, Asked(messages::run)),
+    (join::OP, Own(join::run)),
+    ("detect", Own(dynamic::detect)),
+    (marked::OP, Own(marked::run)),
+    (channels::OP, Own(channels::run)),
+    ("pit_matmul", Own(dynamic::matmul)),
+    (pit_tf32::OP, Own(pit_tf32::run)),
+    ("pit_turned", Own(pit_turned::run)),
+    (pit_right::OP, Own(pit_right::run)),
+    (pit_conv::OP, Own(pit_conv::run)),
+    ("pit_choice", Own(pit_choice::run)),
+    (ffn::OP, Own(ffn::run)),
+    (ffn_layer::OP, Own(ffn_layer::run)),
+    (moe::OP, Own(moe::run)),
+    (training::OP, Own(training::run)),
+    (problems::DENSE_TO_BLOCKS, Table(conversions::run)),
+    (problems::CSR_TO_BLOCKS, Table(conversions::run)),
+    ("convert_entries", Own(entries::conversions)),
+    (determinism::OP, Own(determinism::run)),
+    ("levels", Own(levels::run)),
+    ("load", Own(host_ops::load)),
+    ("first_result", Own(host_ops::first_result)),
+    ("convert", Host(host_ops::convert)),
+    ("read", Host(host_ops::read)),
+];
+
+/// Operations whose record is taken in so many parts.
+const PARTS: &[(&str, usize)] = &[("spmm", 4), ("sddmm", 2), ("decode", 1)];
+
+fn known(op: &str) -> Result<String> {
+    match OPERATIONS.iter().any(|(known, _)| *known == op) {
+        true => Ok(op.to_owned()),
+        false => Err("no operation has this name; --list shows them".into()),
+    }
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// All of it was measured, or it has no case here.
+    Right,
+    /// Measured, and some result of ours is wrong or missing: its row says so.
+    Wrong,
+    /// Not measured to its end.
+    Stopped,
+}
+
+/// What every operation needs.
+struct Bench {
+    gpu: Result<Gpu>,
+    /// The folder of real data.
+    data: Option<PathBuf>,
+}
+
+impl Bench {
+    fn recorder(&self, path: Option<&Path>) -> Result<Recorder> {
+        let gpu = self.gpu.as_ref();
+        let (name, driver) = gpu.map_or(("none", ""), |g| (g.name.as_str(), g.driver.as_str()));
+        Recorder::create(path, name, driver)
+    }
+
+    /// Measures one operation. What stops it is printed; the others go on.
+    fn operation(
+        &self,
+        (op, operation): (&str, &Operation),
+        arguments: &Arguments,
+        recorder: &mut Recorder,
+    ) -> Outcome {
+        let own = Arguments {
+            op: vec![op.to_owned()],
+            ..arguments.clone()
         };
-        let outcome = decode::run(gpu, arguments.effort(), &chosen, &mut recorder);
-        complete &= done("decode", outcome);
+        let outcome = match (operation, &self.gpu) {
+            (Host(measure), _) => measure(recorder).map(|()| Tally::default()),
+            (_, Err(reason)) => {
+                println!("{op} skipped, no GPU: {reason}");
+                let required = std::env::var("EINSPARSE_REQUIRE_GPU").is_ok_and(|v| v == "1");
+                return if required {
+                    Outcome::Stopped
+                } else {
+                    Outcome::Right
+                };
+            }
+            (Own(measure), Ok(gpu)) => {
+                measure(gpu, own.effort(), recorder).map(|()| Tally::default())
+            }
+            (Asked(measure), Ok(gpu)) => measure(gpu, &own, recorder).map(|()| Tally::default()),
+            (Table(measure), Ok(gpu)) => {
+                let workloads = selected(&own, self.data.as_deref());
+                measure(gpu, &own, &workloads, recorder)
+            }
+        };
+        match outcome {
+            Err(reason) => {
+                println!("{op} failed: {reason}");
+                Outcome::Stopped
+            }
+            Ok(tally) if tally.faults > 0 => {
+                println!(
+                    "{op}: {} faults of ours in {} cases",
+                    tally.faults, tally.cases
+                );
+                Outcome::Wrong
+            }
+            Ok(_) => Outcome::Right,
+        }
     }
-    if dense {
-        complete &= done(dense::OP, dense::run(gpu, arguments, &mut recorder));
-    }
-    if turned {
-        complete &= done(turned::OP, turned::run(gpu, arguments, &mut recorder));
-    }
-    if messages {
-        let outcome = messages::run(gpu, arguments, &mut recorder);
-        complete &= done(messages::OP, outcome);
-    }
-    if tensors {
-        complete &= done("tensors", tensors::run(gpu, arguments, &mut recorder));
-    }
-    for (op, measure) in apart {
-        complete &= done(op, measure(gpu, arguments.effort(), &mut recorder));
-    }
-    if workloads.is_empty() {
-        return Ok(complete);
-    }
-    let (conversions, products): (Vec<_>, Vec<_>) = workloads
-        .into_iter()
-        .partition(|w| conversions::OPS.contains(&w.op));
-    let (sampled, products): (Vec<_>, Vec<_>) =
-        products.into_iter().partition(|w| w.op == sddmm::OP);
-    let (softmaxes, products): (Vec<_>, Vec<_>) =
-        products.into_iter().partition(|w| w.op == softmax::OP);
-    let mut tally = sweep::Tally::default();
-    if !products.is_empty() {
-        tally = sweep::run(gpu, arguments, &products, &mut recorder)?;
-    }
-    if !sampled.is_empty() {
-        tally += sddmm::run(gpu, arguments, &sampled, &mut recorder)?;
-    }
-    tally += conversions::run(gpu, arguments, &conversions, &mut recorder)?;
-    tally += softmax::run(gpu, arguments, &softmaxes, &mut recorder)?;
-    println!("{} cases, {} faults of ours", tally.cases, tally.faults);
-    Ok(complete && tally.faults == 0)
-}
 
-fn show(arguments: &Arguments, workloads: &[Workload]) {
-    for workload in workloads {
-        let dtypes: Vec<String> = arguments
-            .dtypes(workload)
-            .iter()
-            .map(Dtype::to_string)
-            .collect();
-        let ns = arguments.ns(workload);
+    /// Every operation into a file of its own, one for each part; what stands there from this commit stays.
+    fn record(&self, arguments: &Arguments, folder: &Path) -> Result<bool> {
+        let start = Instant::now();
+        let text = |e: std::io::Error| format!("{}: {e}", folder.display());
+        std::fs::create_dir_all(folder).map_err(text)?;
+        let (mut right, mut left) = (true, 0);
+        for (op, operation) in OPERATIONS {
+            let of = PARTS
+                .iter()
+                .find(|(name, _)| name == op)
+                .map_or(1, |(_, of)| *of);
+            for own in 0..of {
+                let name = match of {
+                    1 => format!("{op}.csv"),
+                    _ => format!("{op}-{}-of-{of}.csv", own + 1),
+                };
+                let path = folder.join(&name);
+                if !arguments.wants_op(op) || record::is_of_this_commit(&path) {
+                    continue;
+                }
+                let late = |most| start.elapsed().as_secs() >= most;
+                if arguments.seconds.is_some_and(late) {
+                    left += 1;
+                    continue;
+                }
+                let from = Instant::now();
+                let unfinished = folder.join(format!("{name}.unfinished"));
+                let of_part = Arguments {
+                    auto: true,
+                    part: Part { own, of },
+                    ..arguments.clone()
+                };
+                let mut recorder = self.recorder(Some(&unfinished))?;
+                let outcome = self.operation((op, operation), &of_part, &mut recorder);
+                right &= outcome == Outcome::Right;
+                if outcome != Outcome::Stopped && recorder.rows() > 0 {
+                    std::fs::rename(&unfinished, &path).map_err(text)?;
+                } else {
+                    std::fs::remove_file(&unfinished).map_err(text)?;
+                }
+                println!("== {name}: {:.0} s", from.elapsed().as_secs_f64());
+            }
+        }
         println!(
-            "{:10} {:60} n {ns:?} {}",
-            workload.op,
-            workload.name,
-            dtypes.join(" ")
+            "record: {left} parts left, {:.0} s",
+            start.elapsed().as_secs_f64()
         );
+        Ok(right && left == 0)
     }
 }
 
-type HostOp = fn(&mut Recorder) -> Result<()>;
-type GpuOp = fn(&Gpu, Effort, &mut Recorder) -> Result<()>;
-
-/// Says why an operation has no row; the others go on.
-fn done(op: &str, outcome: Result<()>) -> bool {
-    if let Err(reason) = &outcome {
-        println!("{op} failed: {reason}");
+fn show(arguments: &Arguments) {
+    for (op, operation) in OPERATIONS {
+        if !arguments.wants_operation(op, operation) {
+            continue;
+        }
+        if !matches!(operation, Table(_)) {
+            println!("{op}");
+            continue;
+        }
+        let own = Arguments {
+            op: vec![(*op).to_owned()],
+            ..arguments.clone()
+        };
+        for workload in selected(&own, data().as_deref()) {
+            let dtypes: Vec<String> = arguments
+                .dtypes(&workload)
+                .iter()
+                .map(Dtype::to_string)
+                .collect();
+            let ns = arguments.ns(&workload);
+            let (name, dtypes) = (&workload.name, dtypes.join(" "));
+            println!("{op:15} {name:60} n {ns:?} {dtypes}");
+        }
     }
-    outcome.is_ok()
 }
 
-/// The tables, cut down to what was asked for. Real data comes from EINSPARSE_DATA, else `data/`.
-fn selected(arguments: &Arguments) -> Vec<Workload> {
+/// Real data: EINSPARSE_DATA, else `data/`.
+fn data() -> Option<PathBuf> {
     let folder =
         std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
-    let data = folder.join("dlmc").is_dir().then_some(folder.as_path());
-    if data.is_none() {
-        println!(
-            "no data in {}: workloads dlmc/* and graph/* skipped (set EINSPARSE_DATA)",
-            folder.display()
-        );
+    let there = folder.join("dlmc").is_dir();
+    if !there {
+        let folder = folder.display();
+        println!("no data in {folder}: workloads dlmc/* and graph/* left out (set EINSPARSE_DATA)");
     }
+    there.then_some(folder)
+}
+
+/// The tables, cut down to what was asked for.
+fn selected(arguments: &Arguments, data: Option<&Path>) -> Vec<Workload> {
     let products = problems::workloads(data);
     let softmaxes = softmax::workloads(&products);
-    products
-        .into_iter()
-        .chain(softmaxes)
-        .filter(|w| arguments.wants(w))
-        .collect()
+    let wanted = products.into_iter().chain(softmaxes);
+    let wanted = wanted.filter(|w| arguments.wants(w)).enumerate();
+    let Part { own, of } = arguments.part;
+    let own = wanted.filter(|(i, _)| i % of == own);
+    own.map(|(_, workload)| workload).collect()
 }

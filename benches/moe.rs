@@ -1,12 +1,13 @@
 //! A layer of experts (`ops::MoeLayer`), routing, gather, both products and weighted scatter inside the time: Switch and Qwen-like
-//! extents, experts chosen evenly or by Zipf's law. Beside it the two products by cuBLAS, each expert padded to the largest one.
+//! extents, experts chosen evenly or by Zipf's law. Beside it the two products by cuBLAS: in groups, each expert by itself in one call, and in
+//! batches padded to the largest expert.
 //!
 //! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count both products of every choice.
 
 mod step;
 
 use crate::device::{Buffer, Gpu, Result};
-use crate::peers::cublas::CuBlas;
+use crate::peers::cublas::{Addresses, CuBlas};
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
@@ -220,7 +221,83 @@ impl<'a> Layer<'a> {
             ),
             ..self.row(zipf, &chosen, times)
         })?;
-        self.padded(gpu, effort, recorder, zipf, &chosen)
+        let cublas = match CuBlas::open(gpu, false) {
+            Ok(cublas) => cublas,
+            Err(reason) => {
+                println!("engine cublas left out: {reason}");
+                return Ok(());
+            }
+        };
+        self.grouped(gpu, effort, recorder, (zipf, &chosen), &cublas)?;
+        self.padded(gpu, effort, recorder, (zipf, &chosen), &cublas)
+    }
+
+    /// The two products of every expert by itself, its tokens one behind the other; the host knows how many there are.
+    fn grouped(
+        &self,
+        gpu: &Gpu,
+        effort: Effort,
+        recorder: &mut Recorder,
+        (zipf, chosen): (bool, &[i32]),
+        cublas: &CuBlas,
+    ) -> Result<()> {
+        let MoeOptions { model, hidden, .. } = self.options;
+        let of = |e: usize| chosen.iter().filter(|&&c| c as usize == e).count();
+        let counts: Vec<(usize, usize)> = (0..EXPERTS).map(|e| (e, of(e))).collect();
+        let met: Vec<(usize, usize)> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+        let (Some(up), Some(down)) = (self.up.address(), self.down.address()) else {
+            return Err("the operands are not on the GPU".into());
+        };
+        let packed = self.packed(chosen.len())?;
+        let (between, out) = (
+            Buffer::new(chosen.len() * hidden * 2)?,
+            Buffer::new(chosen.len() * model * 2)?,
+        );
+        let rows = |start: u64, width: usize| {
+            Addresses::new(start, met.iter().map(move |(_, count)| count * width * 2))
+        };
+        let matrix = model * hidden * 2;
+        // Experts without a token have no product: the next one lies as much further.
+        let matrices = |start: u64| {
+            let next = met.iter().skip(1).map(|(e, _)| *e).chain([EXPERTS]);
+            let steps = met
+                .iter()
+                .zip(next)
+                .map(|((e, _), next)| (next - e) * matrix);
+            let first = met.first().map_or(0, |(e, _)| *e);
+            Addresses::new(start + (first * matrix) as u64, steps)
+        };
+        let (x, h, y) = (
+            rows(packed.ptr, model)?,
+            rows(between.ptr, hidden)?,
+            rows(out.ptr, model)?,
+        );
+        let (up, down) = (matrices(up)?, matrices(down)?);
+        let extents = |k: usize, n: usize| -> Vec<[usize; 3]> {
+            met.iter().map(|(_, count)| [*count, k, n]).collect()
+        };
+        let (first, second) = (extents(model, hidden), extents(hidden, model));
+        let times = measure(gpu, effort, &mut || {
+            cublas.gemm_grouped(Dtype::Bf16, &first, [&x, &up, &h])?;
+            cublas.gemm_grouped(Dtype::Bf16, &second, [&h, &down, &y])
+        })?;
+        recorder.add(Row {
+            engine: "cublas".into(),
+            variant: "grouped".into(),
+            note: "products alone; routing, gather, ReLU, weights and scatter left out".into(),
+            ..self.row(zipf, chosen, times)
+        })
+    }
+
+    /// Rows of x, again and again, as many as asked for: which tokens they are of does not matter to a product.
+    fn packed(&self, rows: usize) -> Result<Buffer> {
+        let packed = Buffer::new(rows * self.options.model * 2)?;
+        let source: &[u8] = bytemuck::cast_slice(self.x.values());
+        for at in (0..packed.bytes).step_by(source.len()) {
+            let bytes = source.len().min(packed.bytes - at);
+            packed.write(at, &source[..bytes])?;
+        }
+        Ok(packed)
     }
 
     /// Relative error of some tokens' rows, in norm.
@@ -273,12 +350,9 @@ impl<'a> Layer<'a> {
         gpu: &Gpu,
         effort: Effort,
         recorder: &mut Recorder,
-        zipf: bool,
-        chosen: &[i32],
+        (zipf, chosen): (bool, &[i32]),
+        cublas: &CuBlas,
     ) -> Result<()> {
-        let Ok(cublas) = CuBlas::open(gpu, false) else {
-            return Ok(());
-        };
         let MoeOptions { model, hidden, .. } = self.options;
         let of = |e: usize| chosen.iter().filter(|&&c| c as usize == e).count();
         let capacity = (0..EXPERTS).map(of).max().unwrap_or(0).next_multiple_of(8);
@@ -286,13 +360,7 @@ impl<'a> Layer<'a> {
             return Err("the operands are not on the GPU".into());
         };
         let rows = EXPERTS * capacity;
-        // Any values of the right size: which tokens they are of does not matter here.
-        let packed = Buffer::new(rows * model * 2)?;
-        let source: &[u8] = bytemuck::cast_slice(self.x.values());
-        for at in (0..packed.bytes).step_by(source.len()) {
-            let bytes = source.len().min(packed.bytes - at);
-            packed.write(at, &source[..bytes])?;
-        }
+        let packed = self.packed(rows)?;
         let (between, out) = (
             Buffer::new(rows * hidden * 2)?,
             Buffer::new(rows * model * 2)?,

@@ -83,6 +83,7 @@ fn six_digits_if_any<S: Serializer>(
 pub struct Recorder {
     file: Option<csv::Writer<File>>,
     stamp: Row,
+    rows: usize,
 }
 
 impl Recorder {
@@ -101,7 +102,13 @@ impl Recorder {
         Ok(Self {
             file: path.map(open).transpose()?,
             stamp,
+            rows: 0,
         })
+    }
+
+    /// How many there are by now.
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     /// Stamps, prints and writes one row. One whose note says WRONG has no time, and nothing that follows from it.
@@ -115,12 +122,26 @@ impl Recorder {
         row.gpu.clone_from(&self.stamp.gpu);
         row.driver.clone_from(&self.stamp.driver);
         println!("{}", line(&row));
+        self.rows += 1;
         if let Some(file) = &mut self.file {
             file.serialize(&row).map_err(|e| format!("record: {e}"))?;
             file.flush().map_err(|e| format!("record: {e}"))?;
         }
         Ok(())
     }
+}
+
+/// Whether a file of a record was taken at the commit that this program was built from.
+pub fn is_of_this_commit(path: &Path) -> bool {
+    let Ok(mut reader) = csv::Reader::from_path(path) else {
+        return false;
+    };
+    let place = |header: &csv::StringRecord| header.iter().position(|name| name == "commit");
+    let Ok(Some(column)) = reader.headers().map(place) else {
+        return false;
+    };
+    let first = reader.records().next().and_then(|row| row.ok());
+    first.is_some_and(|row| row.get(column) == Some(commit().as_str()))
 }
 
 fn line(row: &Row) -> String {
@@ -148,7 +169,7 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// The machine's limits, measured in the same run.
+/// What a machine can do at most.
 pub struct Limits {
     /// Bytes a second of a large copy, read and written.
     pub copy: f64,
@@ -157,7 +178,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What one H200 gave; replaced by what this machine gives.
+    /// What one H200 gave.
     pub fn published() -> Self {
         let rates = [
             (Dtype::F32, 51.3e12),
@@ -170,12 +191,6 @@ impl Limits {
             copy: 4.28e12,
             rates: rates.to_vec(),
         }
-    }
-
-    /// Replaces the rate of `dtype`.
-    pub fn set(&mut self, dtype: Dtype, rate: f64) {
-        self.rates.retain(|(known, _)| *known != dtype);
-        self.rates.push((dtype, rate));
     }
 
     /// Milliseconds that the case takes at least: (A) bytes once over HBM, (C) arithmetic.
@@ -225,7 +240,7 @@ fn commit() -> String {
     let given = given.or_else(|| option_env!("EINSPARSE_COMMIT").map(str::to_owned));
     given.filter(|c| !c.is_empty()).unwrap_or_else(|| {
         let output = Command::new("git")
-            .args(["rev-parse", "--short", "HEAD"])
+            .args(["describe", "--always", "--dirty", "--exclude=*"])
             .output()
             .ok();
         let text = output

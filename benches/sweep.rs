@@ -1,13 +1,13 @@
 //! The GPU part: every selected workload x element type x N, every engine on the same buffers.
 
 use crate::Arguments;
-use crate::calibrate::calibrate;
 use crate::case::{Case, Engine, Operands, Prepared, Values};
 use crate::check::{Reference, Verdict};
 use crate::device::{Gpu, Result};
 use crate::ours;
 use crate::peers::cublas::CuBlas;
 use crate::peers::cusparse::CuSparse;
+use crate::peers::cusparselt::CuSparseLt;
 use crate::problems::{Problem, Workload};
 use crate::record::{Limits, Recorder, Row};
 use crate::timing::{Effort, Times, measure};
@@ -28,17 +28,6 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// Engines that opened; the others are named in one line each.
-pub struct Engines {
-    all: Vec<Box<dyn Engine>>,
-    /// cuBLAS that rounds f32 to TF32.
-    pub tf32: Option<CuBlas>,
-    /// cuBLAS in f32 proper.
-    pub strict: Option<CuBlas>,
-    /// Ours did not open although there is a GPU.
-    ours_missing: bool,
-}
-
 /// Runs the tables.
 pub fn run(
     gpu: &Gpu,
@@ -46,33 +35,15 @@ pub fn run(
     workloads: &[Workload],
     recorder: &mut Recorder,
 ) -> Result<Tally> {
-    let mut engines = open(gpu, arguments);
-    let effort = arguments.effort();
-    let limits = if arguments.variant.is_empty() {
-        calibrate(gpu, effort, &engines, recorder)?
-    } else {
-        Limits::published()
-    };
-    engines.all.extend(
-        engines
-            .strict
-            .take()
-            .map(|e| Box::new(e) as Box<dyn Engine>),
-    );
-    engines
-        .all
-        .extend(engines.tf32.take().map(|e| Box::new(e) as Box<dyn Engine>));
-    engines.all.retain(|e| arguments.wants_engine(e.name()));
+    let (mut engines, faults) = open(gpu, arguments);
+    engines.retain(|e| arguments.wants_engine(e.name()));
     let mut sweep = Sweep {
         gpu,
-        effort,
-        limits,
-        engines: engines.all,
+        effort: arguments.effort(),
+        limits: Limits::published(),
+        engines,
         recorder,
-        tally: Tally {
-            cases: 0,
-            faults: usize::from(engines.ours_missing),
-        },
+        tally: Tally { cases: 0, faults },
     };
     let mut tables: Vec<Values> = Vec::new();
     for workload in workloads {
@@ -97,16 +68,17 @@ pub fn run(
     Ok(sweep.tally)
 }
 
-fn open(gpu: &Gpu, arguments: &Arguments) -> Engines {
+/// The engines that open, and how many of ours did not; the others are named in one line each.
+fn open(gpu: &Gpu, arguments: &Arguments) -> (Vec<Box<dyn Engine>>, usize) {
     let mut all: Vec<Box<dyn Engine>> = Vec::new();
-    let mut ours_missing = false;
+    let mut missing = 0;
     let chosen = &arguments.variant;
     let auto_only = arguments.auto || arguments.quick && chosen.is_empty();
     match ours::open(auto_only, chosen.clone()) {
         Ok(engine) => all.push(Box::new(engine)),
         Err(reason) => {
             println!("engine einsparse left out: {reason}");
-            ours_missing = arguments.wants_engine("einsparse");
+            missing = usize::from(arguments.wants_engine("einsparse"));
         }
     }
     for default in [false, true] {
@@ -118,22 +90,20 @@ fn open(gpu: &Gpu, arguments: &Arguments) -> Engines {
             Err(reason) => println!("engine cusparse left out: {reason}"),
         }
     }
-    let dense = |tf32| match CuBlas::open(gpu, tf32) {
-        Ok(engine) => {
-            println!("{} {}", engine.name(), engine.version());
-            Some(engine)
-        }
-        Err(reason) => {
-            println!("engine cublas left out: {reason}");
-            None
-        }
-    };
-    Engines {
-        all,
-        strict: dense(false),
-        tf32: dense(true),
-        ours_missing,
+    match CuSparseLt::open() {
+        Ok(engine) => all.push(Box::new(engine)),
+        Err(reason) => println!("engine cusparselt left out: {reason}"),
     }
+    for tf32 in [false, true] {
+        match CuBlas::open(gpu, tf32) {
+            Ok(engine) => {
+                println!("{} {}", engine.name(), engine.version());
+                all.push(Box::new(engine));
+            }
+            Err(reason) => println!("engine cublas left out: {reason}"),
+        }
+    }
+    (all, missing)
 }
 
 struct Sweep<'a> {

@@ -18,8 +18,6 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use rayon::prelude::*;
 use std::time::Instant;
 
-pub const OPS: [&str; 3] = ["mttkrp", "ttm", "sampled_tensor"];
-
 /// Bytes a second out of L2 and of device memory, as measured on an H200.
 const L2: f64 = 8.9e12;
 const HBM: f64 = 4.27e12;
@@ -129,17 +127,17 @@ impl Bench<'_> {
         let hosts: Vec<Dense<T>> = (0..shape.len()).map(factor).collect::<Result<_>>()?;
         let uploaded = |f: &Dense<T>| self.context.upload_dense(f).map_err(text);
         let factors: Vec<Tensor<T>> = hosts.iter().map(uploaded).collect::<Result<_>>()?;
-        if self.arguments.wants_apart("mttkrp") {
+        if self.arguments.wants_op("mttkrp") {
             for mode in 0..shape.len() {
                 for variant in self.variants::<T>(shape.len() - 1, mode > 0) {
                     self.mttkrp(&host, &there, &hosts, &factors, (mode, variant))?;
                 }
             }
         }
-        if self.arguments.wants_apart("sampled_tensor") && shape.len() == 3 {
+        if self.arguments.wants_op("sampled_tensor") && shape.len() == 3 {
             self.sampled(&host, &there, &hosts, &factors)?;
         }
-        if self.arguments.wants_apart("ttm") {
+        if self.arguments.wants_op("ttm") {
             for axis in [shape.len() - 1, 0] {
                 for variant in self.variants::<T>(1, axis == 0) {
                     self.ttm(&host, &there, &hosts, &factors, (axis, variant))?;

@@ -61,7 +61,7 @@ pub fn bundle(family: Option<&str>, arch: &str, faults: bool) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755))?;
     }
-    let head = ["rev-parse", "--short", "HEAD"];
+    let head = ["describe", "--always", "--dirty", "--exclude=*"];
     let commit = Command::new("git").args(head).current_dir(root()).output();
     if let Ok(commit) = commit {
         fs::write(folder.join("commit"), commit.stdout)?;

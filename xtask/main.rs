@@ -87,6 +87,15 @@ enum Task {
         #[arg(long, conflicts_with = "family")]
         faults: bool,
     },
+    /// Measure every operation on this machine's GPU, part by part, into benches/record/<gpu>; goes on where it ended.
+    Record {
+        /// No new part after so many seconds.
+        #[arg(long)]
+        seconds: Option<u64>,
+        /// The folder below benches/record, which is the GPU's name.
+        #[arg(long, default_value = "h200")]
+        gpu: String,
+    },
     /// A bench record as a markdown table and a plot, written beside it.
     Report {
         /// The record, CSV as `cargo bench --bench gpu -- --out` writes it.
@@ -116,6 +125,7 @@ fn main() -> ExitCode {
             arch,
             faults,
         } => bundle::bundle(family.as_deref(), &arch, faults),
+        Task::Record { seconds, gpu } => record(seconds, &gpu),
         Task::Report { records, rows } => report_on(&records, rows),
     };
     match result {
@@ -157,6 +167,39 @@ fn asan(arguments: &[String]) -> cargo::Result<()> {
         cargo::part("asan", &mut command)?;
     }
     Ok(())
+}
+
+/// Rows name the commit, so what is measured has to be in one; the record itself may be on its way.
+fn record(seconds: Option<u64>, gpu: &str) -> cargo::Result<()> {
+    let git = |arguments: &[&str]| -> cargo::Result<String> {
+        let mut git = std::process::Command::new("git");
+        let output = git.args(arguments).current_dir(cargo::root()).output()?;
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    let sources = [
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        ".",
+        ":!benches/record",
+    ];
+    let changed = git(&sources)?;
+    if !changed.is_empty() {
+        let told = "a record names the commit that it was taken at, and these changes are in none";
+        return Err(format!("{told}:\n{changed}").into());
+    }
+    let folder = cargo::root().join("benches/record").join(gpu);
+    let mut bench = cargo::cargo(["bench", "--bench", "gpu", "--", "--record"]);
+    bench.arg(folder);
+    if let Some(seconds) = seconds {
+        bench.arg("--seconds").arg(seconds.to_string());
+    }
+    // Families that only benches use as well, and nothing to record without a GPU.
+    bench
+        .env("EINSPARSE_MODULES", "all")
+        .env("EINSPARSE_REQUIRE_GPU", "1");
+    cargo::part("record", &mut bench)
 }
 
 #[cfg(feature = "prebuild")]

@@ -5,6 +5,7 @@
 #   run.sh sanitizers [tools]          every test of its own under each tool, in parallel; goes on where sanitized.csv ends
 #   run.sh faults                      the tests of each kernel with a fault: do they find it? (`gpu-bundle --faults`)
 #   run.sh bench [arguments]           the benches
+#   run.sh record [folder] [seconds]   every operation, part by part; goes on where it ended
 #   run.sh all                         tests, memcheck, racecheck, bench
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here" || exit 1
@@ -108,15 +109,20 @@ sanitizers() {
     ! cut -d, -f3 sanitized.csv | grep -qv "clean\|no GPU"
 }
 
-bench() {
-    failed=0
-    # The peers' libraries, where the loader does not find them by itself: a CUDA toolkit, or a Python environment's.
+# Where the peers' libraries are when the loader does not find them by itself (a CUDA toolkit, a Python environment), and the
+# commit that rows name.
+peers() {
     for folder in /usr/local/cuda/lib64 $(python3 -c 'import site
 for s in site.getsitepackages(): print(s)' 2>/dev/null | sed 's|$|/nvidia/*/lib|'); do
         [ -d "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder"
     done
     export LD_LIBRARY_PATH
     [ -f commit ] && EINSPARSE_COMMIT=$(cat commit) && export EINSPARSE_COMMIT
+}
+
+bench() {
+    peers
+    failed=0
     for program in bench-*; do
         [ -x "$program" ] || continue
         echo "== $program"
@@ -125,10 +131,15 @@ for s in site.getsitepackages(): print(s)' 2>/dev/null | sed 's|$|/nvidia/*/lib|
     return $failed
 }
 
+record() {
+    peers
+    ./bench-gpu --bench --record "${1:-record}" ${2:+--seconds "$2"}
+}
+
 part=${1:-all}
 [ $# -gt 0 ] && shift
 case $part in
-tests | sanitizer | sanitizers | sanitize | faults | fault | bench) "$part" "$@" ;;
+tests | sanitizer | sanitizers | sanitize | faults | fault | bench | record) "$part" "$@" ;;
 all)
     failed=0
     tests || failed=1

@@ -18,6 +18,28 @@ pub struct CuBlas {
     _workspace: Buffer,
 }
 
+/// A list of addresses on the device.
+pub struct Addresses {
+    list: Buffer,
+}
+
+impl Addresses {
+    /// `start` and then further by as many bytes each time.
+    pub fn new(start: u64, bytes: impl Iterator<Item = usize>) -> Result<Self> {
+        let mut at = start;
+        let list: Vec<u64> = bytes
+            .map(|bytes| {
+                let own = at;
+                at += bytes as u64;
+                own
+            })
+            .collect();
+        Ok(Self {
+            list: Buffer::from_slice(&list)?,
+        })
+    }
+}
+
 fn check(status: sys::cublasStatus_t, call: &str) -> Result<()> {
     let fine = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
     if fine {
@@ -133,6 +155,51 @@ impl CuBlas {
         check(status, "cublasGemmStridedBatchedEx")
     }
 
+    /// C = A B for each of as many row-major products of `[m, k, n]` as there are extents, with addresses of each: one call.
+    pub fn gemm_grouped(
+        &self,
+        dtype: Dtype,
+        extents: &[[usize; 3]],
+        [a, b, c]: [&Addresses; 3],
+    ) -> Result<()> {
+        if dtype == Dtype::F64 {
+            return Err("groups of f64 are not asked for".into());
+        }
+        let (kind, compute) = self.types(dtype);
+        let groups = extents.len();
+        let none = vec![sys::cublasOperation_t::CUBLAS_OP_N; groups];
+        let of = |axis: usize| -> Vec<i32> { extents.iter().map(|e| e[axis] as i32).collect() };
+        let (m, k, n) = (of(0), of(1), of(2));
+        let (ones, zeros, each) = (vec![1f32; groups], vec![0f32; groups], vec![1i32; groups]);
+        // SAFETY: the lists hold one device address of m*k, k*n, m*n elements for each group; what is on the host is read before
+        // the call returns.
+        let status = unsafe {
+            sys::cublasGemmGroupedBatchedEx(
+                self.handle,
+                none.as_ptr(),
+                none.as_ptr(),
+                n.as_ptr(),
+                m.as_ptr(),
+                k.as_ptr(),
+                ones.as_ptr().cast(),
+                b.list.ptr as *const *const c_void,
+                kind,
+                n.as_ptr(),
+                a.list.ptr as *const *const c_void,
+                kind,
+                k.as_ptr(),
+                zeros.as_ptr().cast(),
+                c.list.ptr as *const *mut c_void,
+                kind,
+                n.as_ptr(),
+                groups as i32,
+                each.as_ptr(),
+                compute,
+            )
+        };
+        check(status, "cublasGemmGroupedBatchedEx")
+    }
+
     fn product(
         &self,
         dtype: Dtype,
@@ -230,14 +297,12 @@ impl Engine for CuBlas {
     }
 
     fn prepare<'a>(&'a self, case: &Case<'a>, _variant: &str) -> Result<Prepared<'a>> {
-        let (m, k, nnz) = case.problem.extents();
+        let (m, k, _) = case.problem.extents();
         let (dtype, operands, gpu) = (case.dtype(), case.operands, case.gpu);
         let dense = Buffer::new(m * k * dtype.size())?;
         let (start, end) = gpu.events[0];
         gpu.record(start)?;
-        dense.fill(0, gpu.stream)?;
-        let sparse = [operands.rows.ptr, operands.columns.ptr, operands.values.ptr];
-        gpu.scatter(dtype.size(), dense.ptr, sparse, nnz, k)?;
+        case.densify(&dense)?;
         gpu.record(end)?;
         gpu.wait()?;
         let prepare_ms = gpu.elapsed(start, end)?;

@@ -1,9 +1,12 @@
-//! cuSPARSE SpMM: row-major B and C, every algorithm that takes them, preprocessed outside the time.
+//! cuSPARSE SpMM: row-major B and C, every algorithm that takes them, preprocessed outside the time. Matrices of blocks as BSR and
+//! as Blocked-ELL, the others as CSR and COO.
 
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Gpu, Result};
+use crate::ours::{by_dtype, text};
 use crate::problems::Dtype;
 use cudarc::cusparse::sys::{self, cusparseSpMMAlg_t as Algorithm};
+use einsparse::formats::{Bsr, Csr, Element, bf16, convert, f16};
 use std::ffi::c_void;
 use std::time::Instant;
 
@@ -12,6 +15,14 @@ const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("CSR_ALG2", Algorithm::CUSPARSE_SPMM_CSR_ALG2),
     ("CSR_ALG3", Algorithm::CUSPARSE_SPMM_CSR_ALG3),
     ("COO_ALG4", Algorithm::CUSPARSE_SPMM_COO_ALG4),
+];
+/// For matrices of blocks.
+const BLOCKS: [(&str, Algorithm); 2] = [
+    ("BSR_ALG1", Algorithm::CUSPARSE_SPMM_BSR_ALG1),
+    (
+        "BLOCKED_ELL_ALG1",
+        Algorithm::CUSPARSE_SPMM_BLOCKED_ELL_ALG1,
+    ),
 ];
 const DEFAULT: (&str, Algorithm) = ("ALG_DEFAULT", Algorithm::CUSPARSE_SPMM_ALG_DEFAULT);
 const NO_TRANSPOSE: sys::cusparseOperation_t =
@@ -79,6 +90,8 @@ struct Product {
     /// alpha = 1 and beta = 0 in the compute type: both f32 and f64 fit.
     scalars: [[u8; 8]; 2],
     buffer: Option<Buffer>,
+    /// Of blocks: the arrays of A, which the case holds entry by entry.
+    blocks: Vec<Buffer>,
 }
 
 impl Product {
@@ -93,8 +106,12 @@ impl Product {
             c: std::ptr::null_mut(),
             scalars: scalars(case.dtype()),
             buffer: None,
+            blocks: Vec::new(),
         };
-        product.describe_a(case)?;
+        match case.problem.block {
+            Some(edge) => product.describe_blocks(case, edge)?,
+            None => product.describe_a(case)?,
+        }
         describe_dense(&mut product.b, k, case, &case.operands.b)?;
         describe_dense(&mut product.c, m, case, &case.operands.c)?;
         Ok(product)
@@ -124,6 +141,73 @@ impl Product {
             )
         };
         check(status, "cusparseCreateCsr")
+    }
+
+    /// BSR or Blocked-ELL, made of the case's entries.
+    fn describe_blocks(&mut self, case: &Case<'_>, edge: usize) -> Result<()> {
+        let (m, k, nnz) = case.problem.extents();
+        let (rows, cols) = ((m / edge) as i64, (k / edge) as i64);
+        let value = types(case.dtype()).0;
+        let ell = self.algorithm == Algorithm::CUSPARSE_SPMM_BLOCKED_ELL_ALG1;
+        let (arrays, widest, count) = by_dtype!(case.dtype(), T => {
+            let entries = case.values.entries::<T>(nnz);
+            let csr = Csr::new(case.problem.pattern.clone(), entries).map_err(text)?;
+            let blocks = convert::csr_to_bsr(&csr, (edge, edge)).map_err(text)?;
+            let widest = widest(blocks.pattern().offsets());
+            let arrays = match ell {
+                true => ell_arrays(&blocks, widest)?,
+                false => bsr_arrays(&blocks)?,
+            };
+            (arrays, widest, blocks.pattern().columns().len())
+        });
+        self.blocks = arrays;
+        let index = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
+        let base = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
+        let order = sys::cusparseOrder_t::CUSPARSE_ORDER_ROW;
+        let (block, width) = (edge as i64, (widest * edge) as i64);
+        match self.blocks.as_slice() {
+            // SAFETY: the arrays belong to this product, and were made with these extents.
+            [columns, values] => check(
+                unsafe {
+                    sys::cusparseCreateBlockedEll(
+                        &mut self.a,
+                        m as i64,
+                        k as i64,
+                        block,
+                        width,
+                        at(columns),
+                        at(values),
+                        index,
+                        base,
+                        value,
+                    )
+                },
+                "cusparseCreateBlockedEll",
+            ),
+            // SAFETY: as above.
+            [offsets, columns, values] => check(
+                unsafe {
+                    sys::cusparseCreateBsr(
+                        &mut self.a,
+                        rows,
+                        cols,
+                        count as i64,
+                        block,
+                        block,
+                        at(offsets),
+                        at(columns),
+                        at(values),
+                        index,
+                        index,
+                        base,
+                        value,
+                        order,
+                    )
+                },
+                "cusparseCreateBsr",
+            ),
+            _ => Err("blocks have two or three arrays".into()),
+        }
     }
 
     fn alpha_beta(&self) -> (*const c_void, *const c_void) {
@@ -200,6 +284,47 @@ fn at(buffer: &Buffer) -> *mut c_void {
     buffer.ptr as *mut c_void
 }
 
+/// Most blocks in a row.
+fn widest(offsets: &[u32]) -> usize {
+    let rows = offsets.windows(2).map(|ends| ends[1] - ends[0]);
+    rows.max().unwrap_or(0) as usize
+}
+
+/// Offsets, columns, values, each block by rows.
+fn bsr_arrays<T: Element>(blocks: &Bsr<T>) -> Result<Vec<Buffer>> {
+    let pattern = blocks.pattern();
+    Ok(vec![
+        Buffer::from_slice(pattern.offsets())?,
+        Buffer::from_slice(pattern.columns())?,
+        Buffer::from_slice(blocks.values())?,
+    ])
+}
+
+/// Columns, of which -1 are padding, and values as a row-major matrix of all rows and `widest` blocks.
+fn ell_arrays<T: Element>(blocks: &Bsr<T>, widest: usize) -> Result<Vec<Buffer>> {
+    let pattern = blocks.pattern();
+    let (edge, offsets) = (pattern.block().0, pattern.offsets());
+    let rows = offsets.len() - 1;
+    let mut columns = vec![-1i32; rows * widest];
+    let mut values = vec![T::ZERO; rows * widest * edge * edge];
+    for row in 0..rows {
+        for (slot, p) in (offsets[row] as usize..offsets[row + 1] as usize).enumerate() {
+            columns[row * widest + slot] = pattern.columns()[p] as i32;
+            for (inner, line) in blocks.values()[p * edge * edge..][..edge * edge]
+                .chunks(edge)
+                .enumerate()
+            {
+                let start = ((row * edge + inner) * widest + slot) * edge;
+                values[start..start + edge].copy_from_slice(line);
+            }
+        }
+    }
+    Ok(vec![
+        Buffer::from_slice(&columns)?,
+        Buffer::from_slice(&values)?,
+    ])
+}
+
 /// A row-major matrix of `rows` rows and the case's N columns.
 fn describe_dense(
     descriptor: &mut sys::cusparseDnMatDescr_t,
@@ -242,13 +367,13 @@ impl Engine for CuSparse {
 
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
         let (_, _, nnz) = case.problem.extents();
-        if case.problem.op != "spmm" || nnz == 0 || case.dtype() == Dtype::Tf32 {
-            return Vec::new();
-        }
-        let names = if self.default {
-            vec![DEFAULT.0]
-        } else {
-            ALGORITHMS.iter().map(|a| a.0).collect()
+        let names = match case.problem.op {
+            _ if nnz == 0 => Vec::new(),
+            "spmm" if case.dtype() == Dtype::Tf32 => Vec::new(),
+            "spmm" if self.default => vec![DEFAULT.0],
+            "spmm" => ALGORITHMS.iter().map(|a| a.0).collect(),
+            "block_spmm" if !self.default => BLOCKS.iter().map(|a| a.0).collect(),
+            _ => Vec::new(),
         };
         names.into_iter().map(str::to_owned).collect()
     }
@@ -256,6 +381,7 @@ impl Engine for CuSparse {
     fn prepare<'a>(&'a self, case: &Case<'a>, variant: &str) -> Result<Prepared<'a>> {
         let known = ALGORITHMS
             .iter()
+            .chain(&BLOCKS)
             .chain([&DEFAULT])
             .find(|(name, _)| *name == variant);
         let &(_, algorithm) = known.ok_or_else(|| format!("no cuSPARSE algorithm {variant}"))?;
@@ -276,16 +402,21 @@ impl Engine for CuSparse {
             run,
             prepare_ms,
             prepared_bytes,
-            zeros: "strict",
+            zeros: if case.problem.block.is_some() {
+                "dense"
+            } else {
+                "strict"
+            },
             note,
         })
     }
 
-    /// CSR_ALG2 and COO_ALG4 round partial sums to the output's type.
+    /// CSR_ALG2 and COO_ALG4 round partial sums to the output's type; blocks of f32 may be rounded to TF32.
     fn tolerance(&self, dtype: Dtype) -> Option<f64> {
         Some(match dtype {
             Dtype::F64 => 1e-13,
-            Dtype::F32 | Dtype::Tf32 => 1e-5,
+            Dtype::F32 => 1e-5,
+            Dtype::Tf32 => 2e-3,
             Dtype::F16 => 3e-3,
             Dtype::Bf16 => 2e-2,
         })

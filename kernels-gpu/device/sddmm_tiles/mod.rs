@@ -347,18 +347,18 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Body
 {
     #[inline(always)]
     unsafe fn run<W: WalkInfo, E: TileElem>(p: &SddmmTilesParams, at: u64) {
-        // What comes first is on its way while the barriers are made.
-        if gpu::thread() >= CONSUMERS * 32 {
-            let first = Self::copies(p, 0);
-            gpu::sync_threads();
+        // What comes first is on its way while the barriers are made. Behind the last tile there is nothing to load.
+        let copies = gpu::thread() >= CONSUMERS * 32;
+        let (other, own) = if copies { (0, p.rounds) } else { (p.rounds, 0) };
+        let (copied, multiplied) = (Self::copies(p, other), Own::load(p, own));
+        Self::set_up(at);
+        gpu::sync_threads();
+        if copies {
             barrier::registers_down::<FEW>();
-            Self::produce(p, at, first);
+            Self::produce(p, at, copied);
         } else {
-            let first = Own::load(p, 0);
-            Self::set_up(at);
-            gpu::sync_threads();
             barrier::registers_up::<MANY>();
-            Self::consume::<E>(p, first);
+            Self::consume::<E>(p, multiplied);
         }
     }
 }

@@ -1,0 +1,285 @@
+//! cuSPARSELt: 2:4 matrices on sparse Tensor Cores, row-major B and C, by the algorithm that its own search finds fastest.
+//! Compressed and searched outside the time.
+
+use crate::case::{Case, Engine, Prepared};
+use crate::device::{Buffer, Result};
+use crate::problems::Dtype;
+use libloading::os::unix::Library;
+use std::ffi::{c_int, c_void};
+use std::time::Instant;
+
+/// Names of the library, the newest first.
+const NAMES: [&str; 2] = ["libcusparseLt.so.0", "libcusparseLt.so"];
+/// Of the library's headers.
+const ORDER_ROW: c_int = 2;
+const NO_TRANSPOSE: c_int = 0;
+const HALF_OF_FOUR: c_int = 0;
+const COMPUTE_F32: c_int = 2;
+const DEFAULT_ALGORITHM: c_int = 0;
+/// Bytes to which rows of the operands are aligned.
+const ALIGNMENT: u32 = 16;
+
+/// Room for one of the library's opaque structures, the largest of any version.
+#[repr(C, align(64))]
+struct Opaque([u8; 16384]);
+
+impl Opaque {
+    fn new() -> Box<Self> {
+        Box::new(Self([0; 16384]))
+    }
+}
+
+type At = *mut c_void;
+
+/// The open library.
+pub struct CuSparseLt {
+    library: Library,
+    handle: Box<Opaque>,
+}
+
+impl CuSparseLt {
+    /// Opens it.
+    pub fn open() -> Result<Self> {
+        // SAFETY: NVIDIA's library, whose initialisers do nothing but initialise it.
+        let opened = NAMES
+            .iter()
+            .find_map(|name| unsafe { Library::new(name) }.ok());
+        let library = opened.ok_or_else(|| {
+            format!(
+                "{} does not load (LD_LIBRARY_PATH must name its folder)",
+                NAMES[0]
+            )
+        })?;
+        let mut own = Self {
+            library,
+            handle: Opaque::new(),
+        };
+        let handle: At = (&raw mut *own.handle).cast();
+        // SAFETY: the signature is that of the library's header; the handle has room.
+        unsafe { own.call::<unsafe extern "C" fn(At) -> c_int>("cusparseLtInit", |f| f(handle)) }?;
+        Ok(own)
+    }
+
+    /// Calls the function of this name.
+    ///
+    /// # Safety
+    /// `F` is its signature, and `call` keeps to what its documentation wants.
+    unsafe fn call<F: Copy>(&self, name: &str, call: impl FnOnce(F) -> c_int) -> Result<()> {
+        // SAFETY: the caller says so.
+        let function = unsafe { self.library.get::<F>(name.as_bytes()) };
+        let function = *function.map_err(|e| format!("{name}: {e}"))?;
+        match call(function) {
+            0 => Ok(()),
+            status => Err(format!("{name}: status {status}")),
+        }
+    }
+
+    fn at(&self) -> At {
+        (&raw const *self.handle).cast_mut().cast()
+    }
+}
+
+/// One product, compressed and searched.
+struct Product<'a> {
+    library: &'a CuSparseLt,
+    plan: Box<Opaque>,
+    /// What the plan points at.
+    _descriptions: [Box<Opaque>; 5],
+    compressed: Buffer,
+    workspace: Buffer,
+    b: u64,
+    c: u64,
+    stream: At,
+}
+
+/// The library's number of an element type.
+fn kind(dtype: Dtype) -> Option<c_int> {
+    match dtype {
+        Dtype::F16 => Some(2),
+        Dtype::Bf16 => Some(14),
+        _ => None,
+    }
+}
+
+type Structured = unsafe extern "C" fn(At, At, i64, i64, i64, u32, c_int, c_int, c_int) -> c_int;
+type Full = unsafe extern "C" fn(At, At, i64, i64, i64, u32, c_int, c_int) -> c_int;
+type Describe = unsafe extern "C" fn(At, At, c_int, c_int, At, At, At, At, c_int) -> c_int;
+type Select = unsafe extern "C" fn(At, At, At, c_int) -> c_int;
+type Plan = unsafe extern "C" fn(At, At, At, At) -> c_int;
+type Size = unsafe extern "C" fn(At, At, *mut usize) -> c_int;
+type Sizes = unsafe extern "C" fn(At, At, *mut usize, *mut usize) -> c_int;
+type Compress = unsafe extern "C" fn(At, At, At, At, At, At) -> c_int;
+type Multiply = unsafe extern "C" fn(At, At, At, At, At, At, At, At, At, *mut At, c_int) -> c_int;
+
+impl<'a> Product<'a> {
+    fn new(library: &'a CuSparseLt, case: &Case<'_>, dense: &Buffer) -> Result<Self> {
+        let (m, k, _) = case.problem.extents();
+        let (m, k, n) = (m as i64, k as i64, case.n as i64);
+        let kind = kind(case.dtype()).ok_or("cuSPARSELt is asked for f16 and bf16")?;
+        let mut all: [Box<Opaque>; 6] = std::array::from_fn(|_| Opaque::new());
+        let [a, b, c, product, selection, plan] =
+            std::array::from_fn(|i| -> At { (&raw mut *all[i]).cast() });
+        let lib = library.at();
+        let (mut workspace, mut bytes, mut scratch) = (0usize, 0usize, 0usize);
+        // SAFETY: signatures of the library's header; every structure has room and is made before it is named, and the
+        // sizes are out-pointers.
+        unsafe {
+            library.call::<Structured>("cusparseLtStructuredDescriptorInit", |f| {
+                f(lib, a, m, k, k, ALIGNMENT, kind, ORDER_ROW, HALF_OF_FOUR)
+            })?;
+            for (matrix, rows) in [(b, k), (c, m)] {
+                library.call::<Full>("cusparseLtDenseDescriptorInit", |f| {
+                    f(lib, matrix, rows, n, n, ALIGNMENT, kind, ORDER_ROW)
+                })?;
+            }
+            library.call::<Describe>("cusparseLtMatmulDescriptorInit", |f| {
+                f(
+                    lib,
+                    product,
+                    NO_TRANSPOSE,
+                    NO_TRANSPOSE,
+                    a,
+                    b,
+                    c,
+                    c,
+                    COMPUTE_F32,
+                )
+            })?;
+            library.call::<Select>("cusparseLtMatmulAlgSelectionInit", |f| {
+                f(lib, selection, product, DEFAULT_ALGORITHM)
+            })?;
+            library.call::<Plan>("cusparseLtMatmulPlanInit", |f| {
+                f(lib, plan, product, selection)
+            })?;
+            library.call::<Sizes>("cusparseLtSpMMACompressedSize", |f| {
+                f(lib, plan, &mut bytes, &mut scratch)
+            })?;
+        }
+        let (compressed, scratch) = (Buffer::new(bytes)?, Buffer::new(scratch)?);
+        let stream: At = case.gpu.stream.cast();
+        let (one, zero) = (1f32, 0f32);
+        let scalar = |x: &f32| -> At { (&raw const *x).cast_mut().cast() };
+        let (b, c) = (case.operands.b.ptr, case.operands.c.ptr);
+        // SAFETY: as above; device buffers of the described extents, scalars of the compute type on the host, one stream.
+        unsafe {
+            library.call::<Compress>("cusparseLtSpMMACompress", |f| {
+                f(
+                    lib,
+                    plan,
+                    dense.ptr as At,
+                    compressed.ptr as At,
+                    scratch.ptr as At,
+                    stream,
+                )
+            })?;
+            library.call::<Multiply>("cusparseLtMatmulSearch", |f| {
+                let (a, b, c) = (compressed.ptr as At, b as At, c as At);
+                let (alpha, beta) = (scalar(&one), scalar(&zero));
+                let mut streams = [stream];
+                f(
+                    lib,
+                    plan,
+                    alpha,
+                    a,
+                    b,
+                    beta,
+                    c,
+                    c,
+                    std::ptr::null_mut(),
+                    streams.as_mut_ptr(),
+                    1,
+                )
+            })?;
+            // What the algorithm found wants.
+            library.call::<Size>("cusparseLtMatmulGetWorkspace", |f| {
+                f(lib, plan, &mut workspace)
+            })?;
+        }
+        let [a, b_of, c_of, product, selection, plan] = all;
+        Ok(Self {
+            library,
+            plan,
+            _descriptions: [a, b_of, c_of, product, selection],
+            compressed,
+            workspace: Buffer::new(workspace)?,
+            b,
+            c,
+            stream,
+        })
+    }
+
+    fn run(&self) -> Result<()> {
+        let (one, zero) = (1f32, 0f32);
+        let (alpha, beta): (At, At) = (
+            (&raw const one).cast_mut().cast(),
+            (&raw const zero).cast_mut().cast(),
+        );
+        let plan: At = (&raw const *self.plan).cast_mut().cast();
+        let mut streams = [self.stream];
+        let (b, c) = (self.b as At, self.c as At);
+        // SAFETY: as in `new`.
+        unsafe {
+            self.library.call::<Multiply>("cusparseLtMatmul", |f| {
+                let (a, work) = (self.compressed.ptr as At, self.workspace.ptr as At);
+                let lib = self.library.at();
+                f(
+                    lib,
+                    plan,
+                    alpha,
+                    a,
+                    b,
+                    beta,
+                    c,
+                    c,
+                    work,
+                    streams.as_mut_ptr(),
+                    1,
+                )
+            })
+        }
+    }
+}
+
+impl Drop for Product<'_> {
+    fn drop(&mut self) {
+        let plan: At = (&raw mut *self.plan).cast();
+        // SAFETY: made in `new`, destroyed once.
+        let _ = unsafe {
+            type Destroy = unsafe extern "C" fn(At) -> c_int;
+            self.library
+                .call::<Destroy>("cusparseLtMatmulPlanDestroy", |f| f(plan))
+        };
+    }
+}
+
+impl Engine for CuSparseLt {
+    fn name(&self) -> &'static str {
+        "cusparselt"
+    }
+
+    fn variants(&self, case: &Case<'_>) -> Vec<String> {
+        let known = case.problem.two_of_four && kind(case.dtype()).is_some();
+        known.then(|| "searched".to_owned()).into_iter().collect()
+    }
+
+    fn prepare<'a>(&'a self, case: &Case<'a>, _variant: &str) -> Result<Prepared<'a>> {
+        let (m, k, _) = case.problem.extents();
+        let dense = Buffer::new(m * k * case.dtype().size())?;
+        case.densify(&dense)?;
+        case.gpu.wait()?;
+        let start = Instant::now();
+        let product = Product::new(self, case, &dense)?;
+        case.gpu.wait()?;
+        Ok(Prepared {
+            prepare_ms: start.elapsed().as_secs_f64() * 1e3,
+            prepared_bytes: product.compressed.bytes + product.workspace.bytes,
+            run: Box::new(move || product.run()),
+            zeros: "strict",
+            note: String::new(),
+        })
+    }
+
+    fn tolerance(&self, dtype: Dtype) -> Option<f64> {
+        Some(if dtype == Dtype::Bf16 { 2e-2 } else { 3e-3 })
+    }
+}
