@@ -5,6 +5,7 @@
 //! alone. A sample of rows is checked in f64. Beside it cuBLAS multiplies dense matrices with as many products, the pairs'
 //! rows already gathered: neither gathering nor adding up is in its time.
 
+use crate::case::Values;
 use crate::device::{Buffer, Gpu, Result};
 use crate::peers::cublas::CuBlas;
 use crate::problems::{Dtype, SEED};
@@ -282,8 +283,12 @@ fn dense(
         "tf32" => Dtype::Tf32,
         _ => Dtype::F32,
     };
-    let [a, b, to] = [cloud.pairs * c, c * c, cloud.pairs * c].map(|n| Buffer::new(n * bytes));
-    let (a, b, to) = (a?, b?, to?);
+    let values = Values::new(kind);
+    let (a, b) = (
+        values.upload(cloud.pairs * c, 0)?,
+        values.upload(c * c, 77)?,
+    );
+    let to = Buffer::new(cloud.pairs * c * bytes)?;
     let times = measure(gpu, effort, &mut || {
         cublas.gemm(kind, [cloud.pairs, c, c], [a.ptr, b.ptr, to.ptr])
     })?;

@@ -35,16 +35,23 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// One dense product of these extents; a dense layer has one forward and two backward.
-fn dense(gpu: &Gpu, effort: Effort) -> Result<Times> {
+/// A dense layer of these extents: forward, and both gradients.
+fn dense(gpu: &Gpu, effort: Effort) -> Result<[Times; 2]> {
     let cublas = CuBlas::open(gpu, false)?;
     let values: Vec<f16> = (0..EXTENT * EXTENT).map(value).collect();
     let [a, b, c] = [&values, &values, &values].map(|v| Buffer::from_slice(v));
     let pointers = [a?, b?, c?];
     let addresses = [0, 1, 2].map(|i: usize| pointers[i].ptr);
-    measure(gpu, effort, &mut || {
+    let second = Buffer::new(EXTENT * EXTENT * 2)?;
+    let forward = measure(gpu, effort, &mut || {
         cublas.gemm(Dtype::F16, [EXTENT; 3], addresses)
-    })
+    })?;
+    let [a, b, c] = addresses;
+    let backward = measure(gpu, effort, &mut || {
+        cublas.gemm_by_rows(Dtype::F16, [EXTENT; 3], [a, b, c])?;
+        cublas.gemm_turned(Dtype::F16, [EXTENT; 3], [a, b, second.ptr])
+    })?;
+    Ok([forward, backward])
 }
 
 fn layer(
@@ -52,7 +59,7 @@ fn layer(
     effort: Effort,
     recorder: &mut Recorder,
     (edge, density): (usize, f64),
-    dense: Times,
+    dense: [Times; 2],
 ) -> Result<()> {
     let context = Context::cuda(0).map_err(text)?;
     let pattern = full_blocks(EXTENT, edge, density, SEED).map_err(text)?;
@@ -91,17 +98,12 @@ fn layer(
             n: EXTENT,
             nnz,
             dtype: Dtype::F16.to_string(),
-            ms: times.cold * products as f64,
-            ms_warm: Some(times.warm * products as f64),
-            gflops: Some(flops / (times.cold * products as f64) / 1e6),
+            ms: times.cold,
+            ms_warm: Some(times.warm),
+            gflops: Some(flops / times.cold / 1e6),
             zeros: "dense".into(),
             ..Row::default()
         })
-    };
-    let whole = |times: Times| Times {
-        cold: times.cold / 2.0,
-        warm: times.warm / 2.0,
-        ..times
     };
     let ours = "einsparse";
     let times = measure(gpu, effort, &mut || {
@@ -121,9 +123,9 @@ fn layer(
     let times = measure(gpu, effort, &mut || {
         layer.backward(&x, &dy, &mut dx, &stream).map_err(text)
     })?;
-    row("layer_backward", ours, "both", 2, whole(times))?;
-    row("layer_forward", "cublas", "dense", 1, dense)?;
-    row("layer_backward", "cublas", "dense", 2, dense)
+    row("layer_backward", ours, "both", 2, times)?;
+    row("layer_forward", "cublas", "dense", 1, dense[0])?;
+    row("layer_backward", "cublas", "dense", 2, dense[1])
 }
 
 fn text(error: impl Display) -> String {

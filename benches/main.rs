@@ -44,6 +44,7 @@ mod peers {
     pub mod cusparselt;
     pub mod fused;
     pub mod sddmm;
+    pub mod torch;
     pub mod whole;
 }
 mod pit_choice;

@@ -1,6 +1,6 @@
 //! A layer of experts (`ops::MoeLayer`), routing, gather, both products and weighted scatter inside the time: Switch and Qwen-like
-//! extents, experts chosen evenly or by Zipf's law. Beside it the two products by cuBLAS: in groups, each expert by itself in one call, and in
-//! batches padded to the largest expert.
+//! extents, experts chosen evenly or by Zipf's law. Beside it the two products alone: in groups
+//! by PyTorch and by cuBLAS, and by cuBLAS in batches padded to the largest expert.
 //!
 //! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count both products of every choice.
 
@@ -8,6 +8,7 @@ mod step;
 
 use crate::device::{Buffer, Gpu, Result};
 use crate::peers::cublas::{Addresses, CuBlas};
+use crate::peers::torch;
 use crate::problems::{Dtype, SEED};
 use crate::record::{Recorder, Row};
 use crate::timing::{Effort, Times, measure};
@@ -221,6 +222,7 @@ impl<'a> Layer<'a> {
             ),
             ..self.row(zipf, &chosen, times)
         })?;
+        self.in_torch(recorder, zipf, &chosen)?;
         let cublas = match CuBlas::open(gpu, false) {
             Ok(cublas) => cublas,
             Err(reason) => {
@@ -230,6 +232,25 @@ impl<'a> Layer<'a> {
         };
         self.grouped(gpu, effort, recorder, (zipf, &chosen), &cublas)?;
         self.padded(gpu, effort, recorder, (zipf, &chosen), &cublas)
+    }
+
+    /// The two products in groups by PyTorch, the better of two layouts of the weights.
+    fn in_torch(&self, recorder: &mut Recorder, zipf: bool, chosen: &[i32]) -> Result<()> {
+        let MoeOptions { model, hidden, .. } = self.options;
+        let of = |e: usize| chosen.iter().filter(|&&c| c as usize == e).count();
+        let counts: Vec<usize> = (0..EXPERTS).map(of).collect();
+        let asked = format!(r#"{{"counts": {counts:?}, "model": {model}, "hidden": {hidden}}}"#);
+        let all = torch::measure("moe", &asked);
+        let best = all.into_iter().min_by(|a, b| a.1.cold.total_cmp(&b.1.cold));
+        let Some((variant, times)) = best else {
+            return Ok(());
+        };
+        recorder.add(Row {
+            engine: "torch".into(),
+            variant,
+            note: "products alone; routing, gather, ReLU, weights and scatter left out".into(),
+            ..self.row(zipf, chosen, times)
+        })
     }
 
     /// The two products of every expert by itself, its tokens one behind the other; the host knows how many there are.

@@ -5,7 +5,7 @@
 #   run.sh sanitizers [tools]          every test of its own under each tool, in parallel; goes on where sanitized.csv ends
 #   run.sh faults                      the tests of each kernel with a fault: do they find it? (`gpu-bundle --faults`)
 #   run.sh bench [arguments]           the benches
-#   run.sh record [folder] [seconds]   every operation, part by part; goes on where it ended
+#   run.sh record [folder] [seconds] [arguments]   every operation, part by part; goes on where it ended
 #   run.sh all                         tests, memcheck, racecheck, bench
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here" || exit 1
@@ -133,7 +133,10 @@ bench() {
 
 record() {
     peers
-    ./bench-gpu --bench --record "${1:-record}" ${2:+--seconds "$2"}
+    folder=${1:-record} seconds=${2:-86400}
+    [ $# -gt 1 ] && shift
+    [ $# -gt 0 ] && shift
+    ./bench-gpu --bench --record "$folder" --seconds "$seconds" "$@"
 }
 
 part=${1:-all}

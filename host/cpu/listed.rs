@@ -108,16 +108,17 @@ impl<'a> Listing<'a> {
         left.retain(|v| !space.list.contains(v) && Some(*v) != inner);
         let (free, summed): (Vec<usize>, Vec<usize>) =
             left.into_iter().partition(|&v| space.of_out[v]);
-        let mut dims_of = |vars: Vec<usize>| -> Vec<EinsumDim> {
+        let mut dims_of = |vars: Vec<usize>| -> Result<Vec<EinsumDim>> {
             let of = |v| loops.of_var(&bound, &space, &strides, v);
             vars.into_iter().map(of).collect()
         };
-        let free = joined(dims_of(free), |d| d.out);
-        let mut summed = joined(dims_of(summed), |d| d.strides.iter().sum());
+        let free = joined(dims_of(free)?, |d| d.out);
+        let mut summed = joined(dims_of(summed)?, |d| d.strides.iter().sum());
         if space.list.is_empty() && !summed.is_empty() {
             starts = as_list(summed.remove(0), &mut params)?;
         }
         let inner = inner.map(|v| loops.of_var(&bound, &space, &strides, v));
+        let inner = inner.transpose()?;
         let mut listing = Listing::with_tables(params, loops);
         listing.set_flags(e);
         let lanes = (way.lanes, starts.as_slice());

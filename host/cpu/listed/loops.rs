@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use einsparse_kernels::abi::{EINSUM_FACTORS, EinsumDim};
 
 use super::super::bind::Bound;
-use super::space::{Atom, Place, Space};
-use super::terms::{evaluated, gcd};
+use super::space::{Atom, Space};
+use super::terms::gathered;
+use crate::error::Result;
 
 /// Strides of the output and of what is read at its places, in elements by axis of the output.
 pub(super) struct OutStrides {
@@ -42,13 +43,16 @@ impl<'a> Loops<'a> {
     }
 
     /// The loop of `var`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Overflow`] for more places of a gather than a table numbers.
     pub(super) fn of_var(
         &mut self,
         bound: &Bound<'a>,
         space: &Space<'_, 'a>,
         strides: &OutStrides,
         var: usize,
-    ) -> EinsumDim {
+    ) -> Result<EinsumDim> {
         let extent = bound.extents[var];
         let bytes = self.bytes;
         let along = |atom: &&Atom<'_, '_>| atom.var() == Some(var);
@@ -73,14 +77,11 @@ impl<'a> Loops<'a> {
                 dim.strides[slot] = (stride * bytes) as u64;
                 continue;
             }
-            let unit = own.iter().fold(0, |unit, a| gcd(unit, stride(a))).max(1);
-            let steps: Vec<(Place<'_, '_>, usize)> =
-                own.iter().map(|a| (a.place, stride(a) / unit)).collect();
-            let table = evaluated(&[var], &bound.extents, &steps, extent);
+            let (table, unit) = gathered(&[var], &bound.extents, &own, stride, extent)?;
             dim.strides[slot] = (unit * bytes) as u64;
             dim.tables[slot] = self.table(Cow::Owned(table));
         }
-        dim
+        Ok(dim)
     }
 }
 

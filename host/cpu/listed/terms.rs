@@ -158,6 +158,21 @@ fn in_order<'a>(
         let (table, stride) = (Some(Cow::Borrowed(array)), stride_of(atom));
         return Ok(Walk { table, stride });
     }
+    let (table, stride) = gathered(&space.list, &bound.extents, own, stride_of, count)?;
+    Ok(Walk {
+        table: Some(Cow::Owned(table)),
+        stride,
+    })
+}
+
+/// Where these loops meet the axes of a factor: a table of places, `PAD` where a term is dropped, and the elements from one to the next.
+pub(super) fn gathered(
+    vars: &[usize],
+    extents: &[usize],
+    own: &[&Atom<'_, '_>],
+    stride_of: impl Fn(&Atom<'_, '_>) -> usize,
+    count: usize,
+) -> Result<(Vec<u32>, usize)> {
     let unit = own.iter().fold(0, |unit, a| gcd(unit, stride_of(a))).max(1);
     let reach: u128 = own
         .iter()
@@ -168,15 +183,11 @@ fn in_order<'a>(
     }
     let steps: Vec<(Place<'_, '_>, usize)> =
         own.iter().map(|a| (a.place, stride_of(a) / unit)).collect();
-    let table = evaluated(&space.list, &bound.extents, &steps, count);
-    Ok(Walk {
-        table: Some(Cow::Owned(table)),
-        stride: unit,
-    })
+    Ok((evaluated(vars, extents, &steps, count), unit))
 }
 
 /// Sums of steps for every term of these loops, `PAD` where one is dropped.
-pub(super) fn evaluated(
+fn evaluated(
     vars: &[usize],
     extents: &[usize],
     steps: &[(Place<'_, '_>, usize)],

@@ -1,0 +1,46 @@
+//! Peers that PyTorch has and no C interface: products of experts in groups (`grouped_mm`), attention over packed sequences and an
+//! encoder layer of it. Another process on the same GPU, while this one waits; the method is that of `timing`.
+
+use crate::device::Result;
+use crate::timing::Times;
+use std::process::Command;
+
+const SCRIPT: &str = include_str!("torch.py");
+
+/// What the script measures, by name. Nothing without Python or PyTorch, with a line that says so.
+pub fn measure(what: &str, arguments: &str) -> Vec<(String, Times)> {
+    let output = Command::new("python3")
+        .args(["-c", SCRIPT, what, arguments])
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(reason) => {
+            println!("engine torch left out: python3: {reason}");
+            return Vec::new();
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    for line in said.lines().filter(|line| line.starts_with('#')) {
+        println!("engine torch: {line}");
+    }
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        let last = told.lines().last().unwrap_or("no reason given").to_owned();
+        println!("engine torch left out: {last}");
+    }
+    said.lines().filter_map(|line| row(line).ok()).collect()
+}
+
+fn row(line: &str) -> Result<(String, Times)> {
+    let fields: Vec<&str> = line.split(' ').collect();
+    let [name, cold, warm] = fields[..] else {
+        return Err(format!("no row: {line}"));
+    };
+    let number = |text: &str| text.parse::<f64>().map_err(|e| format!("{text}: {e}"));
+    let times = Times {
+        cold: number(cold)?,
+        warm: number(warm)?,
+        host_inside: false,
+    };
+    Ok((name.to_owned(), times))
+}
