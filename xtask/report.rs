@@ -1,21 +1,20 @@
-//! `cargo xtask report RECORD`: a bench record as a markdown table and a plot beside it.
+//! `cargo xtask report RECORD`: a bench record, a file or the folder of a GPU, as a markdown table and a plot beside it. Of a GPU's
+//! record also the README's table.
 //!
-//! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Where the peer is below 10 us
-//! cold, most of that is launch, and the warm figures decide.
+//! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Cold figures decide, warm ones stand beside.
 
 mod choice;
+mod readme;
 pub mod rows;
 
 use plotters::prelude::*;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Ratios within this share of 1 are ties.
 const TIE: f64 = 0.05;
-/// Milliseconds cold below which the warm figure decides.
-const LAUNCH_BOUND: f64 = 0.010;
 
 /// A line for the user.
 type Result<T> = std::result::Result<T, String>;
@@ -38,125 +37,197 @@ struct Row {
     ms_warm: Option<f64>,
     gflops: Option<f64>,
     gbps: Option<f64>,
+    zeros: String,
     note: String,
 }
 
 /// Ours against one peer on one case.
 struct Duel {
-    op: String,
-    family: String,
-    workload: String,
-    dtype: String,
-    n: u64,
-    peer: String,
+    set: String,
     ours: Row,
     theirs: Row,
-    warm: bool,
-    ratio: f64,
+    cold: f64,
+    /// NaN where one of both has no warm figure.
+    warm: f64,
 }
 
-/// Reads `record`, writes `<record>.md` and `<record>.svg` beside it, and returns the markdown.
+/// Reads `record`, a file or a folder of files, writes `<record>.md` and `<record>.svg` beside or `report.md` and `report.svg` in it,
+/// and returns the markdown. The record that the README names also gets its table there.
 ///
 /// # Errors
 /// A readable line when the record cannot be read or the report cannot be written.
 pub fn report(record: &Path) -> Result<String> {
-    let rows = read(record)?;
-    let (wrong, right): (Vec<Row>, Vec<Row>) =
-        rows.into_iter().partition(|r| r.note.starts_with("WRONG"));
+    let (page, plot) = match record.is_dir() {
+        true => (record.join("report.md"), record.join("report.svg")),
+        false => (record.with_extension("md"), record.with_extension("svg")),
+    };
+    let (right, wrong) = read(record)?;
     let duels = duels(&right);
-    let plot = record.with_extension("svg");
-    let mut text = String::new();
-    let written = header(&mut text, &right)
-        .and_then(|()| summary(&mut text, &duels))
-        .and_then(|()| losses(&mut text, &duels))
-        .and_then(|()| choice::write(&mut text, &right))
-        .and_then(|()| others(&mut text, &right, &wrong));
-    written.map_err(|e| e.to_string())?;
+    let text = markdown(&right, &wrong, &duels, &plot).map_err(|e| e.to_string())?;
     if !duels.is_empty() {
         draw(&plot, &duels)?;
-        let name = plot.file_name().unwrap_or_default().to_string_lossy();
-        text.push_str(&format!(
-            "\n![peer's time over ours, case by case]({name})\n"
-        ));
     }
-    let page: PathBuf = record.with_extension("md");
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
+    readme::update(record, &right, &duels)?;
     Ok(text)
 }
 
-fn read(record: &Path) -> Result<Vec<Row>> {
-    let fail = |e: csv::Error| format!("{}: {e}", record.display());
-    let mut reader = csv::Reader::from_path(record).map_err(fail)?;
-    reader
-        .deserialize()
-        .collect::<std::result::Result<_, _>>()
-        .map_err(fail)
+fn markdown(
+    rows: &[Row],
+    wrong: &[Row],
+    duels: &[Duel],
+    plot: &Path,
+) -> std::result::Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    header(&mut text, rows)?;
+    summary(&mut text, duels)?;
+    losses(&mut text, duels)?;
+    choice::write(&mut text, rows)?;
+    others(&mut text, rows, wrong)?;
+    if !duels.is_empty() {
+        let name = plot.file_name().unwrap_or_default().to_string_lossy();
+        write!(text, "\n![peer's time over ours]({name})\n")?;
+    }
+    Ok(text)
 }
 
-/// What the plan took against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in another
-/// form (`auto@kept`).
-fn duels(rows: &[Row]) -> Vec<Duel> {
-    let variants = ["auto", KEPT].into_iter();
-    variants.flat_map(|v| duels_of(rows, v)).collect()
+/// The rows of a file, or of all files of a folder by name: those that are right, and those that are not.
+fn read(record: &Path) -> Result<(Vec<Row>, Vec<Row>)> {
+    let fail = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let mut files = vec![record.to_owned()];
+    if record.is_dir() {
+        let entries = std::fs::read_dir(record).map_err(|e| fail(record, &e))?;
+        let paths = entries.map(|entry| entry.map(|e| e.path()));
+        files = paths
+            .collect::<std::result::Result<Vec<PathBuf>, _>>()
+            .map_err(|e| fail(record, &e))?;
+        files.retain(|path| path.extension().is_some_and(|e| e == "csv"));
+        files.sort();
+    }
+    let mut rows = Vec::new();
+    for file in files {
+        let mut reader = csv::Reader::from_path(&file).map_err(|e| fail(&file, &e))?;
+        for row in reader.deserialize() {
+            rows.push(row.map_err(|e| fail(&file, &e))?);
+        }
+    }
+    let right = |row: &Row| !row.note.starts_with("WRONG");
+    Ok(rows.into_iter().partition(right))
 }
 
 /// The variant of which A's values may be kept in another form.
 const KEPT: &str = "auto@kept";
 
-fn duels_of(rows: &[Row], variant: &str) -> Vec<Duel> {
-    let case = |r: &Row| (r.op.clone(), r.workload.clone(), r.dtype.clone(), r.n);
-    let ours = rows
-        .iter()
-        .filter(|r| r.engine == "einsparse" && r.variant == variant);
-    let ours: BTreeMap<_, &Row> = ours.map(|r| (case(r), r)).collect();
+/// What a user gets against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in another form
+/// (`auto@kept`). Operations without these names have it in their first row of the case.
+fn duels(rows: &[Row]) -> Vec<Duel> {
+    let mut cases: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        let case = (&row.op, &row.workload, &row.dtype, row.n);
+        cases.entry(case).or_default().push(row);
+    }
     let mut duels = Vec::new();
-    for theirs in rows.iter().filter(|r| r.engine != "einsparse") {
-        let Some(&ours) = ours.get(&case(theirs)) else {
-            continue;
-        };
-        let warm = theirs.ms < LAUNCH_BOUND && theirs.ms_warm.is_some() && ours.ms_warm.is_some();
-        let time = |r: &Row| {
-            if warm {
-                r.ms_warm.unwrap_or(r.ms)
-            } else {
-                r.ms
+    for rows in cases.values() {
+        // What a driver takes for a copy is a floor, no peer.
+        let (ours, others): (Vec<&Row>, Vec<&Row>) =
+            rows.iter().partition(|r| r.engine == "einsparse");
+        let named = ours
+            .iter()
+            .copied()
+            .filter(|r| ["auto", KEPT].contains(&r.variant.as_str()));
+        let mut taken: Vec<&Row> = named.collect();
+        if taken.is_empty() {
+            taken.extend(ours.first());
+        }
+        for ours in taken {
+            let mut peers = BTreeSet::new();
+            for theirs in others.iter().filter(|r| r.engine != "driver") {
+                // Of one library the best that it has.
+                if !peers.insert(&theirs.engine) {
+                    continue;
+                }
+                let of_engine = others.iter().filter(|r| r.engine == theirs.engine);
+                let best = of_engine
+                    .min_by(|a, b| a.ms.total_cmp(&b.ms))
+                    .unwrap_or(theirs);
+                duels.push(Duel::new(ours, best));
             }
-        };
-        duels.push(Duel {
-            op: theirs.op.clone(),
-            family: format!("{}{}", family(&theirs.workload), said_of(variant)),
-            workload: theirs.workload.clone(),
-            dtype: theirs.dtype.clone(),
-            n: theirs.n,
-            peer: theirs.engine.clone(),
-            ours: ours.clone(),
-            theirs: theirs.clone(),
-            warm,
-            ratio: time(theirs) / time(ours),
-        });
+        }
     }
     duels
 }
 
-/// What a set is called beside where it comes from.
-fn said_of(variant: &str) -> &'static str {
-    if variant == KEPT { ", kept" } else { "" }
-}
-
 impl Duel {
-    fn kept(&self) -> &'static str {
-        said_of(&self.ours.variant)
+    fn new(ours: &Row, theirs: &Row) -> Self {
+        let warm = theirs.ms_warm.zip(ours.ms_warm);
+        Duel {
+            set: set(&ours.workload).to_owned(),
+            cold: theirs.ms / ours.ms,
+            warm: warm.map_or(f64::NAN, |(theirs, ours)| theirs / ours),
+            ours: ours.clone(),
+            theirs: theirs.clone(),
+        }
+    }
+
+    /// The operation, with what is allowed to ours.
+    fn what(&self) -> String {
+        match self.ours.variant == KEPT {
+            true => format!("{}, kept", self.ours.op),
+            false => self.ours.op.clone(),
+        }
     }
 }
 
 /// The set that a workload belongs to.
-fn family(workload: &str) -> &str {
-    match workload {
-        w if w.starts_with("dlmc/") => "dlmc",
-        w if w.starts_with("block") => "block",
-        w if w.starts_with("uniform-") => "uniform",
-        w if w.starts_with("2048-") => "start",
-        _ => "graph",
+fn set(workload: &str) -> &str {
+    const SETS: [(&str, &str); 10] = [
+        ("dlmc/", "DLMC"),
+        ("graph/", "graphs"),
+        ("rmat", "graphs"),
+        ("uniform1M", "graphs"),
+        ("banded", "graphs"),
+        ("block", "blocks"),
+        ("uniform-", "uniform"),
+        ("lstm", "LSTM"),
+        ("mobilenet", "MobileNetV1"),
+        ("decode", "decode"),
+    ];
+    let known = SETS.iter().find(|(start, _)| workload.starts_with(start));
+    known.map_or("", |(_, set)| set)
+}
+
+/// Ratios of several cases together.
+struct Group<'a>(Vec<&'a Duel>);
+
+impl Group<'_> {
+    fn cold(&self) -> Vec<f64> {
+        self.0.iter().map(|d| d.cold).collect()
+    }
+
+    fn warm(&self) -> f64 {
+        let warm = self.0.iter().map(|d| d.warm);
+        geomean(&warm.filter(|r| r.is_finite()).collect::<Vec<_>>())
+    }
+
+    fn least(&self) -> f64 {
+        self.cold().into_iter().fold(f64::INFINITY, f64::min)
+    }
+
+    fn most(&self) -> f64 {
+        self.cold().into_iter().fold(0.0, f64::max)
+    }
+
+    /// Won, tied, lost.
+    fn outcomes(&self) -> [usize; 3] {
+        let won = self.0.iter().filter(|d| d.cold > 1.0 + TIE).count();
+        let lost = self.0.iter().filter(|d| d.cold < 1.0 - TIE).count();
+        [won, self.0.len() - won - lost, lost]
+    }
+
+    /// In how many cases zeros beside entries are multiplied, by ours and by the peer.
+    fn zeros(&self) -> String {
+        let of = |row: fn(&Duel) -> &Row| self.0.iter().filter(|d| row(d).zeros == "dense").count();
+        format!("{} / {}", of(|d| &d.ours), of(|d| &d.theirs))
     }
 }
 
@@ -169,13 +240,18 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
         "# {} ({}), {}, commit {}\n",
         first.gpu, first.driver, first.date, first.commit
     )?;
+    let commits: BTreeSet<&str> = rows.iter().map(|r| r.commit.as_str()).collect();
+    if commits.len() > 1 {
+        let all: Vec<&str> = commits.into_iter().collect();
+        writeln!(text, "Of more than one commit: {}.\n", all.join(", "))?;
+    }
     writeln!(
         text,
-        "Ratio = peer's time over ours: above 1 we are faster, within 5 % is a tie. Cold figures; where the"
+        "Ratio = peer's time over ours: above 1 we are faster, within 5 % is a tie. Cold: L2 is evicted before each run. Warm: back to"
     )?;
     writeln!(
         text,
-        "peer is below 10 us cold the warm ones decide (marked w).\n"
+        "back. Zeros: in how many cases ours and the peer multiply zeros beside entries.\n"
     )?;
     for row in rows
         .iter()
@@ -196,19 +272,14 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     Ok(())
 }
 
-/// Geomeans by op, family, element type, N and peer, and over every N.
+/// By operation, set, element type, N and peer, and over every N.
 fn summary(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
     let mut groups: BTreeMap<_, Vec<&Duel>> = BTreeMap::new();
     for duel in duels {
-        let key = |n| (&duel.op, &duel.peer, &duel.dtype, duel.family.as_str(), n);
-        groups.entry(key(Some(duel.n))).or_default().push(duel);
+        let (peer, dtype) = (&duel.theirs.engine, &duel.ours.dtype);
+        let key = |n| (duel.what(), peer, dtype, duel.set.as_str(), n);
+        groups.entry(key(Some(duel.ours.n))).or_default().push(duel);
         groups.entry(key(None)).or_default().push(duel);
-        if duel.op == "spmm" && matches!(duel.family.as_str(), "dlmc" | "graph") {
-            groups
-                .entry((&duel.op, &duel.peer, &duel.dtype, "dlmc+graph", None))
-                .or_default()
-                .push(duel);
-        }
     }
     if groups.is_empty() {
         return Ok(());
@@ -216,21 +287,21 @@ fn summary(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
     writeln!(text, "\n## Against the peers\n")?;
     writeln!(
         text,
-        "| op | peer | dtype | set | N | cases | geomean | least | most | won | tied | lost |"
+        "| op | peer | dtype | set | N | cases | cold, geomean | least | most | won | tied | lost | warm, geomean | zeros, ours / peer |"
     )?;
-    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|---|---|")?;
-    for ((op, peer, dtype, family, n), group) in groups {
-        let ratios: Vec<f64> = group.iter().map(|d| d.ratio).collect();
+    writeln!(
+        text,
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    )?;
+    for ((op, peer, dtype, set, n), group) in groups {
+        let group = Group(group);
         let n = n.map_or("all".into(), |n| n.to_string());
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = ratios.iter().copied().fold(0.0, f64::max);
-        let won = ratios.iter().filter(|&&r| r > 1.0 + TIE).count();
-        let lost = ratios.iter().filter(|&&r| r < 1.0 - TIE).count();
-        let (cases, mean) = (ratios.len(), geomean(&ratios));
-        let tied = cases - won - lost;
+        let [won, tied, lost] = group.outcomes();
+        let (cases, mean) = (group.0.len(), geomean(&group.cold()));
+        let (least, most, warm, zeros) = (group.least(), group.most(), group.warm(), group.zeros());
         writeln!(
             text,
-            "| {op} | {peer} | {dtype} | {family} | {n} | {cases} | **{mean:.2}** | {least:.2} | {most:.2} | {won} | {tied} | {lost} |"
+            "| {op} | {peer} | {dtype} | {set} | {n} | {cases} | **{mean:.2}** | {least:.2} | {most:.2} | {won} | {tied} | {lost} | {warm:.2} | {zeros} |"
         )?;
     }
     Ok(())
@@ -238,38 +309,39 @@ fn summary(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
 
 /// Every case that is lost, the widest gap first.
 fn losses(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
-    let mut lost: Vec<&Duel> = duels.iter().filter(|d| d.ratio < 1.0 - TIE).collect();
+    let mut lost: Vec<&Duel> = duels.iter().filter(|d| d.cold < 1.0 - TIE).collect();
     if duels.is_empty() {
         return Ok(());
     }
-    lost.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    lost.sort_by(|a, b| a.cold.total_cmp(&b.cold));
     writeln!(text, "\n## Lost: {} of {}\n", lost.len(), duels.len())?;
     if lost.is_empty() {
         return Ok(());
     }
     writeln!(
         text,
-        "| ratio | op | workload | N | nnz | dtype | peer | its us cold (warm) | ours us cold (warm) |"
+        "| cold | warm | op | workload | N | nnz | dtype | peer | its us cold (warm) | ours us cold (warm) |"
     )?;
-    writeln!(text, "|---|---|---|---|---|---|---|---|---|")?;
+    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|")?;
     for duel in lost {
-        let mark = if duel.warm { " w" } else { "" };
         let both = |r: &Row| {
-            format!(
-                "{:.1} ({:.1})",
-                r.ms * 1e3,
-                r.ms_warm.unwrap_or(f64::NAN) * 1e3
-            )
+            let warm = r.ms_warm.unwrap_or(f64::NAN);
+            format!("{:.1} ({:.1})", r.ms * 1e3, warm * 1e3)
         };
-        let (op, workload, n, nnz, dtype) =
-            (&duel.op, &duel.workload, duel.n, duel.ours.nnz, &duel.dtype);
-        let (peer, variant) = (&duel.peer, &duel.theirs.variant);
-        let kept = duel.kept();
-        let (theirs, ours) = (both(&duel.theirs), both(&duel.ours));
-        let ratio = format!("{:.2}{mark}", duel.ratio);
+        let (what, ours, theirs) = (duel.what(), &duel.ours, &duel.theirs);
         writeln!(
             text,
-            "| {ratio} | {op} | {workload}{kept} | {n} | {nnz} | {dtype} | {peer} {variant} | {theirs} | {ours} |"
+            "| {:.2} | {:.2} | {what} | {} | {} | {} | {} | {} {} | {} | {} |",
+            duel.cold,
+            duel.warm,
+            ours.workload,
+            ours.n,
+            ours.nnz,
+            ours.dtype,
+            theirs.engine,
+            theirs.variant,
+            both(theirs),
+            both(ours)
         )?;
     }
     Ok(())
@@ -312,59 +384,45 @@ fn geomean(values: &[f64]) -> f64 {
     (values.iter().map(|v| v.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
-/// One curve for each op, element type and peer: its ratios in ascending order.
+/// A line from the least to the most ratio of each group that the README shows, a point at its geometric mean.
 fn draw(path: &Path, duels: &[Duel]) -> Result<()> {
-    let mut curves: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for duel in duels {
-        curves
-            .entry(format!(
-                "{} {} / {}{}",
-                duel.op,
-                duel.dtype,
-                duel.peer,
-                duel.kept()
-            ))
-            .or_default()
-            .push(duel.ratio);
-    }
-    let low = duels.iter().map(|d| d.ratio).fold(0.5, f64::min) / 1.2;
-    let high = duels.iter().map(|d| d.ratio).fold(2.0, f64::max) * 1.2;
+    let groups = readme::groups(duels);
+    let low = groups.iter().map(|(_, g)| g.least()).fold(0.5, f64::min) / 1.2;
+    let high = groups.iter().map(|(_, g)| g.most()).fold(2.0, f64::max) * 1.2;
     let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let area = SVGBackend::new(path, (1000, 600)).into_drawing_area();
+    let size = (1000, 90 + 22 * groups.len() as u32);
+    let area = SVGBackend::new(path, size).into_drawing_area();
     area.fill(&WHITE).map_err(|e| fail(&e))?;
+    let rows = groups.len() as f64;
     let mut chart = ChartBuilder::on(&area)
         .margin(12)
         .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(0.0..1.0, (low..high).log_scale())
+        .y_label_area_size(360)
+        .build_cartesian_2d((low..high).log_scale(), 0.0..rows)
         .map_err(|e| fail(&e))?;
     chart
         .configure_mesh()
-        .x_desc("share of the cases")
-        .y_desc("peer's time / ours")
+        .x_desc("peer's time / ours, cold: right of 1 we are faster")
+        .disable_y_mesh()
+        .disable_y_axis()
+        .y_labels(0)
         .draw()
         .map_err(|e| fail(&e))?;
-    let even = LineSeries::new([(0.0, 1.0), (1.0, 1.0)], BLACK.stroke_width(1));
+    let even = LineSeries::new([(1.0, 0.0), (1.0, rows)], BLACK.stroke_width(1));
     chart.draw_series(even).map_err(|e| fail(&e))?;
-    for (i, (name, mut ratios)) in curves.into_iter().enumerate() {
-        ratios.sort_by(f64::total_cmp);
-        let last = (ratios.len() - 1).max(1) as f64;
-        let points = ratios
-            .iter()
-            .enumerate()
-            .map(|(i, &ratio)| (i as f64 / last, ratio));
-        let colour = Palette99::pick(i).to_rgba();
-        let curve = LineSeries::new(points, colour.stroke_width(2));
-        let drawn = chart.draw_series(curve).map_err(|e| fail(&e))?;
-        drawn
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
+    let style = ("sans-serif", 13).into_text_style(&area);
+    for (place, (name, group)) in groups.iter().enumerate() {
+        let y = rows - place as f64 - 0.5;
+        let mean = geomean(&group.cold());
+        let colour = if mean < 1.0 { RED } else { BLUE };
+        let span = [(group.least(), y), (group.most(), y)];
+        let line = PathElement::new(span, colour.stroke_width(2));
+        chart.draw_series([line]).map_err(|e| fail(&e))?;
+        let point = Circle::new((mean, y), 4, colour.filled());
+        chart.draw_series([point]).map_err(|e| fail(&e))?;
+        let height = chart.backend_coord(&(mean, y)).1;
+        let drawn = area.draw_text(name, &style, (16, height - 7));
+        drawn.map_err(|e| fail(&e))?;
     }
-    let legend = chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE)
-        .draw();
-    legend.map_err(|e| fail(&e))?;
     area.present().map_err(|e| fail(&e))
 }

@@ -1,0 +1,162 @@
+//! The README's table of figures, out of the record that it names.
+
+use super::{Duel, Group, Result, Row, geomean};
+use crate::cargo::root;
+use std::fmt::Write;
+use std::path::Path;
+
+const START: &str = "<!-- measured: written by `cargo xtask report` -->";
+const END: &str = "<!-- /measured -->";
+
+/// What is shown: operation, set and element types, those that lose among them. `, kept`: A's values may be kept in another form.
+const SHOWN: &[(&str, &str, &[&str])] = &[
+    ("spmm", "DLMC", &["f32", "f16"]),
+    ("spmm, kept", "DLMC", &["f32", "f16"]),
+    ("spmm", "graphs", &["f32", "f16"]),
+    ("spmm", "decode", &["f16"]),
+    ("block_spmm", "blocks", &["f16", "tf32"]),
+    ("layer_backward", "blocks", &["f16"]),
+    ("nm_spmm", "", &["f16"]),
+    ("dense", "", &["f16"]),
+    ("sddmm", "DLMC", &["f32", "f16"]),
+    ("conv", "", &["f16"]),
+    ("pit_matmul", "", &["f16"]),
+    ("pit_conv", "", &["f16"]),
+    ("ffn", "", &["f16"]),
+    ("training", "", &["f16"]),
+    ("moe", "", &["bf16"]),
+    ("encoder", "", &["f16"]),
+];
+
+/// Each line of the table with its name.
+pub fn groups(duels: &[Duel]) -> Vec<(String, Group<'_>)> {
+    let mut all = Vec::new();
+    for &(what, set, dtypes) in SHOWN {
+        for &dtype in dtypes {
+            let own = |d: &&Duel| d.what() == what && d.set == set && d.ours.dtype == dtype;
+            let own: Vec<&Duel> = duels.iter().filter(own).collect();
+            let mut peers: Vec<&str> = own.iter().map(|d| d.theirs.engine.as_str()).collect();
+            peers.sort_unstable();
+            peers.dedup();
+            // What a caller gets who chooses nothing is no peer's best.
+            peers.retain(|peer| *peer != "cusparse-default");
+            for peer in peers {
+                let of_peer = own.iter().copied().filter(|d| d.theirs.engine == peer);
+                let name = [what, set, dtype].map(str::to_owned).to_vec();
+                let name: Vec<String> = name.into_iter().filter(|part| !part.is_empty()).collect();
+                all.push((
+                    format!("{} / {peer}", name.join(" ")),
+                    Group(of_peer.collect()),
+                ));
+            }
+        }
+    }
+    all
+}
+
+/// What stands between the marks.
+fn section(
+    record: &str,
+    rows: &[Row],
+    duels: &[Duel],
+) -> std::result::Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    let Some(first) = rows.first() else {
+        return Ok(text);
+    };
+    let lost = duels.iter().filter(|d| d.cold < 1.0 - super::TIE).count();
+    writeln!(
+        text,
+        "{}, driver {}, {}, commit {}: [record]({record}), [report]({record}/report.md) with every one of the {} comparisons, the\n\
+         {lost} that are lost among them. A ratio is the peer's time over ours, a geometric mean; L2 is evicted before each run (cold), and\n\
+         warm stands beside. Zeros: in how many cases ours and the peer multiply zeros beside entries.\n",
+        first.gpu,
+        first.driver,
+        first.date,
+        first.commit,
+        duels.len()
+    )?;
+    writeln!(
+        text,
+        "| ours / peer | cases | cold | least | most | won | lost | warm | zeros |\n|---|---|---|---|---|---|---|---|---|"
+    )?;
+    for (name, group) in groups(duels) {
+        let [won, _, lost] = group.outcomes();
+        writeln!(
+            text,
+            "| {name} | {} | **{:.2}** | {:.2} | {:.2} | {won} | {lost} | {:.2} | {} |",
+            group.0.len(),
+            geomean(&group.cold()),
+            group.least(),
+            group.most(),
+            group.warm(),
+            group.zeros()
+        )?;
+    }
+    Ok(text)
+}
+
+/// The README with the section of this record, if that is the one it names.
+fn with_section(
+    readme: &str,
+    record: &Path,
+    rows: &[Row],
+    duels: &[Duel],
+) -> Result<Option<String>> {
+    let inside = |path: &Path| {
+        let (path, root) = (path.canonicalize().ok()?, root().canonicalize().ok()?);
+        Some(path.strip_prefix(root).ok()?.to_owned())
+    };
+    let Some(path) = inside(record) else {
+        return Ok(None);
+    };
+    let path = path.display().to_string();
+    let (Some(start), Some(end)) = (readme.find(START), readme.find(END)) else {
+        return Err(format!("README.md has no lines `{START}` and `{END}`"));
+    };
+    let from = start + START.len();
+    if !record.is_dir() || !readme[from..end].contains(&format!("({path})")) {
+        return Ok(None);
+    }
+    let section = section(&path, rows, duels).map_err(|e| e.to_string())?;
+    Ok(Some(format!(
+        "{}\n{section}{}",
+        &readme[..from],
+        &readme[end..]
+    )))
+}
+
+/// Writes it.
+pub fn update(record: &Path, rows: &[Row], duels: &[Duel]) -> Result<()> {
+    let path = root().join("README.md");
+    let fail = |e: std::io::Error| format!("{}: {e}", path.display());
+    let readme = std::fs::read_to_string(&path).map_err(fail)?;
+    match with_section(&readme, record, rows, duels)? {
+        Some(text) => std::fs::write(&path, text).map_err(fail),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{duels, markdown, read};
+    use super::*;
+
+    /// The README and the report say what the record says.
+    #[test]
+    fn readme_and_report_follow_the_record() {
+        let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+        let (_, own) = readme.split_once(START).unwrap();
+        let (_, path) = own.split_once("[record](").unwrap();
+        let record = root().join(path.split_once(')').unwrap().0);
+        let told = format!("run `cargo xtask report {}`", record.display());
+        let (rows, wrong) = read(&record).unwrap();
+        let duels = duels(&rows);
+        let wanted = with_section(&readme, &record, &rows, &duels).unwrap();
+        assert!(wanted.as_deref() == Some(&readme), "README.md: {told}");
+        let page = std::fs::read_to_string(record.join("report.md")).unwrap();
+        let plot = record.join("report.svg");
+        let wanted = markdown(&rows, &wrong, &duels, &plot).unwrap();
+        assert!(wanted == page, "report.md: {told}");
+    }
+}
