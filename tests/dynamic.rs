@@ -28,4 +28,7 @@ mod tf32;
 mod tiles;
 mod turned;
 
-pub use moe::options as expert_options;
+pub use moe::{
+    Operands as ExpertOperands, options as expert_options, reference as experts_by_loops,
+};
+pub use moe_gradient::reference as expert_gradients;

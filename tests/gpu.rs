@@ -31,6 +31,7 @@ mod narrow;
 mod nm;
 mod nm_narrow;
 mod numbers;
+mod operator_trials;
 mod orders;
 mod places;
 mod random;

@@ -10,7 +10,7 @@ use super::routing::{ROUTERS, Router, choices};
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// What a layer reads.
-pub(super) struct Operands<T> {
+pub struct Operands<T> {
     pub x: Dense<T>,
     pub weights: Dense<f32>,
     pub up: Dense<T>,
@@ -95,7 +95,11 @@ fn run<T: Scalar>(
 }
 
 /// In f64, hidden rows and parts rounded as the layer rounds them.
-fn reference<T: Scalar>(o: &MoeOptions, operands: &Operands<T>, choices: &Dense<i32>) -> Vec<f64> {
+pub fn reference<T: Scalar>(
+    o: &MoeOptions,
+    operands: &Operands<T>,
+    choices: &Dense<i32>,
+) -> Vec<f64> {
     let MoeOptions {
         model,
         hidden,

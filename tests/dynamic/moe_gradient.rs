@@ -10,7 +10,7 @@ use super::routing::{ROUTERS, Router, choices};
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// Gradients of x, weights, up and down.
-type Four = [Vec<f64>; 4];
+pub type Four = [Vec<f64>; 4];
 
 /// Operands and gradients in a context.
 struct There<T> {
@@ -114,7 +114,7 @@ fn gradient_of_out<T: Scalar>(o: &MoeOptions, every: u64) -> Dense<T> {
 }
 
 /// Sums in f64, rounded where the layer rounds.
-fn reference<T: Scalar>(
+pub fn reference<T: Scalar>(
     o: &MoeOptions,
     operands: &Operands<T>,
     choices: &Dense<i32>,

@@ -1,0 +1,148 @@
+//! Random operators over random operands, about half of them wrong somewhere: an error, or what plain loops give. Memory is poisoned,
+//! and lies between bands in which nothing may be written. EINSPARSE_TEST_CASES: how many; EINSPARSE_TEST_CASE: one alone.
+
+mod attention;
+mod entries;
+mod experts;
+mod layers;
+mod lists;
+mod loops;
+mod messages;
+mod results;
+mod rows;
+mod tiles;
+mod trial;
+mod voxels;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use einsparse::Context;
+use einsparse::driver::trial as memory;
+use einsparse::formats::{bf16, f16};
+use rayon::prelude::*;
+
+use crate::support::{gpu_alone, small};
+use trial::{Outcome, Trial};
+
+/// Runs a case; `Ok`: its result was right.
+type Case = fn(&mut Trial<'_>) -> Result<(), Outcome>;
+
+/// A case in f16, bf16, f32 and f64: most kernels are of the first two.
+macro_rules! operators {
+    ($($name:literal: $module:ident::$case:ident,)+) => {
+        &[$((
+            $name,
+            [$module::$case::<f16>, $module::$case::<bf16>, $module::$case::<f32>, $module::$case::<f64>],
+        )),+]
+    };
+}
+
+const OPERATORS: &[(&str, [Case; 4])] = operators![
+    "routed product": experts::grouped,
+    "gradient of a routed product": experts::grouped_gradient,
+    "layer of experts": experts::layer,
+    "micro-tiles on the left": tiles::left,
+    "micro-tiles of a transpose": tiles::on_the_turn,
+    "micro-tiles on the right": tiles::right,
+    "micro-tiles marked": tiles::marked,
+    "detector of values": lists::tiles,
+    "detector of masks": lists::masks,
+    "detector of columns": lists::channels,
+    "detector of rows": lists::rows,
+    "convolution": voxels::convolution,
+    "linear layer of blocks": layers::of_blocks,
+    "linear layer of entries": layers::of_entries,
+    "feed-forward layer": layers::feed_forward,
+    "spmm": entries::spmm,
+    "sddmm": entries::sddmm,
+    "softmax": entries::softmax,
+    "softmax of heads": entries::softmax_of_heads,
+    "patterns": entries::patterns,
+    "mttkrp": rows::mttkrp,
+    "ttm": rows::ttm,
+    "products at entries": rows::sampled,
+    "tensor product": rows::tensor_product,
+    "messages": messages::messages,
+    "attention at entries": attention::of_entries,
+    "attention by flags": attention::of_flags,
+];
+
+/// Right, refused, not supported, lost: of each operator.
+type Counts = BTreeMap<&'static str, [usize; 4]>;
+
+/// A case by its number.
+fn run(context: &Context, foreign: Option<&Context>, number: u64, counts: &Mutex<Counts>) {
+    let (name, of) = OPERATORS[number as usize % OPERATORS.len()];
+    let round = number as usize / OPERATORS.len();
+    let mut trial = Trial::new(context, foreign, number + 1);
+    let which = round % of.len();
+    let ran = catch_unwind(AssertUnwindSafe(|| of[which](&mut trial)));
+    let became = match ran {
+        Ok(Ok(())) => 0,
+        Ok(Err(Outcome::Refused)) => 1,
+        Ok(Err(Outcome::Unsupported)) => 2,
+        Err(_) => {
+            let element = ["f16", "bf16", "f32", "f64"][which];
+            eprintln!("case {number}: {name} of {element}, {}", trial.fault());
+            3
+        }
+    };
+    counts.lock().unwrap().entry(name).or_default()[became] += 1;
+}
+
+fn all(context: &Context, foreign: Option<&Context>, cases: u64) {
+    let counts = Mutex::new(Counts::new());
+    let numbers = match std::env::var("EINSPARSE_TEST_CASE") {
+        Ok(one) => vec![one.parse().unwrap()],
+        Err(_) => (0..cases).collect(),
+    };
+    numbers
+        .par_iter()
+        .for_each(|&number| run(context, foreign, number, &counts));
+    context.synchronize().unwrap();
+    let counts = counts.into_inner().unwrap();
+    let sum = |of: usize| counts.values().map(|own| own[of]).sum::<usize>();
+    for (name, [right, refused, unsupported, _]) in &counts {
+        println!("{name}: {right} right, {refused} refused, {unsupported} not supported");
+    }
+    println!(
+        "{} cases of operators: {} right, {} refused, {} not supported",
+        numbers.len(),
+        sum(0),
+        sum(1),
+        sum(2)
+    );
+    assert_eq!(sum(3), 0, "cases that went wrong");
+    for (name, _) in OPERATORS.iter().filter(|_| numbers.len() > 1) {
+        let right = counts.get(name).map_or(0, |own| own[0]);
+        assert!(right > 0, "{name} was never right");
+    }
+}
+
+/// At least so many cases of each operator that one is right.
+fn asked(otherwise: u64) -> u64 {
+    let asked = std::env::var("EINSPARSE_TEST_CASES").ok();
+    let asked = asked.map_or(otherwise, |n| n.parse().unwrap());
+    asked.max(16 * OPERATORS.len() as u64)
+}
+
+#[test]
+fn random_operators_are_refused_or_right_on_the_cpu() {
+    all(&Context::cpu(), None, asked(6000));
+}
+
+#[test]
+fn random_operators_are_refused_or_right() {
+    let Some(gpu) = gpu_alone() else { return };
+    memory::guard();
+    all(
+        &gpu,
+        Some(&Context::cpu()),
+        asked(if small() { 0 } else { 1500 }),
+    );
+    let faults = memory::faults();
+    let count = faults.len();
+    assert!(faults.is_empty(), "{count} writes outside: {faults:?}");
+}

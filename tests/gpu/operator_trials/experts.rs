@@ -1,0 +1,316 @@
+//! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their gradients.
+
+use einsparse::dynamic::{
+    GroupedGradient, GroupedGradientOptions, GroupedMatmul, GroupedOptions, Routing,
+};
+use einsparse::einsum::Activation;
+use einsparse::formats::Dense;
+use einsparse::ops::{MoeGradients, MoeLayer, MoeOptions};
+use einsparse::{Scalar, Tensor};
+
+use super::results::same;
+use super::trial::{Given, Outcome, Trial};
+use crate::dynamic::{ExpertOperands, expert_gradients, expert_options, experts_by_loops};
+
+/// Tokens, choices of each, experts.
+fn extents(t: &mut Trial<'_>) -> [usize; 3] {
+    [t.rows(), t.one(&[1, 1, 2, 3]), t.one(&[1, 2, 3, 8, 17])]
+}
+
+/// Choices of which some name no expert, as far off as the type goes.
+fn choices(t: &mut Trial<'_>, [tokens, top, experts]: [usize; 3]) -> Given<i32> {
+    let kind = t.below(4);
+    let last = experts as i32;
+    t.given("choices", &[tokens, top], |t, _| match kind {
+        0 => f64::from(t.one(&[-1, last, i32::MAX, i32::MIN, last + 31])),
+        1 => t.below(experts) as f64,
+        2 if t.once_in(3) => f64::from(t.one(&[-1, last, i32::MAX, i32::MIN])),
+        2 => t.below(experts) as f64,
+        _ => (experts - 1) as f64,
+    })
+}
+
+/// The expert that a choice names.
+fn named(choice: f64, experts: usize) -> Option<usize> {
+    (choice >= 0.0 && choice < experts as f64).then_some(choice as usize)
+}
+
+/// Choices sorted by expert, those of none behind, and where each begins.
+fn sorted(choices: &Given<i32>, experts: usize) -> (Vec<u32>, Vec<u32>) {
+    let bin = |number: u32| named(choices.values[number as usize], experts).unwrap_or(experts);
+    let mut order: Vec<u32> = (0..choices.values.len() as u32).collect();
+    order.sort_by_key(|&number| bin(number));
+    let below = |e: usize| order.iter().filter(|&&number| bin(number) < e).count() as u32;
+    let offsets = (0..experts + 2).map(below).collect();
+    (order, offsets)
+}
+
+/// A routing that has run, checked, and its choices.
+fn routed(t: &mut Trial<'_>, of: [usize; 3]) -> Result<(Routing, Given<i32>), Outcome> {
+    let [tokens, top, experts] = of;
+    let wanted = match t.is_made_wrong("a routing without experts or choices") {
+        true => t.one(&[[tokens, top, 0], [tokens, 0, experts]]),
+        false => of,
+    };
+    let made = Routing::new(t.context, [wanted[0], wanted[1]], wanted[2]);
+    let mut routing = t.made(made)?;
+    // A GPU reads choices without gaps.
+    let choices = choices(t, of);
+    let stream = t.stream();
+    let ran = routing.run(&choices.there, &stream);
+    t.ended(&stream, ran, &[])?;
+    let (order, offsets) = sorted(&choices, experts);
+    assert_eq!(routing.order().unwrap(), order);
+    assert_eq!(routing.offsets().unwrap(), offsets);
+    Ok((routing, choices))
+}
+
+/// A routing of other extents, if that is what is wrong with the run.
+fn other_routing(t: &mut Trial<'_>, [tokens, top, experts]: [usize; 3]) -> Option<Routing> {
+    let is_wrong = t.is_run_wrong("a routing of other extents");
+    let extents = t.one(&[
+        ([tokens + 1, top], experts),
+        ([tokens, top + 1], experts),
+        ([tokens, top], experts + 1),
+    ]);
+    let other = || Routing::new(t.context, extents.0, extents.1).unwrap();
+    is_wrong.then(other)
+}
+
+/// One product of a stack, `[experts, k, n]` or turned, of which matrices that nobody chose are NaN.
+fn stack<T: Scalar>(
+    t: &mut Trial<'_>,
+    (choices, experts): (&Given<i32>, usize),
+    matrix: [usize; 2],
+) -> Given<T> {
+    let chosen = |e: usize| choices.values.iter().any(|&c| named(c, experts) == Some(e));
+    let used: Vec<bool> = (0..experts).map(chosen).collect();
+    let size = (matrix[0] * matrix[1]).max(1);
+    t.given(
+        "matrices",
+        &[experts, matrix[0], matrix[1]],
+        |t, i| match used[i / size] {
+            true => t.integer(),
+            false => f64::NAN,
+        },
+    )
+}
+
+/// Rows of A: of tokens or of slots, NaN where no expert reads them.
+fn rows_of<T: Scalar>(
+    t: &mut Trial<'_>,
+    choices: &Given<i32>,
+    [_, top, experts]: [usize; 3],
+    (by_token, columns): (bool, usize),
+) -> Given<T> {
+    let is_named = |&c: &f64| named(c, experts).is_some();
+    let known = choices.values.iter().filter(|c| is_named(c)).count();
+    let slots = choices.values.len();
+    let is_read = |row: usize| match by_token {
+        true => choices.values[row * top..][..top].iter().any(is_named),
+        false => row < known,
+    };
+    let rows = if by_token { slots / top } else { slots };
+    let read: Vec<bool> = (0..rows).map(is_read).collect();
+    t.given("rows", &[rows, columns], |t, i| match read[i / columns] {
+        true => t.integer(),
+        false => f64::NAN,
+    })
+}
+
+/// A product of rows with matrices that a routing chose.
+pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
+    t.aim(6);
+    let of = extents(t);
+    let (routing, choices) = routed(t, of)?;
+    let [tokens, top, experts] = of;
+    let options = GroupedOptions {
+        k: t.columns(),
+        n: t.columns(),
+        gather: t.once_in(2),
+        scatter: t.once_in(2),
+        activation: t.one(&[Activation::Identity, Activation::Relu]),
+        transposed: t.once_in(2),
+    };
+    let GroupedOptions { k, n, .. } = options;
+    let product = t.made(GroupedMatmul::<T>::new(&routing, options))?;
+    let a = rows_of::<T>(t, &choices, of, (options.gather, k));
+    let matrix = if options.transposed { [n, k] } else { [k, n] };
+    let w = stack::<T>(t, (&choices, experts), matrix);
+    let weights = t.once_in(2).then(|| {
+        t.given::<f32>("weights", &[tokens, top], |t, i| {
+            match named(choices.values[i], experts) {
+                Some(_) => t.one(&[0.5, 1.0, 2.0, -1.0]),
+                None => f64::NAN,
+            }
+        })
+    });
+    let mut c = t.written::<T>("C", &[tokens * top, n]);
+    let other = other_routing(t, of);
+    let stream = t.stream();
+    let by = other.as_ref().unwrap_or(&routing);
+    let weighted = weights.as_ref().map(|w| &w.there);
+    let ran = product.run(by, &a.there, &w.there, weighted, &mut c, &stream);
+    t.ended(&stream, ran, &[&c])?;
+    // Rows of no expert are zero where they are scattered, and else stay as they are.
+    let start = if options.scatter { 0.0 } else { f64::NAN };
+    let mut wanted = vec![start; tokens * top * n];
+    let order = sorted(&choices, experts).0;
+    for (slot, &choice) in order.iter().enumerate() {
+        let choice = choice as usize;
+        let Some(expert) = named(choices.values[choice], experts) else {
+            continue;
+        };
+        let row = if options.gather { choice / top } else { slot };
+        let to = if options.scatter { choice } else { slot };
+        let weight = weights.as_ref().map_or(1.0, |w| w.values[choice]);
+        for j in 0..n {
+            let at = |i: usize| match options.transposed {
+                true => w.values[(expert * n + j) * k + i],
+                false => w.values[(expert * k + i) * n + j],
+            };
+            let sum: f64 = (0..k).map(|i| a.values[row * k + i] * at(i)).sum();
+            let clamped = options.activation == Activation::Relu && sum < 0.0;
+            wanted[to * n + j] = if clamped { 0.0 } else { weight * sum };
+        }
+    }
+    same(&format!("C by {options:?}"), &c, &wanted);
+    Ok(())
+}
+
+/// The gradient of a stack of matrices.
+pub fn grouped_gradient<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
+    t.aim(4);
+    let of = extents(t);
+    let (routing, choices) = routed(t, of)?;
+    let [_, top, experts] = of;
+    let options = GroupedGradientOptions {
+        m: t.columns(),
+        n: t.columns(),
+        gather: [t.once_in(2), t.once_in(2)],
+    };
+    let GroupedGradientOptions { m, n, gather } = options;
+    let gradient = t.made(GroupedGradient::<T>::new(&routing, options))?;
+    let a = rows_of::<T>(t, &choices, of, (gather[0], m));
+    let b = rows_of::<T>(t, &choices, of, (gather[1], n));
+    let mut w = t.written::<T>("W", &[experts, m, n]);
+    let other = other_routing(t, of);
+    let stream = t.stream();
+    let by = other.as_ref().unwrap_or(&routing);
+    let ran = gradient.run(by, &a.there, &b.there, &mut w, &stream);
+    t.ended(&stream, ran, &[&w])?;
+    let mut wanted = vec![0.0; experts * m * n];
+    for (slot, &choice) in sorted(&choices, experts).0.iter().enumerate() {
+        let choice = choice as usize;
+        let Some(expert) = named(choices.values[choice], experts) else {
+            continue;
+        };
+        let row = |tokens: bool| if tokens { choice / top } else { slot };
+        let x = &a.values[row(gather[0]) * m..][..m];
+        let y = &b.values[row(gather[1]) * n..][..n];
+        for (i, x) in x.iter().enumerate() {
+            for (j, y) in y.iter().enumerate() {
+                wanted[(expert * m + i) * n + j] += x * y;
+            }
+        }
+    }
+    same(&format!("W by {options:?}"), &w, &wanted);
+    Ok(())
+}
+
+/// A layer, and its gradients.
+pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
+    t.aim(11);
+    let of = extents(t);
+    let [tokens, top, experts] = of;
+    let o = expert_options([tokens, top], experts, [t.columns(), t.columns()]);
+    let is_trained = t.once_in(2) && o.model > 0 && o.hidden > 0;
+    let made = made_layer::<T>(t, o, is_trained);
+    let mut layer = t.made(made)?;
+    let choices = choices(t, of);
+    let x = rows_of::<T>(t, &choices, of, (true, o.model));
+    let weights = t.given::<f32>("weights", &[tokens, top], |t, _| {
+        t.one(&[0.5, 1.0, 2.0, -1.0])
+    });
+    let up = stack::<T>(t, (&choices, experts), [o.model, o.hidden]);
+    let down = stack::<T>(t, (&choices, experts), [o.hidden, o.model]);
+    let mut out = t.written::<T>("out", &[tokens, o.model]);
+    let stream = t.stream();
+    let matrices = (&up.there, &down.there);
+    let routed = (&choices.there, &weights.there);
+    let ran = layer.run(&x.there, routed, matrices, &mut out, &stream);
+    t.ended(&stream, ran, &[&out])?;
+    let operands = ExpertOperands {
+        x: dense::<T>(&[tokens, o.model], &x.values),
+        weights: dense(&[tokens, top], &weights.values),
+        up: dense(&[experts, o.model, o.hidden], &up.values),
+        down: dense(&[experts, o.hidden, o.model], &down.values),
+    };
+    let chosen: Dense<i32> = dense(&[tokens, top], &choices.values);
+    let wanted = experts_by_loops(&o, &operands, &chosen);
+    same(&format!("out of {o:?}"), &out, &wanted);
+    if !is_trained {
+        return Ok(());
+    }
+    let from = (&x.there, &weights.there);
+    let matrices = [matrices.0, matrices.1];
+    layer_gradients(t, (&mut layer, &o), (from, matrices), (&operands, &chosen))
+}
+
+/// Rows and their weights, and the two stacks of matrices.
+type Run<'a, T> = ((&'a Tensor<T>, &'a Tensor<f32>), [&'a Tensor<T>; 2]);
+
+/// The gradients of a layer that has run.
+fn layer_gradients<T: Scalar>(
+    t: &mut Trial<'_>,
+    (layer, o): (&mut MoeLayer<T>, &MoeOptions),
+    (from, [up, down]): Run<'_, T>,
+    (operands, chosen): (&ExpertOperands<T>, &Dense<i32>),
+) -> Result<(), Outcome> {
+    let dout = t.integers::<T>("dout", &[o.tokens, o.model]);
+    let mut dx = t.written::<T>("dx", &[o.tokens, o.model]);
+    let mut dweights = t.written::<f32>("dweights", &[o.tokens, o.top_k]);
+    let mut dup = t.written::<T>("dup", &[o.experts, o.model, o.hidden]);
+    let mut ddown = t.written::<T>("ddown", &[o.experts, o.hidden, o.model]);
+    let gradients = MoeGradients {
+        x: &mut dx,
+        weights: &mut dweights,
+        up: &mut dup,
+        down: &mut ddown,
+    };
+    let stream = t.stream();
+    let ran = layer.backward(from, (up, down), &dout.there, gradients, &stream);
+    t.ended(&stream, ran, &[])?;
+    let dout = dense::<T>(&[o.tokens, o.model], &dout.values);
+    let [x, weights, up, down] = expert_gradients(o, operands, chosen, &dout);
+    same("gradient of x", &dx, &x);
+    same("gradient of weights", &dweights, &weights);
+    same("gradient of up", &dup, &up);
+    same("gradient of down", &ddown, &down);
+    Ok(())
+}
+
+/// The layer, or one that cannot be.
+fn made_layer<T: Scalar>(
+    t: &mut Trial<'_>,
+    mut o: MoeOptions,
+    is_trained: bool,
+) -> einsparse::Result<MoeLayer<T>> {
+    if t.is_made_wrong("experts of whom there are none, or without a gradient") {
+        match t.below(3) {
+            0 => o.experts = 0,
+            1 => o.top_k = 0,
+            _ if is_trained => o.activation = Activation::Gelu,
+            _ => o.tokens = 1 << 31,
+        }
+    }
+    match is_trained {
+        true => MoeLayer::for_training(t.context, o),
+        false => MoeLayer::new(t.context, o),
+    }
+}
+
+fn dense<T: Scalar>(shape: &[usize], values: &[f64]) -> Dense<T> {
+    let values = values.iter().map(|&x| T::from_f64(x)).collect();
+    Dense::new(shape.to_vec(), values).unwrap()
+}

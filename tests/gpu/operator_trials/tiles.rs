@@ -1,0 +1,247 @@
+//! Operands that are sparse for one step: products that skip their micro-tiles, on the left, turned, and on the right.
+
+use einsparse::dynamic::{
+    DynamicMatmul, MatmulOptions, ReluMatmul, RightMatmul, RightOptions, TurnedMatmul,
+};
+use einsparse::{Precision, Scalar};
+
+use super::loops::product;
+use super::results::same;
+use super::trial::{Given, Outcome, Trial};
+
+/// Elements of a piece of a row.
+const WIDTH: usize = 64;
+
+/// A matrix of `items` in which most micro-tiles of `h x w` are empty.
+fn tiled<T: Scalar>(
+    t: &mut Trial<'_>,
+    name: &str,
+    shape: &[usize],
+    (h, w): (usize, usize),
+) -> Given<T> {
+    let columns = shape.last().copied().unwrap_or(1).max(1);
+    let share = t.one(&[1, 4, 4, 16]);
+    let rows: usize = shape[..shape.len() - 1].iter().product();
+    let across = columns.div_ceil(w);
+    let live: Vec<bool> = (0..rows.div_ceil(h) * across)
+        .map(|_| t.below(16) < share)
+        .collect();
+    t.given(name, shape, |t, i| {
+        let (row, column) = (i / columns, i % columns);
+        match live[row / h * across + column / w] && !t.once_in(3) {
+            true => t.integer(),
+            false => 0.0,
+        }
+    })
+}
+
+/// Rows some of which are NaN as a whole.
+fn with_nan<T: Scalar>(t: &mut Trial<'_>, name: &str, shape: &[usize]) -> Given<T> {
+    let columns = shape.last().copied().unwrap_or(1).max(1);
+    let rows: usize = shape[..shape.len() - 1].iter().product();
+    let some = t.once_in(2);
+    let is_nan: Vec<bool> = (0..rows).map(|_| some && t.once_in(8)).collect();
+    t.given(name, shape, |t, i| match is_nan[i / columns] {
+        true => f64::NAN,
+        false => t.integer(),
+    })
+}
+
+/// Rows of a micro-tile; the CPU takes any.
+fn height(t: &mut Trial<'_>) -> usize {
+    match !t.context.is_cuda() && t.once_in(3) {
+        true => t.one(&[1, 2, 5, 16]),
+        false => t.one(&[128, 64, 32]),
+    }
+}
+
+/// Whether an element is no part of an empty micro-tile.
+fn counts(x: f64, threshold: f64) -> bool {
+    x.is_nan() || x.abs() > threshold
+}
+
+/// A shape of one item has no axis for them.
+fn of_items(items: usize, matrix: [usize; 2]) -> Vec<usize> {
+    match items {
+        1 => matrix.to_vec(),
+        _ => vec![items, matrix[0], matrix[1]],
+    }
+}
+
+/// Micro-tiles on the left. A NaN of B is to reach the rows that have a micro-tile there, and no others.
+pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
+    t.aim(3);
+    let items = t.one(&[1, 1, 1, 2, 3]);
+    let height = height(t);
+    let m = match items {
+        1 => t.rows(),
+        _ => height * t.one(&[0, 1, 2]),
+    };
+    let [k, n] = [t.rows(), t.columns()];
+    let mut options = MatmulOptions {
+        height,
+        threshold: t.one(&[0.0, 0.0, 1.0]),
+        precision: t.one(&[Precision::Full, Precision::Tf32]),
+        ..MatmulOptions::default()
+    };
+    let mut planned = (items, m);
+    if t.is_made_wrong("micro-tiles that are none") {
+        // A panel of one row cannot reach into the next item.
+        match t.below(if height > 1 { 3 } else { 2 }) {
+            0 => options.height = 0,
+            1 => options.threshold = t.one(&[-1.0, f64::NAN]),
+            _ => planned = (2, height + 1),
+        }
+    }
+    let extents = [planned.1, k, n];
+    let made = DynamicMatmul::<T>::batched(t.context, planned.0, extents, options.clone());
+    t.is_unusual = height == 1;
+    let mut of = t.made(made)?;
+    t.is_unusual = false;
+    let a = tiled::<T>(t, "A", &of_items(items, [m, k]), (height, 1));
+    let b = with_nan::<T>(t, "B", &of_items(items, [k, n]));
+    let mut c = t.written::<T>("C", &of_items(items, [m, n]));
+    let stream = t.stream();
+    let ran = of.run(&a.there, &b.there, &mut c, &stream);
+    t.ended(&stream, ran, &[&c])?;
+    let mut wanted = vec![0.0; items * m * n];
+    for row in 0..items * m {
+        let first = row / height * height;
+        let panel = first..(first + height).min(items * m);
+        for x in 0..k {
+            let is_there = |row: usize| counts(a.values[row * k + x], options.threshold);
+            if panel.clone().any(is_there) {
+                let line = &b.values[(row / m * k + x) * n..][..n];
+                let to = wanted[row * n..][..n].iter_mut().zip(line);
+                to.for_each(|(to, b)| *to += a.values[row * k + x] * b);
+            }
+        }
+    }
+    let what = format!("C of {items} x {extents:?} {options:?} {:?}", of.variants());
+    same(&what, &c, &wanted);
+    Ok(())
+}
+
+/// The product with the transpose: the micro-tiles are pieces of A's rows.
+pub fn on_the_turn<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
+    t.aim(3);
+    let [m, k, n] = [t.columns(), t.rows(), t.columns()];
+    let mut threshold = t.one(&[0.0, 0.0, 1.0]);
+    if t.is_made_wrong("a threshold that is none") {
+        threshold = t.one(&[-1.0, f64::NAN, -f64::INFINITY]);
+    }
+    let made = TurnedMatmul::<T>::new(t.context, [m, k, n], threshold, Default::default());
+    let mut of = t.made(made)?;
+    let a = tiled::<T>(t, "A", &[k, m], (1, WIDTH));
+    let b = with_nan::<T>(t, "B", &[k, n]);
+    let mut c = t.written::<T>("C", &[m, n]);
+    let stream = t.stream();
+    let ran = of.run(&a.there, &b.there, &mut c, &stream);
+    t.ended(&stream, ran, &[&c])?;
+    let mut wanted = vec![0.0; m * n];
+    for row in 0..m {
+        let first = row / WIDTH * WIDTH;
+        for x in 0..k {
+            let piece = &a.values[x * m..][first..(first + WIDTH).min(m)];
+            if piece.iter().any(|&a| counts(a, threshold)) {
+                let line = &b.values[x * n..][..n];
+                let to = wanted[row * n..][..n].iter_mut().zip(line);
+                to.for_each(|(to, b)| *to += a.values[x * m + row] * b);
+            }
+        }
+    }
+    let what = format!("C of {:?} {:?}", [m, k, n], of.variants());
+    same(&what, &c, &wanted);
+    Ok(())
+}
+
+/// Micro-tiles on the right. A NaN of a column of A is to reach the 64 columns of C that have a micro-tile there.
+pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
+    t.aim(3);
+    let items = t.one(&[1, 1, 1, 2, 3]);
+    let [m, k, n] = [t.columns(), t.rows(), t.columns()];
+    let mut options = RightOptions {
+        by_columns: t.once_in(2),
+        threshold: t.one(&[0.0, 0.0, 1.0]),
+        ..RightOptions::default()
+    };
+    if t.is_made_wrong("a threshold that is none") {
+        options.threshold = t.one(&[-1.0, f64::NAN]);
+    }
+    let made = RightMatmul::<T>::batched(t.context, items, [m, k, n], options.clone());
+    let mut of = t.made(made)?;
+    let of_a = if options.by_columns { [k, m] } else { [m, k] };
+    let is_nan: Vec<bool> = (0..items * k).map(|_| t.once_in(16)).collect();
+    let in_column = |i: usize| match options.by_columns {
+        true => i / m,
+        false => i / (m * k) * k + i % k,
+    };
+    let a = t.given::<T>("A", &of_items(items, of_a), |t, i| {
+        match is_nan[in_column(i)] {
+            true => f64::NAN,
+            false => t.integer(),
+        }
+    });
+    let b = tiled::<T>(t, "B", &of_items(items, [k, n]), (1, WIDTH));
+    let mut c = t.written::<T>("C", &of_items(items, [m, n]));
+    let stream = t.stream();
+    let ran = of.run(&a.there, &b.there, &mut c, &stream);
+    t.ended(&stream, ran, &[&c])?;
+    let mut wanted = vec![0.0; items * m * n];
+    for row in 0..items * m {
+        let (item, i) = (row / m, row % m);
+        for x in item * k..(item + 1) * k {
+            let factor = match options.by_columns {
+                true => a.values[x * m + i],
+                false => a.values[row * k + x - item * k],
+            };
+            let pieces = b.values[x * n..][..n].chunks(WIDTH);
+            let to = wanted[row * n..][..n].chunks_mut(WIDTH);
+            for (to, piece) in to.zip(pieces) {
+                if piece.iter().any(|&b| counts(b, options.threshold)) {
+                    let each = to.iter_mut().zip(piece);
+                    each.for_each(|(to, b)| *to += factor * b);
+                }
+            }
+        }
+    }
+    let what = format!("C of {items} x {:?} {:?}", [m, k, n], of.variants());
+    same(&what, &c, &wanted);
+    Ok(())
+}
+
+/// A product whose ReLU makes the micro-tiles, and their list.
+pub fn marked<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
+    t.aim(3);
+    let [m, k, n] = [t.rows(), t.columns(), t.columns()];
+    let mut height = height(t);
+    if t.is_made_wrong("micro-tiles of no rows") {
+        height = 0;
+    }
+    t.is_unusual = height == 1;
+    let mut of = t.made(ReluMatmul::<T>::new(t.context, [m, k, n], height))?;
+    t.is_unusual = false;
+    // Planned without gaps.
+    t.whole = true;
+    let [a, b] = [("A", [m, k]), ("B", [k, n])].map(|(name, shape)| t.integers::<T>(name, &shape));
+    let mut c = t.written::<T>("C", &[m, n]);
+    let stream = t.stream();
+    let ran = of.run(&a.there, &b.there, &mut c, &stream);
+    t.ended(&stream, ran, &[&c])?;
+    let ran = of.list(&c, &stream);
+    t.ended(&stream, ran, &[])?;
+    let mut wanted = product(&a.values, &b.values, [m, k, n]);
+    wanted.iter_mut().for_each(|x| *x = x.max(0.0));
+    same(&format!("C of {:?}", of.variants()), &c, &wanted);
+    let is_there = |panel: usize, column: usize| {
+        let rows = panel * height..((panel + 1) * height).min(m);
+        rows.into_iter().any(|row| wanted[row * n + column] > 0.0)
+    };
+    let lists = of.index().to_lists().unwrap();
+    for (panel, list) in lists.iter().enumerate() {
+        let wanted = (0..n as u32).filter(|&column| is_there(panel, column as usize));
+        assert!(wanted.eq(list.iter().copied()), "list {panel} is {list:?}");
+    }
+    assert_eq!(lists.len(), m.div_ceil(height));
+    Ok(())
+}

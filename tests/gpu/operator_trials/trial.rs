@@ -1,0 +1,357 @@
+//! What a case draws: extents, operands with gaps between their rows, and the fault that it has; and what it says of a result.
+
+use einsparse::formats::{AnySparse, Dense};
+use einsparse::{Context, Error, Scalar, SparseTensor, Stream, Tensor};
+
+use super::loops::Entries;
+use super::results::Written;
+use crate::support::{GUARD, Rng};
+
+/// What became of a case whose result is not right: nothing worse than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The operator said what is wrong.
+    Refused,
+    /// No kernel of the context takes this.
+    Unsupported,
+}
+
+/// What is wrong with a case. Each of them must be an error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// A tensor of the run has one row or column more, or fewer.
+    Extent,
+    /// A tensor lies in another context.
+    Elsewhere,
+    /// The stream is one of another context.
+    Stream,
+    /// What an operator alone can have wrong: when it is made, or when it runs.
+    Making,
+    Run,
+}
+
+const FAULTS: [Fault; 14] = [
+    Fault::None,
+    Fault::None,
+    Fault::None,
+    Fault::None,
+    Fault::None,
+    Fault::None,
+    Fault::None,
+    Fault::Extent,
+    Fault::Extent,
+    Fault::Making,
+    Fault::Making,
+    Fault::Run,
+    Fault::Elsewhere,
+    Fault::Stream,
+];
+
+/// Elements between rows.
+const GAPS: [&[usize]; 4] = [&[0], &[0], &[0, 8, 16], &[0, 1, 3, 8]];
+
+/// A dense operand: its values as the type rounds them, and where it lies.
+pub struct Given<T> {
+    pub values: Vec<f64>,
+    pub there: Tensor<T>,
+}
+
+/// One case of an operator.
+pub struct Trial<'c> {
+    pub context: &'c Context,
+    foreign: Option<&'c Context>,
+    rng: Rng,
+    fault: Fault,
+    /// Tensors in front of the one that is at fault.
+    until: usize,
+    gaps: &'static [usize],
+    /// What is at fault.
+    struck: Option<String>,
+    /// The operator may refuse gaps between rows.
+    pub whole: bool,
+    has_gaps: bool,
+    /// The operator may refuse what its documentation does not name.
+    pub is_unusual: bool,
+}
+
+impl<'c> Trial<'c> {
+    /// The case of this number. `foreign`: another context than the operator's.
+    pub fn new(context: &'c Context, foreign: Option<&'c Context>, number: u64) -> Self {
+        let mut rng = Rng(number);
+        let fault = FAULTS[rng.word() as usize % FAULTS.len()];
+        let gaps = GAPS[rng.word() as usize % GAPS.len()];
+        Trial {
+            context,
+            foreign,
+            rng,
+            fault,
+            until: 0,
+            gaps,
+            struck: None,
+            whole: false,
+            has_gaps: false,
+            is_unusual: false,
+        }
+    }
+
+    /// One of so many tensors is at fault, if any is.
+    pub fn aim(&mut self, tensors: usize) {
+        self.until = self.below(tensors);
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.rng.word() >> 20) as usize % bound.max(1)
+    }
+
+    /// Once in so many times.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    pub fn one<V: Copy>(&mut self, of: &[V]) -> V {
+        of[self.below(of.len())]
+    }
+
+    /// From -2 to 2.
+    pub fn integer(&mut self) -> f64 {
+        self.rng.integer()
+    }
+
+    /// Rows, and the edges of tiles of them.
+    pub fn rows(&mut self) -> usize {
+        self.one(&[
+            1, 2, 3, 5, 7, 8, 16, 17, 31, 32, 33, 63, 64, 65, 0, 127, 128, 129,
+        ])
+    }
+
+    /// Columns; kernels of a GPU mostly want multiples of 8 elements.
+    pub fn columns(&mut self) -> usize {
+        const ANY: [usize; 12] = [1, 2, 3, 5, 7, 8, 9, 16, 31, 33, 65, 0];
+        const WHOLE: [usize; 8] = [8, 16, 24, 32, 64, 72, 128, 40];
+        let any = match self.context.is_cuda() {
+            true => self.once_in(6),
+            false => !self.once_in(4),
+        };
+        if any {
+            self.one(&ANY)
+        } else {
+            self.one(&WHOLE)
+        }
+    }
+
+    /// Whether the operator is to be made of something wrong. What is made of it must be an error.
+    pub fn is_made_wrong(&mut self, what: &str) -> bool {
+        self.is_at_fault(Fault::Making, what)
+    }
+
+    /// Whether a run is to be given something wrong that the operator alone knows of.
+    pub fn is_run_wrong(&mut self, what: &str) -> bool {
+        self.is_at_fault(Fault::Run, what)
+    }
+
+    fn is_at_fault(&mut self, fault: Fault, what: &str) -> bool {
+        let is = self.fault == fault && self.struck.is_none();
+        if is {
+            self.struck = Some(what.into());
+        }
+        is
+    }
+
+    /// Whether nothing is wrong so far.
+    pub fn is_sound(&self) -> bool {
+        self.struck.is_none()
+    }
+
+    /// Whether the next tensor is the one.
+    fn is_next(&mut self) -> bool {
+        let is = self.until == 0 && self.struck.is_none();
+        self.until = self.until.wrapping_sub(1);
+        is
+    }
+
+    /// Another extent of the axes named.
+    fn other_extent(&mut self, shape: &[usize], axes: &[usize]) -> Vec<usize> {
+        let mut shape = shape.to_vec();
+        let axis = self.one(axes);
+        shape[axis] = match shape[axis] {
+            extent if extent > 0 && self.once_in(2) => extent - 1,
+            extent => extent + 1,
+        };
+        shape
+    }
+
+    /// A tensor of these values, or one that is at fault in its place. `between`: what lies between rows.
+    fn place<T: Scalar>(
+        &mut self,
+        name: &str,
+        dense: &Dense<T>,
+        axes: &[usize],
+        between: T,
+    ) -> Tensor<T> {
+        let width = dense.shape().last().copied().unwrap_or(1);
+        let gap = self.one(self.gaps);
+        let is_next = self.is_next();
+        match (self.fault, self.foreign) {
+            (Fault::Extent, _) if is_next && !axes.is_empty() => {
+                let shape = self.other_extent(dense.shape(), axes);
+                self.struck = Some(format!("{name} of {shape:?}, not {:?}", dense.shape()));
+                let nan = |_: &[usize]| T::from_f64(f64::NAN);
+                let other = Dense::from_fn(shape, nan).unwrap();
+                self.context.upload_dense(&other).unwrap()
+            }
+            (Fault::Elsewhere, Some(foreign)) if is_next => {
+                self.struck = Some(format!("{name} in another context"));
+                foreign.upload_dense(dense).unwrap()
+            }
+            _ => {
+                self.has_gaps |= gap > 0;
+                let there = self.context.upload_strided(dense, width + gap, between);
+                there.unwrap()
+            }
+        }
+    }
+
+    /// An operand of these values by number of the element.
+    pub fn given<T: Scalar>(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        value: impl FnMut(&mut Self, usize) -> f64,
+    ) -> Given<T> {
+        let all: Vec<usize> = (0..shape.len()).collect();
+        self.given_but(name, shape, &all, value)
+    }
+
+    /// The same, of which another extent is wrong at these axes alone.
+    pub fn given_but<T: Scalar>(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        axes: &[usize],
+        mut value: impl FnMut(&mut Self, usize) -> f64,
+    ) -> Given<T> {
+        let count: usize = shape.iter().product();
+        let values: Vec<T> = (0..count).map(|i| T::from_f64(value(self, i))).collect();
+        let wide = values.iter().map(|x| x.to_f64()).collect();
+        let dense = Dense::new(shape.to_vec(), values).unwrap();
+        // Integers have no NaN; this is an index that might be one.
+        let is_whole = T::from_f64(0.5).to_f64() != 0.5;
+        let between = T::from_f64(if is_whole { 1.0 } else { f64::NAN });
+        Given {
+            values: wide,
+            there: self.place(name, &dense, axes, between),
+        }
+    }
+
+    /// An operand of small integers.
+    pub fn integers<T: Scalar>(&mut self, name: &str, shape: &[usize]) -> Given<T> {
+        self.given(name, shape, |t, _| t.integer())
+    }
+
+    /// Where a run writes: NaN before, and something else between the rows.
+    pub fn written<T: Scalar>(&mut self, name: &str, shape: &[usize]) -> Tensor<T> {
+        let nan = |_: &[usize]| T::from_f64(f64::NAN);
+        let dense = Dense::from_fn(shape.to_vec(), nan).unwrap();
+        let all: Vec<usize> = (0..shape.len()).collect();
+        self.place(name, &dense, &all, T::from_f64(GUARD))
+    }
+
+    /// Entries of a tensor, in order: of about so many for every 64 places, none of which is zero.
+    pub fn entries(&mut self, shape: &[usize], share: usize) -> Entries {
+        let count: usize = shape.iter().product();
+        let mut all = Vec::new();
+        for at in 0..count {
+            if self.below(64) < share {
+                let mut left = at;
+                let mut place: Vec<usize> = shape
+                    .iter()
+                    .rev()
+                    .map(|&extent| {
+                        let own = left % extent;
+                        left /= extent;
+                        own
+                    })
+                    .collect();
+                place.reverse();
+                all.push((place, self.one(&[1.0, -2.0, 2.0, -1.0])));
+            }
+        }
+        all
+    }
+
+    /// A sparse tensor where the operator looks for it, or in another context.
+    pub fn sparse<T: Scalar>(&mut self, name: &str, sparse: &AnySparse<T>) -> SparseTensor<T> {
+        if let (Fault::Elsewhere, Some(foreign)) = (self.fault, self.foreign)
+            && self.is_next()
+        {
+            self.struck = Some(format!("{name} in another context"));
+            return foreign.upload(sparse.map_values(|x| x)).unwrap();
+        }
+        self.context.upload(sparse.map_values(|x| x)).unwrap()
+    }
+
+    /// The stream of a run.
+    pub fn stream(&mut self) -> Stream {
+        match (self.fault, self.foreign) {
+            (Fault::Stream, Some(foreign)) if self.struck.is_none() => {
+                self.struck = Some("a stream of another context".into());
+                foreign.stream().unwrap()
+            }
+            _ => self.context.stream().unwrap(),
+        }
+    }
+
+    /// What was made, or what became of the case.
+    pub fn made<V>(&mut self, made: einsparse::Result<V>) -> Result<V, Outcome> {
+        let is_wrong = self.fault == Fault::Making && self.struck.is_some();
+        match made {
+            Ok(_) if is_wrong => panic!("is made although {:?}", self.struck),
+            Ok(made) => Ok(made),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Waits for a run. After an error `outputs` hold what they did.
+    pub fn ended<V>(
+        &mut self,
+        stream: &Stream,
+        ran: einsparse::Result<V>,
+        outputs: &[&dyn Written],
+    ) -> Result<V, Outcome> {
+        stream.synchronize().unwrap();
+        self.context.synchronize().unwrap();
+        match ran {
+            Ok(_) if self.struck.is_some() => panic!("runs although {:?}", self.struck),
+            Ok(ran) => Ok(ran),
+            Err(error) => {
+                let untouched = outputs.iter().all(|out| out.is_untouched());
+                assert!(untouched, "{error}, and an output is written");
+                Err(self.failed(&error))
+            }
+        }
+    }
+
+    /// An error that a case may end with.
+    fn failed(&self, error: &Error) -> Outcome {
+        assert!(!error.to_string().is_empty());
+        let is_of_the_machine = matches!(error, Error::Cuda { .. } | Error::OutOfMemory { .. });
+        assert!(!is_of_the_machine, "{:?}: {error}", self.struck);
+        if self.struck.is_some() {
+            return Outcome::Refused;
+        }
+        if matches!(error, Error::NoKernel { .. }) {
+            return Outcome::Unsupported;
+        }
+        // Addresses and extents that its copies cannot start from are for a GPU to refuse.
+        let has_gaps = self.whole && self.has_gaps;
+        let may_refuse = self.context.is_cuda() || has_gaps || self.is_unusual;
+        assert!(may_refuse, "nothing is wrong, but {error}");
+        Outcome::Refused
+    }
+
+    /// The case so far, for messages.
+    pub fn fault(&self) -> String {
+        format!("{:?}: {:?}", self.fault, self.struck)
+    }
+}
