@@ -153,6 +153,6 @@ impl Wide<'_> {
         for (slot, sum) in weights.into_iter().flatten() {
             wide[slot as usize] = sum;
         }
-        dvalues.narrow((1, wide.len(), wide.len()), &wide);
+        dvalues.narrow((1, self.values.len(), wide.len()), &wide);
     }
 }

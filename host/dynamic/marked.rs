@@ -56,14 +56,14 @@ impl<T: Scalar> ReluMatmul<T> {
     /// that is full.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a height of 0; on a GPU [`Error::NoKernel`] for element types and heights without kernel;
+    /// [`Error::Operand`] for a height below 2; on a GPU [`Error::NoKernel`] for element types and heights without kernel;
     /// [`Error::Overflow`], [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3], height: usize) -> Result<Self> {
         let [m, k, n] = extents;
-        if height == 0 {
+        if height < 2 {
             return Err(Error::Operand {
                 name: "C".into(),
-                reason: "micro-tiles of 0 rows are none".into(),
+                reason: format!("micro-tiles of {height} rows: they are columns of 2 rows or more"),
             });
         }
         let panels = m.div_ceil(height);

@@ -54,10 +54,13 @@ impl MatmulOptions {
                 reason,
             })
         };
-        if height == 0 || threshold.is_nan() || threshold < 0.0 {
+        if height < 2 {
             return refused(format!(
-                "micro-tiles of {height} rows above {threshold} are none"
+                "micro-tiles of {height} rows: they are columns of 2 rows or more"
             ));
+        }
+        if threshold.is_nan() || threshold < 0.0 {
+            return refused(format!("no value is above a threshold of {threshold}"));
         }
         if items > 1 && !m.is_multiple_of(height) {
             return refused(format!(
@@ -148,7 +151,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// A product of these extents, `[m, k, n]`, with room for an A that is full.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a height of 0 or a threshold that is no magnitude; on a GPU [`Error::NoKernel`] for element types
+    /// [`Error::Operand`] for a height below 2 or a threshold that is no magnitude; on a GPU [`Error::NoKernel`] for element types
     /// and heights without kernel; [`Error::Overflow`], [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3], options: MatmulOptions) -> Result<Self> {
         Self::batched(context, 1, extents, options)

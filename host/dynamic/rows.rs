@@ -142,7 +142,7 @@ impl RowDetector {
 
     fn on_host(&self, numbers: &[i32], lists: &mut [Vec<u32>]) {
         lists.iter_mut().for_each(Vec::clear);
-        for (i, &number) in numbers.iter().enumerate() {
+        for (i, &number) in numbers.iter().take(self.count).enumerate() {
             match self.kind {
                 Kind::Lengths { distance } => {
                     let length = usize::try_from(number).unwrap_or(0).min(distance);

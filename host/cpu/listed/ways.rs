@@ -25,7 +25,8 @@ pub(crate) struct Way {
     pub(crate) order: Vec<usize>,
     /// How many have not that index.
     pub(crate) fixed: usize,
-    /// How many of the others are not contiguous along it, or the output.
+    /// How many of the others are not contiguous along it, or the output; where lanes run along terms, how many factors are not
+    /// contiguous along those.
     pub(crate) strided: usize,
 }
 
@@ -87,8 +88,52 @@ pub(crate) fn ways(
         Some(way) => way.clone(),
         None => without(e, Lanes::Elements),
     });
-    ways.push(without(e, Lanes::Terms));
+    ways.push(Way {
+        strided: apart(e, strides_of),
+        ..without(e, Lanes::Terms)
+    });
     ways
+}
+
+/// How many factors do not lie one element behind the other along the terms: along the summed loop that moves them least, and
+/// those behind the list of a sparse operand but its values.
+fn apart(e: &IndirectEinsum, strides_of: StridesOf<'_>) -> usize {
+    let in_out = |name: &str| {
+        let mut found = false;
+        for index in &e.out.indices {
+            index.for_each_name(&mut |n| found |= n == name);
+        }
+        found
+    };
+    let mut summed: Vec<&str> = Vec::new();
+    for index in e.factors.iter().flat_map(|f| &f.indices) {
+        index.for_each_name(&mut |n| summed.push(n));
+    }
+    summed.retain(|name| !in_out(name));
+    // None where an index is no plain name: behind a gather a factor may lie anywhere.
+    let step = |access: &Access, name: &str| -> Option<usize> {
+        let strides = strides_of(&access.tensor).unwrap_or_else(|| vec![1; access.indices.len()]);
+        let mut step = 0;
+        for (index, stride) in access.indices.iter().zip(strides) {
+            match index {
+                Index::Name(own) if own == name => step += stride,
+                Index::Name(_) => {}
+                other => {
+                    let mut gathered = false;
+                    other.for_each_name(&mut |n| gathered |= n == name);
+                    if gathered {
+                        return None;
+                    }
+                }
+            }
+        }
+        Some(step)
+    };
+    let far = |name: &&str| {
+        let steps = e.factors.iter().map(|f| step(f, name));
+        steps.filter(|s| s.is_none_or(|s| s > 1)).count()
+    };
+    summed.iter().map(far).min().unwrap_or(0)
 }
 
 /// All strides but those of 1 are multiples of a vector.

@@ -71,8 +71,6 @@ pub struct Trial<'c> {
     /// The operator may refuse gaps between rows.
     pub whole: bool,
     has_gaps: bool,
-    /// The operator may refuse what its documentation does not name.
-    pub is_unusual: bool,
 }
 
 impl<'c> Trial<'c> {
@@ -91,7 +89,6 @@ impl<'c> Trial<'c> {
             struck: None,
             whole: false,
             has_gaps: false,
-            is_unusual: false,
         }
     }
 
@@ -345,7 +342,7 @@ impl<'c> Trial<'c> {
         }
         // Addresses and extents that its copies cannot start from are for a GPU to refuse.
         let has_gaps = self.whole && self.has_gaps;
-        let may_refuse = self.context.is_cuda() || has_gaps || self.is_unusual;
+        let may_refuse = self.context.is_cuda() || has_gaps;
         assert!(may_refuse, "nothing is wrong, but {error}");
         Outcome::Refused
     }
