@@ -79,7 +79,7 @@ use timing::Effort;
 #[command(name = "gpu")]
 pub struct Arguments {
     /// Operations by name, which `--list` shows; all by default
-    #[arg(long, value_delimiter = ',', value_parser = known)]
+    #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
     /// Only workloads whose name contains one of these
     #[arg(long, value_delimiter = ',')]
@@ -255,6 +255,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         let gpu = Gpu::open().inspect_err(|reason| println!("no GPU, predictions only: {reason}"));
         return rows::run(gpu.as_ref().ok(), arguments);
     }
+    arguments.op.iter().try_for_each(|op| known(op))?;
     if arguments.list {
         show(arguments);
         return Ok(true);
@@ -345,10 +346,11 @@ const OPERATIONS: &[(&str, Operation)] = &[
 /// Operations whose record is taken in so many parts.
 const PARTS: &[(&str, usize)] = &[("spmm", 4), ("sddmm", 2), ("decode", 1)];
 
-fn known(op: &str) -> Result<String> {
+/// Refuses an operation that there is not.
+fn known(op: &str) -> Result<()> {
     match OPERATIONS.iter().any(|(known, _)| *known == op) {
-        true => Ok(op.to_owned()),
-        false => Err("no operation has this name; --list shows them".into()),
+        true => Ok(()),
+        false => Err(format!("no operation `{op}`; --list shows them")),
     }
 }
 
