@@ -238,6 +238,15 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "the lower 64 rows ask which pieces the upper ones have",
     },
     Fault {
+        name: "wgmma_mask_too_early",
+        family: "wgmma",
+        file: "device/wgmma/producer.rs",
+        from: "                barrier::wait(Self::empty(slot), parity);\n                let head = now.head();\n",
+        to: "                let head = now.head();\n                if thread == 0 {\n                    copy::store_shared_v2(Self::mask(slot), [head[0], head[3]]);\n                }\n                barrier::wait(Self::empty(slot), parity);\n",
+        test: "gpu::rows::f16_on_the_gpu",
+        what: "the mask of a stage is written before those that multiply are done with it",
+    },
+    Fault {
         name: "lists_overlapping_pieces",
         family: "lists",
         file: "device/lists.rs",
