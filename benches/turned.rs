@@ -22,6 +22,7 @@ pub fn run(gpu: &Gpu, arguments: &Arguments, recorder: &mut Recorder) -> Result<
     let mut bench = Bench {
         gpu,
         effort,
+        auto: arguments.auto,
         recorder,
         context,
     };
@@ -113,6 +114,8 @@ fn wrong<T: Scalar>(a: &Csr<T>, transposed: bool, b: &[T], c: &[T]) -> Option<St
 struct Bench<'a> {
     gpu: &'a Gpu,
     effort: Effort,
+    /// Only what plans take.
+    auto: bool,
     recorder: &'a mut Recorder,
     context: Context,
 }
@@ -210,6 +213,9 @@ impl Bench<'_> {
         let note = "transpose as a matrix".into();
         let (made, _) = self.product(of(note, other.pattern()), plain, &other, 1)?;
         let (auto, by) = self.product(of("transpose".into(), p), (turned, None), &csr, 1)?;
+        if self.auto {
+            return Ok(());
+        }
         let mut in_place = Vec::new();
         for tile in IN_PLACE.map(|tile| tile.replace('*', &n.to_string())) {
             let forced = format!("batched_permuted_{}_{tile}", T::DTYPE.name());

@@ -69,8 +69,12 @@ const OPERATORS: &[(&str, [Case; 4])] = operators![
     "attention by flags": attention::of_flags,
 ];
 
-/// Right, refused, not supported, lost: of each operator.
-type Counts = BTreeMap<&'static str, [usize; 4]>;
+/// Right, refused and not supported of each operator, and what went wrong.
+#[derive(Default)]
+struct Counts {
+    of: BTreeMap<&'static str, [usize; 3]>,
+    lost: Vec<String>,
+}
 
 /// A case by its number.
 fn run(context: &Context, foreign: Option<&Context>, number: u64, counts: &Mutex<Counts>) {
@@ -83,17 +87,21 @@ fn run(context: &Context, foreign: Option<&Context>, number: u64, counts: &Mutex
         Ok(Ok(())) => 0,
         Ok(Err(Outcome::Refused)) => 1,
         Ok(Err(Outcome::Unsupported)) => 2,
-        Err(_) => {
+        Err(panic) => {
             let element = ["f16", "bf16", "f32", "f64"][which];
-            eprintln!("case {number}: {name} of {element}, {}", trial.fault());
-            3
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref().copied());
+            let (fault, said) = (trial.fault(), said.unwrap_or_default());
+            let lost = format!("case {number}: {name} of {element}, {fault}: {said}");
+            counts.lock().unwrap().lost.push(lost);
+            return;
         }
     };
-    counts.lock().unwrap().entry(name).or_default()[became] += 1;
+    counts.lock().unwrap().of.entry(name).or_default()[became] += 1;
 }
 
 fn all(context: &Context, foreign: Option<&Context>, cases: u64) {
-    let counts = Mutex::new(Counts::new());
+    let counts = Mutex::new(Counts::default());
     let numbers = match std::env::var("EINSPARSE_TEST_CASE") {
         Ok(one) => vec![one.parse().unwrap()],
         Err(_) => (0..cases).collect(),
@@ -103,8 +111,8 @@ fn all(context: &Context, foreign: Option<&Context>, cases: u64) {
         .for_each(|&number| run(context, foreign, number, &counts));
     context.synchronize().unwrap();
     let counts = counts.into_inner().unwrap();
-    let sum = |of: usize| counts.values().map(|own| own[of]).sum::<usize>();
-    for (name, [right, refused, unsupported, _]) in &counts {
+    let sum = |became: usize| counts.of.values().map(|own| own[became]).sum::<usize>();
+    for (name, [right, refused, unsupported]) in &counts.of {
         println!("{name}: {right} right, {refused} refused, {unsupported} not supported");
     }
     println!(
@@ -114,9 +122,15 @@ fn all(context: &Context, foreign: Option<&Context>, cases: u64) {
         sum(1),
         sum(2)
     );
-    assert_eq!(sum(3), 0, "cases that went wrong");
+    let lost = &counts.lost;
+    assert!(
+        lost.is_empty(),
+        "{} went wrong:\n{}",
+        lost.len(),
+        lost.join("\n")
+    );
     for (name, _) in OPERATORS.iter().filter(|_| numbers.len() > 1) {
-        let right = counts.get(name).map_or(0, |own| own[0]);
+        let right = counts.of.get(name).map_or(0, |own| own[0]);
         assert!(right > 0, "{name} was never right");
     }
 }
