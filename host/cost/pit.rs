@@ -7,7 +7,7 @@ use super::{Cost, Machine};
 use crate::dynamic::TileTimes;
 
 /// Of the time of a dense product, what is left over for the product alone where it gains anything
-/// (benches/record/h200/2026-11-22-dynamic.csv). What dense kernels are predicted to cost is a fifth too much at 4096.
+/// (benches/NOTES.md, "Sparsity found while running"). What dense kernels are predicted to cost is a fifth too much at 4096.
 const WORTH: f64 = 0.9;
 
 /// Share of the Tensor Cores' rate that tiles of so many rows reach when every micro-tile is there: the fewer rows share a gathered row of B, the

@@ -50,7 +50,7 @@ pub struct TileTimes {
 }
 
 impl TileTimes {
-    /// Fitted to the products of 4096 x 4096 x 4096 on an H200 (benches/record/h200/2026-11-22-dynamic.csv, f16): what is taken
+    /// Fitted to the products of 4096 x 4096 x 4096 on an H200 (benches/NOTES.md, "Sparsity found while running", f16): what is taken
     /// where no file is.
     pub fn built_in() -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };

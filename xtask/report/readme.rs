@@ -38,8 +38,9 @@ pub fn groups(duels: &[Duel]) -> Vec<(String, Group<'_>)> {
             let mut peers: Vec<&str> = own.iter().map(|d| d.theirs.engine.as_str()).collect();
             peers.sort_unstable();
             peers.dedup();
-            // What a caller gets who chooses nothing is no peer's best.
-            peers.retain(|peer| *peer != "cusparse-default");
+            // What a caller gets who chooses nothing is no peer's best, and nobody makes a graph dense.
+            let dense = |peer: &str| set == "graphs" && peer.starts_with("cublas");
+            peers.retain(|peer| *peer != "cusparse-default" && !dense(peer));
             for peer in peers {
                 let of_peer = own.iter().copied().filter(|d| d.theirs.engine == peer);
                 let name = [what, set, dtype].map(str::to_owned).to_vec();
