@@ -10,6 +10,7 @@ mod ptx;
 #[cfg(feature = "report")]
 mod report;
 mod setup;
+mod witness;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -57,6 +58,12 @@ enum Task {
         /// With --verify: a tenth of them, another with each commit.
         #[arg(long, requires = "verify")]
         tenth: bool,
+    },
+    /// Which kernels have other machine code than at a commit: none, where a change only moves code about.
+    Witness {
+        /// The commit.
+        #[arg(default_value = "HEAD")]
+        commit: String,
     },
     /// Readers, language, patterns, conversions and plans on random inputs; what fails is kept in fuzz/artifacts.
     Fuzz {
@@ -114,6 +121,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => setup::test(&arguments),
         Task::Ptx { filter, arch, sass } => ptx::ptx(filter.as_deref(), &arch, sass),
         Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
+        Task::Witness { commit } => witness::witness(&commit),
         Task::Fuzz {
             seconds,
             seed,
