@@ -29,7 +29,7 @@ impl Inspect {
             return Ok(());
         };
         // Counts over rows and columns, held together with the pattern.
-        let needed = 24 * (rows as u64 + cols as u64);
+        let needed = load::bytes_of_rows(rows, cols);
         let length = std::fs::metadata(&self.file).map_or(0, |facts| facts.len());
         let room = load::limits().of(length) * 3 / 8;
         if needed > room {

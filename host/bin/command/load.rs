@@ -29,12 +29,17 @@ pub fn limits() -> io::Limits {
     LIMITS.get().copied().unwrap_or_default()
 }
 
+/// What arrays of all rows and columns take at the most, in bytes.
+pub fn bytes_of_rows(rows: usize, cols: usize) -> u64 {
+    24_u64.saturating_mul(rows as u64 + cols as u64)
+}
+
 /// Refuses to bring entries into rows where the rows alone would take more memory than is allowed.
 pub fn check_rows<T: Scalar>(name: &str, sparse: &AnySparse<T>) -> Result<()> {
     let &[rows, cols] = sparse.shape() else {
         return Ok(());
     };
-    let needed = 24_u64.saturating_mul(rows as u64 + cols as u64);
+    let needed = bytes_of_rows(rows, cols);
     let room = limits().of(sparse.values().len() as u64 * 32);
     if sparse.format() == Format::Csr || needed <= room {
         return Ok(());

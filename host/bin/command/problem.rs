@@ -103,10 +103,10 @@ impl FromStr for Place {
 
 impl Place {
     /// Opens it. Without a GPU `auto` says why.
-    pub fn open(self) -> Result<Context> {
+    pub fn open(self) -> einsparse::Result<Context> {
         match self {
             Place::Cpu => Ok(Context::cpu()),
-            Place::Gpu(ordinal) => Ok(Context::cuda(ordinal)?),
+            Place::Gpu(ordinal) => Context::cuda(ordinal),
             Place::Auto => Ok(Context::cuda(0).unwrap_or_else(|reason| {
                 tracing::info!(%reason, "no GPU");
                 say!("no GPU here, working on the CPU (`einsparse doctor` says what is missing)");
@@ -191,6 +191,18 @@ impl Problem {
         let einsum = Einsum::parse(&self.expression)?;
         let (values, read) = timed(|| load::operands(&einsum, &self.operands, self.seed))?;
         Ok((Typed::new(einsum, values)?, read))
+    }
+
+    /// The same while the device is opened, which takes longer than most files do.
+    pub fn load_for_device<T: Scalar>(&self) -> Result<(Typed<T>, Duration, Context)> {
+        let (loaded, context) = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| self.device.open());
+            let loaded = self.load();
+            (loaded, opening.join())
+        });
+        let (typed, read) = loaded?;
+        let context = context.map_err(|_| "opening the device panicked")?;
+        Ok((typed, read, context?))
     }
 }
 

@@ -55,8 +55,7 @@ impl Run {
     fn typed<T: Scalar>(&self) -> Result<()> {
         let problem = &self.problem;
         let options = problem.options()?;
-        let (typed, read) = problem.load::<T>()?;
-        let context = problem.device.open()?;
+        let (typed, read, context) = problem.load_for_device::<T>()?;
         let job = Job {
             expression: &problem.expression,
             format: problem.format,
