@@ -18,7 +18,7 @@ use einsparse::registry::Scalar;
 use einsparse::{BlockChoice, BlockConverter, Context, RawBlocks, SparseTensor, Tensor};
 use std::time::Instant;
 
-/// Operations measured here.
+/// Calls of which the median counts.
 const CALLS: usize = 5;
 
 /// One matrix on the device, and what must come out.

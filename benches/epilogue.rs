@@ -182,16 +182,12 @@ impl Layer<'_> {
 
     fn fused(&self, recorder: &mut Recorder) -> Result<()> {
         let case = &self.case;
-        let (m, k, nnz) = case.problem.extents();
-        let size = case.dtype().size();
-        let dense = Buffer::new(m * k * size)?;
-        dense.fill(0, case.gpu.stream)?;
-        let operands = case.operands;
-        let sparse = [operands.rows.ptr, operands.columns.ptr, operands.values.ptr];
-        case.gpu.scatter(size, dense.ptr, sparse, nnz, k)?;
+        let (m, k, _) = case.problem.extents();
+        let dense = Buffer::new(m * k * case.dtype().size())?;
+        case.densify(&dense)?;
         case.gpu.wait()?;
         let product = FusedDense::new(case.gpu, case.dtype(), [m, k, case.n], &self.bias)?;
-        let pointers = [dense.ptr, operands.b.ptr, operands.c.ptr];
+        let pointers = [dense.ptr, case.operands.b.ptr, case.operands.c.ptr];
         let run: Run<'_> = Box::new(move || {
             let _alive = &dense;
             product.run(pointers)

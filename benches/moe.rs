@@ -305,7 +305,14 @@ impl<'a> Layer<'a> {
         recorder.add(Row {
             engine: "cublas".into(),
             variant: "grouped".into(),
-            note: "products alone; routing, gather, ReLU, weights and scatter left out".into(),
+            note: format!(
+                "products alone; routing, gather, ReLU, weights and scatter left out{}",
+                if times.host_inside {
+                    "; waits for the host inside"
+                } else {
+                    ""
+                }
+            ),
             ..self.row(zipf, chosen, times)
         })
     }

@@ -36,11 +36,10 @@ pub fn run(gpu: &Gpu, effort: Effort, recorder: &mut Recorder) -> Result<()> {
             for empty in EMPTY {
                 let case = Case::new(&context, shape, axis, empty)?;
                 case.ours(gpu, effort, recorder)?;
+                case.cudnn(gpu, effort, recorder)?;
+                case.cublas(gpu, effort, recorder)?;
             }
         }
-        let case = Case::new(&context, shape, ConvolutionAxis::Channels, 0)?;
-        case.cudnn(gpu, effort, recorder)?;
-        case.cublas(gpu, effort, recorder)?;
     }
     Ok(())
 }

@@ -21,13 +21,6 @@ pub struct Tally {
     pub faults: usize,
 }
 
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.cases += other.cases;
-        self.faults += other.faults;
-    }
-}
-
 /// Runs the tables.
 pub fn run(
     gpu: &Gpu,

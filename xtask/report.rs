@@ -39,6 +39,9 @@ struct Row {
     gbps: Option<f64>,
     zeros: String,
     note: String,
+    /// The file that it is of: what stands in another was measured on other operands.
+    #[serde(skip)]
+    file: usize,
 }
 
 /// Ours against one peer on one case.
@@ -62,9 +65,9 @@ pub fn report(record: &Path) -> Result<String> {
         false => (record.with_extension("md"), record.with_extension("svg")),
     };
     let (right, wrong) = read(record)?;
-    let duels = duels(&right);
+    let duels = duels(&right, &wrong);
     let text = markdown(&right, &wrong, &duels, &plot).map_err(|e| e.to_string())?;
-    if !duels.is_empty() {
+    if !readme::groups(&duels).is_empty() {
         draw(&plot, &duels)?;
     }
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
@@ -84,7 +87,7 @@ fn markdown(
     losses(&mut text, duels)?;
     choice::write(&mut text, rows)?;
     others(&mut text, rows, wrong)?;
-    if !duels.is_empty() {
+    if !readme::groups(duels).is_empty() {
         let name = plot.file_name().unwrap_or_default().to_string_lossy();
         write!(text, "\n![peer's time over ours]({name})\n")?;
     }
@@ -105,53 +108,70 @@ fn read(record: &Path) -> Result<(Vec<Row>, Vec<Row>)> {
         files.sort();
     }
     let mut rows = Vec::new();
-    for file in files {
+    for (number, file) in files.into_iter().enumerate() {
         let mut reader = csv::Reader::from_path(&file).map_err(|e| fail(&file, &e))?;
         for row in reader.deserialize() {
-            rows.push(row.map_err(|e| fail(&file, &e))?);
+            let row: Row = row.map_err(|e| fail(&file, &e))?;
+            rows.push(Row {
+                file: number,
+                ..row
+            });
         }
     }
-    let right = |row: &Row| !row.note.starts_with("WRONG");
+    let right = |row: &Row| !row.note.starts_with("WRONG") && row.ms.is_finite();
     Ok(rows.into_iter().partition(right))
 }
 
+/// Our name among the engines.
+const OURS: &str = "einsparse";
 /// The variant of which A's values may be kept in another form.
 const KEPT: &str = "auto@kept";
 
+/// Operations that are no comparison: levels of a tutorial, limits of the machine.
+const APART: [&str; 4] = ["levels", "gemm", "launch", "copy"];
+
 /// What a user gets against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in another form
-/// (`auto@kept`). Operations without these names have it in their first row of the case.
-fn duels(rows: &[Row]) -> Vec<Duel> {
+/// (`auto@kept`), of several formats the fastest. Operations without these names have it in their first row of the case.
+fn duels(rows: &[Row], wrong: &[Row]) -> Vec<Duel> {
+    let case = |row: &Row| {
+        (
+            row.op.clone(),
+            row.workload.clone(),
+            row.dtype.clone(),
+            row.n,
+            row.file,
+        )
+    };
+    let named = |row: &&Row| row.engine == OURS && ["auto", KEPT].contains(&row.variant.as_str());
     let mut cases: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
-    for row in rows {
-        let case = (&row.op, &row.workload, &row.dtype, row.n);
-        cases.entry(case).or_default().push(row);
+    for row in rows.iter().filter(|row| !APART.contains(&row.op.as_str())) {
+        cases.entry(case(row)).or_default().push(row);
     }
+    let lost: BTreeSet<_> = wrong.iter().filter(named).map(case).collect();
     let mut duels = Vec::new();
-    for rows in cases.values() {
-        // What a driver takes for a copy is a floor, no peer.
-        let (ours, others): (Vec<&Row>, Vec<&Row>) =
-            rows.iter().partition(|r| r.engine == "einsparse");
-        let named = ours
-            .iter()
-            .copied()
-            .filter(|r| ["auto", KEPT].contains(&r.variant.as_str()));
-        let mut taken: Vec<&Row> = named.collect();
-        if taken.is_empty() {
-            taken.extend(ours.first());
-        }
-        for ours in taken {
-            let mut peers = BTreeSet::new();
-            for theirs in others.iter().filter(|r| r.engine != "driver") {
-                // Of one library the best that it has.
-                if !peers.insert(&theirs.engine) {
-                    continue;
-                }
-                let of_engine = others.iter().filter(|r| r.engine == theirs.engine);
-                let best = of_engine
-                    .min_by(|a, b| a.ms.total_cmp(&b.ms))
-                    .unwrap_or(theirs);
-                duels.push(Duel::new(ours, best));
+    for (case, rows) in &cases {
+        let (ours, others): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|r| r.engine == OURS);
+        let mut taken: BTreeMap<&str, &Row> = BTreeMap::new();
+        for row in ours.iter().copied().filter(named) {
+            let best = taken.entry(&row.variant).or_insert(row);
+            if row.ms < best.ms {
+                *best = row;
             }
+        }
+        if taken.is_empty() && !lost.contains(case) {
+            taken.extend(ours.first().map(|row| (row.variant.as_str(), *row)));
+        }
+        // A copy by the driver is a floor, and what a caller gets who chooses nothing is no peer's best.
+        let is_peer = |r: &&&Row| !["driver", "cusparse-default"].contains(&r.engine.as_str());
+        let mut best: BTreeMap<&str, &Row> = BTreeMap::new();
+        for row in others.iter().filter(is_peer) {
+            let own = best.entry(&row.engine).or_insert(row);
+            if row.ms < own.ms {
+                *own = row;
+            }
+        }
+        for ours in taken.values() {
+            duels.extend(best.values().map(|theirs| Duel::new(ours, theirs)));
         }
     }
     duels
@@ -231,20 +251,35 @@ impl Group<'_> {
     }
 }
 
+/// The commits of the rows: that of most of them, and the others.
+fn commits(rows: &[Row]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in rows {
+        *counts.entry(&row.commit).or_default() += 1;
+    }
+    let mut all: Vec<(&str, usize)> = counts.into_iter().collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let names: Vec<&str> = all.iter().map(|(commit, _)| *commit).collect();
+    match names.split_first() {
+        Some((most, others)) if !others.is_empty() => {
+            format!("commit {most} (parts of {})", others.join(", "))
+        }
+        _ => format!("commit {}", names.join("")),
+    }
+}
+
 fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     let Some(first) = rows.first() else {
         return writeln!(text, "The record is empty.");
     };
     writeln!(
         text,
-        "# {} ({}), {}, commit {}\n",
-        first.gpu, first.driver, first.date, first.commit
+        "# {} ({}), {}, {}\n",
+        first.gpu,
+        first.driver,
+        first.date,
+        commits(rows)
     )?;
-    let commits: BTreeSet<&str> = rows.iter().map(|r| r.commit.as_str()).collect();
-    if commits.len() > 1 {
-        let all: Vec<&str> = commits.into_iter().collect();
-        writeln!(text, "Of more than one commit: {}.\n", all.join(", "))?;
-    }
     writeln!(
         text,
         "Ratio = peer's time over ours: above 1 we are faster, within 5 % is a tie. Cold: L2 is evicted before each run. Warm: back to"

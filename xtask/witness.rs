@@ -47,7 +47,7 @@ pub fn witness(commit: &str) -> Result<()> {
 /// What the sources make: kept, cached or compiled now.
 fn of_sources() -> Result<Codes> {
     let target = target_dir()?;
-    // Families that only benches use are not kept.
+    // Families that only benches use are left out: they are not kept.
     let mut specs = Spec::all();
     specs.retain(|spec| spec.arch == "sm_90a");
     let kernels = kernels(&target);

@@ -28,7 +28,7 @@ const DEFAULT: (&str, Algorithm) = ("ALG_DEFAULT", Algorithm::CUSPARSE_SPMM_ALG_
 const NO_TRANSPOSE: sys::cusparseOperation_t =
     sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
-/// The best of the four algorithms, or the default one.
+/// The best of the algorithms for entries or for blocks, or the default one.
 pub struct CuSparse {
     handle: sys::cusparseHandle_t,
     default: bool,

@@ -4,6 +4,7 @@
 use einsparse_kernels::table::Row;
 
 use super::{Cost, ISSUE_SHARE, LAUNCH_US, Machine};
+use crate::cpu::{AIM, LEAST_CUT};
 
 /// An indirect Einsum by the numbers that decide its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +15,8 @@ pub(crate) struct Steps {
     pub(crate) along: f64,
     /// Factors without it.
     pub(crate) fixed: usize,
-    /// Factors with it, or the output, that are not contiguous along it.
+    /// Factors with it, or the output, that are not contiguous along it; where lanes run along terms, factors that are not
+    /// contiguous along those.
     pub(crate) strided: usize,
     /// Elements of the output, and whether they are read too.
     pub(crate) out: f64,
@@ -38,9 +40,6 @@ const FACTOR: f64 = 8.0;
 const TERM: f64 = 6.0;
 /// Share of L2's rate that loads behind tables reach.
 const GATHER_SHARE: f64 = 0.7;
-/// Steps below which the walk of a sum is not cut, and warps that cuts aim at (`cpu::listed`).
-const LEAST_CUT: f64 = 128.0;
-const AIM: f64 = 132.0 * 64.0;
 /// Descriptions read and sums stored; a second kernel where sums were cut.
 const ENDS_US: f64 = 3.5;
 const CUT_US: f64 = 6.0;
@@ -48,8 +47,8 @@ const CUT_US: f64 = 6.0;
 const HBM: f64 = 3.6;
 
 /// What is measured over what bytes and instructions tell, the microseconds of a warp's beginning and end, and of a step in a lane's
-/// chain: where lanes run along terms, elements and vectors. Fitted to 6,260 times of 2,819 cases on an H200 (`bench --rows`,
-/// operations einsum, dense and block_spmm): a mean error of 17 %.
+/// chain: where lanes run along terms, elements and vectors. Fitted to the times of every row on an H200 (`bench --rows`,
+/// operations einsum, dense and block_spmm).
 struct Waits {
     gather: f64,
     compute: f64,
@@ -148,7 +147,7 @@ impl Walk {
                 .min(lanes * if columns == 2 { vector } else { 1.0 }),
         };
         let units = steps.out / wide;
-        let piece = terms.min(LEAST_CUT.max(units * terms / AIM));
+        let piece = terms.min((LEAST_CUT as f64).max(units * terms / AIM as f64));
         let pieces = (terms / piece.max(1.0)).max(1.0);
         Walk {
             chain: if over_terms { piece / lanes } else { piece },

@@ -28,9 +28,9 @@ pub use run::run_listed;
 pub(crate) use ways::{Lanes, Way, filled, ways};
 
 /// Terms of an item, steps of summed loops included, below which a sum is not cut.
-const LEAST_CUT: u64 = 128;
+pub(crate) const LEAST_CUT: u64 = 128;
 /// Items that a cut aims at.
-const AIM: u64 = 132 * 64;
+pub(crate) const AIM: u64 = 132 * 64;
 
 /// Where the output, its bias and its gate lie.
 pub(crate) struct Places {

@@ -30,6 +30,7 @@ pub(crate) use conv::{HostConv, weight_gradient};
 pub(crate) use epilogue::{activate, gelu};
 pub(crate) use gathers::{Matrix, gathers};
 pub use listed::run_listed;
+pub(crate) use listed::{AIM, LEAST_CUT};
 pub(crate) use message::Largest;
 pub(crate) use operands::{AnyOperands, AnyOutput, as_long_as_its_shape};
 pub use operands::{Operands, Output};

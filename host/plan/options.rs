@@ -13,8 +13,8 @@ pub enum Precision {
 /// Which treatment of implicit zeros is acceptable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZerosRule {
-    /// Zeros of a stored block, and those between entries that a kernel gathers into a tile, may be multiplied: a NaN or Inf in B
-    /// can reach rows that own no entry there.
+    /// Zeros of a stored block, those between entries that a kernel gathers into a tile, and all where A is kept dense may be
+    /// multiplied: a NaN or Inf in B can reach rows that own no entry there.
     #[default]
     Dense,
     /// Implicit zeros are never multiplied.

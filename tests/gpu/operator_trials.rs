@@ -1,4 +1,4 @@
-//! Random operators over random operands, about half of them wrong somewhere: an error, or what plain loops give. Memory is poisoned,
+//! Random operators over random operands, many of them wrong somewhere: an error, or what plain loops give. Memory is poisoned,
 //! and lies between bands in which nothing may be written. EINSPARSE_TEST_CASES: how many; EINSPARSE_TEST_CASE: one alone.
 
 mod attention;

@@ -23,7 +23,7 @@ const SHOWN: &[(&str, &str, &[&str])] = &[
     ("pit_matmul", "", &["f16"]),
     ("pit_conv", "", &["f16"]),
     ("ffn", "", &["f16"]),
-    ("training", "", &["f16"]),
+    ("training", "blocks", &["f16"]),
     ("moe", "", &["bf16"]),
     ("encoder", "", &["f16"]),
 ];
@@ -38,9 +38,8 @@ pub fn groups(duels: &[Duel]) -> Vec<(String, Group<'_>)> {
             let mut peers: Vec<&str> = own.iter().map(|d| d.theirs.engine.as_str()).collect();
             peers.sort_unstable();
             peers.dedup();
-            // What a caller gets who chooses nothing is no peer's best, and nobody makes a graph dense.
-            let dense = |peer: &str| set == "graphs" && peer.starts_with("cublas");
-            peers.retain(|peer| *peer != "cusparse-default" && !dense(peer));
+            // Nobody makes a graph dense.
+            peers.retain(|peer| set != "graphs" || !peer.starts_with("cublas"));
             for peer in peers {
                 let of_peer = own.iter().copied().filter(|d| d.theirs.engine == peer);
                 let name = [what, set, dtype].map(str::to_owned).to_vec();
@@ -68,13 +67,13 @@ fn section(
     let lost = duels.iter().filter(|d| d.cold < 1.0 - super::TIE).count();
     writeln!(
         text,
-        "{}, driver {}, {}, commit {}: [record]({record}), [report]({record}/report.md) with every one of the {} comparisons, the\n\
-         {lost} that are lost among them. A ratio is the peer's time over ours, a geometric mean; L2 is evicted before each run (cold), and\n\
-         warm stands beside. Zeros: in how many cases ours and the peer multiply zeros beside entries.\n",
+        "{}, driver {}, {}: [record]({record}) of {}, [report]({record}/report.md) of all {} comparisons with every one of the\n\
+         {lost} that are lost. A ratio is the peer's time over ours, a geometric mean; L2 is evicted before each run (cold), and warm\n\
+         stands beside. Zeros: in how many cases ours and the peer multiply zeros beside entries.\n",
         first.gpu,
         first.driver,
         first.date,
-        first.commit,
+        super::commits(rows),
         duels.len()
     )?;
     writeln!(
@@ -152,7 +151,14 @@ mod tests {
         let record = root().join(path.split_once(')').unwrap().0);
         let told = format!("run `cargo xtask report {}`", record.display());
         let (rows, wrong) = read(&record).unwrap();
-        let duels = duels(&rows);
+        let duels = duels(&rows, &wrong);
+        for (what, set, dtypes) in SHOWN {
+            let is = |d: &&Duel| d.what() == *what && d.set == *set && d.ours.dtype == dtypes[0];
+            assert!(
+                duels.iter().find(is).is_some(),
+                "nothing is measured of {what} {set}"
+            );
+        }
         let wanted = with_section(&readme, &record, &rows, &duels).unwrap();
         assert!(wanted.as_deref() == Some(&readme), "README.md: {told}");
         let page = std::fs::read_to_string(record.join("report.md")).unwrap();
