@@ -1,22 +1,16 @@
 //! The products of family `spmm` for a batch: blockIdx.z says which, and its operands lie at equal distances.
 
 use super::elem::Elem;
+use super::gpu;
 use super::walk::Walk;
-use super::{gpu, spmm};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 
-/// The body, generic over walk and element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: Walk, E: Elem>(p: &BatchedParams, _at: u64);
-}
-
-impl<T: spmm::Body> Body for T {
+impl<W: Walk, E: Elem, T: Kernel<W, E, SpmmParams>> Kernel<W, E, BatchedParams> for T {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Elem>(p: &BatchedParams, at: u64) {
+    unsafe fn run(p: &BatchedParams, at: u64) {
         let product = p.item(gpu::block_z());
         // SAFETY: the caller's promise, for one of the batch.
-        unsafe { <T as spmm::Body>::run::<W, E>(&product, at) }
+        unsafe { <T as Kernel<W, E, SpmmParams>>::run(&product, at) }
     }
 }

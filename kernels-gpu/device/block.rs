@@ -8,14 +8,8 @@ use super::mma::MmaElem;
 use super::ptx::{copy, global};
 use super::tile::{ATile, BTile};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams, _at: u64);
-}
 
 /// Accumulators of one lane: `MA` x `NA` atoms.
 type Acc<const MA: usize, const NA: usize> = [[[f32; 4]; NA]; MA];
@@ -36,11 +30,11 @@ const ROW_32: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::Tf32);
 /// Threads of a thread block, the same for every tile.
 const THREADS: u32 = <MmaTile<16, 1, 4, true> as Tile>::THREADS;
 
-impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool> Body
-    for MmaTile<B, MA, NA, ALIGNED>
+impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool>
+    Kernel<W, E, SpmmParams> for MmaTile<B, MA, NA, ALIGNED>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &SpmmParams, _at: u64) {
+    unsafe fn run(p: &SpmmParams, _at: u64) {
         let [row, start, len, slot] = global::load_v4(p.items + gpu::block_x() as u64 * 16, true);
         let run = Run {
             row,

@@ -4,6 +4,7 @@
 #![allow(unexpected_cfgs)]
 
 use super::gpu::kernel;
+use super::kernel::Kernel;
 use crate::abi::*;
 use crate::for_each_kernel;
 
@@ -13,11 +14,10 @@ macro_rules! entries {
             #[cfg(any(family = $cfg, not(target_arch = "nvptx64")))]
             mod $family {
                 use super::*;
-                use crate::device::$family::Body;
                 $(
                     // A build of some rows names each.
                     #[cfg(any(not(some_rows), $name))]
-                    kernel!($name(p: $params, at) => <$tile as Body>::run::<$walk, $elem>(&p, at));
+                    kernel!($name(p: $params, at) => <$tile as Kernel<$walk, $elem, $params>>::run(&p, at));
                 )+
             }
         )+

@@ -5,13 +5,7 @@ use super::convert::{scan, word};
 use super::gpu;
 use super::ptx::global;
 use crate::abi::*;
-
-/// The body of one step; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &JoinParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 #[inline(always)]
 fn load_u64(array: u64, at: u32, inside: bool) -> u64 {
@@ -48,9 +42,9 @@ fn own() -> u32 {
     gpu::block_x() * CONVERT_THREADS + gpu::thread()
 }
 
-impl Body for JoinCount {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinCount {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &JoinParams, _: u64) {
+    unsafe fn run(p: &JoinParams, _: u64) {
         let row = own();
         let mut count = 0;
         if row < p.left_count {
@@ -72,9 +66,9 @@ impl Body for JoinCount {
     }
 }
 
-impl Body for JoinStarts {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinStarts {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &JoinParams, _: u64) {
+    unsafe fn run(p: &JoinParams, _: u64) {
         let row = own();
         let inside = row < p.left_count;
         let count = global::load_b32_fresh(word(p.starts, row as u64), inside);
@@ -86,9 +80,9 @@ impl Body for JoinStarts {
     }
 }
 
-impl Body for JoinFill {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinFill {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &JoinParams, _: u64) {
+    unsafe fn run(p: &JoinParams, _: u64) {
         let pair = own();
         if pair >= p.pairs {
             return;

@@ -6,17 +6,11 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::{copy, global};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 
-/// The body; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ListParams, at: u64);
-}
-
-impl<const STEP: u32> Body for Lists<STEP> {
+impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, ListParams> for Lists<STEP> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ListParams, _at: u64) {
+    unsafe fn run(p: &ListParams, _at: u64) {
         match STEP {
             LIST_SURVEY => survey(p),
             LIST_PLACE => place(p),

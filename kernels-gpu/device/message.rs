@@ -5,13 +5,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::{global, warp};
 use crate::abi::*;
-
-/// The body of one step, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &MessageParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 const ENTRIES: usize = MESSAGE_ENTRIES as usize;
 
@@ -41,9 +35,9 @@ fn winner(p: &MessageParams, m: u32, f: u32) -> u64 {
     p.first + (m as u64 * p.features as u64 + f as u64) * 4
 }
 
-impl Body for FirstLargest {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &MessageParams, _: u64) {
+    unsafe fn run(p: &MessageParams, _: u64) {
         let at = warp_number() * MESSAGE_ENTRIES;
         if at >= p.count {
             return;
@@ -75,9 +69,9 @@ impl Body for FirstLargest {
     }
 }
 
-impl Body for PickLargest {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for PickLargest {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &MessageParams, _: u64) {
+    unsafe fn run(p: &MessageParams, _: u64) {
         let unit = warp_number();
         let chunks = p.features.div_ceil(MESSAGE_FEATURES);
         // Never by zero, which only the host knows: device code may not panic.
@@ -147,9 +141,9 @@ fn joined<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
     sum
 }
 
-impl Body for LargestWeights {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &MessageParams, _: u64) {
+    unsafe fn run(p: &MessageParams, _: u64) {
         let at = warp_number() * MESSAGE_ENTRIES;
         // The same for all lanes of a warp, which exchange their sums.
         if at >= p.count {

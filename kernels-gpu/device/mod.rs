@@ -78,6 +78,7 @@ mod grouped;
 mod grouped_grad;
 #[cfg(any(family = "join", not(target_arch = "nvptx64")))]
 mod join;
+mod kernel;
 #[cfg(any(family = "levels", not(target_arch = "nvptx64")))]
 mod levels;
 #[cfg(any(family = "lists", not(target_arch = "nvptx64")))]
@@ -198,16 +199,3 @@ mod walk;
     not(target_arch = "nvptx64")
 ))]
 mod wgmma;
-
-#[cfg(any(family = "dense_live", not(target_arch = "nvptx64")))]
-use dense as dense_live;
-#[cfg(any(family = "nm_narrow", not(target_arch = "nvptx64")))]
-use nm::narrow as nm_narrow;
-#[cfg(any(family = "pit_right", not(target_arch = "nvptx64")))]
-use pit as pit_right;
-#[cfg(any(family = "pit_turned", not(target_arch = "nvptx64")))]
-use pit as pit_turned;
-#[cfg(any(family = "sddmm_narrow", not(target_arch = "nvptx64")))]
-use sddmm as sddmm_narrow;
-#[cfg(any(family = "narrow", not(target_arch = "nvptx64")))]
-use wgmma::narrow;

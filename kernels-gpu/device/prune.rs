@@ -4,13 +4,7 @@
 use super::gpu;
 use super::ptx::global;
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &PruneParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// The magnitude of an element as a number that grows with it; NaN is above infinity, and quiet, as f64 makes it.
 #[inline(always)]
@@ -100,9 +94,9 @@ fn pruned<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> ([u32; 2], u32
     (kept, meta)
 }
 
-impl Body for Word32 {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, PruneParams> for Word32 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &PruneParams, _: u64) {
+    unsafe fn run(p: &PruneParams, _: u64) {
         let word = gpu::block_x() * Self::THREADS + gpu::thread();
         if word >= p.total {
             return;

@@ -8,19 +8,13 @@ use super::ptx::{global, grid};
 use super::spmm::{bundle, gather, store};
 use super::walk::Walk;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 
-/// The body, generic over walk and element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams, _at: u64);
-}
-
-impl<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize> Body
-    for Relaxed<LANES, VEC, REP, UNROLL>
+impl<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>
+    Kernel<W, E, SpmmParams> for Relaxed<LANES, VEC, REP, UNROLL>
 {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams, _at: u64) {
+    unsafe fn run(p: &SpmmParams, _at: u64) {
         grid::let_next_start();
         let lane = gpu::thread() % LANES;
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;

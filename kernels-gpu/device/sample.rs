@@ -4,13 +4,7 @@
 use super::gpu;
 use super::ptx::{copy, global, grid, warp};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &SampleParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// The counts of micro-tiles of 32, 64 and 128 rows in one word.
 #[inline(always)]
@@ -123,9 +117,9 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     global::store_b64_relaxed(p.report, report);
 }
 
-impl Body for SampleBox {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &SampleParams, _: u64) {
+    unsafe fn run(p: &SampleParams, _: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         // Written by the last thread block of this launch only when all have read it.

@@ -3,17 +3,11 @@
 use super::gpu;
 use super::ptx::global;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 
-/// The body, generic over the width of the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &ScatterParams, at: u64);
-}
-
-impl Body for Four {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ScatterParams> for Four {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &ScatterParams, _: u64) {
+    unsafe fn run(p: &ScatterParams, _: u64) {
         let bytes = E::DTYPE.bytes() as u64;
         let first = gpu::block_x() as u64 * Self::ITEMS as u64 + gpu::thread() as u64;
         let mut places = [0; 4];

@@ -9,14 +9,8 @@ use super::gpu;
 use super::ptx::{global, warp};
 use super::walk::Walk;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 pub(super) use terms::Terms;
-
-/// The body, generic over walk and element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: Walk, E: Terms>(p: &SddmmParams, _at: u64);
-}
 
 /// Entries `start..start + len` of the pattern, one row's.
 #[derive(Clone, Copy)]
@@ -36,11 +30,18 @@ impl Run {
     }
 }
 
-impl<const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize, const BLOCKS: u32>
-    Body for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
+impl<
+    W: Walk,
+    E: Terms,
+    const LANES: u32,
+    const VEC: usize,
+    const REP: usize,
+    const FLIGHT: usize,
+    const BLOCKS: u32,
+> Kernel<W, E, SddmmParams> for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
 {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Terms>(p: &SddmmParams, _at: u64) {
+    unsafe fn run(p: &SddmmParams, _at: u64) {
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         let item = p.items + index as u64 * 16;
         // Past the last item everything is zero, the length too.

@@ -7,13 +7,7 @@ use super::ptx::{copy, global, warp};
 use super::sddmm::{Run, Terms, over_lanes, slice, store};
 use super::walk::Walk;
 use crate::abi::*;
-
-/// The body, generic over walk and element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: Walk, E: Elem>(p: &SddmmStagedParams, _at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// Copies this thread block's rows of Y, a warp each.
 #[inline(always)]
@@ -35,11 +29,11 @@ fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
     gpu::sync_threads();
 }
 
-impl<const LANES: u32, const REP: usize, const FLIGHT: usize> Body
-    for StagedDots<LANES, REP, FLIGHT>
+impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize>
+    Kernel<W, E, SddmmStagedParams> for StagedDots<LANES, REP, FLIGHT>
 {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Elem>(p: &SddmmStagedParams, _at: u64) {
+    unsafe fn run(p: &SddmmStagedParams, _at: u64) {
         let shelf = p.shelves + gpu::block_x() as u64 * 16;
         let p = &p.sddmm;
         let [column, columns, first, items] = global::load_v4(shelf, true);

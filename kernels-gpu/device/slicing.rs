@@ -5,13 +5,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::{copy, global, warp};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &SlicingParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// What one lane puts into a chunk.
 struct Taken {
@@ -180,9 +174,9 @@ fn refill<E: Elem>(p: &SlicingParams, run: u32) {
     }
 }
 
-impl<const STEP: u32> Body for Slicing<STEP> {
+impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, SlicingParams> for Slicing<STEP> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &SlicingParams, _: u64) {
+    unsafe fn run(p: &SlicingParams, _: u64) {
         if STEP == SLICING_ORDER {
             order(p);
             return;

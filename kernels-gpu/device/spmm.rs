@@ -9,28 +9,24 @@ use super::gpu;
 use super::ptx::{copy, global, grid, warp};
 use super::walk::{Batch, Walk};
 use crate::abi::*;
-
-/// The body, generic over walk and element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams, _at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// Accumulators of one lane.
 pub(super) type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
 impl<
+    W: Walk,
+    E: Elem,
     const LANES: u32,
     const VEC: usize,
     const REP: usize,
     const UNROLL: usize,
     const SPLIT: u32,
     const THREADS: u32,
-> Body for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
+> Kernel<W, E, SpmmParams> for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Elem>(p: &SpmmParams, _at: u64) {
+    unsafe fn run(p: &SpmmParams, _at: u64) {
         grid::let_next_start();
         let lane = gpu::thread() % LANES;
         let part = gpu::thread() / LANES % SPLIT;

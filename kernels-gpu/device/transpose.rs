@@ -5,13 +5,7 @@
 use super::gpu;
 use super::ptx::{copy, global, grid, matrix};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &TransposeParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 impl TransposeTile {
     /// Eight elements of a row from `column` on; zeros outside the matrix, except behind the columns of a row.
@@ -72,9 +66,9 @@ impl TransposeTile {
     }
 }
 
-impl Body for TransposeTile {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, TransposeParams> for TransposeTile {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &TransposeParams, _: u64) {
+    unsafe fn run(p: &TransposeParams, _: u64) {
         let item = gpu::block_y() as u64;
         let (down, across) = p.across.of(gpu::block_x());
         let corner = [down * TRANSPOSE_ROWS, across * TRANSPOSE_COLUMNS];

@@ -5,14 +5,8 @@ use super::epilogue::{Output, finish, scale};
 use super::gpu;
 use super::ptx::{copy, global, matrix, warp};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &VectorsParams, _at: u64);
-}
 
 /// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column `2 g`, then of
 /// column `2 g + 1`.
@@ -335,11 +329,11 @@ impl VectorsParams {
     }
 }
 
-impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool> Body
-    for NarrowVectors<WINDOWS, PARTS, ALIGNED>
+impl<W: WalkInfo, E: ElemInfo, const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
+    Kernel<W, E, VectorsParams> for NarrowVectors<WINDOWS, PARTS, ALIGNED>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &VectorsParams, _at: u64) {
+    unsafe fn run(p: &VectorsParams, _at: u64) {
         let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
         let part = warp % PARTS;
         let index = gpu::block_x() * WINDOWS + warp / PARTS;

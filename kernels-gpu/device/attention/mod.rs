@@ -10,13 +10,7 @@ use super::gpu;
 use super::ptx::{barrier, bulk, copy, global, grid, warp};
 use super::wgmma::{CONSUMERS, WgmmaElem};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &AttentionParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
 /// three times the 168 they start with.
@@ -168,9 +162,11 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     }
 }
 
-impl<const CHUNKS: usize> Body for Attention<CHUNKS> {
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParams>
+    for Attention<CHUNKS>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &AttentionParams, at: u64) {
+    unsafe fn run(p: &AttentionParams, at: u64) {
         grid::let_next_start();
         if gpu::thread() == 0 {
             let mut slot = 0;

@@ -3,9 +3,10 @@
 
 use super::out::Strip;
 use super::starts::{AHEAD, Starts, first_starts, starts};
-use super::{Body, Ring, ThinElem};
+use super::{Ring, ThinElem};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::ptx::{barrier, bits, bulk, copy, warp, wgmma};
 use crate::frag;
@@ -361,9 +362,11 @@ fn halves([a, b]: [u32; 2]) -> [u32; 4] {
     [a, a >> 16, b, b >> 16]
 }
 
-impl<const GROUPS: usize, const N: usize> Body for ByteTile<GROUPS, N> {
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize> Kernel<W, E, BitmapParams>
+    for ByteTile<GROUPS, N>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
+    unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(p, at);
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);

@@ -14,6 +14,7 @@ use super::mma::MmaElem;
 use super::ptx::wgmma_thin::Thin;
 use super::ptx::{barrier, bulk, copy, global};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 
 /// An element type with a `wgmma` atom for few columns.
 pub trait ThinElem: MmaElem {
@@ -46,13 +47,6 @@ impl ThinElem for Bf16 {
     fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
         acc.mma_bf16_shared(a, b)
     }
-}
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64);
 }
 
 /// Barriers of arrival, twice: one round of each parity.
@@ -174,11 +168,11 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Body
-    for BitTile<GROUPS, N, ALIGNED>
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNED: bool>
+    Kernel<W, E, BitmapParams> for BitTile<GROUPS, N, ALIGNED>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
+    unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(at, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at);

@@ -3,9 +3,10 @@
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Body, Ring, ThinElem};
+use super::{ARRIVALS, Ring, ThinElem};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::ptx::{barrier, bits, copy, matrix, warp};
 
@@ -239,9 +240,11 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     }
 }
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize> Body for WarpTile<N, PHASES, SLABS> {
+impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS: usize>
+    Kernel<W, E, BitmapParams> for WarpTile<N, PHASES, SLABS>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ThinElem>(p: &BitmapParams, at: u64) {
+    unsafe fn run(p: &BitmapParams, at: u64) {
         Shared::<N>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
         if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
             Shared::<N>::produce(p, at);

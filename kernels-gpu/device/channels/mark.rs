@@ -1,9 +1,9 @@
 //! Which columns hold something. A thread has the same eight columns of several rows; their marks meet in the warp, in shared memory
 //! and in L2, by OR: no order of thread blocks changes them.
 
-use super::Body;
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, grid, warp};
 
 /// The top bit of each of two elements, where it counts: any bit but the sign does above nothing, so NaN does and both zeros do not.
@@ -41,9 +41,9 @@ fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
     found & ((1 << left.min(CHANNEL_VECTOR)) - 1)
 }
 
-impl Body for MarkChannels {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &ChannelsParams, _: u64) {
+    unsafe fn run(p: &ChannelsParams, _: u64) {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
         grid::let_next_start();
         if thread < CHANNEL_WORDS {

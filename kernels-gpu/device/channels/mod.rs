@@ -4,12 +4,3 @@
 
 mod mark;
 mod pack;
-
-use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &ChannelsParams, at: u64);
-}

@@ -2,9 +2,9 @@
 //! few; meanwhile its first rows are on their way to shared memory, without the vectors that hold no marked column. The last one to
 //! have read an item's marks clears them for the next run.
 
-use super::Body;
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, grid, warp};
 
 /// Warps of a thread block.
@@ -194,9 +194,9 @@ fn end_leaving(p: &ChannelsParams, before: u64) {
     }
 }
 
-impl Body for PackChannels {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &ChannelsParams, _: u64) {
+    unsafe fn run(p: &ChannelsParams, _: u64) {
         let (thread, part) = (gpu::thread(), p.parts - 1 - gpu::block_x());
         grid::let_next_start();
         write_zeros(p);

@@ -14,15 +14,9 @@ use super::ptx::{barrier, bulk, copy, gather, global, matrix, warp};
 use super::stages::Stages;
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
 use offsets::Offsets;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ConvElem>(p: &ConvParams, at: u64);
-}
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
@@ -307,11 +301,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Body
-    for Gathered<CHUNKS, ORDER, BYTES>
+impl<W: WalkInfo, E: ConvElem, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Kernel<W, E, ConvParams> for Gathered<CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ConvElem>(p: &ConvParams, at: u64) {
+    unsafe fn run(p: &ConvParams, at: u64) {
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
             Self::produce(p, at);

@@ -9,14 +9,8 @@ use super::ptx::{barrier, copy, gather, global, warp};
 use super::stages::Stages;
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &ConvWordsParams, at: u64);
-}
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
@@ -252,9 +246,11 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize> Body for GatheredPairs<GROUPS, CHUNKS> {
+impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize>
+    Kernel<W, E, ConvWordsParams> for GatheredPairs<GROUPS, CHUNKS>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &ConvWordsParams, _: u64) {
+    unsafe fn run(p: &ConvWordsParams, _: u64) {
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {

@@ -10,14 +10,8 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::{copy, global};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 pub use elem::PairElem;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: PairElem>(p: &ConvWordsParams, at: u64);
-}
 
 /// Sums of a thread.
 pub type Sums = [[f32; 8]; 8];
@@ -184,9 +178,11 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     }
 }
 
-impl<const SIDE: usize, const VECTORS: bool> Body for Paired<SIDE, VECTORS> {
+impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W, E, ConvWordsParams>
+    for Paired<SIDE, VECTORS>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: PairElem>(p: &ConvWordsParams, _: u64) {
+    unsafe fn run(p: &ConvWordsParams, _: u64) {
         const { assert!(Self::DEEP == 1 || Self::DEEP == 4, "join adds up four") };
         let mut places = Places::of(p);
         let stages = places.part.count * 2;

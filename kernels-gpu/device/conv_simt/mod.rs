@@ -7,13 +7,7 @@ use super::epilogue::{Output, finish};
 use super::gpu;
 use super::ptx::{copy, global, warp};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &ConvWordsParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// Sums of a thread: eight rows by eight columns.
 type Sums = [[f32; 8]; 8];
@@ -271,11 +265,11 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     }
 }
 
-impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool> Body
-    for GatheredWords<DOWN, ACROSS, VECTORS>
+impl<W: WalkInfo, E: Elem<Acc = f32>, const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
+    Kernel<W, E, ConvWordsParams> for GatheredWords<DOWN, ACROSS, VECTORS>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &ConvWordsParams, _: u64) {
+    unsafe fn run(p: &ConvWordsParams, _: u64) {
         let mut ahead = Self::ahead(p);
         let mut flight = Flight { count: 0, own: 0 };
         let mut sums: Sums = [[0.0; 8]; 8];

@@ -7,13 +7,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::{gather, global, warp};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &ConvStepParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// This thread's item.
 #[inline(always)]
@@ -21,9 +15,11 @@ fn item() -> u32 {
     gpu::block_x() * CONV_STEP_THREADS + gpu::thread()
 }
 
-impl<const STEP: u32> Body for ConvStep<STEP> {
+impl<W: WalkInfo, E: Elem<Acc = f32>, const STEP: u32> Kernel<W, E, ConvStepParams>
+    for ConvStep<STEP>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &ConvStepParams, _: u64) {
+    unsafe fn run(p: &ConvStepParams, _: u64) {
         match STEP {
             CONV_TURN => weights::turn::<E>(p),
             CONV_SUM => weights::sum::<E>(p),

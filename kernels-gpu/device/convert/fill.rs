@@ -1,15 +1,16 @@
 //! The values of the kept blocks of a dense matrix. The output is written from end to end, the last slot first: what
 //! `score` read last is still in L2.
 
-use super::{Body, word};
+use super::word;
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{global, grid};
 
-impl<const ALIGNED: bool> Body for FillDense<ALIGNED> {
+impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for FillDense<ALIGNED> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let wide = if ALIGNED { 16 / E::BYTES } else { 1 };

@@ -1,15 +1,16 @@
 //! The pattern of the output: block columns of the slots, padding behind those of a block row, block rows of the
 //! groups. One warp for each block row.
 
-use super::{Body, WARPS, lane, word};
+use super::{WARPS, lane, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{global, grid};
 
-impl Body for Index {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let block_row = gpu::block_x() * WARPS + gpu::thread() / 32;

@@ -2,15 +2,16 @@
 //! memory; the last one of a block row tallies it.
 
 use super::tally::tally;
-use super::{ALL_LANES, Body, WARPS, arrives_last, lane, piece_rows, word};
+use super::{ALL_LANES, WARPS, arrives_last, lane, piece_rows, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, grid, warp};
 
-impl Body for Mark {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _at: u64) {
         grid::let_next_start();
         let (block_row, first, rows) = piece_rows(p, gpu::block_x());
         let words = block_row as u64 * p.words as u64;

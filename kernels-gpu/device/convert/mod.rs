@@ -15,13 +15,6 @@ use super::gpu;
 use super::ptx::{copy, global, warp};
 use crate::abi::*;
 
-/// The body of one step, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64);
-}
-
 pub(super) const WARPS: u32 = CONVERT_THREADS / 32;
 pub(super) const ALL_LANES: u32 = u32::MAX;
 

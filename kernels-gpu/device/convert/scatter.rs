@@ -3,10 +3,11 @@
 //! the entries go to their places.
 
 use super::index::{column_of, index};
-use super::{ALL_LANES, Body, WARPS, lane, word};
+use super::{ALL_LANES, WARPS, lane, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{global, grid, warp};
 
 /// One row of the matrix and of its block row.
@@ -24,9 +25,9 @@ struct Line {
     to: u64,
 }
 
-impl Body for FillCsr {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for FillCsr {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let row = gpu::block_x() * WARPS + gpu::thread() / 32;

@@ -1,15 +1,16 @@
 //! The score of every piece of a dense matrix: the sum of squares, columns from top to bottom, then neighbouring
 //! columns by pairs; or whether there is an element other than zero.
 
-use super::{ALL_LANES, Body, lane, piece_rows};
+use super::{ALL_LANES, lane, piece_rows};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{grid, warp};
 
-impl<const ALIGNED: bool> Body for Score<ALIGNED> {
+impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for Score<ALIGNED> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _at: u64) {
         grid::let_next_start();
         match (ALIGNED, E::BYTES) {
             (false, _) => score::<E, 1>(p),

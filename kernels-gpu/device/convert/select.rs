@@ -1,18 +1,19 @@
 //! One round of a radix selection: how many ranks have each digit, then which digit the pivot has. Thread blocks
 //! count in shared memory; the last of a selection to arrive decides.
 
-use super::{Body, arrives_last, ordered, rank, scan, score, word};
+use super::{arrives_last, ordered, rank, scan, score, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, grid};
 
 const DIGITS: u32 = 1 << DIGIT_BITS;
 const OWN: u32 = DIGITS / CONVERT_THREADS;
 
-impl Body for Select {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let (selection, part) = p.parts.of(gpu::block_x());

@@ -1,15 +1,16 @@
 //! Which blocks are kept, how many in each block row, and where each block row starts. A whole thread block tallies a
 //! block row; the last one of all to arrive adds the counts up.
 
-use super::{Body, WARPS, arrives_last, lane, ordered, rank, scan, score, word};
+use super::{WARPS, arrives_last, lane, ordered, rank, scan, score, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{global, grid, warp};
 
-impl Body for Tally {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let block_row = gpu::block_x();

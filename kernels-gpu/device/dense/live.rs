@@ -1,9 +1,10 @@
 //! The same product for rows whose number is known on the device: family `dense_live`. What the launch ahead does not write, the
 //! weights and their biases, is on its way before that has ended.
 
-use super::{Body, DenseElem, ONLY_A, ONLY_B, Spot, barrier, cluster, gpu, grid, warp};
+use super::{DenseElem, ONLY_A, ONLY_B, Spot, barrier, cluster, gpu, grid, warp};
 use crate::abi::*;
 use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global};
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Spot
@@ -110,11 +111,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Body
-    for LiveTile<GROUPS, CHUNKS, CUT>
+impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const CUT: usize>
+    Kernel<W, E, DenseParams> for LiveTile<GROUPS, CHUNKS, CUT>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
+    unsafe fn run(p: &DenseParams, at: u64) {
         if gpu::thread() == 0 {
             Self::go_to(gpu::block_y());
         }

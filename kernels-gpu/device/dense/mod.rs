@@ -13,15 +13,8 @@ use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, cluster, grid, warp};
 use super::stages::Stages;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use elem::DenseElem;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry, its
-    /// cluster included.
-    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64);
-}
 
 /// Where the tile of a thread block lies, and what was done for it before it is come to.
 trait Spot: Copy {
@@ -332,11 +325,17 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Body
-    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+impl<
+    W: WalkInfo,
+    E: DenseElem,
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+> Kernel<W, E, DenseParams> for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: DenseElem>(p: &DenseParams, at: u64) {
+    unsafe fn run(p: &DenseParams, at: u64) {
         grid::let_next_start();
         Self::tile::<E>(p, at, Each);
     }

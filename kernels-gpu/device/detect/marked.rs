@@ -1,9 +1,9 @@
 //! Lists and values of micro-tiles whose bits a product has left: what comes in front of a thread block's columns is counted in the
 //! bits, so nobody waits for anybody. Of the matrix only micro-tiles that are not empty are read.
 
-use super::Body;
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, grid, warp};
 
 /// Words of bits of a thread block's columns.
@@ -157,9 +157,9 @@ impl<const MH: u32> MarkedTiles<MH> {
     }
 }
 
-impl<const MH: u32> Body for MarkedTiles<MH> {
+impl<W: WalkInfo, E: ElemInfo, const MH: u32> Kernel<W, E, DetectParams> for MarkedTiles<MH> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &DetectParams, _: u64) {
+    unsafe fn run(p: &DetectParams, _: u64) {
         let own = Self::part(p);
         grid::let_next_start();
         grid::wait_for_previous();

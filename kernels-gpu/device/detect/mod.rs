@@ -11,13 +11,7 @@ mod rows;
 use super::gpu;
 use super::ptx::{copy, global, grid, warp};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &DetectParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// The vectors of a thread: [`DETECT_LOADS`] rows of the same columns.
 type Vectors = [[u32; 4]; DETECT_LOADS as usize];
@@ -279,9 +273,11 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     }
 }
 
-impl<const MH: u32, const MW: u32, const STEP: u32> Body for MicroTiles<MH, MW, STEP> {
+impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
+    Kernel<W, E, DetectParams> for MicroTiles<MH, MW, STEP>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &DetectParams, _: u64) {
+    unsafe fn run(p: &DetectParams, _: u64) {
         let p = &Self::of_item(p);
         let bits = Self::bits::<E>();
         let r = Self::region(bits);

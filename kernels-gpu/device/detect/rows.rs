@@ -1,8 +1,8 @@
 //! Lists that need no matrix: rows of sequences of given lengths, and the choices of each expert.
 
-use super::Body;
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, grid, warp};
 
 /// Sum over the thread block. Every thread must call it once.
@@ -20,9 +20,9 @@ fn sum(value: u32) -> u32 {
     all
 }
 
-impl Body for DetectLengths {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &DetectParams, _: u64) {
+    unsafe fn run(p: &DetectParams, _: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let (own, thread) = (gpu::block_x(), gpu::thread());
@@ -57,9 +57,9 @@ impl Body for DetectLengths {
 /// Choices of a thread.
 const SHARE: u32 = DETECT_CHOICES / DETECT_THREADS;
 
-impl Body for DetectChoices {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &DetectParams, _: u64) {
+    unsafe fn run(p: &DetectParams, _: u64) {
         grid::let_next_start();
         let thread = gpu::thread();
         let counter = |expert: u32| copy::arena() + expert * 8;

@@ -7,6 +7,7 @@ use super::elem::{Elem, Raw};
 use super::gpu;
 use super::ptx::global;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 
 /// Index arrays in device memory, which nothing writes while a plan lives.
 struct Device;
@@ -30,16 +31,11 @@ struct Sum<E: Elem, const VEC: usize> {
     seen: bool,
 }
 
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, at: u64);
-}
-
-impl<const N: usize, const FIXED: usize, const VEC: usize> Body for Wide<N, FIXED, VEC> {
+impl<W: WalkInfo, E: Elem, const N: usize, const FIXED: usize, const VEC: usize>
+    Kernel<W, E, EinsumParams> for Wide<N, FIXED, VEC>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, _: u64) {
+    unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
             unit::<E, N, FIXED, VEC, 4, false>(p);
         } else {
@@ -48,9 +44,9 @@ impl<const N: usize, const FIXED: usize, const VEC: usize> Body for Wide<N, FIXE
     }
 }
 
-impl<const N: usize> Body for Thin<N> {
+impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Thin<N> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, _: u64) {
+    unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
             unit::<E, N, 0, 1, 4, false>(p);
         } else {
@@ -59,9 +55,9 @@ impl<const N: usize> Body for Thin<N> {
     }
 }
 
-impl<const N: usize> Body for Across<N> {
+impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Across<N> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EinsumParams, _: u64) {
+    unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
             unit::<E, N, 0, 1, 4, true>(p);
         } else {

@@ -1,14 +1,15 @@
 //! The rules of CSR: offsets from 0 to the number of entries that never descend; columns inside, ascending in a row.
 //! Whatever the arrays hold, nothing outside of them is read.
 
-use super::{Body, global, gpu, mark_starts, own_marks, row_at, word};
+use super::{global, gpu, mark_starts, own_marks, row_at, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::grid;
 
-impl Body for CheckEntries {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let start = gpu::block_x() * ENTRY_TILE;

@@ -3,13 +3,14 @@
 //! into shared memory first, so that whole lines are written.
 
 use super::turns::{in_front, start_of, take};
-use super::{ALL_LANES, Body, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
+use super::{ALL_LANES, Elem, Raw, copy, element, global, gpu, lane, magnitude, warp, word};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::grid;
 
-impl<const ALIGNED: bool> Body for Compact<ALIGNED> {
+impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, EntriesParams> for Compact<ALIGNED> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         match p.flags & COMPACT_TOP != 0 {

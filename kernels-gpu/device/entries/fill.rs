@@ -1,15 +1,16 @@
 //! Slots of GroupCOO and ELL from CSR, and values through a permutation: four in flight a thread.
 
-use super::{Body, Elem, global, gpu, word};
+use super::{Elem, global, gpu, word};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::grid;
 
 /// Column of a slot that holds no entry.
 const PAD: u32 = u32::MAX;
 
-impl Body for FillSlots {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let ell = p.flags & FILL_ELL != 0;
@@ -56,9 +57,9 @@ impl Body for FillSlots {
     }
 }
 
-impl Body for PermuteValues {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for PermuteValues {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let base = gpu::block_x() as u64 * (4 * CONVERT_THREADS) as u64 + gpu::thread() as u64;

@@ -18,13 +18,6 @@ use super::gpu;
 use super::ptx::{copy, global, warp};
 use crate::abi::*;
 
-/// The body of one step, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64);
-}
-
 /// Shared memory behind that of [`scan`].
 #[inline(always)]
 fn behind_scan() -> u32 {

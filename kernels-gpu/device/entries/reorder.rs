@@ -2,9 +2,10 @@
 //! fetched alone costs a sector. `split` orders a tile of the source by where its values go, so that those of a tile of
 //! the target are a run; `join` fetches a target's runs and orders them. Both order in shared memory, by 16-bit places.
 
-use super::{ALL_LANES, Body, Elem, copy, element, global, gpu, lane, warp, word};
+use super::{ALL_LANES, Elem, copy, element, global, gpu, lane, warp, word};
 use crate::abi::*;
 use crate::device::elem::Raw;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::grid;
 
 /// Stores a value to shared memory.
@@ -36,10 +37,10 @@ fn send<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
     }
 }
 
-impl<const TILE: u32> Body for Split<TILE> {
+impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Split<TILE> {
     /// `source`: values; `first`: the place of each in its tile.
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         let first = gpu::block_x() * TILE;
         let at = |done: u32, u: usize| {
@@ -138,11 +139,11 @@ impl Runs {
     }
 }
 
-impl<const TILE: u32> Body for Join<TILE> {
+impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join<TILE> {
     /// `source`: the tiles of [`Split`], `tiles` of them; `first`: the place of each value in its tile of the target;
     /// `starts`: for each tile of the target, and one more, where its run in each tile of the source begins.
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
         let distances = copy::arena() + TILE * E::BYTES + own * JOIN_RUNS * 4;
@@ -189,11 +190,11 @@ impl<const TILE: u32> Body for Join<TILE> {
     }
 }
 
-impl<const TILE: u32> Body for ReorderPlaces<TILE> {
+impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for ReorderPlaces<TILE> {
     /// `keys`: where each value of the split tiles comes from; `first`: where it goes; `out_first`, `out_second`: the
     /// places that `split` and `join` read; `starts`: where runs begin.
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let at = gpu::block_x() * REORDER_THREADS + gpu::thread();

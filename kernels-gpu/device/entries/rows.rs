@@ -1,14 +1,15 @@
 //! Offsets to the row of every entry, and back.
 
-use super::{Body, lane, mark_starts, own_marks, row_at, scan_max, word};
 use super::{global, gpu, warp};
+use super::{lane, mark_starts, own_marks, row_at, scan_max, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::grid;
 
-impl Body for EntryRows {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let count = global::load_b32_fresh(word(p.offsets, p.m as u64), true).min(p.capacity);
@@ -45,10 +46,10 @@ impl Body for EntryRows {
     }
 }
 
-impl Body for EntryOffsets {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
     /// Place `count`, behind the last entry, is taken to lie in row m: it fills what is left.
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let base = gpu::block_x() as u64 * ENTRY_TILE as u64 + (gpu::thread() / 32 * 256) as u64;

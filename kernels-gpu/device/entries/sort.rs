@@ -1,10 +1,11 @@
 //! A stable counting sort, one digit a pass: keys of a digit are counted for every tile, running sums over the tiles
 //! and digits say where those of a tile go, and in a tile warps rank what they hold in order, equal digits by ballot.
 
-use super::{ALL_LANES, Body, WARPS, behind_scan, lane, scan, word};
+use super::{ALL_LANES, WARPS, behind_scan, lane, scan, word};
 use super::{copy, global, gpu, warp};
 use crate::abi::*;
 use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::grid;
 
 /// Keys of a warp in a tile.
@@ -37,9 +38,9 @@ fn first_key() -> u32 {
     gpu::block_x() * SORT_TILE + gpu::thread() / 32 * WARP_KEYS + lane()
 }
 
-impl Body for SortCount {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let (digits, counters) = (1 << p.bits, copy::arena());
@@ -72,10 +73,10 @@ impl Body for SortCount {
     }
 }
 
-impl Body for SortPlace {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
     /// A thread block for each digit.
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let counts = word(p.counts, gpu::block_x() as u64 * p.tiles as u64);
@@ -144,9 +145,9 @@ impl Shared {
     }
 }
 
-impl Body for SortMove {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let shared = Shared {

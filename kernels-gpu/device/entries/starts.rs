@@ -1,14 +1,15 @@
 //! First group of every row of GroupCOO.
 
 use super::turns::{in_front, start_of, take};
-use super::{Body, global, gpu, scan, word};
+use super::{global, gpu, scan, word};
 use crate::abi::*;
 use crate::device::elem::Elem;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::grid;
 
-impl Body for GroupStarts {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         grid::wait_for_previous();
         let turn = take(p);

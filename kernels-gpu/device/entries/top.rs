@@ -1,8 +1,9 @@
 //! The k largest magnitudes of a row: a thread block finds the least of them digit by digit, highest first (radix
 //! selection), and where among equal ones the last is taken. Zeros are never taken.
 
-use super::{Body, Elem, behind_scan, copy, element, global, gpu, magnitude, scan};
+use super::{Elem, behind_scan, copy, element, global, gpu, magnitude, scan};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::grid;
 
 const DIGITS: u32 = 1 << TOP_BITS;
@@ -21,9 +22,9 @@ struct Pivot {
     equal: u32,
 }
 
-impl Body for TopEntries {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::let_next_start();
         let row = gpu::block_x();
         let from = p.source + row as u64 * p.row_bytes;

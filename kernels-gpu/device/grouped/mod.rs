@@ -11,14 +11,8 @@ use super::ptx::{barrier, bulk, global, grid, warp};
 use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &GroupedParams, at: u64);
-}
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
@@ -169,9 +163,11 @@ impl<const CHUNKS: usize, const ORDER: u32> GroupedTile<CHUNKS, ORDER> {
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32> Body for GroupedTile<CHUNKS, ORDER> {
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32> Kernel<W, E, GroupedParams>
+    for GroupedTile<CHUNKS, ORDER>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &GroupedParams, at: u64) {
+    unsafe fn run(p: &GroupedParams, at: u64) {
         Self::set_up(p, at);
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();

@@ -9,14 +9,8 @@ use super::ptx::{barrier, copy, gather, global, grid, warp};
 use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &GroupedGradParams, at: u64);
-}
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
@@ -236,9 +230,9 @@ impl GroupedGrad {
     }
 }
 
-impl Body for GroupedGrad {
+impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, GroupedGradParams> for GroupedGrad {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &GroupedGradParams, _: u64) {
+    unsafe fn run(p: &GroupedGradParams, _: u64) {
         Self::set_up();
         grid::wait_for_previous();
         grid::let_next_start();

@@ -1,12 +1,13 @@
 //! Level 0: the definition. A thread computes one element of C, as the formula has it.
 
-use super::{Body, Half, offset};
+use super::{Half, offset};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 
-impl Body for Level<0> {
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<0> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, _at: u64) {
+    unsafe fn run(p: &LevelsParams, _at: u64) {
         // Neighbouring threads take neighbouring columns: their loads of B are one piece of memory, that of A one element.
         let (row, first) = Self::place();
         let column = first + gpu::thread();

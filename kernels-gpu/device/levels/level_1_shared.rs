@@ -1,9 +1,10 @@
 //! Level 1: every element that comes from memory is used many times. A tile of A and one of B go to shared memory, where
 //! the whole thread block reads them; a thread keeps 8 x 8 elements of C in registers.
 
-use super::{Body, Half, offset};
+use super::{Half, offset};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::copy;
 use crate::device::stages::Stages;
 
@@ -11,9 +12,9 @@ use crate::device::stages::Stages;
 /// elements lie side by side in both.
 const LINE: u32 = 128 * 4;
 
-impl Body for Level<1> {
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<1> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, _at: u64) {
+    unsafe fn run(p: &LevelsParams, _at: u64) {
         let (row, column) = Self::place();
         let (a_tile, b_tile) = (Self::stage(0), Self::stage(0) + Self::A_BYTES as u32);
         let (down, across) = (gpu::thread() / 16 * 4, gpu::thread() % 16 * 4);

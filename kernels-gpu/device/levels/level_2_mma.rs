@@ -1,9 +1,10 @@
 //! Level 2: Tensor Cores. A warp multiplies 16 x 16 by 16 x 8 in one instruction (`mma.sync`), and copies of the tiles to
 //! come (`cp.async`) run past the registers while it does.
 
-use super::{Body, Half, lane_place, offset, store_atom};
+use super::{Half, lane_place, offset, store_atom};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::mma::MmaElem;
 use crate::device::ptx::copy;
 use crate::device::stages::Stages;
@@ -15,9 +16,9 @@ const B_ROW: usize = 256;
 /// A warp's 64 x 64 elements of C: atoms of 16 x 8, of which a lane holds four.
 type Acc = [[[f32; 4]; 8]; 4];
 
-impl Body for Level<2> {
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<2> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, _at: u64) {
+    unsafe fn run(p: &LevelsParams, _at: u64) {
         let (row, column) = Self::place();
         let stages = p.k / Self::DEPTH;
         let mut acc: Acc = [[[0.0; 4]; 8]; 4];

@@ -1,18 +1,19 @@
 //! Level 3: Hopper's two engines. One thread orders whole tiles (`cp.async.bulk.tensor`) that a barrier in shared memory
 //! counts in by bytes; four warps together multiply 64 x 128 (`wgmma`), straight from shared memory. Nothing overlaps yet.
 
-use super::{Body, Half, lane_place, store_atom};
+use super::{Half, lane_place, store_atom};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, bulk};
 use crate::device::stages::Stages;
 use crate::device::wgmma::WgmmaElem;
 use crate::frag;
 
-impl Body for Level<3> {
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<3> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, at: u64) {
+    unsafe fn run(p: &LevelsParams, at: u64) {
         let place = Self::place();
         if gpu::thread() == 0 {
             barrier::init(Self::full(0), 1);

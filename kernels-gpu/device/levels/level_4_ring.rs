@@ -1,10 +1,11 @@
 //! Level 4: a ring of stages. While one is multiplied the next two are on their way, so that an order is given long
 //! before its bytes are needed.
 
+use super::Half;
 use super::level_3_wgmma::{leave, multiply};
-use super::{Body, Half};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::barrier;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::stages::Stages;
@@ -37,9 +38,9 @@ impl Ring {
     }
 }
 
-impl Body for Level<4> {
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<4> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, at: u64) {
+    unsafe fn run(p: &LevelsParams, at: u64) {
         let place = Self::place();
         let copies = gpu::thread() == 0;
         if copies {

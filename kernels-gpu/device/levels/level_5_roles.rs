@@ -1,11 +1,12 @@
 //! Level 5: roles. One warp does nothing but order copies, two warpgroups nothing but multiply, each half of a tile of
 //! 128 x 256. They meet at barriers only, and registers go to where they are needed.
 
+use super::Half;
 use super::level_3_wgmma::{a, b, leave};
 use super::level_4_ring::Ring;
-use super::{Body, Half};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, warp};
 use crate::device::stages::Stages;
@@ -14,9 +15,9 @@ use crate::device::wgmma::{CONSUMERS, FEW, MANY, WgmmaElem};
 /// No stage is waiting to go back.
 const NONE: u32 = u32::MAX;
 
-impl Body for Level<5> {
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, at: u64) {
+    unsafe fn run(p: &LevelsParams, at: u64) {
         Self::make_barriers();
         let place = Self::place();
         if gpu::thread() >= CONSUMERS * 32 {

@@ -2,9 +2,10 @@
 //! in whole lines through shared memory. The order of tiles keeps those that share rows and columns close in time.
 
 use super::level_4_ring::Ring;
-use super::{Body, Half, offset};
+use super::{Half, offset};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global, matrix, warp};
 use crate::device::wgmma::{CONSUMERS, FEW, MANY};
@@ -16,9 +17,9 @@ const GROUP: u32 = 16;
 
 type This = Level<6>;
 
-impl Body for Level<6> {
+impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, at: u64) {
+    unsafe fn run(p: &LevelsParams, at: u64) {
         Self::make_barriers();
         let tiles = p.m / Self::ROWS * (p.n / Self::COLUMNS);
         let mut tile = gpu::block_x();

@@ -22,13 +22,6 @@ pub trait Half: MmaElem + WgmmaElem {}
 impl Half for F16 {}
 impl Half for Bf16 {}
 
-/// The body, generic over the element; the level is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this level's geometry.
-    unsafe fn run<W: WalkInfo, E: Half>(p: &LevelsParams, at: u64);
-}
-
 /// Byte of an element of a row-major matrix with rows of `width` elements.
 #[inline(always)]
 fn offset<E: Elem>(row: u32, column: u32, width: u32) -> u64 {

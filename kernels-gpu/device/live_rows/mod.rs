@@ -6,13 +6,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::{bulk, copy, global, grid, matrix, warp};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// Warps of a thread block.
 const WARPS: u32 = DETECT_THREADS / 32;
@@ -72,9 +66,9 @@ impl PackRows {
     }
 }
 
-impl Body for PackRows {
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, _: u64) {
+    unsafe fn run(p: &LiveRowsParams, _: u64) {
         if gpu::thread() == 0 {
             Self::fetch(p, 0);
         }
@@ -213,9 +207,9 @@ impl NormRows {
     }
 }
 
-impl Body for NormRows {
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &LiveRowsParams, _: u64) {
+    unsafe fn run(p: &LiveRowsParams, _: u64) {
         grid::let_next_start();
         // While the launch ahead ends, all that it does not write is loaded.
         let early = p.flags & LIVE_ROWS_EARLY != 0;

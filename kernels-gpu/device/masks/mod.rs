@@ -8,14 +8,8 @@ mod view;
 use super::gpu;
 use super::ptx::{copy, global, grid, warp};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use view::View;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &MaskParams, at: u64);
-}
 
 /// What a piece of keys is to a half of the queries, two bits in a word of the list: from [`STATE`] on, the second half's behind
 /// the first's.
@@ -163,9 +157,9 @@ fn mask_of(pair: [u32; 2], half: u32, index: u32) -> u32 {
     }
 }
 
-impl Body for MaskTiles {
+impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: ElemInfo>(p: &MaskParams, _: u64) {
+    unsafe fn run(p: &MaskParams, _: u64) {
         grid::let_next_start();
         if p.flags & MASK_BESIDE == 0 {
             grid::wait_for_previous();

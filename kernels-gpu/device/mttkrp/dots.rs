@@ -1,21 +1,21 @@
 //! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any order). A segment
 //! of lanes takes neighbouring entries, lanes are columns; sums of lanes are added in a fixed order.
 
-use super::Body;
 use crate::abi::*;
 use crate::device::elem::{Elem, Raw};
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{global, grid, warp};
 use crate::device::walk::Walk;
 
 /// Entries under way.
 const BURST: usize = 4;
 
-impl<const FACTORS: usize, const LANES: u32, const VEC: usize> Body
-    for RowDots<FACTORS, LANES, VEC>
+impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>
+    Kernel<W, E, MttkrpParams> for RowDots<FACTORS, LANES, VEC>
 {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Elem>(p: &MttkrpParams, _at: u64) {
+    unsafe fn run(p: &MttkrpParams, _at: u64) {
         grid::let_next_start();
         let segment = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         let first = segment as u64 * DOT_ENTRIES as u64;

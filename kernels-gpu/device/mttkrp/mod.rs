@@ -10,28 +10,24 @@ use super::gpu;
 use super::ptx::{bits, global, grid, warp};
 use super::walk::Walk;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use terms::{load, reduced, scaled};
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: Walk, E: Elem>(p: &MttkrpParams, _at: u64);
-}
 
 type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
 impl<
+    W: Walk,
+    E: Elem,
     const FACTORS: usize,
     const LANES: u32,
     const VEC: usize,
     const REP: usize,
     const UNROLL: usize,
     const REDUCE: u32,
-> Body for Rows<FACTORS, LANES, VEC, REP, UNROLL, REDUCE>
+> Kernel<W, E, MttkrpParams> for Rows<FACTORS, LANES, VEC, REP, UNROLL, REDUCE>
 {
     #[inline(always)]
-    unsafe fn run<W: Walk, E: Elem>(p: &MttkrpParams, _at: u64) {
+    unsafe fn run(p: &MttkrpParams, _at: u64) {
         grid::let_next_start();
         let lane = gpu::thread() % LANES;
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;

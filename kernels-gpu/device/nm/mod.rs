@@ -12,6 +12,7 @@ use super::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
 use super::stages::Stages;
 use super::wgmma::{CONSUMERS, WgmmaElem};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
 
 /// An element type with a sparse `wgmma` atom.
@@ -32,13 +33,6 @@ impl SparseElem for Bf16 {
     fn mma_sparse<const C: usize, const S: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
         acc.mma_sparse_bf16::<S>(a, b, meta)
     }
-}
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: SparseElem>(p: &NmParams, at: u64);
 }
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is three
@@ -283,9 +277,11 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS> {
     }
 }
 
-impl<const MA: usize, const CHUNKS: usize> Body for TwoOfFour<MA, CHUNKS> {
+impl<W: WalkInfo, E: SparseElem, const MA: usize, const CHUNKS: usize> Kernel<W, E, NmParams>
+    for TwoOfFour<MA, CHUNKS>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: SparseElem>(p: &NmParams, at: u64) {
+    unsafe fn run(p: &NmParams, at: u64) {
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();

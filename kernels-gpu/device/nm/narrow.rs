@@ -4,6 +4,7 @@
 use super::{CONSUMERS, FEW, MANY, NONE, Ring};
 use crate::abi::*;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, global, wgmma_sparse};
 use crate::device::stages::Stages;
@@ -21,13 +22,6 @@ impl SparseNarrow for Int8 {
     fn mma_sparse<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
         acc.mma_sparse_s8(a, b, meta)
     }
-}
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: SparseNarrow>(p: &NmParams, at: u64);
 }
 
 /// The metadata of a stage: a register for each step and 64 rows.
@@ -148,9 +142,11 @@ impl<const MA: usize, const CHUNKS: usize> TwoOfFour<MA, CHUNKS, 1> {
     }
 }
 
-impl<const MA: usize, const CHUNKS: usize> Body for TwoOfFour<MA, CHUNKS, 1> {
+impl<W: WalkInfo, E: SparseNarrow, const MA: usize, const CHUNKS: usize> Kernel<W, E, NmParams>
+    for TwoOfFour<MA, CHUNKS, 1>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: SparseNarrow>(p: &NmParams, at: u64) {
+    unsafe fn run(p: &NmParams, at: u64) {
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();

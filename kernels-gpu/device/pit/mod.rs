@@ -10,14 +10,8 @@ use super::ptx::{barrier, bulk, copy, gather, global, grid, warp};
 use super::stages::{NONE, Stages, steps};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64);
-}
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
@@ -257,9 +251,11 @@ impl<const MT: usize, const TURNED: bool, const ORDER: u32> PitColumns<MT, TURNE
     }
 }
 
-impl<const MT: usize, const TURNED: bool, const ORDER: u32> Body for PitColumns<MT, TURNED, ORDER> {
+impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const TURNED: bool, const ORDER: u32>
+    Kernel<W, E, PitParams> for PitColumns<MT, TURNED, ORDER>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitParams, at: u64) {
+    unsafe fn run(p: &PitParams, at: u64) {
         grid::let_next_start();
         Self::set_up(at);
         grid::wait_for_previous();

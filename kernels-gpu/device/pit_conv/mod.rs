@@ -12,14 +12,8 @@ use super::ptx::{barrier, bulk, global, grid, warp};
 use super::stages::{NONE, Stages, steps};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitConvParams, at: u64);
-}
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
@@ -201,11 +195,11 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     }
 }
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Body
-    for PitConv<MT, CHUNKS, FILTERS>
+impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const CHUNKS: usize, const FILTERS: bool>
+    Kernel<W, E, PitConvParams> for PitConv<MT, CHUNKS, FILTERS>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitConvParams, at: u64) {
+    unsafe fn run(p: &PitConvParams, at: u64) {
         grid::let_next_start();
         Self::set_up(at);
         grid::wait_for_previous();

@@ -9,15 +9,9 @@ use super::gpu;
 use super::mma::MmaElem;
 use super::ptx::{barrier, cluster, copy, grid, matrix};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
 use scan::Taken;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry, `p.parts` thread blocks a cluster.
-    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &PitFewParams, at: u64);
-}
 
 /// Sums of a warp: atoms of 16 rows, then of 8 columns. Of the first as many are used as the tile has.
 type Sums = [[[f32; 4]; 4]; 4];
@@ -256,9 +250,11 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     }
 }
 
-impl<const MT: usize, const WARPS: usize> Body for FewRows<MT, WARPS> {
+impl<W: WalkInfo, E: MmaElem, const MT: usize, const WARPS: usize> Kernel<W, E, PitFewParams>
+    for FewRows<MT, WARPS>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: MmaElem>(p: &PitFewParams, _: u64) {
+    unsafe fn run(p: &PitFewParams, _: u64) {
         grid::let_next_start();
         Self::set_up(p);
         grid::wait_for_previous();

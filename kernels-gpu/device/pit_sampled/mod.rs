@@ -11,14 +11,8 @@ use super::rows::{self, Rows, Source};
 use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitSampledParams, at: u64);
-}
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
@@ -226,9 +220,9 @@ impl PitSampled {
     }
 }
 
-impl Body for PitSampled {
+impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, PitSampledParams> for PitSampled {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &PitSampledParams, at: u64) {
+    unsafe fn run(p: &PitSampledParams, at: u64) {
         Self::set_up(at);
         grid::wait_for_previous();
         // After the wait: what starts early may rely on all that came before this kernel.

@@ -9,14 +9,8 @@ use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, grid, matrix, warp};
 use super::stages::{Stages, steps};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &PitParams, at: u64);
-}
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
@@ -245,9 +239,9 @@ fn keep(own: &Own) {
     unroll!(step < STEPS, { matrix::keep(own[step]) });
 }
 
-impl<const MT: usize> Body for PitWords<MT> {
+impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize> Kernel<W, E, PitParams> for PitWords<MT> {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &PitParams, at: u64) {
+    unsafe fn run(p: &PitParams, at: u64) {
         grid::let_next_start();
         Self::set_up(at);
         grid::wait_for_previous();

@@ -1,15 +1,15 @@
 //! The gradient of the weights of the choices: for each slot the dot product of its hidden row with the row's gradient before the
 //! weight. Both rows are weighted on the way, which the gradients of the matrices and of the tokens want.
 
-use super::Body;
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{global, grid, warp};
 
-impl Body for RouteGradient {
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradient {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: u64) {
         grid::wait_for_previous();
         grid::let_next_start();
         let slot = (gpu::block_x() * ROUTE_THREADS + gpu::thread()) / 32;

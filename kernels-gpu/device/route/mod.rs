@@ -10,13 +10,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::{copy, global, grid, warp};
 use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RouteParams, at: u64);
-}
+use crate::device::kernel::Kernel;
 
 /// Warps of a thread block.
 const WARPS: u32 = ROUTE_THREADS / 32;
@@ -53,9 +47,9 @@ fn clear(words: u32) {
     gpu::sync_threads();
 }
 
-impl Body for RouteCount {
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: u64) {
         clear(p.bins.value);
         grid::wait_for_previous();
         // After the wait: what starts early may rely on all that came before this kernel.
@@ -84,9 +78,9 @@ impl Body for RouteCount {
     }
 }
 
-impl Body for RoutePlace {
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: u64) {
         clear(Self::shared_bytes(E::DTYPE) / 4);
         grid::wait_for_previous();
         grid::let_next_start();

@@ -1,14 +1,14 @@
 //! A token's row of the output: the sum of what its experts made, in the order of its choices.
 
-use super::Body;
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{global, grid};
 
-impl Body for RouteSum {
+impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: u64) {
         grid::wait_for_previous();
         grid::let_next_start();
         let (token, vector) = p.vectors.of(gpu::block_x() * ROUTE_THREADS + gpu::thread());

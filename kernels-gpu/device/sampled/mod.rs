@@ -10,14 +10,8 @@ use super::ptx::{barrier, bulk, copy, global, warp};
 use super::stages::Stages;
 use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY, WgmmaElem};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &SampledParams, at: u64);
-}
 
 /// No stage is waiting to be freed.
 const NONE: u32 = u32::MAX;
@@ -226,9 +220,11 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     }
 }
 
-impl<const P: usize, const ORDER: u32> Body for Sampled<P, ORDER> {
+impl<W: WalkInfo, E: WgmmaElem, const P: usize, const ORDER: u32> Kernel<W, E, SampledParams>
+    for Sampled<P, ORDER>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &SampledParams, at: u64) {
+    unsafe fn run(p: &SampledParams, at: u64) {
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < Self::STAGES as u32 {

@@ -11,14 +11,8 @@ use super::ptx::{barrier, bulk, copy, global, matrix, warp};
 use super::stages::Stages;
 use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: TileElem>(p: &SddmmTilesParams, at: u64);
-}
 
 /// An element type that tiles are multiplied in.
 pub trait TileElem: Elem<Acc = f32> {
@@ -342,11 +336,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Body
-    for PickTile<CHUNKS, ORDER, BYTES>
+impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
+    Kernel<W, E, SddmmTilesParams> for PickTile<CHUNKS, ORDER, BYTES>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: TileElem>(p: &SddmmTilesParams, at: u64) {
+    unsafe fn run(p: &SddmmTilesParams, at: u64) {
         // What comes first is on its way while the barriers are made. Behind the last tile there is nothing to load.
         let copies = gpu::thread() >= CONSUMERS * 32;
         let (other, own) = if copies { (0, p.rounds) } else { (p.rounds, 0) };

@@ -10,19 +10,19 @@ use super::elem::{Elem, Raw};
 use super::gpu;
 use super::ptx::{copy, global, grid, matrix, warp};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &SoftmaxParams, at: u64);
-}
-
-impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool> Body
-    for SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
+impl<
+    W: WalkInfo,
+    E: Elem<Acc = f32>,
+    const VEC: usize,
+    const WIDE: usize,
+    const HALF: usize,
+    const GRADIENT: bool,
+> Kernel<W, E, SoftmaxParams> for SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &SoftmaxParams, _: u64) {
+    unsafe fn run(p: &SoftmaxParams, _: u64) {
         if p.flags & SOFTMAX_LOG != 0 {
             Self::rows::<E, true>(p);
         } else {

@@ -11,19 +11,13 @@ use super::elem::{Elem, Raw};
 use super::gpu;
 use super::ptx::{barrier, bulk, copy, global, grid, warp};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 
 /// Pieces of 16 bytes of a row of B.
 const PIECES: usize = STAGED_ROW / 16;
 
 /// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row.
 type Acc = [[f32; 4]; PIECES];
-
-/// The body; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64);
-}
 
 /// A place in the ring of tiles, and the parity of the round.
 #[derive(Clone, Copy)]
@@ -299,9 +293,11 @@ impl Step {
     }
 }
 
-impl<const WARPS: u32, const PARTS: u32> Body for Staged<WARPS, PARTS> {
+impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const PARTS: u32> Kernel<W, E, StagedParams>
+    for Staged<WARPS, PARTS>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
+    unsafe fn run(p: &StagedParams, at: u64) {
         // Twice, so that what is executed lies together: a jump over what is not waits for instructions. With one warp a slice
         // registers do not suffice for that.
         if PARTS > 1 && out::is_plain(p) {

@@ -3,10 +3,11 @@
 //! joined at the end, in order: first in each thread block, then across those of the cluster.
 
 use super::out::{is_plain, leave_row, put, put_plain};
-use super::{Acc, Body, Chunk, PIECES, Step};
+use super::{Acc, Chunk, PIECES, Step};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{barrier, bulk, cluster, copy, global, grid, warp};
 
 /// A piece, and its chunks on their way: the next two.
@@ -219,9 +220,11 @@ impl<const WARPS: u32> Resident<WARPS> {
     }
 }
 
-impl<const WARPS: u32> Body for Resident<WARPS> {
+impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32> Kernel<W, E, StagedParams>
+    for Resident<WARPS>
+{
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem<Acc = f32>>(p: &StagedParams, at: u64) {
+    unsafe fn run(p: &StagedParams, at: u64) {
         // As in the other body.
         if is_plain(p) {
             Self::run_as::<E, true>(p, at);

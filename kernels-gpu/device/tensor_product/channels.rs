@@ -1,15 +1,16 @@
 //! A lane is a channel: `Out[b,o,u] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u]`. A warp takes an item and 32 channels: with Y
 //! the coefficients become a sparse matrix of that item, whose pattern all share.
 
-use super::{Body, stage};
+use super::stage;
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, warp};
 
-impl Body for TensorChannels {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorChannels {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let arena = copy::arena();
         let row = 32 * E::ACC_BYTES;

@@ -1,18 +1,19 @@
 //! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp takes 32 items, a row
 //! of the output and 32 of its channels: for each segment the sum over pairs is the left side of a product with the matrix d.
 
-use super::{Body, load_four, stage};
+use super::{load_four, stage};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, warp};
 
 /// Sums of a lane: items `lane / 8 + 4 i`, channels `lane % 8 * 4 + j`.
 pub type Sums<E> = [[<E as Elem>::Acc; 4]; 8];
 
-impl Body for TensorConnected {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorConnected {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let (number, warps) = (gpu::thread() / 32, Self::THREADS / 32);
         let first = gpu::block_x() * TENSOR_ITEMS;

@@ -1,14 +1,15 @@
 //! A lane is an item: `Out[b,o] = C[a,y,o] * A[b,a] * Y[b,y]`. A warp takes rows of the output in turn.
 
-use super::{Body, load_four, stage};
+use super::{load_four, stage};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, warp};
 
-impl Body for TensorItems {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorItems {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let warps = [gpu::thread() / 32, Self::THREADS / 32];
         let arena = copy::arena();

@@ -13,14 +13,6 @@ mod weights;
 
 use super::elem::Elem;
 use super::ptx::copy;
-use crate::abi::*;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, at: u64);
-}
 
 /// Four accumulators of shared memory, 16-byte aligned.
 #[inline(always)]

@@ -3,10 +3,11 @@
 //! a matrix while it is multiplied by every row that wants it.
 
 use super::channels::coefficients;
-use super::{Body, load_four, stage};
+use super::{load_four, stage};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, warp};
 
 /// A lane's part of a column: elements `8 i + j`.
@@ -77,9 +78,9 @@ pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
     }
 }
 
-impl Body for TensorOwnConnected {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnConnected {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let own = lists::<E>(p, &s, Self::THREADS);
         tasks(
@@ -263,9 +264,9 @@ fn store<E: Elem>(p: &TensorProductParams, from: u32, item: u64, column: u32) {
     }
 }
 
-impl Body for TensorOwnTraces {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnTraces {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let own = lists::<E>(p, &s, Self::THREADS);
         tasks(p, 1, Self::THREADS, |item, _| {

@@ -2,16 +2,17 @@
 //! a lane holds 32 elements of its column while left sides and rows of F are multiplied.
 
 use super::channels::coefficients;
+use super::load_four;
 use super::own::{left_side, lists, row_of_y, rows, tasks};
-use super::{Body, load_four};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, warp};
 
-impl Body for TensorOwnWeights {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnWeights {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let own = lists::<E>(p, &s, Self::THREADS);
         tasks(

@@ -1,15 +1,16 @@
 //! Sums over channels: `Out[b,o] = C[pair,o] * A[b,a,u] * D[b,d,u] * F[b,f,u]`. A warp takes an item; a lane sums the products of
 //! one pair's rows, each lane beginning at another channel, so that no two meet in a bank.
 
-use super::{Body, stage};
+use super::stage;
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, warp};
 
-impl Body for TensorSums {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorSums {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let arena = copy::arena();
         stage::segments(p, p.lists, arena, 1, Self::THREADS);

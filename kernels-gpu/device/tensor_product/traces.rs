@@ -1,16 +1,16 @@
 //! Sums over channels of both sides of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by all items. A
 //! warp takes 32 items and every fourth segment: rows of F times the matrix, then their products with rows of A.
 
-use super::Body;
 use super::connected::{Sums, four, multiply};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, warp};
 
-impl Body for TensorTraces {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorTraces {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         let warps = Self::THREADS / 32;

@@ -3,15 +3,16 @@
 //! to arrive adds them in order.
 
 use super::connected::{Sums, four, left_side, lists, pairs};
-use super::{Body, load_four, stage};
+use super::{load_four, stage};
 use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::{copy, global, warp};
 
-impl Body for TensorWeights {
+impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: Elem>(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         let warps = Self::THREADS / 32;

@@ -8,14 +8,8 @@ use super::epilogue::{Output, finish, row_bias, scale};
 use super::gpu;
 use super::ptx::{copy, global, warp};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 pub use elem::VectorElem;
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: VectorElem>(p: &VectorsParams, _at: u64);
-}
 
 /// Accumulators of a slab: 16 columns to an atom, as the atom has them.
 pub type Slab = [[f32; 4]; 4];
@@ -255,11 +249,17 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
     }
 }
 
-impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize> Body
-    for Vectors<WINDOWS, PARTS, SLABS, BYTES>
+impl<
+    W: WalkInfo,
+    E: VectorElem,
+    const WINDOWS: u32,
+    const PARTS: u32,
+    const SLABS: usize,
+    const BYTES: usize,
+> Kernel<W, E, VectorsParams> for Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: VectorElem>(p: &VectorsParams, _at: u64) {
+    unsafe fn run(p: &VectorsParams, _at: u64) {
         let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
         let part = warp % PARTS;
         let index = gpu::block_x() * WINDOWS + warp / PARTS;

@@ -17,6 +17,7 @@ use super::ptx::wgmma::Acc;
 use super::ptx::{barrier, bulk, copy, global};
 use super::stages::Stages;
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::frag;
 
 /// An element type with a `wgmma` atom.
@@ -47,13 +48,6 @@ impl WgmmaElem for Bf16 {
     fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64) {
         acc.mma_bf16_registers::<TB>(a, b)
     }
-}
-
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &WgmmaParams, at: u64);
 }
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is
@@ -174,11 +168,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     }
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Body for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    W: WalkInfo,
+    E: WgmmaElem,
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: WgmmaElem>(p: &WgmmaParams, at: u64) {
+    unsafe fn run(p: &WgmmaParams, at: u64) {
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
             barrier::registers_down::<FEW>();

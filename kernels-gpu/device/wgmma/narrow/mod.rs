@@ -6,6 +6,7 @@ mod out;
 
 use super::{CONSUMERS, FEW, MANY, gpu};
 use crate::abi::*;
+use crate::device::kernel::Kernel;
 use crate::device::ptx::barrier;
 use crate::device::ptx::wgmma::Acc;
 
@@ -38,18 +39,17 @@ narrow! {
     Int8: mma_s8, promoted false, whole true;
 }
 
-/// The body, generic over the element; the tile is the implementor.
-pub trait Body: Tile {
-    /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
-    unsafe fn run<W: WalkInfo, E: NarrowElem>(p: &WgmmaParams, at: u64);
-}
-
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32> Body
-    for Panel<PM, PK, CHUNKS, ORDER, 1>
+impl<
+    W: WalkInfo,
+    E: NarrowElem,
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER, 1>
 {
     #[inline(always)]
-    unsafe fn run<W: WalkInfo, E: NarrowElem>(p: &WgmmaParams, at: u64) {
+    unsafe fn run(p: &WgmmaParams, at: u64) {
         const { assert!(ORDER == B_COLUMNS, "8-bit operands lie along k") };
         Self::set_up(at);
         if gpu::thread() >= CONSUMERS * 32 {
