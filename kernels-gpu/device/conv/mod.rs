@@ -11,7 +11,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, gather, global, matrix, warp};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::device::kernel::Kernel;
@@ -20,9 +20,6 @@ use offsets::Offsets;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
-/// No stage is waiting to be freed; no offset is left.
-const NONE: u32 = u32::MAX;
-
 /// The offsets whose rows are looked up, and how many have been.
 struct Ahead {
     offsets: Offsets,
@@ -105,14 +102,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                // Every thread that gathers, and the copy of the matrix.
-                barrier::init(Self::full(slot), Self::COPIERS + 1);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            // Every thread that gathers, and the copy of the matrix.
+            Self::make_barriers(Self::COPIERS + 1, CONSUMERS);
             bulk::prefetch_map(at);
         }
         gpu::sync_threads();
@@ -285,19 +276,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Gathered<CHUNKS,
         }
         acc.wait::<0>();
         Self::leave::<E>(p, tile, half, any, &mut acc);
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::thread_again() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

@@ -5,8 +5,8 @@
 use super::conv::parts::Places;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, copy, gather, global, warp};
-use super::stages::Stages;
+use super::ptx::{barrier, copy, gather, global};
+use super::stages::{NONE, Stages};
 use super::wgmma::WgmmaElem;
 use crate::abi::*;
 use crate::device::kernel::Kernel;
@@ -14,9 +14,6 @@ use crate::frag;
 
 /// Warps that multiply.
 const CONSUMERS: u32 = 8;
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
-
 impl<const GROUPS: usize, const CHUNKS: usize> Stages for GatheredPairs<GROUPS, CHUNKS> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
@@ -198,17 +195,6 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         (((c * 8 + j) * 2 + r) * 128 * 8) as u32
     }
 
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        warp::sync_lanes(u32::MAX);
-        if gpu::thread_again() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
-    }
-
     /// Leaves the sums as `[part, c, m]`.
     #[inline(always)]
     fn leave(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
@@ -252,13 +238,7 @@ impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize>
     #[inline(always)]
     unsafe fn run(p: &ConvWordsParams, _: u64) {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), Self::COPIERS);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            Self::make_barriers(Self::COPIERS, CONSUMERS);
         }
         gpu::sync_threads();
         if gpu::thread() >= CONSUMERS * 32 {

@@ -11,7 +11,7 @@ mod out;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, cluster, grid, warp};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use crate::abi::*;
 use crate::device::kernel::Kernel;
 use elem::DenseElem;
@@ -46,9 +46,6 @@ impl Spot for Each {
 const BOTH: u32 = 0;
 const ONLY_A: u32 = 1;
 const ONLY_B: u32 = 2;
-
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Stages
     for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
@@ -280,19 +277,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     fn arrived<E: DenseElem>(ring: (u32, u32)) -> E::Own {
         barrier::wait(Self::full(ring.0), ring.1);
         E::own(Self::parts_of(ring.0)[0])
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::thread_again() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

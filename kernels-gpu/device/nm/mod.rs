@@ -9,7 +9,7 @@ use super::epilogue::Output;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, global, warp, wgmma_sparse};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use super::wgmma::{CONSUMERS, WgmmaElem};
 use crate::abi::*;
 use crate::device::kernel::Kernel;
@@ -39,9 +39,6 @@ impl SparseElem for Bf16 {
 /// times the 168 they start with.
 const FEW: u32 = 40;
 const MANY: u32 = 232;
-
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
 
 impl NmParams {
     /// Where results go.
@@ -151,31 +148,11 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
         Self::free(slot);
     }
 
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        let lane = gpu::thread_again() % 32;
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if lane == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
-    }
-
     /// Makes the barriers and fetches the tensor maps.
     #[inline(always)]
     fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            Self::make_barriers(1, CONSUMERS);
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
         }

@@ -1,13 +1,13 @@
 //! The family `nm_narrow`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all that `wgmma` takes of them. Every
 //! `wgmma` has metadata of its own, a word of the format from each lane. Results leave as those of `wgmma::narrow`.
 
-use super::{CONSUMERS, FEW, MANY, NONE, Ring};
+use super::{CONSUMERS, FEW, MANY, Ring};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, global, wgmma_sparse};
-use crate::device::stages::Stages;
+use crate::device::stages::{NONE, Stages};
 use crate::device::wgmma::narrow::NarrowElem;
 use crate::frag;
 

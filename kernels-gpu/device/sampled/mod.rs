@@ -7,14 +7,11 @@ mod out;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, global, warp};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY, WgmmaElem};
 use crate::abi::*;
 use crate::device::kernel::Kernel;
 use crate::frag;
-
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
 
 /// Index of this thread block's window of a round.
 #[inline(always)]
@@ -204,20 +201,6 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             (true, true) => E::mma::<C, 1, 0>(acc, x, y),
         }
     }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        let lane = gpu::thread_again() % 32;
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if lane == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
-    }
 }
 
 impl<W: WalkInfo, E: WgmmaElem, const P: usize, const ORDER: u32> Kernel<W, E, SampledParams>
@@ -226,13 +209,7 @@ impl<W: WalkInfo, E: WgmmaElem, const P: usize, const ORDER: u32> Kernel<W, E, S
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: u64) {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                barrier::init(Self::full(slot), COPIERS / 32);
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            Self::make_barriers(COPIERS / 32, CONSUMERS);
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
         }

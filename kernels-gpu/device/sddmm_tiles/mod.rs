@@ -8,7 +8,7 @@ use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
 use super::ptx::{barrier, bulk, copy, global, matrix, warp};
-use super::stages::Stages;
+use super::stages::{NONE, Stages};
 use super::wgmma::{CONSUMERS, COPIERS, FEW, MANY};
 use crate::abi::*;
 use crate::device::kernel::Kernel;
@@ -40,9 +40,6 @@ impl TileElem for Tf32 {
         acc.mma_tf32(a, b, true)
     }
 }
-
-/// No stage is waiting to be freed.
-const NONE: u32 = u32::MAX;
 
 /// Index of this thread block's tile of a round.
 #[inline(always)]
@@ -136,13 +133,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         }
         bulk::prefetch_map(at);
         bulk::prefetch_map(at + 128);
-        let mut slot = 0;
-        while slot < Self::STAGES as u32 {
-            barrier::init(Self::full(slot), COPIERS / 32);
-            barrier::init(Self::empty(slot), CONSUMERS);
-            slot += 1;
-        }
-        barrier::init_fence();
+        Self::make_barriers(COPIERS / 32, CONSUMERS);
     }
 
     /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out one
@@ -319,20 +310,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 E::mma::<C, 1, 1>(acc, x, y)
             }
         });
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        let lane = gpu::thread_again() % 32;
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if lane == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, matrix, warp};
-use crate::device::stages::Stages;
+use crate::device::stages::{NONE, Stages};
 use crate::frag;
 
 /// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in memory then.
@@ -32,9 +32,6 @@ where
         Self::leave::<E>(params, strip, half, acc);
     }
 }
-
-/// No stage is waiting to be freed.
-pub(super) const NONE: u32 = u32::MAX;
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
@@ -166,19 +163,5 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 }
             }
         });
-    }
-
-    /// Lets the stage be overwritten, as far as this warp goes.
-    #[inline(always)]
-    pub(super) fn free(slot: u32) {
-        if slot == NONE {
-            return;
-        }
-        let lane = gpu::thread_again() % 32;
-        // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if lane == 0 {
-            barrier::arrive(Self::empty(slot));
-        }
     }
 }

@@ -97,15 +97,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     #[inline(always)]
     pub(in crate::device) fn set_up(at: u64) {
         if gpu::thread() == 0 {
-            let mut slot = 0;
-            while slot < Self::STAGES as u32 {
-                // Every warp that copies arrives: one without copies in a stage must not fall a round behind.
-                barrier::init(Self::full(slot), COPIERS / 32);
-                // And every warp that multiplies: in a stage without work for its half nothing else holds it to the others.
-                barrier::init(Self::empty(slot), CONSUMERS);
-                slot += 1;
-            }
-            barrier::init_fence();
+            // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp that
+            // multiplies: in a stage without work for its half nothing else holds it to the others.
+            Self::make_barriers(COPIERS / 32, CONSUMERS);
             bulk::prefetch_map(at);
             bulk::prefetch_map(at + 128);
         }

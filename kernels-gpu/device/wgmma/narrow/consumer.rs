@@ -7,8 +7,7 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, copy, warp};
-use crate::device::stages::Stages;
-use crate::device::wgmma::consumer::NONE;
+use crate::device::stages::{NONE, Stages};
 
 /// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
 const PART: usize = 2;
