@@ -94,7 +94,7 @@ enum Task {
         #[arg(long, conflicts_with = "family")]
         faults: bool,
     },
-    /// Measure every operation on this machine's GPU, part by part, into benches/record/<gpu>; goes on where it ended.
+    /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it ended.
     Record {
         /// No new part after so many seconds.
         #[arg(long)]
