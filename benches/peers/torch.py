@@ -114,9 +114,16 @@ def packed(lengths, heads, dim, hidden, dtype):
         qkv, out, up, down = linear(width, 3 * width), linear(width, width), linear(width, hidden), linear(hidden, width)
         norms = [(torch.ones(width, device="cuda", dtype=kind), normal(width) * 0.1) for _ in range(2)]
 
+        # Queries, keys and values as they lie between each other, where the attention takes them so.
+        whole = lambda part: part
+        try:
+            attention(*normal(tokens, 3, heads, dim).unbind(1))
+        except RuntimeError:
+            whole = lambda part: part.contiguous()
+
         def layer(x):
             q, k, v = F.linear(x, *qkv).view(tokens, 3, heads, dim).unbind(1)
-            seen = attention(q, k, v).reshape(tokens, width)
+            seen = attention(whole(q), whole(k), whole(v)).reshape(tokens, width)
             h = F.layer_norm(x + F.linear(seen, *out), (width,), *norms[0])
             f = F.linear(F.gelu(F.linear(h, *up), approximate="tanh"), *down)
             return F.layer_norm(h + f, (width,), *norms[1])
