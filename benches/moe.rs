@@ -91,6 +91,12 @@ fn choices(top: usize, zipf: bool) -> Vec<i32> {
     chosen
 }
 
+/// Tokens of each expert.
+fn counts(chosen: &[i32]) -> Vec<usize> {
+    let of = |e: usize| chosen.iter().filter(|&&c| c as usize == e).count();
+    (0..EXPERTS).map(of).collect()
+}
+
 struct Layer<'a> {
     options: MoeOptions,
     context: Context,
@@ -237,8 +243,7 @@ impl<'a> Layer<'a> {
     /// The two products in groups by PyTorch, the better of two layouts of the weights.
     fn in_torch(&self, recorder: &mut Recorder, zipf: bool, chosen: &[i32]) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
-        let of = |e: usize| chosen.iter().filter(|&&c| c as usize == e).count();
-        let counts: Vec<usize> = (0..EXPERTS).map(of).collect();
+        let counts = counts(chosen);
         let asked = format!(r#"{{"counts": {counts:?}, "model": {model}, "hidden": {hidden}}}"#);
         let all = torch::measure("moe", &asked);
         let best = all.into_iter().min_by(|a, b| a.1.cold.total_cmp(&b.1.cold));
@@ -263,30 +268,26 @@ impl<'a> Layer<'a> {
         cublas: &CuBlas,
     ) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
-        let of = |e: usize| chosen.iter().filter(|&&c| c as usize == e).count();
-        let counts: Vec<(usize, usize)> = (0..EXPERTS).map(|e| (e, of(e))).collect();
-        let met: Vec<(usize, usize)> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
-        let (Some(up), Some(down)) = (self.up.address(), self.down.address()) else {
-            return Err("the operands are not on the GPU".into());
-        };
+        // Experts without a token have no product.
+        let counts = counts(chosen).into_iter().enumerate();
+        let met: Vec<(usize, usize)> = counts.filter(|(_, count)| *count > 0).collect();
+        let [up, down] = self.matrices()?;
         let packed = self.packed(chosen.len())?;
         let (between, out) = (
             Buffer::new(chosen.len() * hidden * 2)?,
             Buffer::new(chosen.len() * model * 2)?,
         );
         let rows = |start: u64, width: usize| {
-            Addresses::new(start, met.iter().map(move |(_, count)| count * width * 2))
+            let mut at = start;
+            Addresses::new(met.iter().map(|(_, count)| {
+                let own = at;
+                at += (count * width * 2) as u64;
+                own
+            }))
         };
-        let matrix = model * hidden * 2;
-        // Experts without a token have no product: the next one lies as much further.
         let matrices = |start: u64| {
-            let next = met.iter().skip(1).map(|(e, _)| *e).chain([EXPERTS]);
-            let steps = met
-                .iter()
-                .zip(next)
-                .map(|((e, _), next)| (next - e) * matrix);
-            let first = met.first().map_or(0, |(e, _)| *e);
-            Addresses::new(start + (first * matrix) as u64, steps)
+            let of = |(e, _): &(usize, usize)| start + (e * model * hidden * 2) as u64;
+            Addresses::new(met.iter().map(of))
         };
         let (x, h, y) = (
             rows(packed.ptr, model)?,
@@ -315,6 +316,14 @@ impl<'a> Layer<'a> {
             ),
             ..self.row(zipf, chosen, times)
         })
+    }
+
+    /// Where both stacks of matrices lie.
+    fn matrices(&self) -> Result<[u64; 2]> {
+        match (self.up.address(), self.down.address()) {
+            (Some(up), Some(down)) => Ok([up, down]),
+            _ => Err("the operands are not on the GPU".into()),
+        }
     }
 
     /// Rows of x, again and again, as many as asked for: which tokens they are of does not matter to a product.
@@ -382,11 +391,9 @@ impl<'a> Layer<'a> {
         cublas: &CuBlas,
     ) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
-        let of = |e: usize| chosen.iter().filter(|&&c| c as usize == e).count();
-        let capacity = (0..EXPERTS).map(of).max().unwrap_or(0).next_multiple_of(8);
-        let (Some(up), Some(down)) = (self.up.address(), self.down.address()) else {
-            return Err("the operands are not on the GPU".into());
-        };
+        let most = counts(chosen).into_iter().max().unwrap_or(0);
+        let capacity = most.next_multiple_of(8);
+        let [up, down] = self.matrices()?;
         let rows = EXPERTS * capacity;
         let packed = self.packed(rows)?;
         let (between, out) = (

@@ -1,7 +1,7 @@
 //! `cargo xtask gpu-bundle`: stripped test, bench and command binaries, data and a `run.sh`, for a
 //! machine that has a GPU and its driver but no toolchain.
 
-use crate::cargo::{Result, cargo, json_string, root};
+use crate::cargo::{Result, cargo, git, json_string, root};
 use crate::faults;
 use crate::setup::prepare;
 use einsparse_compile::Spec;
@@ -62,9 +62,8 @@ pub fn bundle(family: Option<&str>, arch: &str, faults: bool) -> Result<()> {
         fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755))?;
     }
     let head = ["describe", "--always", "--dirty", "--exclude=*"];
-    let commit = Command::new("git").args(head).current_dir(root()).output();
-    if let Ok(commit) = commit {
-        fs::write(folder.join("commit"), commit.stdout)?;
+    if let Ok(commit) = git(&head) {
+        fs::write(folder.join("commit"), commit)?;
     }
     copy_data(&folder.join("data"))?;
     if faults {

@@ -21,6 +21,16 @@ pub fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command
     command
 }
 
+/// What git says in the root of the project.
+pub fn git(arguments: &[&str]) -> Result<Vec<u8>> {
+    let mut git = Command::new("git");
+    let output = git.args(arguments).current_dir(root()).output()?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().into()),
+    }
+}
+
 /// The build folder that build scripts live in, where toolchain and modules are.
 pub fn target_dir() -> Result<PathBuf> {
     let output = cargo(["metadata", "--format-version=1", "--no-deps", "--offline"]).output()?;

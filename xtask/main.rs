@@ -180,9 +180,7 @@ fn asan(arguments: &[String]) -> cargo::Result<()> {
 /// Rows name the commit, so what is measured has to be in one; the record itself may be on its way.
 fn record(seconds: Option<u64>, gpu: &str) -> cargo::Result<()> {
     let git = |arguments: &[&str]| -> cargo::Result<String> {
-        let mut git = std::process::Command::new("git");
-        let output = git.args(arguments).current_dir(cargo::root()).output()?;
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+        Ok(String::from_utf8(cargo::git(arguments)?)?.trim().to_owned())
     };
     let sources = [
         "status",

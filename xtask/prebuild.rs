@@ -1,9 +1,8 @@
 //! `cargo xtask prebuild`: the modules that the project keeps in git, made anew or compared with what their sources make.
 
-use crate::cargo::{Result, root, target_dir};
+use crate::cargo::{Result, git, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::{Code, Kernels, Module, Ptxas, Spec, Toolchain, keep};
-use std::process::Command;
 
 /// Compiles what is stale and writes it into kernels-gpu/prebuilt.
 pub fn prebuild() -> Result<()> {
@@ -104,14 +103,8 @@ fn part(mut modules: Vec<Module>, which: usize) -> Vec<Module> {
     part
 }
 
-/// How many commits there are.
+/// How many commits there are; none that is known without git.
 fn commits() -> Result<usize> {
-    let mut git = Command::new("git");
-    git.args(["rev-list", "--count", "HEAD"])
-        .current_dir(root());
-    let output = git.output()?;
-    Ok(String::from_utf8(output.stdout)?
-        .trim()
-        .parse()
-        .unwrap_or(0))
+    let count = git(&["rev-list", "--count", "HEAD"]).unwrap_or_default();
+    Ok(String::from_utf8(count)?.trim().parse().unwrap_or(0))
 }

@@ -4,10 +4,10 @@
 //! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Cold figures decide, warm ones stand beside.
 
 mod choice;
+mod plot;
 mod readme;
 pub mod rows;
 
-use plotters::prelude::*;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -68,7 +68,7 @@ pub fn report(record: &Path) -> Result<String> {
     let duels = duels(&right, &wrong);
     let text = markdown(&right, &wrong, &duels, &plot).map_err(|e| e.to_string())?;
     if !readme::groups(&duels).is_empty() {
-        draw(&plot, &duels)?;
+        plot::draw(&plot, &duels)?;
     }
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
     readme::update(record, &right, &duels)?;
@@ -147,34 +147,37 @@ fn duels(rows: &[Row], wrong: &[Row]) -> Vec<Duel> {
     for row in rows.iter().filter(|row| !APART.contains(&row.op.as_str())) {
         cases.entry(case(row)).or_default().push(row);
     }
-    let lost: BTreeSet<_> = wrong.iter().filter(named).map(case).collect();
+    let failed: BTreeSet<_> = wrong.iter().filter(named).map(case).collect();
     let mut duels = Vec::new();
     for (case, rows) in &cases {
         let (ours, others): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|r| r.engine == OURS);
-        let mut taken: BTreeMap<&str, &Row> = BTreeMap::new();
-        for row in ours.iter().copied().filter(named) {
-            let best = taken.entry(&row.variant).or_insert(row);
-            if row.ms < best.ms {
-                *best = row;
-            }
-        }
-        if taken.is_empty() && !lost.contains(case) {
+        let mut taken = fastest(ours.iter().copied().filter(named), |row| &row.variant);
+        if taken.is_empty() && !failed.contains(case) {
             taken.extend(ours.first().map(|row| (row.variant.as_str(), *row)));
         }
         // A copy by the driver is a floor, and what a caller gets who chooses nothing is no peer's best.
-        let is_peer = |r: &&&Row| !["driver", "cusparse-default"].contains(&r.engine.as_str());
-        let mut best: BTreeMap<&str, &Row> = BTreeMap::new();
-        for row in others.iter().filter(is_peer) {
-            let own = best.entry(&row.engine).or_insert(row);
-            if row.ms < own.ms {
-                *own = row;
-            }
-        }
+        let is_peer = |r: &&Row| !["driver", "cusparse-default"].contains(&r.engine.as_str());
+        let best = fastest(others.into_iter().filter(is_peer), |row| &row.engine);
         for ours in taken.values() {
             duels.extend(best.values().map(|theirs| Duel::new(ours, theirs)));
         }
     }
     duels
+}
+
+/// Of rows with the same name the fastest.
+fn fastest<'r>(
+    rows: impl Iterator<Item = &'r Row>,
+    name: fn(&Row) -> &String,
+) -> BTreeMap<&'r str, &'r Row> {
+    let mut all: BTreeMap<&str, &Row> = BTreeMap::new();
+    for row in rows {
+        let best = all.entry(name(row)).or_insert(row);
+        if row.ms < best.ms {
+            *best = row;
+        }
+    }
+    all
 }
 
 impl Duel {
@@ -417,47 +420,4 @@ fn others(text: &mut String, rows: &[Row], wrong: &[Row]) -> std::fmt::Result {
 
 fn geomean(values: &[f64]) -> f64 {
     (values.iter().map(|v| v.ln()).sum::<f64>() / values.len() as f64).exp()
-}
-
-/// A line from the least to the most ratio of each group that the README shows, a point at its geometric mean.
-fn draw(path: &Path, duels: &[Duel]) -> Result<()> {
-    let groups = readme::groups(duels);
-    let low = groups.iter().map(|(_, g)| g.least()).fold(0.5, f64::min) / 1.2;
-    let high = groups.iter().map(|(_, g)| g.most()).fold(2.0, f64::max) * 1.2;
-    let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let size = (1000, 90 + 22 * groups.len() as u32);
-    let area = SVGBackend::new(path, size).into_drawing_area();
-    area.fill(&WHITE).map_err(|e| fail(&e))?;
-    let rows = groups.len() as f64;
-    let mut chart = ChartBuilder::on(&area)
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(360)
-        .build_cartesian_2d((low..high).log_scale(), 0.0..rows)
-        .map_err(|e| fail(&e))?;
-    chart
-        .configure_mesh()
-        .x_desc("peer's time / ours, cold: right of 1 we are faster")
-        .disable_y_mesh()
-        .disable_y_axis()
-        .y_labels(0)
-        .draw()
-        .map_err(|e| fail(&e))?;
-    let even = LineSeries::new([(1.0, 0.0), (1.0, rows)], BLACK.stroke_width(1));
-    chart.draw_series(even).map_err(|e| fail(&e))?;
-    let style = ("sans-serif", 13).into_text_style(&area);
-    for (place, (name, group)) in groups.iter().enumerate() {
-        let y = rows - place as f64 - 0.5;
-        let mean = geomean(&group.cold());
-        let colour = if mean < 1.0 { RED } else { BLUE };
-        let span = [(group.least(), y), (group.most(), y)];
-        let line = PathElement::new(span, colour.stroke_width(2));
-        chart.draw_series([line]).map_err(|e| fail(&e))?;
-        let point = Circle::new((mean, y), 4, colour.filled());
-        chart.draw_series([point]).map_err(|e| fail(&e))?;
-        let height = chart.backend_coord(&(mean, y)).1;
-        let drawn = area.draw_text(name, &style, (16, height - 7));
-        drawn.map_err(|e| fail(&e))?;
-    }
-    area.present().map_err(|e| fail(&e))
 }

@@ -1,11 +1,10 @@
 //! `cargo xtask witness COMMIT`: which kernels have other machine code than at a commit. A step that moves code about shows none.
 
-use crate::cargo::{Result, root, target_dir};
+use crate::cargo::{Result, git, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::Spec;
 use einsparse_kernels::packed::unpack;
 use std::collections::BTreeMap;
-use std::process::Command;
 
 /// Where the machine code of a commit lies.
 const KEPT: &str = "kernels-gpu/prebuilt/cubin-sm90a";
@@ -64,19 +63,6 @@ fn of_sources() -> Result<Codes> {
 }
 
 fn of_commit(commit: &str) -> Result<Codes> {
-    let git = |arguments: &[&str]| -> Result<Vec<u8>> {
-        let output = Command::new("git")
-            .args(arguments)
-            .current_dir(root())
-            .output()?;
-        match output.status.success() {
-            true => Ok(output.stdout),
-            false => Err(String::from_utf8_lossy(&output.stderr)
-                .trim()
-                .to_owned()
-                .into()),
-        }
-    };
     let folder = format!("{KEPT}/");
     let listed = git(&["ls-tree", "--name-only", commit, &folder])?;
     let mut codes = Codes::new();

@@ -24,19 +24,10 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// `start` and then further by as many bytes each time.
-    pub fn new(start: u64, bytes: impl Iterator<Item = usize>) -> Result<Self> {
-        let mut at = start;
-        let list: Vec<u64> = bytes
-            .map(|bytes| {
-                let own = at;
-                at += bytes as u64;
-                own
-            })
-            .collect();
-        Ok(Self {
-            list: Buffer::from_slice(&list)?,
-        })
+    /// Those of a list.
+    pub fn new(all: impl Iterator<Item = u64>) -> Result<Self> {
+        let list = Buffer::from_slice(&all.collect::<Vec<u64>>())?;
+        Ok(Self { list })
     }
 }
 

@@ -177,92 +177,65 @@ impl<'a> Product<'a> {
         }
         let (compressed, scratch) = (Buffer::new(bytes)?, Buffer::new(scratch)?);
         let stream: At = case.gpu.stream.cast();
-        let (one, zero) = (1f32, 0f32);
-        let scalar = |x: &f32| -> At { (&raw const *x).cast_mut().cast() };
-        let (b, c) = (case.operands.b.ptr, case.operands.c.ptr);
-        // SAFETY: as above; device buffers of the described extents, scalars of the compute type on the host, one stream.
-        unsafe {
-            library.call::<Compress>("cusparseLtSpMMACompress", |f| {
-                f(
-                    lib,
-                    plan,
-                    dense.ptr as At,
-                    compressed.ptr as At,
-                    scratch.ptr as At,
-                    stream,
-                )
-            })?;
-            library.call::<Multiply>("cusparseLtMatmulSearch", |f| {
-                let (a, b, c) = (compressed.ptr as At, b as At, c as At);
-                let (alpha, beta) = (scalar(&one), scalar(&zero));
-                let mut streams = [stream];
-                f(
-                    lib,
-                    plan,
-                    alpha,
-                    a,
-                    b,
-                    beta,
-                    c,
-                    c,
-                    std::ptr::null_mut(),
-                    streams.as_mut_ptr(),
-                    1,
-                )
-            })?;
-            // What the algorithm found wants.
-            library.call::<Size>("cusparseLtMatmulGetWorkspace", |f| {
-                f(lib, plan, &mut workspace)
-            })?;
-        }
-        let [a, b_of, c_of, product, selection, plan] = all;
-        Ok(Self {
+        let [a, b, c, product, selection, plan] = all;
+        let mut own = Self {
             library,
             plan,
-            _descriptions: [a, b_of, c_of, product, selection],
+            _descriptions: [a, b, c, product, selection],
             compressed,
-            workspace: Buffer::new(workspace)?,
-            b,
-            c,
+            workspace: Buffer::new(0)?,
+            b: case.operands.b.ptr,
+            c: case.operands.c.ptr,
             stream,
-        })
+        };
+        let at = own.at();
+        // SAFETY: as above; device buffers of the described extents, one stream.
+        unsafe {
+            library.call::<Compress>("cusparseLtSpMMACompress", |f| {
+                let to = own.compressed.ptr as At;
+                f(lib, at, dense.ptr as At, to, scratch.ptr as At, stream)
+            })?;
+        }
+        own.multiply("cusparseLtMatmulSearch", std::ptr::null_mut())?;
+        // SAFETY: as above. What the algorithm found wants.
+        unsafe {
+            library.call::<Size>("cusparseLtMatmulGetWorkspace", |f| {
+                f(lib, at, &mut workspace)
+            })?;
+        }
+        own.workspace = Buffer::new(workspace)?;
+        Ok(own)
+    }
+
+    fn at(&self) -> At {
+        (&raw const *self.plan).cast_mut().cast()
+    }
+
+    /// Calls the product, or the search for its algorithm, which takes the same.
+    fn multiply(&self, name: &str, workspace: At) -> Result<()> {
+        let (one, zero) = (1f32, 0f32);
+        let scalar = |x: &f32| -> At { (&raw const *x).cast_mut().cast() };
+        let (alpha, beta) = (scalar(&one), scalar(&zero));
+        let (lib, plan) = (self.library.at(), self.at());
+        let (a, b, c) = (self.compressed.ptr as At, self.b as At, self.c as At);
+        let mut streams = [self.stream];
+        let streams = streams.as_mut_ptr();
+        // SAFETY: as in `new`; scalars of the compute type on the host, read before the call returns.
+        unsafe {
+            self.library.call::<Multiply>(name, |f| {
+                f(lib, plan, alpha, a, b, beta, c, c, workspace, streams, 1)
+            })
+        }
     }
 
     fn run(&self) -> Result<()> {
-        let (one, zero) = (1f32, 0f32);
-        let (alpha, beta): (At, At) = (
-            (&raw const one).cast_mut().cast(),
-            (&raw const zero).cast_mut().cast(),
-        );
-        let plan: At = (&raw const *self.plan).cast_mut().cast();
-        let mut streams = [self.stream];
-        let (b, c) = (self.b as At, self.c as At);
-        // SAFETY: as in `new`.
-        unsafe {
-            self.library.call::<Multiply>("cusparseLtMatmul", |f| {
-                let (a, work) = (self.compressed.ptr as At, self.workspace.ptr as At);
-                let lib = self.library.at();
-                f(
-                    lib,
-                    plan,
-                    alpha,
-                    a,
-                    b,
-                    beta,
-                    c,
-                    c,
-                    work,
-                    streams.as_mut_ptr(),
-                    1,
-                )
-            })
-        }
+        self.multiply("cusparseLtMatmul", self.workspace.ptr as At)
     }
 }
 
 impl Drop for Product<'_> {
     fn drop(&mut self) {
-        let plan: At = (&raw mut *self.plan).cast();
+        let plan = self.at();
         // SAFETY: made in `new`, destroyed once.
         let _ = unsafe {
             type Destroy = unsafe extern "C" fn(At) -> c_int;
