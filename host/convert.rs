@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::{DeviceMemory, RawStream, memset_d8_async};
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{Blocks, Request};
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
@@ -109,10 +110,9 @@ impl<T: Scalar> BlockConverter<T> {
     /// For rows of a dense matrix that overlap, or a capacity that is no whole number of groups or does not fit.
     pub unsafe fn run_raw(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe {
-            self.blocks.survey(raw, stream)?;
-            self.blocks.write(raw, stream)
-        }
+        let queue = unsafe { Queue::new(stream) };
+        self.blocks.survey(raw, queue)?;
+        self.blocks.write(raw, queue)
     }
 
     /// First group of each block row, and the number of groups, of the last run. Waits for all work on the GPU.
@@ -242,10 +242,10 @@ impl<T: Scalar> BlockConverter<T> {
         format: Format,
         group: Option<usize>,
     ) -> Result<SparseTensor<T>> {
-        let stream = device.after_all()?;
-        // SAFETY: the source is an operand of the caller, which is borrowed until the work is done; the converter is
-        // new and has no other run.
-        let starts = unsafe { self.survey(&raw, group, stream)? };
+        // SAFETY: the source is an operand of the caller, which is borrowed until the work is done, the outputs are
+        // made for their number of slots; the converter is new and has no other run.
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        let starts = self.survey(&raw, group, queue)?;
         let Request {
             block: (bm, bk),
             group,
@@ -277,8 +277,7 @@ impl<T: Scalar> BlockConverter<T> {
             capacity: slots,
             ..raw
         };
-        // SAFETY: as above; the outputs have just been made for this many slots.
-        unsafe { self.blocks.write(&raw, stream)? };
+        self.blocks.write(&raw, queue)?;
         let mut slot_columns = vec![0u32; slots];
         device.read(&columns, &mut slot_columns)?;
         let pattern = self.pattern(format, starts, slot_columns)?;
@@ -294,23 +293,18 @@ impl<T: Scalar> BlockConverter<T> {
     }
 
     /// First group of each block row and the number of groups, of the best size if none is given.
-    ///
-    /// # Safety
-    /// The source is what [`RawBlocks`] says until the work is done, and the converter has no other run.
-    unsafe fn survey(
+    fn survey(
         &mut self,
         raw: &RawBlocks,
         group: Option<usize>,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<Vec<u32>> {
-        // SAFETY: the caller's promise.
-        unsafe { self.blocks.survey(raw, stream)? };
+        self.blocks.survey(raw, queue)?;
         if group.is_none() {
             let counts = self.blocks.counts()?;
             let best = RowStats::from_counts(counts.iter().map(|&n| n as usize)).group();
             self.blocks.regroup(best)?;
-            // SAFETY: as above.
-            unsafe { self.blocks.place(stream)? };
+            self.blocks.place(queue)?;
         }
         self.blocks.starts()
     }

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver::RawStream;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{Conversion, Entries, SortOut, Steps, Transpose};
 use crate::registry::Scalar;
 
@@ -125,7 +126,8 @@ impl<T: Scalar> EntryConverter<T> {
     /// For rows of a dense matrix that overlap, or a capacity that is no whole number of groups or does not fit.
     pub unsafe fn run_raw(&self, raw: &RawEntries, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.entries.run(raw, stream) }
+        let queue = unsafe { Queue::new(stream) };
+        self.entries.run(raw, queue)
     }
 
     /// First group of every row and the number of groups, of the last run to GroupCOO; empty for others. Waits for all
@@ -207,7 +209,8 @@ impl PatternTransposer {
         };
         let from = [raw.offsets, raw.columns];
         // SAFETY: the caller's promise.
-        unsafe { self.transpose.run(from, raw.out_offsets, out, stream) }
+        let queue = unsafe { Queue::new(stream) };
+        self.transpose.run(from, raw.out_offsets, out, queue)
     }
 }
 
@@ -245,10 +248,9 @@ impl RowSorter {
     /// If the driver refuses a launch.
     pub unsafe fn run_raw(&self, offsets: u64, out: u64, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe {
-            self.sort
-                .rows(&self.steps, self.order, self.k, [offsets, out], stream)
-        }
+        let queue = unsafe { Queue::new(stream) };
+        self.sort
+            .rows(&self.steps, self.order, self.k, [offsets, out], queue)
     }
 }
 

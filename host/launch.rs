@@ -1,5 +1,5 @@
 //! One product on a GPU: work list uploaded, workspace allocated, parameters bound, kernel launched. Conversions to
-//! blocks likewise. The only place that launches a kernel.
+//! blocks likewise. The launch itself is in [`kernel`](crate::kernel), and so is what a caller promises for it.
 
 mod attention;
 mod batched;
@@ -56,10 +56,10 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use crate::device::Device;
-use crate::driver::{LaunchConfig, RawStream};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
+use crate::kernel::Queue;
 use crate::registry::{Dtype, WalkKind, has_strips};
 use crate::worklist::Runs;
 use batched::Batched;
@@ -248,12 +248,8 @@ impl Launch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { each!(self, launch => launch.run(raw, stream)) }
+    pub(crate) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        each!(self, launch => launch.run(raw, queue))
     }
 }
 
@@ -267,17 +263,6 @@ pub(crate) const MAX_GRID_Y: usize = 65_535;
 
 /// Largest grid in x, and the largest number of rows: tiles reach past the last one.
 const MAX_GRID_X: usize = i32::MAX as usize;
-
-/// A launch of this kernel on its own: after the kernel ahead has ended.
-fn config(row: &Row, grid: [u32; 3]) -> LaunchConfig {
-    LaunchConfig {
-        grid,
-        block: [row.threads, 1, 1],
-        smem_bytes: row.shared_bytes,
-        cluster: None,
-        overlap_previous: false,
-    }
-}
 
 /// A count as u32, or the error that names it.
 fn small(what: &str, value: usize) -> Result<u32> {

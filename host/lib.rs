@@ -38,6 +38,7 @@ pub mod error;
 mod fibres;
 pub mod indirect;
 mod join;
+mod kernel;
 mod kernel_map;
 mod launch;
 pub mod module;

@@ -34,6 +34,7 @@ use crate::driver::RawStream;
 use crate::einsum::Einsum;
 use crate::error::Result;
 use crate::indirect::IndirectEinsum;
+use crate::kernel::Queue;
 use crate::launch::RawSpmm;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor, erase};
@@ -170,7 +171,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// number of columns, a bias that is missing, or an i32 output times what is no whole number; [`Error::Cuda`](crate::Error::Cuda) on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.any.run_raw(raw, stream) }
+        let queue = unsafe { Queue::new(stream) };
+        self.any.run_raw(raw, queue)
     }
 }
 

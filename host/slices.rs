@@ -8,6 +8,7 @@ use einsparse_kernels::abi::{CHUNK_SLOTS, SLICE, SlicingParams};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{fill_slices, survey_slices};
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, VECTOR_ENTRIES};
@@ -62,7 +63,7 @@ impl<T: Scalar> SparseTensor<T> {
             return SparseTensor::new(device, self.to_host()?.convert(Format::SlicedEll)?);
         };
         let device = &arrays.device;
-        let (slices, stream) = (p.rows().div_ceil(SLICE), device.after_all()?);
+        let slices = p.rows().div_ceil(SLICE);
         let offsets = device.upload(p.offsets())?;
         let order = device.zeros(slices * SLICE * 4)?;
         let counts = device.zeros(slices * 4)?;
@@ -79,11 +80,13 @@ impl<T: Scalar> SparseTensor<T> {
             rows: p.rows() as u32,
             slices: slices as u32,
         };
-        // SAFETY: the arrays are those of this tensor, which is borrowed until the wait in `read`.
-        unsafe { survey_slices(device, &params, stream)? };
+        // SAFETY: the arrays are those of this tensor, which is borrowed until the waits in `read`; the outputs are
+        // made for their number of chunks.
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        survey_slices(device, &params, queue)?;
         let starts = starts(&read(device, &counts, slices)?)?;
         let order = read(device, &order, slices * SLICE)?;
-        fill(device, p.cols(), params, (order, starts))
+        fill((device, queue), p.cols(), params, (order, starts))
     }
 }
 
@@ -96,7 +99,7 @@ fn read(device: &Device, memory: &DeviceMemory, words: usize) -> Result<Vec<u32>
 
 /// The slices, of which order and first chunks are known. The order is still on the device.
 fn fill<T: Scalar>(
-    device: &Arc<Device>,
+    (device, queue): (&Arc<Device>, Queue<'_>),
     cols: usize,
     params: SlicingParams,
     (order, starts): (Vec<u32>, Vec<u32>),
@@ -114,9 +117,8 @@ fn fill<T: Scalar>(
         slot_values: values.address(),
         ..params
     };
-    let stream = device.after_all()?;
-    // SAFETY: the outputs have just been made for this many chunks; the rest is the caller's, until the wait in `read`.
-    unsafe { fill_slices(device, &params, size_of::<T>(), stream)? };
+    device.after_all()?;
+    fill_slices(device, &params, size_of::<T>(), queue)?;
     let pattern = SlicedEllPattern::new(
         params.rows as usize,
         cols,

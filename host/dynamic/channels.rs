@@ -11,8 +11,8 @@ use super::index::{Lists, MicroIndex};
 use super::matmul::turns;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::driver::RawStream;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{ChannelsLaunch, DenseMatrix, in_turn, list_stride};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
@@ -173,9 +173,8 @@ impl<T> ChannelDetector<T> {
                 let matrix = operand(&self.context, a, stream)?;
                 // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the stream is done, as
                 // with every run.
-                in_turn(turns(&self.index), stream, || unsafe {
-                    self.queue(matrix, stream.raw())
-                })
+                let queue = unsafe { Queue::new(stream.raw()) };
+                in_turn(turns(&self.index), stream, || self.queue(matrix, queue))
             }
             (None, Lists::Host(_)) => {
                 let values = a.host().ok_or_else(|| elsewhere("A"))?;
@@ -186,16 +185,12 @@ impl<T> ChannelDetector<T> {
         }
     }
 
-    /// Queues the detection on the GPU of this detector.
-    ///
-    /// # Safety
-    /// The matrix has the planned rows, columns and type and lies on that GPU until the work is done; runs follow one another.
-    pub(crate) unsafe fn queue(&self, matrix: DenseMatrix, stream: RawStream<'_>) -> Result<()> {
+    /// Queues the detection on the GPU of this detector. Runs follow one another.
+    pub(crate) fn queue(&self, matrix: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         let (Some(launch), Lists::Device(lists, _)) = (&self.launch, &self.index.storage) else {
             return Err(elsewhere("index"));
         };
-        // SAFETY: the caller's promise; the lists are of this launch.
-        unsafe { launch.run(matrix, lists, stream) }
+        launch.run(matrix, lists, queue)
     }
 
     /// The same on the CPU.

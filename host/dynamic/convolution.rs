@@ -9,8 +9,8 @@ use super::matmul::{lists, turns};
 use crate::context::Context;
 use crate::cost::{Cost, Machine};
 use crate::device::Stream;
-use crate::driver::RawStream;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{DenseMatrix, DeviceLists, PitConvLaunch, in_turn};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
@@ -107,8 +107,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         if self.launch.is_some() {
             let all = self.operands(a, b, c, stream)?;
             // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done, as with every run.
-            return in_turn(turns(self.detector.index()), stream, || unsafe {
-                self.queue(all, stream.raw())
+            let queue = unsafe { Queue::new(stream.raw()) };
+            return in_turn(turns(self.detector.index()), stream, || {
+                self.queue(all, queue)
             });
         }
         let sparse = match self.axis {
@@ -138,9 +139,10 @@ impl<T: Scalar> DynamicConvolution<T> {
         let lists = lists(self.detector.index())?;
         // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's to keep until the
         // stream is done, as with every run.
-        lists.turns.queue(true, stream.raw(), || unsafe {
-            launch.run(lists, all, stream.raw())
-        })
+        let queue = unsafe { Queue::new(stream.raw()) };
+        lists
+            .turns
+            .queue(true, stream.raw(), || launch.run(lists, all, queue))
     }
 
     /// The first part of [`run`](Self::run): the channels or filters that hold something.
@@ -250,11 +252,8 @@ impl<T> DynamicConvolution<T> {
         ])
     }
 
-    /// Queues detection and product on the GPU of this convolution.
-    ///
-    /// # Safety
-    /// The operands are of the planned extents and type, on that GPU, until the work is done; runs follow one another.
-    pub(crate) unsafe fn queue(&self, all: [DenseMatrix; 3], stream: RawStream<'_>) -> Result<()> {
+    /// Queues detection and product on the GPU of this convolution. Runs follow one another.
+    pub(crate) fn queue(&self, all: [DenseMatrix; 3], queue: Queue<'_>) -> Result<()> {
         let Some(launch) = &self.launch else {
             return Err(elsewhere("stream"));
         };
@@ -264,11 +263,8 @@ impl<T> DynamicConvolution<T> {
             ConvolutionAxis::Channels => all[0],
             ConvolutionAxis::Filters => all[1],
         };
-        // SAFETY: the caller's promise; the lists are of this detector.
-        unsafe {
-            self.detector.queue(sparse, stream)?;
-            launch.run(lists(self.detector.index())?, all, stream)
-        }
+        self.detector.queue(sparse, queue)?;
+        launch.run(lists(self.detector.index())?, all, queue)
     }
 
     /// Whether kernels can read and write these.

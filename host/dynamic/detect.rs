@@ -7,6 +7,7 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{DenseMatrix, DetectLaunch, DeviceLists, Looked, list_stride};
 use crate::parallel;
 use crate::plan::Determinism;
@@ -164,7 +165,8 @@ impl<T> Detector<T> {
                 let source = operand(&self.context, matrix, stream)?;
                 // SAFETY: the tensor has the planned shape and type; they are the caller's to keep until the stream is done, as with
                 // every run.
-                unsafe { search(&self.context, launch, source, (lists, device), stream) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                search(&self.context, launch, source, (lists, device), queue)
             }
             _ => Err(elsewhere("index")),
         }
@@ -305,15 +307,12 @@ pub(crate) fn operand(
 }
 
 /// Queues a search into the lists of an index, in their turn.
-///
-/// # Safety
-/// `source` holds what was planned for, until the work is done.
-pub(super) unsafe fn search(
+pub(super) fn search(
     context: &Context,
     launch: &DetectLaunch,
     source: DenseMatrix,
     (lists, device): (&DeviceLists, &Arc<Device>),
-    stream: &Stream,
+    queue: Queue<'_>,
 ) -> Result<()> {
     if !context.holds(Some(device)) {
         return Err(elsewhere("index"));
@@ -324,9 +323,9 @@ pub(super) unsafe fn search(
             reason: "is of another detector, which needs less room".into(),
         });
     }
-    // SAFETY: the caller's promise; the lists have this launch's room, and live past the work queued on them.
-    let queue = || unsafe { launch.run(source, lists, stream.raw()) };
-    lists.turns.queue(true, stream.raw(), queue)
+    // The lists have this launch's room, and live past the work queued on them.
+    let run = || launch.run(source, lists, queue);
+    lists.turns.queue(true, queue.stream(), run)
 }
 
 pub(crate) fn elsewhere(name: &str) -> Error {

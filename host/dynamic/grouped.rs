@@ -10,6 +10,7 @@ use crate::cpu::activate;
 use crate::device::Stream;
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay, in_turn};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
@@ -225,7 +226,8 @@ impl<T: Scalar> GroupedMatmul<T> {
                 };
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are the
                 // caller's to keep until the stream is done, as with every run.
-                unsafe { launch.run(way, &operands, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(way, &operands, queue)
             }
             _ => Err(elsewhere("routing")),
         }

@@ -7,6 +7,7 @@ use super::routing::{Routes, Routing};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{GradExtents, GradLaunch, in_turn};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
@@ -121,7 +122,8 @@ impl<T: Scalar> GroupedGradient<T> {
                 let operands = [there(a)?, there(b)?, there(w)?];
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are the
                 // caller's to keep until the stream is done, as with every run.
-                unsafe { launch.run(&on.routes, operands, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(&on.routes, operands, queue)
             }
             _ => Err(elsewhere("routing")),
         }

@@ -9,6 +9,7 @@ use super::matmul::{lists, turns};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{DetectLaunch, DeviceLists, MarkedLaunch, in_turn, list_stride};
 use crate::plan::{Options, Plan};
 use crate::registry::Scalar;
@@ -152,7 +153,8 @@ impl<T: Scalar> ReluMatmul<T> {
                 let marks = self.lists()?.status.address();
                 // SAFETY: operands of the planned shapes and type, bits of this product's lists; operands are the caller's to keep
                 // until the stream is done.
-                unsafe { product.run(all, marks, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                product.run(all, marks, queue)
             }
         }
     }
@@ -178,7 +180,8 @@ impl<T: Scalar> ReluMatmul<T> {
                 let source = operand(&self.context, c, stream)?;
                 // SAFETY: C has the planned shape and type, the lists are this product's; C is the caller's to keep until the
                 // stream is done.
-                unsafe { list.run(source, self.lists()?, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                list.run(source, self.lists()?, queue)
             }
         }
     }

@@ -9,6 +9,7 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{
     DetectLaunch, DeviceLists, Looked, PitFewLaunch, PitLaunch, PitWork, Turns, in_turn,
     list_stride,
@@ -253,7 +254,8 @@ impl<T: Scalar> DynamicMatmul<T> {
             operand(&self.context, c, stream)?,
         ];
         // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done.
-        unsafe { few.run(all, stream.raw()) }
+        let queue = unsafe { Queue::new(stream.raw()) };
+        few.run(all, queue)
     }
 
     /// The shapes of a run.
@@ -298,9 +300,9 @@ impl<T: Scalar> DynamicMatmul<T> {
             .map(|b| operand(&self.context, b, stream))
             .transpose()?;
         let lists = lists(&self.index)?;
-        // SAFETY: A and B have the planned shapes and type, the lists are this product's; A and B are the caller's to keep until the
-        // stream is done, as with every run.
-        unsafe { launch.run_ahead_of(next, source, lists, stream.raw()) }
+        // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists of this product.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run_ahead_of(next, source, lists, queue)
     }
 
     /// The second half: the product, of the micro-tiles that [`detect`](Self::detect) found in this A.
@@ -332,9 +334,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         };
         let b = operand(&self.context, b, stream)?;
         let c = operand(&self.context, c, stream)?;
-        // SAFETY: operands of the planned shapes and type, lists that `detect` fills ahead on the stream; all are the caller's to
-        // keep until the stream is done, as with every run.
-        unsafe { launch.run(lists(&self.index)?, None, b, c, stream.raw()) }
+        // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists filled ahead on it.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(lists(&self.index)?, None, b, c, queue)
     }
 
     /// The same on the CPU.

@@ -10,8 +10,8 @@ use super::matmul::{kernels_of, lists};
 use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::driver::RawStream;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{
     DenseMatrix, DetectLaunch, DeviceLists, PitLaunch, PitWork, TransposeLaunch, list_stride,
 };
@@ -113,25 +113,23 @@ impl RightKernels {
     }
 
     /// Queues all of them, of `[A, B, C]`. `turn` is handed the launches once nothing is left to be refused.
-    ///
-    /// # Safety
-    /// Operands of the planned extents and type, there until the work is done; lists of these kernels. Runs follow one another.
-    pub(crate) unsafe fn run(
+    /// The lists are of these kernels, and runs follow one another.
+    pub(crate) fn run(
         &self,
         lists: &DeviceLists,
         [a, b, c]: [DenseMatrix; 3],
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
         turn: impl FnOnce(&mut dyn FnMut() -> Result<()>) -> Result<()>,
     ) -> Result<()> {
         let turned = self.transpose.as_ref().map_or(a, TransposeLaunch::out);
         let params = self.product.params(lists, Some(b), turned, c)?;
-        // SAFETY: the caller's promise. Each kernel waits for the one ahead, so the product comes behind both.
-        turn(&mut || unsafe {
-            self.detect.run(b, lists, stream)?;
+        // Each kernel waits for the one ahead, so the product comes behind both.
+        turn(&mut || {
+            self.detect.run(b, lists, queue)?;
             if let Some(transpose) = &self.transpose {
-                transpose.run(a, stream)?;
+                transpose.run(a, queue)?;
             }
-            self.product.start(&params, stream)
+            self.product.start(&params, queue)
         })
     }
 }
@@ -234,11 +232,10 @@ impl<T: Scalar> RightMatmul<T> {
         let found = lists(&self.index)?;
         // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until the stream is
         // done, as with every run.
-        unsafe {
-            kernels.run(found, all, stream.raw(), |launch| {
-                found.turns.queue(true, stream.raw(), launch)
-            })
-        }
+        let queue = unsafe { Queue::new(stream.raw()) };
+        kernels.run(found, all, queue, |launch| {
+            found.turns.queue(true, stream.raw(), launch)
+        })
     }
 }
 

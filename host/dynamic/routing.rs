@@ -6,6 +6,7 @@ use super::detect::{check_shape, elsewhere, operand};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{DenseMatrix, DeviceRoutes, RouteLaunch, Turns, in_turn};
 use crate::tensor::{AnyTensor, Tensor};
 
@@ -159,10 +160,8 @@ impl Routing {
             Routes::Device(there) => {
                 let source = without_gaps(&self.context, "choices", choices, stream)?;
                 // SAFETY: as many choices as planned; they and this routing are the caller's to keep until the stream is done.
-                unsafe {
-                    let routes = &there.routes;
-                    there.launch.run(source.address, routes, stream.raw())
-                }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                there.launch.run(source.address, &there.routes, queue)
             }
         }
     }

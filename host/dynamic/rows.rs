@@ -7,6 +7,7 @@ use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{DetectLaunch, list_stride};
 use crate::tensor::Tensor;
 
@@ -134,7 +135,8 @@ impl RowDetector {
                 let source = operand(&self.context, numbers, stream)?;
                 // SAFETY: as many numbers as planned; they are the caller's to keep until the stream is done, as with
                 // every run.
-                unsafe { search(&self.context, launch, source, (lists, device), stream) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                search(&self.context, launch, source, (lists, device), queue)
             }
             _ => Err(elsewhere("index")),
         }

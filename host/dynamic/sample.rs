@@ -7,6 +7,7 @@ use super::detect::{above, check_shape, operand};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{SampleLaunch, Turns};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
@@ -119,9 +120,8 @@ impl<T> ShareSample<T> {
             Kind::Device(launch, turns) => {
                 let source = operand(&self.context, matrix, stream)?;
                 // SAFETY: shape and place were checked; launches follow one another.
-                turns.queue(true, stream.raw(), || unsafe {
-                    launch.run(source, stream.raw())
-                })
+                let queue = unsafe { Queue::new(stream.raw()) };
+                turns.queue(true, stream.raw(), || launch.run(source, queue))
             }
         }
     }

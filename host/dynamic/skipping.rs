@@ -8,6 +8,7 @@ use super::turned::WIDTH;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{
     DetectLaunch, DeviceLists, PitLaunch, PitSampledLaunch, PitSampledRun, PitWork, Turns,
 };
@@ -84,16 +85,15 @@ impl Skipping {
             Some(launch) => Some((launch, launch.params(&self.lists, Some(a), dc, db)?)),
             None => None,
         };
+        // SAFETY: shapes and places were checked; the lists are of this launch, and runs follow one another.
+        let queue = unsafe { Queue::new(stream.raw()) };
         self.turns.queue(true, stream.raw(), || {
-            // SAFETY: shapes and places were checked; the lists are of this launch, and runs follow one another.
-            unsafe {
-                self.detect.run(a, &self.lists, stream.raw())?;
-                if let Some((launch, params)) = &of_b {
-                    launch.start(params, stream.raw())?;
-                }
-                self.of_a.clear(da, stream.raw())?;
-                self.of_a.start(&of_a, stream.raw())
+            self.detect.run(a, &self.lists, queue)?;
+            if let Some((launch, params)) = &of_b {
+                launch.start(params, queue)?;
             }
+            self.of_a.clear(da, queue)?;
+            self.of_a.start(&of_a, queue)
         })
     }
 }

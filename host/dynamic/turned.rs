@@ -9,6 +9,7 @@ use super::matmul::{kernels_of, lists, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{DetectLaunch, PitLaunch, PitWork, list_stride};
 use crate::plan::Determinism;
 use crate::registry::Scalar;
@@ -141,9 +142,10 @@ impl<T: Scalar> TurnedMatmul<T> {
         let params = product.params(found, Some(a), b, c)?;
         // SAFETY: operands of the planned shapes and type, lists that the first kernel fills; all are the caller's to keep until the
         // stream is done, as with every run.
-        found.turns.queue(true, stream.raw(), || unsafe {
-            detect.run(a, found, stream.raw())?;
-            product.start(&params, stream.raw())
+        let queue = unsafe { Queue::new(stream.raw()) };
+        found.turns.queue(true, stream.raw(), || {
+            detect.run(a, found, queue)?;
+            product.start(&params, queue)
         })
     }
 

@@ -6,6 +6,7 @@ use super::tensors::copied;
 use crate::context::Context;
 use crate::driver::{DeviceMemory, copy_dtod_async, copy_dtoh_async};
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{Steps, check};
 use crate::registry::Scalar;
 use crate::tensor::SparseTensor;
@@ -29,16 +30,10 @@ impl Context {
         let device = self.expect_device()?;
         let steps = Steps::new(device, T::DTYPE)?;
         let report = device.zeros(8)?;
-        let stream = device.after_all()?;
         // SAFETY: the caller's promise; the report has two words.
-        unsafe {
-            check(
-                &steps,
-                (m, k, entries),
-                [offsets, columns, report.address()],
-                stream,
-            )?
-        };
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        let arrays = [offsets, columns, report.address()];
+        check(&steps, (m, k, entries), arrays, queue)?;
         let mut found = [0u32; 2];
         device.read(&report, &mut found)?;
         let word = |array: u64, at: u32| -> Result<u32> {

@@ -14,6 +14,7 @@ use crate::convert::padded;
 use crate::device::Device;
 use crate::driver::{DeviceMemory, copy_dtod_async};
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{Conversion, SortOut, Transpose};
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
@@ -138,7 +139,8 @@ impl<T: Scalar> EntryConverter<T> {
             ..RawEntries::default()
         };
         // SAFETY: the dense matrix is borrowed until the waits below, the outputs have the room that `capacity` says.
-        unsafe { self.entries.run(&raw, device.after_all()?)? };
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        self.entries.run(&raw, queue)?;
         let mut offsets = vec![0u32; m + 1];
         device.read(&starts, &mut offsets)?;
         let entries = offsets[m] as usize;
@@ -149,8 +151,8 @@ impl<T: Scalar> EntryConverter<T> {
             capacity: entries,
             ..raw
         };
-        // SAFETY: as above.
-        unsafe { self.entries.run(&raw, device.after_all()?)? };
+        device.after_all()?;
+        self.entries.run(&raw, queue)?;
         csr_of(device, (m, k), &starts, own, entries)
     }
 }
@@ -195,7 +197,8 @@ impl<T: Scalar> SparseTensor<T> {
             ..RawEntries::default()
         };
         // SAFETY: the arrays have these sizes and live past the read below.
-        unsafe { converter.run_raw(&raw, device.after_all()?)? };
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        converter.entries.run(&raw, queue)?;
         let mut of_entries = vec![0u32; entries];
         device.read(&rows, &mut of_entries)?;
         let coords = vec![of_entries, p.columns().to_vec()];
@@ -223,7 +226,8 @@ impl<T: Scalar> SparseTensor<T> {
             ..RawEntries::default()
         };
         // SAFETY: the arrays have these sizes and live past the read below.
-        unsafe { converter.run_raw(&raw, device.after_all()?)? };
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        converter.entries.run(&raw, queue)?;
         let own = copied::<T>(
             device,
             entries,
@@ -242,7 +246,8 @@ impl<T: Scalar> SparseTensor<T> {
         let offsets = device.upload(p.offsets())?;
         let raw = self.raw_of(arrays, &offsets, &own, slots);
         // SAFETY: the arrays have these sizes and live past the read below.
-        unsafe { converter.run_raw(&raw, device.after_all()?)? };
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        converter.entries.run(&raw, queue)?;
         let mut columns = vec![0u32; slots];
         device.read(&own.columns, &mut columns)?;
         let pattern = EllPattern::new(p.rows(), p.cols(), width, columns)?;
@@ -267,8 +272,9 @@ impl<T: Scalar> SparseTensor<T> {
             offsets: offsets.address(),
             ..RawEntries::default()
         };
-        // SAFETY: the offsets live past the read below.
-        unsafe { converter.entries.survey(&survey, device.after_all()?)? };
+        // SAFETY: the offsets live past the reads below, and so do the arrays, which have the sizes that are said.
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        converter.entries.survey(&survey, queue)?;
         let groups = converter.groups()?.last().map_or(0, |&n| n as usize);
         let slots = groups.saturating_mul(group);
         let own = room::<T>(device, slots)?;
@@ -277,12 +283,8 @@ impl<T: Scalar> SparseTensor<T> {
             rows: rows.address(),
             ..self.raw_of(arrays, &offsets, &own, slots)
         };
-        // SAFETY: the arrays have these sizes and live past the reads below.
-        unsafe {
-            converter
-                .entries
-                .fill_groups(&raw, group, device.after_all()?)?
-        };
+        device.after_all()?;
+        converter.entries.fill_groups(&raw, group, queue)?;
         let (mut index, mut columns) = (vec![0u32; groups], vec![0u32; slots]);
         device.read(&rows, &mut index)?;
         device.read(&own.columns, &mut columns)?;
@@ -343,12 +345,10 @@ impl<T: Scalar> SparseTensor<T> {
             permutation.address(),
             own.values.address(),
         ];
-        let stream = device.after_all()?;
         // SAFETY: the arrays have these sizes and live past the reads in `csr_of`.
-        unsafe {
-            transpose.run(from, starts.address(), out, stream)?;
-            transpose.gather(values, entries, stream)?;
-        }
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        transpose.run(from, starts.address(), out, queue)?;
+        transpose.gather(values, entries, queue)?;
         csr_of(device, (k, m), &starts, own, entries)
     }
 }

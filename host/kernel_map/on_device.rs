@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::driver::{DeviceMemory, Event, RawStream};
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{MapSteps, strided};
 use crate::tensor::Tensor;
 
@@ -28,20 +29,18 @@ pub(super) fn new(
     geometry: &ConvGeometry,
 ) -> Result<KernelMap> {
     let own = device.upload(bytemuck::cast_slice::<Voxel, i32>(voxels))?;
-    let stream = device.copies();
+    // SAFETY: the voxels were uploaded above; they and all that is made here are live until the wait.
+    let queue = unsafe { Queue::new(device.copies()) };
     // With strides of 1 this says how many different voxels there are.
     let once = ConvGeometry::new([1; 3], [1; 3], [1; 3])?;
-    // SAFETY: the voxels were uploaded above.
-    let (_, places) = unsafe { strided(device, own.address(), voxels.len(), &once, stream)? };
+    let (_, places) = strided(device, own.address(), voxels.len(), &once, queue)?;
     if places != voxels.len() {
         build::distinct(voxels)?;
     }
     let (out, outputs) = if geometry.is_submanifold() {
         (None, voxels.to_vec())
     } else {
-        // SAFETY: as above.
-        let (out, count) =
-            unsafe { strided(device, own.address(), voxels.len(), geometry, stream)? };
+        let (out, count) = strided(device, own.address(), voxels.len(), geometry, queue)?;
         let mut outputs = vec![[0; 4]; count];
         device.read(&out, bytemuck::cast_slice_mut::<Voxel, i32>(&mut outputs))?;
         (Some(out), outputs)
@@ -51,9 +50,8 @@ pub(super) fn new(
     let steps = MapSteps::new(device, extents, &offsets, &ranks, geometry.stride())?;
     let arrays = steps.arrays()?;
     let places = [&own, out.as_ref().unwrap_or(&own)].map(DeviceMemory::address);
-    // SAFETY: voxels and arrays are live until the wait.
-    unsafe { steps.run(places, voxels.len(), &arrays, stream)? };
-    stream.synchronize()?;
+    steps.run(places, voxels.len(), &arrays, queue)?;
+    queue.stream().synchronize()?;
     Ok(made(context, extents, outputs, ranks, (arrays, device)))
 }
 
@@ -85,10 +83,10 @@ pub(super) fn transpose(
 ) -> Result<KernelMap> {
     let steps = MapSteps::new(device, (0, map.inputs), &[], &map.ranks, [1; 3])?;
     let to = steps.arrays()?;
-    let stream = device.after_all()?;
     // SAFETY: both maps are live until the wait.
-    unsafe { steps.transpose(arrays, map.stride(), &to, stream)? };
-    stream.synchronize()?;
+    let queue = unsafe { Queue::new(device.after_all()?) };
+    steps.transpose(arrays, map.stride(), &to, queue)?;
+    queue.stream().synchronize()?;
     let extents = (map.outputs, map.inputs);
     Ok(made(
         &map.context,
@@ -171,7 +169,8 @@ impl KernelMapBuilder {
         }
         let at = voxels.address().unwrap_or(0);
         // SAFETY: sizes and places were checked; the caller keeps both as long as the stream works.
-        unsafe { self.steps.run([at, at], self.count, arrays, stream.raw())? };
+        let queue = unsafe { Queue::new(stream.raw()) };
+        self.steps.run([at, at], self.count, arrays, queue)?;
         if !stream.raw().is_capturing()? {
             let rebuilt = match map.rebuilt.take() {
                 Some(event) => event,

@@ -7,10 +7,11 @@ use einsparse_kernels::table::Row;
 
 use super::maps::{Heads, heads_map};
 use super::turns::Turns;
-use super::{config, refused, small, within};
+use super::{refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::queries::Work;
 
 /// A matrix for each head in device memory.
@@ -83,8 +84,7 @@ impl AttentionLists {
 pub(crate) struct AttentionLaunch {
     /// End of the last run: partial sums are one workspace, so the next run waits for it.
     turns: Turns,
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<AttentionParams>,
     extents: AttentionExtents,
     scale: f32,
     lists: AttentionLists,
@@ -108,15 +108,12 @@ impl AttentionLaunch {
         ] {
             within(what, value, i32::MAX as usize - STRIP)?;
         }
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let chunks = row.columns as usize / HALF;
         let partial = lists.slots as usize * 2 * attention_partial(chunks);
         Ok(AttentionLaunch {
             turns: Turns::new(device)?,
-            row,
-            function,
+            kernel,
             extents,
             scale: (scale * std::f64::consts::LOG2_E) as f32,
             partial: DeviceMemory::alloc(device.context(), partial)?,
@@ -127,7 +124,7 @@ impl AttentionLaunch {
     }
 
     pub(crate) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// Device bytes of the mask as the kernel reads it, and of partial sums.
@@ -140,22 +137,15 @@ impl AttentionLaunch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned extents and element type until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.run_behind(raw, stream, self.lists.slots > 0, || Ok(())) }
+    pub(crate) fn run(&self, raw: &RawAttention, queue: Queue<'_>) -> Result<()> {
+        self.run_behind(raw, queue, self.lists.slots > 0, || Ok(()))
     }
 
     /// Queues what `before` queues, then the kernel. `shared`: runs follow one another.
-    ///
-    /// # Safety
-    /// As [`AttentionLaunch::run`].
-    pub(crate) unsafe fn run_behind(
+    pub(crate) fn run_behind(
         &self,
         raw: &RawAttention,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
         shared: bool,
         before: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
@@ -172,16 +162,10 @@ impl AttentionLaunch {
             return Ok(());
         }
         let params = self.params(raw)?;
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            overlap_previous: true,
-            ..config(self.row, [self.lists.blocks, 1, 1])
-        };
-        self.turns.queue(shared, stream, || {
+        let grid = Grid::of([self.lists.blocks, 1, 1]).early();
+        self.turns.queue(shared, queue.stream(), || {
             before()?;
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-            // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, &params) }
+            queue.launch(&self.kernel, grid, &params)
         })
     }
 
@@ -193,7 +177,7 @@ impl AttentionLaunch {
             n,
             ..
         } = self.extents;
-        let bytes = self.row.dtype.bytes();
+        let bytes = self.row().dtype.bytes();
         Ok(AttentionParams {
             q_map: self.map(raw.q, heads, m)?,
             k_map: self.map(raw.k, key_heads, n)?,
@@ -219,7 +203,12 @@ impl AttentionLaunch {
             extents: [self.extents.d, rows, heads],
             strides: [given.row, given.head],
         };
-        heads_map(self.row.dtype, &heads, [HALF, ATTENTION_PIECE], &self.zeros)
+        heads_map(
+            self.row().dtype,
+            &heads,
+            [HALF, ATTENTION_PIECE],
+            &self.zeros,
+        )
     }
 }
 

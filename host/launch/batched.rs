@@ -12,9 +12,10 @@ use super::planned::Planned;
 use super::turns::Turns;
 use super::{Extents, MAX_GRID_Y, Matrix, RawSpmm, refused};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::kernel::Queue;
 use crate::registry::WalkKind;
 use crate::tensor::VECTOR_ENTRIES;
 use crate::worklist::Runs;
@@ -24,7 +25,7 @@ const PAIR: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Batched {
-    gather: Gather,
+    gather: Gathers,
     form: SpmmForm,
     extents: Extents,
     turned: Option<Turned>,
@@ -59,6 +60,40 @@ enum Way {
     Tiles(Reorder),
 }
 
+/// The kernel, by the family of its row.
+#[derive(Debug)]
+enum Gathers {
+    /// Family `batched`.
+    Many(Box<Gather<BatchedParams>>),
+    /// Family `spmm`.
+    One(Box<Gather>),
+}
+
+/// The same of either.
+macro_rules! either {
+    ($own:expr, $gather:ident => $body:expr) => {
+        match $own {
+            Gathers::Many($gather) => $body,
+            Gathers::One($gather) => $body,
+        }
+    };
+}
+
+impl Gathers {
+    fn new(
+        device: &Device,
+        row: &'static Row,
+        form: SpmmForm,
+        extents: Extents,
+        pattern: (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
+    ) -> Result<Self> {
+        Ok(match row.family {
+            "batched" => Gathers::Many(Box::new(Gather::new(device, row, form, extents, pattern)?)),
+            _ => Gathers::One(Box::new(Gather::new(device, row, form, extents, pattern)?)),
+        })
+    }
+}
+
 impl Batched {
     pub(super) fn new(
         device: &Arc<Device>,
@@ -79,7 +114,7 @@ impl Batched {
         };
         if !form.order.transposed {
             return Ok(Batched {
-                gather: Gather::new(device, row, form.clone(), extents, (runs, spans))?,
+                gather: Gathers::new(device, row, form.clone(), extents, (runs, spans))?,
                 form,
                 extents,
                 turned: None,
@@ -87,7 +122,7 @@ impl Batched {
         }
         let (made, turned) = turn(device, row, extents, runs, (columns.len(), address))?;
         let (pattern, ordered) = made;
-        let gather = Gather::new(
+        let gather = Gathers::new(
             device,
             row,
             form.clone(),
@@ -107,19 +142,23 @@ impl Batched {
     }
 
     pub(super) fn row(&self) -> &'static Row {
-        self.gather.row()
+        either!(&self.gather, gather => gather.row())
     }
 
     /// Is this the pattern that the plan was made for?
     pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
         match &self.turned {
-            None => self.gather.fits(runs),
+            None => either!(&self.gather, gather => gather.fits(runs)),
             Some(own) => own.planned.is(runs, columns),
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.gather.bytes() + self.turned.as_ref().map_or(0, Turned::bytes)
+        self.gather_bytes() + self.turned.as_ref().map_or(0, Turned::bytes)
+    }
+
+    fn gather_bytes(&self) -> usize {
+        either!(&self.gather, gather => gather.bytes())
     }
 
     pub(super) fn describe(&self) -> String {
@@ -131,53 +170,46 @@ impl Batched {
             1 => String::new(),
             items => format!("{items} of a batch, "),
         };
-        let more = self.bytes() - self.gather.bytes();
-        format!("{batch}{}{turned}", self.gather.describe_with(more))
+        let more = self.bytes() - self.gather_bytes();
+        let gather = either!(&self.gather, gather => gather.describe_with(more));
+        format!("{batch}{gather}{turned}")
     }
 
     /// Queues the kernel, once for as many of the batch as a grid is deep.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    pub(super) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let Some(turned) = &self.turned else {
-            // SAFETY: the caller's promise.
-            return unsafe { self.products(raw, stream) };
+            return self.products(raw, queue);
         };
         let own = RawSpmm {
             columns: turned.pattern.address(),
             ..*raw
         };
         let Some(ordered) = &turned.ordered else {
-            // SAFETY: the caller's promise.
-            return unsafe { self.products(&own, stream) };
+            return self.products(&own, queue);
         };
         // They are read by vectors of 16 bytes whatever the row takes, ahead of the launch that else looks at them.
         super::in_vectors("values of A", raw.values)?;
-        ordered.turns.queue(true, stream, || {
-            // SAFETY: the caller's promise; the permutation names places of the values.
-            unsafe { ordered.fill(raw.values, stream)? };
+        ordered.turns.queue(true, queue.stream(), || {
+            ordered.fill(raw.values, queue)?;
             let own = RawSpmm {
                 values: ordered.values.address(),
                 ..own
             };
-            // SAFETY: as above.
-            unsafe { self.products(&own, stream) }
+            self.products(&own, queue)
         })
     }
 
-    /// # Safety
-    /// As [`Batched::run`], of the pattern that the kernel reads.
-    unsafe fn products(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        if self.row().family != "batched" {
-            // SAFETY: the caller's promise.
-            return unsafe { self.gather.run(raw, stream) };
-        }
+    /// Queues the products of the pattern that the kernel reads.
+    fn products(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let gather = match &self.gather {
+            Gathers::One(gather) => return gather.run(raw, queue),
+            Gathers::Many(gather) => gather,
+        };
         let dtype = self.row().dtype;
         let [b, c, _] = raw.strides(self.form.order, self.extents, [dtype; 2]);
-        let [partial, counters] = self.gather.strides();
+        let [partial, counters] = gather.strides();
         let params = BatchedParams {
-            product: self.gather.params(raw)?,
+            product: gather.params(raw)?,
             values: (raw.value_stride as u64).saturating_mul(dtype.bytes() as u64),
             b,
             c,
@@ -192,9 +224,7 @@ impl Batched {
                 product: params.item(done as u32),
                 ..params
             };
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by
-            // self, whose memory the driver frees only after the work.
-            unsafe { self.gather.launch(depth as u32, &part, stream)? };
+            gather.launch(depth as u32, &part, queue)?;
             done += depth;
         }
         Ok(())
@@ -217,18 +247,19 @@ impl Way {
 }
 
 impl Ordered {
-    /// For positions of `entries` out of `slots` values of `element` bytes, which are on the GPU when the work of `stream` is done.
+    /// For positions of `entries` out of `slots` values of `element` bytes, which are on the GPU when the work of
+    /// `queue` is done.
     pub(super) fn new(
         device: &Device,
         steps: Steps,
         permutation: DeviceMemory,
         (slots, entries): (usize, usize),
         element: usize,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<Self> {
         let mut way = None;
         if slots == entries {
-            way = Reorder::new(&steps, permutation.address(), entries, element, stream)?;
+            way = Reorder::new(&steps, permutation.address(), entries, element, queue)?;
         }
         Ok(Ordered {
             turns: Turns::new(device)?,
@@ -245,20 +276,15 @@ impl Ordered {
     }
 
     /// Queues the values, gathered.
-    ///
-    /// # Safety
-    /// `values` holds a value for every slot of the pattern until the work is done.
-    pub(super) unsafe fn fill(&self, values: u64, stream: RawStream<'_>) -> Result<()> {
+    /// `values` holds a value for every slot of the pattern.
+    pub(super) fn fill(&self, values: u64, queue: Queue<'_>) -> Result<()> {
         let to = self.values.address();
-        // SAFETY: the caller's promise; the arrays have that many places, and runs take turns.
-        unsafe {
-            match &self.way {
-                Way::Apart(permutation) => {
-                    let from = [values, permutation.address(), to];
-                    permute(&self.steps, from, self.entries, stream)
-                }
-                Way::Tiles(tiles) => tiles.run(&self.steps, [values, to], stream),
+        match &self.way {
+            Way::Apart(permutation) => {
+                let from = [values, permutation.address(), to];
+                permute(&self.steps, from, self.entries, queue)
             }
+            Way::Tiles(tiles) => tiles.run(&self.steps, [values, to], queue),
         }
     }
 }
@@ -301,9 +327,9 @@ fn turn(
         capacity: entries,
         ..SortOut::default()
     };
-    let stream = device.after_all()?;
-    // SAFETY: the arrays have these sizes and live past the read below.
-    unsafe { transpose.run([offsets.address(), address], starts.address(), out, stream)? };
+    // SAFETY: the arrays have these sizes and live past the read below, the pattern of the plan with it.
+    let queue = unsafe { Queue::new(device.after_all()?) };
+    transpose.run([offsets.address(), address], starts.address(), out, queue)?;
     let mut turned = vec![0u32; m + 1];
     device.read(&starts, &mut turned)?;
     let ordered = match pairs {
@@ -318,7 +344,7 @@ fn turn(
                 permutation,
                 counts,
                 element,
-                stream,
+                queue,
             )?)
         }
     };

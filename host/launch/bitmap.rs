@@ -12,11 +12,12 @@ use schedule::{Band, Schedule, as_words, bands};
 
 use super::maps::{Flat, tensor_map};
 use super::turns::Turns;
-use super::{Extents, RawSpmm, aligned, config, flags, small, within};
+use super::{Extents, RawSpmm, aligned, flags, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::worklist::Runs;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -26,8 +27,7 @@ use std::sync::Arc;
 pub(crate) struct Bitmaps {
     /// Partial sums of cut strips are one workspace, so a run waits for the one before.
     turns: Turns,
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<BitmapParams>,
     form: SpmmForm,
     extents: Extents,
     runs: Arc<Runs>,
@@ -79,9 +79,7 @@ impl Bitmaps {
         extents: Extents,
         (runs, words): (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
             within(what, value, i32::MAX as usize - 256)?;
@@ -114,8 +112,7 @@ impl Bitmaps {
         let partial = schedule.slots as usize * groups * BIT_TILE * columns * 4;
         Ok(Bitmaps {
             turns: Turns::new(device)?,
-            row,
-            function,
+            kernel,
             form,
             extents,
             runs: Arc::clone(runs),
@@ -134,7 +131,7 @@ impl Bitmaps {
     }
 
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     pub(super) fn fits(&self, runs: &Arc<Runs>, words: Option<&[u32]>) -> bool {
@@ -152,36 +149,31 @@ impl Bitmaps {
             "{} strips of {} x {}, {} cut into {} pieces, {} persistent thread blocks, {} threads, {} stages of {} bytes of A, \
              {} bytes of workspace",
             self.schedule.strips,
-            self.row.block.0,
-            self.row.columns,
+            self.row().block.0,
+            self.row().columns,
             self.schedule.cut,
             self.schedule.slots,
             self.schedule.blocks(),
-            self.row.threads,
+            self.row().threads,
             self.stages,
             self.slot_bytes,
             self.bytes()
         )
     }
 
-    /// # Safety
-    /// As [`super::Launch::run`].
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    pub(super) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let params = self.params(raw)?;
-        self.function.context().set_current()?;
-        let config = config(self.row, [self.schedule.blocks(), 1, 1]);
-        self.turns.queue(self.schedule.cut > 0, stream, || {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-            // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of([self.schedule.blocks(), 1, 1]);
+        self.turns.queue(self.schedule.cut > 0, queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
         })
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<BitmapParams> {
         let Extents { m, k, n, .. } = self.extents;
         let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
-        let bytes = self.row.dtype.bytes();
-        aligned(self.row, "B", raw.b, raw.ldb)?;
+        let bytes = self.row().dtype.bytes();
+        aligned(self.row(), "B", raw.b, raw.ldb)?;
         for (name, address) in [("values of A", raw.values), ("columns of A", raw.columns)] {
             super::in_vectors(name, address)?;
         }
@@ -195,11 +187,11 @@ impl Bitmaps {
             extents: [n, k],
             leading: raw.ldb,
         };
-        let columns = self.row.columns as usize;
-        let b_map = if self.row.vector == 1 {
+        let columns = self.row().columns as usize;
+        let b_map = if self.row().vector == 1 {
             [0; 16]
         } else {
-            let dtype = self.row.dtype;
+            let dtype = self.row().dtype;
             let swizzled = if columns == 8 { 0 } else { columns };
             tensor_map(dtype, &matrix, [columns, BIT_TILE], swizzled, &self.starts)?
         };

@@ -10,11 +10,12 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::turns::Turns;
 use super::{
-    DenseMatrix, DeviceLists, MAX_GRID_X, MAX_GRID_Y, config, list_stride, refused, small, within,
+    DenseMatrix, DeviceLists, MAX_GRID_X, MAX_GRID_Y, list_stride, refused, small, within,
 };
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// How the rows of an item are dealt to thread blocks.
@@ -52,8 +53,7 @@ impl Deal {
 /// A kernel with its geometry.
 #[derive(Debug)]
 struct Part {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<ChannelsParams>,
     params: ChannelsParams,
     grid: [u32; 3],
 }
@@ -153,14 +153,11 @@ impl ChannelsLaunch {
         let part = |row: &'static Row, deal: Deal, across: usize| {
             let blocks = deal.parts.saturating_mul(across);
             let blocks = within("thread blocks", blocks, MAX_GRID_X)?;
-            let function = device
-                .modules()
-                .function(row.family, row.name, row.shared_bytes)?;
+            let kernel = Kernel::load(device, row)?;
             // Without columns there is nothing to find.
             let items = if columns == 0 { 0 } else { items as u32 };
             Ok::<_, Error>(Part {
-                row,
-                function,
+                kernel,
                 params: ChannelsParams {
                     block_rows: small("rows of a thread block", deal.block_rows)?,
                     step: deal.step as u32,
@@ -180,7 +177,7 @@ impl ChannelsLaunch {
 
     /// The kernels, in the order of a run.
     pub(crate) fn names(&self) -> [&'static str; 2] {
-        [self.mark.row.name, self.pack.row.name]
+        [self.mark.kernel.row().name, self.pack.kernel.row().name]
     }
 
     /// Room for the lists and the packed columns. `status`: a counter of 8 bytes for each item, then the marks.
@@ -199,15 +196,12 @@ impl ChannelsLaunch {
     ///
     /// # Errors
     /// [`Error::Operand`] if it, or a row of it, is not aligned to 16 bytes.
-    ///
-    /// # Safety
-    /// `matrix` holds what was planned for, `lists` are of [`ChannelsLaunch::lists`], and both are there until the work is done.
-    /// Runs over the same lists follow one another.
-    pub(crate) unsafe fn run(
+    /// `lists` are of [`ChannelsLaunch::lists`]; runs over the same ones follow one another.
+    pub(crate) fn run(
         &self,
         matrix: DenseMatrix,
         lists: &DeviceLists,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let row_bytes = matrix.leading.saturating_mul(2);
         if !matrix.address.is_multiple_of(16) || !row_bytes.is_multiple_of(16) {
@@ -232,14 +226,9 @@ impl ChannelsLaunch {
                 packed: lists.packed.as_ref().map_or(0, DeviceMemory::address),
                 ..part.params
             };
-            part.function.context().set_current()?;
-            let config = LaunchConfig {
-                // Each waits for the one ahead before it reads.
-                overlap_previous: true,
-                ..config(part.row, part.grid)
-            };
-            // SAFETY: the params are those of the family, and the lists have the room; the rest is the caller's promise.
-            unsafe { part.function.launch(&config, stream, &params)? };
+            // Each waits for the one ahead before it reads.
+            let grid = Grid::of(part.grid).early();
+            queue.launch(&part.kernel, grid, &params)?;
         }
         Ok(())
     }

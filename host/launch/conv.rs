@@ -8,10 +8,11 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Heads, heads_map};
 use super::turns::Turns;
-use super::{MAX_GRID_Y, config, refused, small, within};
+use super::{MAX_GRID_Y, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::kernel_map::{KernelMap, MapArrays};
 use crate::registry::Dtype;
 
@@ -39,53 +40,46 @@ pub(crate) struct ConvFinish {
     pub accumulate: bool,
 }
 
-/// A row of the table, loaded.
-#[derive(Debug)]
-pub(crate) struct Kernel {
-    pub(super) row: &'static Row,
-    pub(super) function: Function,
+/// The step of family `conv_steps` for elements of this type, or of this size.
+pub(super) fn conv_step(
+    device: &Device,
+    step: u32,
+    fits: impl Fn(Dtype) -> bool,
+) -> Result<Kernel<ConvStepParams>> {
+    let row = kernels()
+        .iter()
+        .find(|row| row.family == "conv_steps" && row.step == step && fits(row.dtype));
+    let missing = || refused("conv_steps", format!("no kernel for step {step}"));
+    Kernel::load(device, row.ok_or_else(missing)?)
 }
 
-impl Kernel {
-    pub(crate) fn new(device: &Device, row: &'static Row) -> Result<Kernel> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
-        Ok(Kernel { row, function })
+/// Whether the rows of a matrix are where this kernel reads them.
+pub(super) fn reads(row: &Row, address: u64, leading: usize) -> bool {
+    let vector = row.vector as usize;
+    address.is_multiple_of((vector * row.dtype.bytes()) as u64) && leading.is_multiple_of(vector)
+}
+
+/// A kernel that multiplies, by what it is told of the weights.
+#[derive(Debug)]
+enum Multiplier {
+    /// A tensor map of them: family `conv`.
+    Mapped(Kernel<ConvParams>),
+    /// Their address.
+    Addressed(Kernel<ConvWordsParams>),
+}
+
+impl Multiplier {
+    fn load(device: &Device, row: &'static Row) -> Result<Self> {
+        Ok(match row.family {
+            "conv" => Multiplier::Mapped(Kernel::load(device, row)?),
+            _ => Multiplier::Addressed(Kernel::load(device, row)?),
+        })
     }
 
-    /// The step of family `conv_steps` for elements of this type, or of this size.
-    pub(crate) fn step(device: &Device, step: u32, fits: impl Fn(Dtype) -> bool) -> Result<Kernel> {
-        let row = kernels()
-            .iter()
-            .find(|row| row.family == "conv_steps" && row.step == step && fits(row.dtype));
-        let missing = || refused("conv_steps", format!("no kernel for step {step}"));
-        Kernel::new(device, row.ok_or_else(missing)?)
-    }
-
-    /// Whether the rows of a matrix are where this kernel reads them.
-    pub(super) fn reads(&self, address: u64, leading: usize) -> bool {
-        let vector = self.row.vector as usize;
-        address.is_multiple_of((vector * self.row.dtype.bytes()) as u64)
-            && leading.is_multiple_of(vector)
-    }
-
-    /// # Safety
-    /// The params are those of the family, and what they point to is live until the work is done.
-    pub(crate) unsafe fn queue<P: Copy>(
-        &self,
-        grid: [u32; 3],
-        stream: RawStream<'_>,
-        params: &P,
-    ) -> Result<()> {
-        if grid.contains(&0) {
-            return Ok(());
-        }
-        self.function.context().set_current()?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.function
-                .launch(&config(self.row, grid), stream, params)
+    fn row(&self) -> &'static Row {
+        match self {
+            Multiplier::Mapped(kernel) => kernel.row(),
+            Multiplier::Addressed(kernel) => kernel.row(),
         }
     }
 }
@@ -112,10 +106,10 @@ pub(super) fn is_gradient(row: &Row) -> bool {
 /// Kernels for these channels. Weights are `[t, c, m]`, or `[t, m, c]` where the product takes them `turned`.
 #[derive(Debug)]
 pub(crate) struct ConvProduct {
-    first: Kernel,
+    first: Multiplier,
     /// For operands that the first cannot read, and f32 beside TF32 too.
-    any: Option<Kernel>,
-    turn: Option<(Kernel, DeviceMemory)>,
+    any: Option<Multiplier>,
+    turn: Option<(Kernel<ConvStepParams>, DeviceMemory)>,
     /// Channels of the input and of the output.
     channels: [usize; 2],
     volume: usize,
@@ -158,14 +152,14 @@ impl ConvProduct {
                     value: volume as u128 * c as u128 * m as u128,
                     limit: usize::MAX as u128 / bytes as u128,
                 })?;
-            let kernel = Kernel::step(device, CONV_TURN, |dtype| dtype.bytes() == bytes)?;
+            let kernel = conv_step(device, CONV_TURN, |dtype| dtype.bytes() == bytes)?;
             Some((kernel, device.zeros(elements)?))
         } else {
             None
         };
         Ok(ConvProduct {
-            first: Kernel::new(device, first)?,
-            any: any.map(|row| Kernel::new(device, row)).transpose()?,
+            first: Multiplier::load(device, first)?,
+            any: any.map(|row| Multiplier::load(device, row)).transpose()?,
             turn,
             channels,
             volume,
@@ -177,7 +171,7 @@ impl ConvProduct {
     }
 
     pub(crate) fn row(&self) -> &'static Row {
-        self.first.row
+        self.first.row()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -185,54 +179,47 @@ impl ConvProduct {
     }
 
     /// Queues the product.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes and element type until the work is done.
-    pub(crate) unsafe fn run(
+    pub(crate) fn run(
         &self,
         map: &KernelMap,
         arrays: &MapArrays<DeviceMemory>,
         raw: &RawConv,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let [_, n] = self.channels;
         if map.outputs() == 0 || n == 0 {
             return Ok(());
         }
         let kernel = self.kernel(raw)?;
-        map.wait(stream)?;
-        let shared = turns(kernel.row, self.turned);
-        self.turns.queue(shared, stream, || {
-            // SAFETY: the caller's promise.
-            unsafe { self.queue(kernel, map, arrays, raw, stream) }
+        map.wait(queue.stream())?;
+        let shared = turns(kernel.row(), self.turned);
+        self.turns.queue(shared, queue.stream(), || {
+            self.queue(kernel, map, arrays, raw, queue)
         })
     }
 
-    /// # Safety
-    /// As [`ConvProduct::run`].
-    unsafe fn queue(
+    fn queue(
         &self,
-        kernel: &Kernel,
+        kernel: &Multiplier,
         map: &KernelMap,
         arrays: &MapArrays<DeviceMemory>,
         raw: &RawConv,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let [_, n] = self.channels;
         let mut raw = *raw;
-        if turns(kernel.row, self.turned) {
-            // SAFETY: the caller's promise.
-            unsafe { self.turn(&mut raw, stream)? };
+        if turns(kernel.row(), self.turned) {
+            self.turn(&mut raw, queue)?;
         }
         let base = self.params(kernel, map, arrays, &raw)?;
-        let across = n.div_ceil(kernel.row.columns as usize) as u32;
-        let tiles = map.stride() / kernel.row.items as usize;
-        let grid = [tiles as u32, across, 1];
-        if kernel.row.family == "conv" {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise.
-            return unsafe { kernel.queue(grid, stream, &base) };
-        }
-        let bytes = kernel.row.dtype.bytes();
+        let across = n.div_ceil(kernel.row().columns as usize) as u32;
+        let tiles = map.stride() / kernel.row().items as usize;
+        let grid = Grid::of([tiles as u32, across, 1]);
+        let kernel = match kernel {
+            Multiplier::Mapped(kernel) => return queue.launch(kernel, grid, &base),
+            Multiplier::Addressed(kernel) => kernel,
+        };
+        let bytes = kernel.row().dtype.bytes();
         let params = ConvWordsParams {
             base,
             weights: raw.weights,
@@ -240,37 +227,34 @@ impl ConvProduct {
             channels: small("channels", self.channels[0])?,
             parts: 0,
         };
-        // SAFETY: as above.
-        unsafe { kernel.queue(grid, stream, &params) }
+        queue.launch(kernel, grid, &params)
     }
 
     /// The first kernel that reads these operands.
-    fn kernel(&self, raw: &RawConv) -> Result<&Kernel> {
-        let reads = |kernel: &&Kernel| {
-            kernel.reads(raw.input, raw.ld_input)
-                && (turns(kernel.row, self.turned) || kernel.reads(raw.weights, raw.ld_weights))
+    fn kernel(&self, raw: &RawConv) -> Result<&Multiplier> {
+        let reads = |kernel: &&Multiplier| {
+            let row = kernel.row();
+            reads(row, raw.input, raw.ld_input)
+                && (turns(row, self.turned) || reads(row, raw.weights, raw.ld_weights))
         };
         let all = [Some(&self.first), self.any.as_ref()];
         all.into_iter().flatten().find(reads).ok_or_else(|| {
             let reason = format!(
                 "addresses and rows of {} and {} elements are not multiples of 16 bytes, which {} asks for",
-                raw.ld_input, raw.ld_weights, self.first.row.name
+                raw.ld_input, raw.ld_weights, self.first.row().name
             );
             refused("input", reason)
         })
     }
 
     /// Queues the turning over of the weights, and says where they are then.
-    ///
-    /// # Safety
-    /// As [`ConvProduct::run`].
-    unsafe fn turn(&self, raw: &mut RawConv, stream: RawStream<'_>) -> Result<()> {
+    fn turn(&self, raw: &mut RawConv, queue: Queue<'_>) -> Result<()> {
         let Some((kernel, memory)) = &self.turn else {
             return Err(refused("weights", "cannot be turned over".into()));
         };
         let [c, m] = self.channels;
         let (rows, columns) = if self.turned { (m, c) } else { (c, m) };
-        let leading = rows.next_multiple_of(16 / self.first.row.dtype.bytes());
+        let leading = rows.next_multiple_of(16 / self.first.row().dtype.bytes());
         let params = ConvStepParams {
             source: raw.weights,
             out: memory.address(),
@@ -286,19 +270,18 @@ impl ConvProduct {
         within("rows of weights", grid[1] as usize, MAX_GRID_Y)?;
         raw.weights = memory.address();
         raw.ld_weights = leading;
-        // SAFETY: the params are those of the family; the workspace has room for all that is written.
-        unsafe { kernel.queue(grid, stream, &params) }
+        queue.launch(kernel, Grid::of(grid), &params)
     }
 
     fn params(
         &self,
-        kernel: &Kernel,
+        kernel: &Multiplier,
         map: &KernelMap,
         arrays: &MapArrays<DeviceMemory>,
         raw: &RawConv,
     ) -> Result<ConvParams> {
         let [c, n] = self.channels;
-        let bytes = kernel.row.dtype.bytes();
+        let bytes = kernel.row().dtype.bytes();
         let wanted = [
             (FLAG_RELU, self.finish.relu),
             (FLAG_ACCUMULATE, self.finish.accumulate),
@@ -311,8 +294,8 @@ impl ConvProduct {
         if whole && raw.out.is_multiple_of(16) && raw.bias.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
-        let w_map = match kernel.row.family {
-            "conv" => self.weights_map(kernel.row, raw)?,
+        let w_map = match kernel.row().family {
+            "conv" => self.weights_map(kernel.row(), raw)?,
             _ => [0; 16],
         };
         let walked = walked(map, arrays)?;

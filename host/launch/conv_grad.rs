@@ -6,12 +6,13 @@ use einsparse_kernels::abi::{
 };
 use einsparse_kernels::table::{Row, kernels};
 
-use super::conv::{Kernel, is_gradient, row_bytes, walked};
+use super::conv::{conv_step, is_gradient, reads, row_bytes, walked};
 use super::turns::Turns;
 use super::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::kernel_map::{KernelMap, MapArrays};
 use crate::registry::Dtype;
 
@@ -32,9 +33,9 @@ const BLOCKS: usize = 264;
 /// Kernels, and room for the partial sums.
 #[derive(Debug)]
 pub(crate) struct WeightGradient {
-    first: Kernel,
-    any: Option<Kernel>,
-    sum: Kernel,
+    first: Kernel<ConvWordsParams>,
+    any: Option<Kernel<ConvWordsParams>>,
+    sum: Kernel<ConvStepParams>,
     channels: [usize; 2],
     deal: Deal,
     partial: DeviceMemory,
@@ -170,9 +171,9 @@ impl WeightGradient {
             other => other,
         };
         Ok(WeightGradient {
-            first: Kernel::new(device, first)?,
-            any: any.map(|row| Kernel::new(device, row)).transpose()?,
-            sum: Kernel::step(device, CONV_SUM, |own| own == stored)?,
+            first: Kernel::load(device, first)?,
+            any: any.map(|row| Kernel::load(device, row)).transpose()?,
+            sum: conv_step(device, CONV_SUM, |own| own == stored)?,
             channels,
             deal,
             partial: DeviceMemory::alloc(device.context(), bytes)?,
@@ -185,18 +186,16 @@ impl WeightGradient {
     }
 
     /// Queues the gradient.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes and element type until the work is done.
-    pub(crate) unsafe fn run(
+    pub(crate) fn run(
         &self,
         map: &KernelMap,
         arrays: &MapArrays<DeviceMemory>,
         raw: &RawWeights,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
-        let reads = |kernel: &&Kernel| {
-            kernel.reads(raw.input, raw.ld_input) && kernel.reads(raw.gradient, raw.ld_gradient)
+        let reads = |kernel: &&Kernel<_>| {
+            let row = kernel.row();
+            reads(row, raw.input, raw.ld_input) && reads(row, raw.gradient, raw.ld_gradient)
         };
         let all = [Some(&self.first), self.any.as_ref()];
         let kernel =
@@ -204,11 +203,11 @@ impl WeightGradient {
                 refused("input", "rows are not multiples of 16 bytes apart".into())
             })?;
         let params = self.params(kernel, map, arrays, raw)?;
-        map.wait(stream)?;
+        map.wait(queue.stream())?;
         let [c, m] = self.channels;
         let grid = [
             self.deal.blocks as u32,
-            tiles(kernel.row, self.channels) as u32,
+            tiles(kernel.row(), self.channels) as u32,
             1,
         ];
         let sum = ConvStepParams {
@@ -221,22 +220,21 @@ impl WeightGradient {
             ..ConvStepParams::default()
         };
         let blocks = sum.rows.div_ceil(CONV_STEP_THREADS);
-        // SAFETY: the params are those of the families; the addresses are the caller's promise.
-        self.turns.queue(true, stream, || unsafe {
-            kernel.queue(grid, stream, &params)?;
-            self.sum.queue([blocks, 1, 1], stream, &sum)
+        self.turns.queue(true, queue.stream(), || {
+            queue.launch(kernel, Grid::of(grid), &params)?;
+            queue.launch(&self.sum, Grid::of([blocks, 1, 1]), &sum)
         })
     }
 
     fn params(
         &self,
-        kernel: &Kernel,
+        kernel: &Kernel<ConvWordsParams>,
         map: &KernelMap,
         arrays: &MapArrays<DeviceMemory>,
         raw: &RawWeights,
     ) -> Result<ConvWordsParams> {
         let [c, m] = self.channels;
-        let bytes = kernel.row.dtype.bytes();
+        let bytes = kernel.row().dtype.bytes();
         Ok(ConvWordsParams {
             base: ConvParams {
                 input: raw.input,

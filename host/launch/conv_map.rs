@@ -7,12 +7,13 @@ use einsparse_kernels::abi::{
     CONV_STEP_THREADS, CONV_STRIDE, CONV_TAKE, CONV_TRANSPOSE, ConvStepParams, EntriesParams,
 };
 
-use super::conv::Kernel;
+use super::conv::conv_step;
 use super::turns::Turns;
 use super::{MAX_GRID_X, Sort, SortOut, Steps, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream, memset_d32_async};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::kernel_map::{ABSENT, ConvGeometry, HALF, MapArrays, ROWS};
 use crate::registry::Dtype;
 
@@ -34,7 +35,7 @@ fn slots(voxels: usize) -> usize {
 #[derive(Debug)]
 pub(crate) struct MapSteps {
     device: Arc<Device>,
-    kernels: Vec<Kernel>,
+    kernels: Vec<Kernel<ConvStepParams>>,
     entries: Steps,
     rows: usize,
     volume: usize,
@@ -70,7 +71,7 @@ impl MapSteps {
         let table = alloc(device, slots(inputs))?;
         let raw = alloc(device, rows.saturating_mul(volume))?;
         let keys = alloc(device, rows.max(tiles))?;
-        let step = |step: u32| Kernel::step(device, step, |_| true);
+        let step = |step: u32| conv_step(device, step, |_| true);
         let all = [
             CONV_INSERT,
             CONV_NEIGHBOURS,
@@ -125,33 +126,22 @@ impl MapSteps {
         own.iter().map(|m| m.bytes()).sum::<usize>() + self.sort.bytes() + self.tiles.bytes()
     }
 
-    /// # Safety
-    /// As [`MapSteps::run`].
-    unsafe fn step(
-        &self,
-        step: u32,
-        items: u32,
-        params: &ConvStepParams,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
-        let kernel = self.kernels.iter().find(|k| k.row.step == step);
+    fn step(&self, step: u32, items: u32, params: &ConvStepParams, queue: Queue<'_>) -> Result<()> {
+        let kernel = self.kernels.iter().find(|k| k.row().step == step);
         match kernel {
-            // SAFETY: the params are those of the family; the rest is the caller's promise.
-            Some(kernel) => unsafe { kernel.queue(blocks(items), stream, params) },
+            Some(kernel) => queue.launch(kernel, Grid::of(blocks(items)), params),
             None => Ok(()),
         }
     }
 
     /// Queues the map of `inputs` voxels at address `voxels`, whose output voxels are at `out`.
-    ///
-    /// # Safety
-    /// The voxels and the arrays, which [`MapSteps::arrays`] made, are live until the work is done.
-    pub(crate) unsafe fn run(
+    /// The arrays are of [`MapSteps::arrays`].
+    pub(crate) fn run(
         &self,
         [voxels, out]: [u64; 2],
         inputs: usize,
         to: &MapArrays<DeviceMemory>,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         self.device.context().set_current()?;
         let params = ConvStepParams {
@@ -164,25 +154,21 @@ impl MapSteps {
             ..params
         };
         let slots = self.table.bytes() / 4;
-        // SAFETY: the table is ours; the rest is the caller's promise.
-        self.turns.queue(true, stream, || unsafe {
-            memset_d32_async(self.table.address(), ABSENT, slots, stream)?;
-            self.step(CONV_INSERT, insert.rows, &insert, stream)?;
-            self.step(CONV_NEIGHBOURS, params.rows, &params, stream)?;
-            self.arrange(to, stream)
+        self.turns.queue(true, queue.stream(), || {
+            queue.fill_words(self.table.address(), ABSENT, slots)?;
+            self.step(CONV_INSERT, insert.rows, &insert, queue)?;
+            self.step(CONV_NEIGHBOURS, params.rows, &params, queue)?;
+            self.arrange(to, queue)
         })
     }
 
     /// Queues the transposed map of `from`, which has so many positions.
-    ///
-    /// # Safety
-    /// As [`MapSteps::run`].
-    pub(crate) unsafe fn transpose(
+    pub(crate) fn transpose(
         &self,
         from: &MapArrays<DeviceMemory>,
         positions: usize,
         to: &MapArrays<DeviceMemory>,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         self.device.context().set_current()?;
         let params = ConvStepParams {
@@ -191,21 +177,17 @@ impl MapSteps {
             stride: small("positions", positions)?,
             ..self.params
         };
-        // SAFETY: the raw neighbours are ours; the rest is the caller's promise.
-        self.turns.queue(true, stream, || unsafe {
+        self.turns.queue(true, queue.stream(), || {
             let words = self.rows * self.volume;
-            memset_d32_async(self.raw.address(), ABSENT, words, stream)?;
-            self.step(CONV_TRANSPOSE, params.stride, &params, stream)?;
-            self.step(CONV_KEYS, params.rows, &params, stream)?;
-            self.arrange(to, stream)
+            queue.fill_words(self.raw.address(), ABSENT, words)?;
+            self.step(CONV_TRANSPOSE, params.stride, &params, queue)?;
+            self.step(CONV_KEYS, params.rows, &params, queue)?;
+            self.arrange(to, queue)
         })
     }
 
     /// Queues what follows neighbours and keys.
-    ///
-    /// # Safety
-    /// As [`MapSteps::run`].
-    unsafe fn arrange(&self, to: &MapArrays<DeviceMemory>, stream: RawStream<'_>) -> Result<()> {
+    fn arrange(&self, to: &MapArrays<DeviceMemory>, queue: Queue<'_>) -> Result<()> {
         let params = ConvStepParams {
             order: to.order.address(),
             neighbours: to.neighbours.address(),
@@ -226,31 +208,26 @@ impl MapSteps {
             k: u32::MAX,
             ..EntriesParams::default()
         };
-        // SAFETY: the arrays have the extents of the params; the rest is the caller's promise.
-        unsafe {
-            // `alone`: what made the keys is no kernel that lets the next one start early.
-            let order = sorted(to.order.address(), params.rows);
-            self.sort.run(&self.entries, keys, order, true, stream)?;
-            memset_d32_async(to.masks.address(), 0, to.masks.bytes() / 4, stream)?;
-            self.step(CONV_ARRANGE, params.stride, &params, stream)?;
-            self.step(CONV_SCHEDULE, tiles.rows, &tiles, stream)?;
-            let schedule = sorted(to.schedule.address(), tiles.rows);
-            self.tiles.run(&self.entries, keys, schedule, true, stream)
-        }
+        // `alone`: what made the keys is no kernel that lets the next one start early.
+        let order = sorted(to.order.address(), params.rows);
+        self.sort.run(&self.entries, keys, order, true, queue)?;
+        queue.fill_words(to.masks.address(), 0, to.masks.bytes() / 4)?;
+        self.step(CONV_ARRANGE, params.stride, &params, queue)?;
+        self.step(CONV_SCHEDULE, tiles.rows, &tiles, queue)?;
+        let schedule = sorted(to.schedule.address(), tiles.rows);
+        self.tiles.run(&self.entries, keys, schedule, true, queue)
     }
 }
 
 /// The voxels of the output of a strided convolution: each once, in the order of their first input voxel. Waits for their
 /// number.
-///
-/// # Safety
-/// `voxels` are `inputs` voxels in device memory until the return.
-pub(crate) unsafe fn strided(
+/// `voxels` are `inputs` voxels in device memory.
+pub(crate) fn strided(
     device: &Arc<Device>,
     voxels: u64,
     inputs: usize,
     geometry: &ConvGeometry,
-    stream: RawStream<'_>,
+    queue: Queue<'_>,
 ) -> Result<(DeviceMemory, usize)> {
     let rows = within("voxels", inputs, MAX_GRID_X - ROWS)?;
     let (all, table) = (alloc(device, inputs * 4)?, alloc(device, slots(inputs))?);
@@ -274,7 +251,7 @@ pub(crate) unsafe fn strided(
         out: all.address(),
         ..params
     };
-    let step = |step: u32| Kernel::step(device, step, |_| true);
+    let step = |step: u32| conv_step(device, step, |_| true);
     let keyed = EntriesParams {
         keys: keys.address(),
         k: u32::MAX,
@@ -286,30 +263,25 @@ pub(crate) unsafe fn strided(
         ..SortOut::default()
     };
     device.context().set_current()?;
-    // SAFETY: the voxels are the caller's promise, all else is ours until the wait below.
-    unsafe {
-        memset_d32_async(table.address(), ABSENT, table.bytes() / 4, stream)?;
-        step(CONV_STRIDE)?.queue(blocks(rows), stream, &stride)?;
-        step(CONV_INSERT)?.queue(blocks(rows), stream, &params)?;
-        step(CONV_FIRST)?.queue(blocks(rows), stream, &params)?;
-        sort.run(&entries, keyed, sorted, true, stream)?;
-        take(device, &count, &params, stream)
-    }
+    queue.fill_words(table.address(), ABSENT, table.bytes() / 4)?;
+    let grid = Grid::of(blocks(rows));
+    queue.launch(&step(CONV_STRIDE)?, grid, &stride)?;
+    queue.launch(&step(CONV_INSERT)?, grid, &params)?;
+    queue.launch(&step(CONV_FIRST)?, grid, &params)?;
+    sort.run(&entries, keyed, sorted, true, queue)?;
+    take(device, &count, &params, queue)
 }
 
 /// The voxels that were found, `count` of them, in their order. Waits for their number, and for them.
-///
-/// # Safety
-/// The addresses of the params are those of live memory until the return.
-unsafe fn take(
+fn take(
     device: &Arc<Device>,
     count: &DeviceMemory,
     params: &ConvStepParams,
-    stream: RawStream<'_>,
+    queue: Queue<'_>,
 ) -> Result<(DeviceMemory, usize)> {
-    stream.synchronize()?;
+    queue.stream().synchronize()?;
     let mut outputs = [0u32];
-    count.read(&mut outputs, stream)?;
+    count.read(&mut outputs, queue.stream())?;
     let outputs = outputs[0] as usize;
     let out = alloc(device, outputs * 4)?;
     let take = ConvStepParams {
@@ -317,9 +289,8 @@ unsafe fn take(
         rows: outputs as u32,
         ..*params
     };
-    let kernel = Kernel::step(device, CONV_TAKE, |_| true)?;
-    // SAFETY: the caller's promise; the room is as large as the count.
-    unsafe { kernel.queue(blocks(take.rows), stream, &take)? };
-    stream.synchronize()?;
+    let kernel = conv_step(device, CONV_TAKE, |_| true)?;
+    queue.launch(&kernel, Grid::of(blocks(take.rows)), &take)?;
+    queue.stream().synchronize()?;
     Ok((out, outputs))
 }

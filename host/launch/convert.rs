@@ -12,13 +12,14 @@ use einsparse_kernels::abi::{
     STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
 };
 
-use super::{MAX_GRID_X, config, refused, within};
+use super::{MAX_GRID_X, refused, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 use geometry::geometry;
-use steps::{Kernel, steps};
+use steps::steps;
 
 /// Thread blocks side by side that share the slots of long block rows.
 const CHUNKS_ACROSS: usize = 8;
@@ -68,7 +69,7 @@ pub(crate) struct Blocks {
     counts: DeviceMemory,
     starts: DeviceMemory,
     _workspace: DeviceMemory,
-    kernels: Vec<Kernel>,
+    kernels: Vec<Kernel<ConvertParams>>,
 }
 
 /// Whether so many elements make up whole multiples of 16 bytes.
@@ -161,33 +162,27 @@ impl Blocks {
     }
 
     /// Queues what finds the blocks and their places.
-    ///
-    /// # Safety
-    /// The source is what [`RawBlocks`] says until the work is done, and no other run uses the workspace meanwhile.
-    pub(crate) unsafe fn survey(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
+    /// No other run uses the workspace meanwhile.
+    pub(crate) fn survey(&self, raw: &RawBlocks, queue: Queue<'_>) -> Result<()> {
         self.device.context().set_current()?;
         let slabs = self.params.block_rows as usize * self.params.piece_rows.value as usize;
-        // SAFETY: the caller's promise; the workspace has the sizes of the params.
-        unsafe {
-            match self.request.choice {
-                None => {
-                    let params = self.bound(raw, false)?;
-                    self.launch(STEP_MARK, false, slabs, 1, stream, &params)
-                }
-                Some(_) => {
-                    let aligned = self.aligned(raw);
-                    let params = self.bound(raw, aligned)?;
-                    let grid = slabs * chunks(&params);
-                    self.launch(STEP_SCORE, aligned, grid, 1, stream, &params)?;
-                    self.select(stream, &params)
-                }
+        match self.request.choice {
+            None => {
+                let params = self.bound(raw, false)?;
+                self.launch(STEP_MARK, false, slabs, 1, queue, &params)
+            }
+            Some(_) => {
+                let aligned = self.aligned(raw);
+                let params = self.bound(raw, aligned)?;
+                let grid = slabs * chunks(&params);
+                self.launch(STEP_SCORE, aligned, grid, 1, queue, &params)?;
+                self.select(queue, &params)
             }
         }
     }
 
-    /// # Safety
-    /// As [`Blocks::survey`], which has queued the scores.
-    unsafe fn select(&self, stream: RawStream<'_>, params: &ConvertParams) -> Result<()> {
+    /// Queues the choice by the scores, which [`Blocks::survey`] has queued.
+    fn select(&self, queue: Queue<'_>, params: &ConvertParams) -> Result<()> {
         let (candidates, selections) = self.selection;
         let bits = match self.request.dtype {
             Dtype::F64 => 64,
@@ -210,33 +205,25 @@ impl Blocks {
                 ..*params
             };
             let grid = selections * params.parts.value as usize;
-            // SAFETY: the caller's promise.
-            unsafe { self.launch(STEP_SELECT, false, grid, 1, stream, &params)? };
+            self.launch(STEP_SELECT, false, grid, 1, queue, &params)?;
         }
         let grid = params.block_rows as usize;
-        // SAFETY: the caller's promise.
-        unsafe { self.launch(STEP_TALLY, false, grid, 1, stream, params) }
+        self.launch(STEP_TALLY, false, grid, 1, queue, params)
     }
 
     /// Queues the places of the block rows for another group size, after [`Blocks::survey`].
-    ///
-    /// # Safety
-    /// As [`Blocks::survey`].
-    pub(crate) unsafe fn place(&self, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn place(&self, queue: Queue<'_>) -> Result<()> {
         let params = ConvertParams {
             flags: self.params.flags | CONVERT_MARKED,
             ..self.params
         };
         let grid = params.block_rows as usize;
-        // SAFETY: the caller's promise.
-        unsafe { self.launch(STEP_TALLY, false, grid, 1, stream, &params) }
+        self.launch(STEP_TALLY, false, grid, 1, queue, &params)
     }
 
     /// Queues the pattern and the values, after [`Blocks::survey`].
-    ///
-    /// # Safety
-    /// As [`Blocks::survey`], and the outputs hold `raw.capacity` slots.
-    pub(crate) unsafe fn write(&self, raw: &RawBlocks, stream: RawStream<'_>) -> Result<()> {
+    /// The outputs hold `raw.capacity` slots.
+    pub(crate) fn write(&self, raw: &RawBlocks, queue: Queue<'_>) -> Result<()> {
         self.device.context().set_current()?;
         let aligned = self.aligned(raw);
         let params = self.bound(raw, aligned)?;
@@ -249,10 +236,9 @@ impl Blocks {
         within("elements of the slots", copies, limit)?;
         if self.request.choice.is_some() {
             let grid = copies.div_ceil((CONVERT_THREADS * COPIES) as usize);
-            // SAFETY: the caller's promise.
-            return unsafe {
-                self.launch(STEP_INDEX, false, rows.div_ceil(warps), 1, stream, &params)?;
-                self.launch(STEP_FILL_DENSE, aligned, grid, 1, stream, &params)
+            return {
+                self.launch(STEP_INDEX, false, rows.div_ceil(warps), 1, queue, &params)?;
+                self.launch(STEP_FILL_DENSE, aligned, grid, 1, queue, &params)
             };
         }
         let slots =
@@ -261,8 +247,7 @@ impl Blocks {
             .div_ceil(params.chunk_slots as usize)
             .min(CHUNKS_ACROSS);
         let grid = (rows * self.request.block.0).div_ceil(warps);
-        // SAFETY: the caller's promise.
-        unsafe { self.launch(STEP_FILL_CSR, false, grid, across, stream, &params) }
+        self.launch(STEP_FILL_CSR, false, grid, across, queue, &params)
     }
 
     /// Whether dense matrix and output allow 16-byte accesses.
@@ -319,18 +304,16 @@ impl Blocks {
         })
     }
 
-    /// # Safety
-    /// The addresses of the params are valid for what the kernel does until it is done.
-    unsafe fn launch(
+    fn launch(
         &self,
         step: u32,
         aligned: bool,
         across: usize,
         down: usize,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
         params: &ConvertParams,
     ) -> Result<()> {
-        let fits = |k: &&Kernel| k.row.step == step && (k.row.vector > 1) == aligned;
+        let fits = |k: &&Kernel<_>| k.row().step == step && (k.row().vector > 1) == aligned;
         let Some(kernel) = self.kernels.iter().find(fits) else {
             return Err(refused(
                 "blocks",
@@ -338,12 +321,8 @@ impl Blocks {
             ));
         };
         let grid = [within("thread blocks", across, MAX_GRID_X)?, down as u32, 1];
-        let config = LaunchConfig {
-            overlap_previous: !matches!(step, STEP_SCORE | STEP_MARK),
-            ..config(kernel.row, grid)
-        };
-        // SAFETY: the params are those of the family; the rest is the caller's promise.
-        unsafe { kernel.function.launch(&config, stream, params) }
+        let grid = Grid::of(grid).early_if(!matches!(step, STEP_SCORE | STEP_MARK));
+        queue.launch(kernel, grid, params)
     }
 }
 

@@ -4,17 +4,17 @@ use einsparse_kernels::abi::{DenseParams, FLAG_VECTORS, PANEL_BYTES};
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
-use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, small, within};
+use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
 
 /// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct DenseProduct {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<DenseParams>,
     form: SpmmForm,
     extents: Extents,
     /// Elements from one row of A to the next.
@@ -34,9 +34,7 @@ impl DenseProduct {
         extents: Extents,
         leading: usize,
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let edge = row.block.0.max(row.columns) as usize;
         for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
@@ -45,8 +43,7 @@ impl DenseProduct {
         let down = m.div_ceil(row.block.0 as usize);
         let across = n.div_ceil(row.columns as usize) * row.parts as usize;
         Ok(DenseProduct {
-            row,
-            function,
+            kernel,
             form,
             extents,
             leading,
@@ -61,7 +58,7 @@ impl DenseProduct {
     }
 
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     pub(super) fn leading(&self) -> usize {
@@ -76,49 +73,41 @@ impl DenseProduct {
         let [across, down, _] = self.grid;
         format!(
             "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {} threads, {} bytes of shared memory, 0 bytes of workspace",
-            across / self.row.parts * down,
-            self.row.block.0,
-            self.row.columns,
-            self.row.parts,
-            self.row.threads,
-            self.row.shared_bytes,
+            across / self.row().parts * down,
+            self.row().block.0,
+            self.row().columns,
+            self.row().parts,
+            self.row().threads,
+            self.row().shared_bytes,
         )
     }
 
-    /// # Safety
-    /// As [`super::Launch::run`].
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    pub(super) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let params = self.params(raw)?;
-        self.function.context().set_current()?;
-        let parts = self.row.parts;
-        let config = LaunchConfig {
-            cluster: (parts > 1).then_some([parts, 1, 1]),
-            // The kernel waits for the one ahead before it touches an operand.
-            overlap_previous: true,
-            ..config(self.row, self.grid)
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        let parts = self.row().parts;
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of(self.grid).in_clusters(parts).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<DenseParams> {
         let Extents { m, k, n, .. } = self.extents;
-        let element = self.row.dtype.bytes();
+        let element = self.row().dtype.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
-        aligned(self.row, "B", raw.b, raw.ldb)?;
-        aligned(self.row, "values of A", raw.values, self.leading)?;
+        aligned(self.row(), "B", raw.b, raw.ldb)?;
+        aligned(self.row(), "values of A", raw.values, self.leading)?;
         let whole = [raw.ldc, n].iter().all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
-        let (rows, depth) = (self.row.block.0 as usize, self.row.block.1 as usize);
+        let (rows, depth) = (self.row().block.0 as usize, self.row().block.1 as usize);
         let map = |address, extents, leading, tile: [usize; 2]| {
             let matrix = Flat {
                 address,
                 extents,
                 leading,
             };
-            tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.empty)
+            tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.empty)
         };
         Ok(DenseParams {
             a_map: map(raw.values, [k, m], self.leading, [depth, rows])?,

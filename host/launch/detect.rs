@@ -9,10 +9,11 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use super::turns::Turns;
-use super::{DenseMatrix, MAX_GRID_X, MAX_GRID_Y, config, small, within};
+use super::{DenseMatrix, MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::{Dtype, Operation};
 
 /// What is looked at.
@@ -87,8 +88,7 @@ impl DeviceLists {
 /// A kernel chosen for a shape.
 #[derive(Debug)]
 pub(crate) struct DetectLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<DetectParams>,
     params: DetectParams,
     blocks: u32,
     /// Matrices that lie one behind the other, each with its own lists.
@@ -228,12 +228,9 @@ impl DetectLaunch {
         blocks: u32,
         status_bytes: usize,
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         Ok(DetectLaunch {
-            row,
-            function,
+            kernel,
             params,
             blocks,
             items: 1,
@@ -252,7 +249,7 @@ impl DetectLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// Bytes of lists, counts and status, and of the values where they are wanted.
@@ -262,8 +259,8 @@ impl DetectLaunch {
         let stride = self.params.stride as usize;
         let words = panels.saturating_mul(stride);
         within("places of all lists", words, isize::MAX as usize / 512)?;
-        let tile = self.row.block.0 as usize * self.row.dtype.bytes();
-        let packed = match self.row.step {
+        let tile = self.kernel.row().block.0 as usize * self.kernel.row().dtype.bytes();
+        let packed = match self.kernel.row().step {
             STEP_PACK | STEP_MARKED => (words * tile).max(16),
             _ => 0,
         };
@@ -284,30 +281,23 @@ impl DetectLaunch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// `source` holds what was planned for, and it and the lists are there until the work is done. Runs over the same lists
-    /// follow one another.
-    pub(crate) unsafe fn run(
+    /// Runs over the same lists follow one another.
+    pub(crate) fn run(
         &self,
         source: DenseMatrix,
         lists: &DeviceLists,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.run_ahead_of(None, source, lists, stream) }
+        self.run_ahead_of(None, source, lists, queue)
     }
 
     /// The same in front of a product with the matrix `next`, which a kernel that packs may fetch into L2 meanwhile.
-    ///
-    /// # Safety
-    /// As [`DetectLaunch::run`]; `next` is there as long.
-    pub(crate) unsafe fn run_ahead_of(
+    pub(crate) fn run_ahead_of(
         &self,
         next: Option<DenseMatrix>,
         source: DenseMatrix,
         lists: &DeviceLists,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         if self.blocks == 0 || self.items == 0 {
             return Ok(());
@@ -329,23 +319,21 @@ impl DetectLaunch {
             ahead_bytes: bytes_ahead,
             ..self.params
         };
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it reads.
-            overlap_previous: true,
-            ..config(self.row, [self.blocks, self.items, 1])
-        };
-        // SAFETY: the params are those of the family; the lists have the room that the extents ask for, the rest is the
-        // caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        // The kernel waits for the one ahead before it reads.
+        let grid = Grid::of([self.blocks, self.items, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 
     /// What to fetch of `next`, a matrix of 2-byte elements: from where, how many rows, bytes of each. The left columns of all its rows, which
     /// the first tiles of the product read, as far as they stay in L2; nothing where few panels would read few of the rows, or
     /// where the matrix takes more than one wave of thread blocks, which would wait behind these bytes.
     fn ahead(&self, next: &DenseMatrix) -> (u64, u32, u32) {
-        let wave = self.row.min_blocks.saturating_mul(self.multiprocessors);
-        let packs = self.row.step == STEP_PACK && self.row.block.1 == 1;
+        let wave = self
+            .kernel
+            .row()
+            .min_blocks
+            .saturating_mul(self.multiprocessors);
+        let packs = self.kernel.row().step == STEP_PACK && self.kernel.row().block.1 == 1;
         let aligned = next.address.is_multiple_of(16) && next.leading.is_multiple_of(8);
         if !packs || !aligned || self.blocks > wave || self.params.panels < AHEAD_PANELS {
             return (0, 0, 0);
@@ -360,9 +348,9 @@ impl DetectLaunch {
 
     /// Bytes from one row to the next; rows of bits are words.
     fn row_bytes(&self, leading: usize) -> usize {
-        match self.row.step {
+        match self.kernel.row().step {
             STEP_BITS => leading * 4,
-            _ => leading * self.row.dtype.bytes(),
+            _ => leading * self.kernel.row().dtype.bytes(),
         }
     }
 }

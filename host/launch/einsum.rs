@@ -5,12 +5,13 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{EinsumParams, FLAG_JOIN};
 use einsparse_kernels::table::Row;
 
+use super::in_vectors;
 use super::turns::Turns;
-use super::{config, in_vectors};
 use crate::cpu::listed::{Lanes, Listing};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::tensor::VECTOR_ENTRIES;
 
 /// Device addresses of one run.
@@ -43,8 +44,7 @@ enum Table {
 pub(crate) struct EinsumLaunch {
     /// Partial sums are one workspace: the next run waits for the last.
     turns: Turns,
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<EinsumParams>,
     params: EinsumParams,
     tables: Vec<Table>,
     dims: DeviceMemory,
@@ -65,8 +65,7 @@ impl EinsumLaunch {
         (lanes, empty): (Lanes, bool),
         columns: Option<&[u32]>,
     ) -> Result<Self> {
-        let modules = device.modules();
-        let function = modules.function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let there = |table: &[u32]| columns.is_some_and(|c| std::ptr::eq(c, table));
         let tables = listing
             .tables
@@ -95,8 +94,7 @@ impl EinsumLaunch {
         let partial = elements * row.dtype.acc_bytes();
         Ok(EinsumLaunch {
             turns: Turns::new(device)?,
-            row,
-            function,
+            kernel,
             params: listing.params,
             tables,
             dims: device.upload(&words)?,
@@ -109,7 +107,7 @@ impl EinsumLaunch {
     }
 
     pub(crate) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// Device bytes beside the operands.
@@ -139,16 +137,13 @@ impl EinsumLaunch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, strides, element type and pattern until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawEinsum, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawEinsum, queue: Queue<'_>) -> Result<()> {
         if self.empty {
             return Ok(());
         }
         let mut p = self.params;
         for (factor, &address) in p.factors.iter_mut().zip(&raw.factors) {
-            if self.row.vector > 1 && factor.inner != 0 {
+            if self.row().vector > 1 && factor.inner != 0 {
                 in_vectors("factor", address)?;
             }
             factor.address = address;
@@ -162,29 +157,25 @@ impl EinsumLaunch {
                 None => 0,
             };
         }
-        if self.row.vector > 1 {
+        if self.row().vector > 1 {
             in_vectors("output", raw.out)?;
         }
         (p.out, p.bias, p.gate, p.alpha) = (raw.out, raw.bias, raw.gate, raw.alpha);
         p.items = self.items.address();
         p.dims = self.dims.address();
         p.partial = self.partial.address();
-        self.function.context().set_current()?;
         let grid = |count: u32| {
             let units = u64::from(count) * u64::from(p.per_item);
-            let of_block = u64::from(self.row.threads) >> p.lane_bits;
-            config(self.row, [units.div_ceil(of_block) as u32, 1, 1])
+            let of_block = u64::from(self.row().threads) >> p.lane_bits;
+            Grid::of([units.div_ceil(of_block) as u32, 1, 1])
         };
-        self.turns.queue(self.cut_count > 0, stream, || {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by
-            // self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&grid(p.count), stream, &p)? };
+        self.turns.queue(self.cut_count > 0, queue.stream(), || {
+            queue.launch(&self.kernel, grid(p.count), &p)?;
             let mut join = p;
             join.items = self.cuts.address();
             join.count = self.cut_count;
             join.flags |= FLAG_JOIN;
-            // SAFETY: as above.
-            unsafe { self.function.launch(&grid(self.cut_count), stream, &join) }
+            queue.launch(&self.kernel, grid(self.cut_count), &join)
         })
     }
 }

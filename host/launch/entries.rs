@@ -15,8 +15,9 @@ use einsparse_kernels::abi::{
 
 use super::{MAX_GRID_X, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream, memset_d32_async};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::registry::Dtype;
 pub(crate) use reorder::Reorder;
 pub use sort::Order;
@@ -126,65 +127,51 @@ impl Entries {
     }
 
     /// Queues one conversion.
-    ///
-    /// # Safety
-    /// The addresses hold what [`RawEntries`] says until the work is done, and no other run uses the workspace meanwhile.
-    pub(crate) unsafe fn run(&self, raw: &RawEntries, stream: RawStream<'_>) -> Result<()> {
+    /// No other run uses the workspace meanwhile.
+    pub(crate) fn run(&self, raw: &RawEntries, queue: Queue<'_>) -> Result<()> {
         self.steps.device.context().set_current()?;
         let params = self.params(raw)?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.conversion {
-                Conversion::Dense(_) => self.compact(raw, params, stream),
-                Conversion::ToCoo => {
-                    let blocks = if self.m == 0 { 0 } else { tiles(raw.capacity) };
-                    self.steps
-                        .launch(STEP_ENTRY_ROWS, (false, true), blocks, stream, &params)
-                }
-                Conversion::FromCoo => self.steps.launch(
-                    STEP_ENTRY_OFFSETS,
-                    (false, true),
-                    tiles(raw.capacity + 1),
-                    stream,
-                    &params,
-                ),
-                Conversion::GroupCoo(group) => {
-                    self.survey(raw, stream)?;
-                    self.fill_groups(raw, group, stream)
-                }
-                Conversion::Ell(_) => {
-                    let blocks = copies(params.capacity as usize);
-                    self.steps
-                        .launch(STEP_FILL_SLOTS, (false, true), blocks, stream, &params)
-                }
+        match self.conversion {
+            Conversion::Dense(_) => self.compact(raw, params, queue),
+            Conversion::ToCoo => {
+                let blocks = if self.m == 0 { 0 } else { tiles(raw.capacity) };
+                self.steps
+                    .launch(STEP_ENTRY_ROWS, (false, true), blocks, queue, &params)
+            }
+            Conversion::FromCoo => self.steps.launch(
+                STEP_ENTRY_OFFSETS,
+                (false, true),
+                tiles(raw.capacity + 1),
+                queue,
+                &params,
+            ),
+            Conversion::GroupCoo(group) => {
+                self.survey(raw, queue)?;
+                self.fill_groups(raw, group, queue)
+            }
+            Conversion::Ell(_) => {
+                let blocks = copies(params.capacity as usize);
+                self.steps
+                    .launch(STEP_FILL_SLOTS, (false, true), blocks, queue, &params)
             }
         }
     }
 
     /// Queues the starts of the groups, the first half of a conversion to GroupCOO.
-    ///
-    /// # Safety
-    /// As [`Entries::run`].
-    pub(crate) unsafe fn survey(&self, raw: &RawEntries, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn survey(&self, raw: &RawEntries, queue: Queue<'_>) -> Result<()> {
         self.steps.device.context().set_current()?;
         let params = self.params(raw)?;
         let blocks = params.tiles as usize;
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.steps
-                .launch(STEP_GROUP_STARTS, (false, true), blocks, stream, &params)
-        }
+        self.steps
+            .launch(STEP_GROUP_STARTS, (false, true), blocks, queue, &params)
     }
 
     /// Queues rows, columns and values of the groups, the second half.
-    ///
-    /// # Safety
-    /// As [`Entries::run`].
-    pub(crate) unsafe fn fill_groups(
+    pub(crate) fn fill_groups(
         &self,
         raw: &RawEntries,
         group: usize,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         self.steps.device.context().set_current()?;
         let params = self.params(raw)?;
@@ -195,31 +182,20 @@ impl Entries {
             ..params
         };
         let blocks = if self.m == 0 { 0 } else { tiles(groups) };
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.steps
-                .launch(STEP_ENTRY_ROWS, (false, false), blocks, stream, &of_groups)?;
-            let blocks = if self.m == 0 {
-                0
-            } else {
-                copies(groups * group)
-            };
-            self.steps
-                .launch(STEP_FILL_SLOTS, (false, false), blocks, stream, &params)
-        }
+        self.steps
+            .launch(STEP_ENTRY_ROWS, (false, false), blocks, queue, &of_groups)?;
+        let blocks = if self.m == 0 {
+            0
+        } else {
+            copies(groups * group)
+        };
+        self.steps
+            .launch(STEP_FILL_SLOTS, (false, false), blocks, queue, &params)
     }
 
-    /// # Safety
-    /// As [`Entries::run`].
-    unsafe fn compact(
-        &self,
-        raw: &RawEntries,
-        params: EntriesParams,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
+    fn compact(&self, raw: &RawEntries, params: EntriesParams, queue: Queue<'_>) -> Result<()> {
         if self.m == 0 || self.k == 0 {
-            // SAFETY: the offsets have m + 1 words.
-            return unsafe { memset_d32_async(raw.offsets, 0, self.m + 1, stream) };
+            return queue.fill_words(raw.offsets, 0, self.m + 1);
         }
         let vector = 16 / self.dtype.bytes();
         let whole = [self.k, raw.leading]
@@ -240,15 +216,12 @@ impl Entries {
             ..params
         };
         let top = params.flags & COMPACT_TOP != 0;
-        // SAFETY: the caller's promise; the workspace has the sizes of the params.
-        unsafe {
-            if top {
-                self.steps
-                    .launch(STEP_TOP_ENTRIES, (false, true), self.m, stream, &params)?;
-            }
+        if top {
             self.steps
-                .launch(STEP_COMPACT, (aligned, !top), blocks, stream, &params)
+                .launch(STEP_TOP_ENTRIES, (false, true), self.m, queue, &params)?;
         }
+        self.steps
+            .launch(STEP_COMPACT, (aligned, !top), blocks, queue, &params)
     }
 
     /// What the outputs look like, after a look at what the caller says of them.

@@ -7,22 +7,22 @@ use einsparse_kernels::table::Row;
 
 use super::lists::{DEVICE_ROWS, List, Lists};
 use super::turns::Turns;
-use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, config, small, within};
+use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, small, within};
 use crate::cost::{bundle_weight, bundled_limit, row_limit};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::worklist::{Runs, WorkList};
 
 /// A kernel chosen for one pattern, with what it needs beside the operands.
 #[derive(Debug)]
-pub(crate) struct Gather {
+pub(crate) struct Gather<P = SpmmParams> {
     /// End of the last run: partial sums of cut rows are one workspace, so the next run waits for it. Fields drop in
     /// this order: the event goes before the context that its neighbours hold.
     turns: Turns,
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<P>,
     form: SpmmForm,
     extents: Extents,
     runs: Arc<Runs>,
@@ -40,7 +40,7 @@ pub(crate) struct Gather {
     partial_columns: u32,
 }
 
-impl Gather {
+impl<P: Copy + 'static> Gather<P> {
     pub(super) fn new(
         device: &Device,
         row: &'static Row,
@@ -48,9 +48,7 @@ impl Gather {
         extents: Extents,
         (runs, spans): (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let limit = row_limit(
             row,
             runs.total,
@@ -81,8 +79,7 @@ impl Gather {
         within("rows of A", extents.m, MAX_GRID_X)?;
         small("rows of B", extents.k)?;
         Ok(Gather {
-            row,
-            function,
+            kernel,
             form,
             extents,
             runs: Arc::clone(runs),
@@ -103,7 +100,7 @@ impl Gather {
 
     /// The row of the table.
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// Is this the pattern that the work list was made for?
@@ -134,41 +131,19 @@ impl Gather {
             self.cut_rows,
             self.grid[0],
             self.grid[1],
-            self.row.threads,
-            self.row.shared_bytes,
+            self.row().threads,
+            self.row().shared_bytes,
             self.bytes() + more
         )
     }
 
-    /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        let params = self.params(raw)?;
-        // SAFETY: the params are those of the family; the rest is the caller's promise.
-        unsafe { self.launch(1, &params, stream) }
-    }
-
     /// Queues the kernel for `depth` products, one behind the other in the grid.
-    ///
-    /// # Safety
-    /// The params are those of the row's family, of [`Gather::params`], and as in [`Gather::run`].
-    pub(super) unsafe fn launch<P: Copy>(
-        &self,
-        depth: u32,
-        params: &P,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            overlap_previous: self.row.walk != WalkKind::Block,
-            ..config(self.row, [self.grid[0], self.grid[1], depth])
-        };
-        self.turns.queue(self.cut_rows > 0, stream, || {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-            // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, params) }
+    /// The params are made of those of [`Gather::params`].
+    pub(super) fn launch(&self, depth: u32, params: &P, queue: Queue<'_>) -> Result<()> {
+        let grid = Grid::of([self.grid[0], self.grid[1], depth])
+            .early_if(self.row().walk != WalkKind::Block);
+        self.turns.queue(self.cut_rows > 0, queue.stream(), || {
+            queue.launch(&self.kernel, grid, params)
         })
     }
 
@@ -180,7 +155,7 @@ impl Gather {
 
     pub(super) fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
         let Extents { m, k, n, .. } = self.extents;
-        let element = self.row.dtype.bytes();
+        let element = self.row().dtype.bytes();
         Ok(SpmmParams {
             flags: self.flags(raw)?,
             items: self.items.address(),
@@ -211,18 +186,26 @@ impl Gather {
         for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
             super::in_vectors(name, address)?;
         }
-        super::aligned(self.row, "B", raw.b, raw.ldb)?;
-        if self.row.walk == WalkKind::Block {
-            let whole = |elements: usize| elements.is_multiple_of(16 / self.row.dtype.bytes());
+        super::aligned(self.row(), "B", raw.b, raw.ldb)?;
+        if self.row().walk == WalkKind::Block {
+            let whole = |elements: usize| elements.is_multiple_of(16 / self.row().dtype.bytes());
             let places = raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16);
             if whole(n) && whole(raw.ldc) && places {
                 flags |= FLAG_VECTORS;
             }
         } else {
-            super::aligned(self.row, "C", raw.c, raw.ldc)?;
-            super::aligned(self.row, "bias", column_bias, 0)?;
+            super::aligned(self.row(), "C", raw.c, raw.ldc)?;
+            super::aligned(self.row(), "bias", column_bias, 0)?;
         }
         Ok(flags)
+    }
+}
+
+impl Gather {
+    /// Queues the kernel.
+    pub(super) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let params = self.params(raw)?;
+        self.launch(1, &params, queue)
     }
 }
 

@@ -8,12 +8,13 @@ use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, Heads, heads_map, tensor_map};
 use super::route::DeviceRoutes;
-use super::{DenseMatrix, aligned, config, refused, small, within};
+use super::{DenseMatrix, aligned, refused, small, within};
 use crate::cost::Machine;
 use crate::cost::grouped::{columns, few_rows};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::{Dtype, Operation};
 
 /// What is multiplied.
@@ -101,8 +102,7 @@ fn choose(
 /// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct GroupedLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<GroupedParams>,
     extents: GroupedExtents,
     grid: u32,
     empty: DeviceMemory,
@@ -117,9 +117,7 @@ impl GroupedLaunch {
         variant: Option<&str>,
     ) -> Result<Self> {
         let row = choose(dtype, &extents, variant, device.machine())?;
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let GroupedExtents { k, n, experts, .. } = extents;
         let vector = row.vector as usize;
         for (what, value) in [("rows of W", k), ("columns of W", n)] {
@@ -134,8 +132,7 @@ impl GroupedLaunch {
         let tiles = panels.saturating_mul(n.div_ceil(row.columns as usize));
         let tiles = within("tiles", tiles, i32::MAX as usize / 2)?;
         Ok(GroupedLaunch {
-            row,
-            function,
+            kernel,
             extents,
             // Rows without an expert are cleared even where nothing is multiplied.
             grid: tiles.min(device.machine().multiprocessors),
@@ -144,29 +141,22 @@ impl GroupedLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// Queues the product.
-    ///
-    /// # Safety
-    /// The routes are those of as many choices, filled ahead on the stream; the operands have the planned extents and type, until
-    /// the work is done. With [`GroupedWay::early`] the routes and W are older than the kernel ahead.
-    pub(crate) unsafe fn run(
+    /// The routes are those of as many choices, filled ahead on the stream; with [`GroupedWay::early`] they and W are
+    /// older than the kernel ahead.
+    pub(crate) fn run(
         &self,
         way: GroupedWay,
         operands: &GroupedOperands<'_>,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let params = self.params(way, operands)?;
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it touches what that one made.
-            overlap_previous: true,
-            ..config(self.row, [self.grid, 1, 1])
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        // The kernel waits for the one ahead before it touches what that one made.
+        let grid = Grid::of([self.grid, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 
     /// The map of W: boxes that end where an expert's matrix ends.
@@ -185,11 +175,11 @@ impl GroupedLaunch {
             strides: [w.leading, w.leading * deep],
         };
         let down = if turned {
-            self.row.columns as usize
+            self.kernel.row().columns as usize
         } else {
             GROUPED_DEPTH
         };
-        heads_map(self.row.dtype, &heads, [64, down], &self.empty)
+        heads_map(self.kernel.row().dtype, &heads, [64, down], &self.empty)
     }
 
     fn params(&self, way: GroupedWay, operands: &GroupedOperands<'_>) -> Result<GroupedParams> {
@@ -208,9 +198,9 @@ impl GroupedLaunch {
         let gating = gate.is_some();
         let gate = gate.unwrap_or(c);
         for (name, matrix) in [("A", a), ("W", w), ("gate", gate), ("C", c)] {
-            aligned(self.row, name, matrix.address, matrix.leading)?;
+            aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }
-        let dtype = self.row.dtype;
+        let dtype = self.kernel.row().dtype;
         let bytes = |what, leading: usize| small(what, leading.saturating_mul(dtype.bytes()));
         let rows = Flat {
             address: a.address,
@@ -237,7 +227,7 @@ impl GroupedLaunch {
             weights,
             gate: gate.address,
             top: Divisor::new(small("choices of a token", top)?),
-            across: Divisor::new(n.div_ceil(self.row.columns as usize) as u32),
+            across: Divisor::new(n.div_ceil(self.kernel.row().columns as usize) as u32),
             n: small("columns of W", n)?,
             k: small("rows of W", k)?,
             lda_bytes: bytes("bytes of a row of A", a.leading)?,

@@ -6,10 +6,10 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use super::route::DeviceRoutes;
-use super::{DenseMatrix, aligned, config, refused, small, within};
+use super::{DenseMatrix, aligned, refused, small, within};
 use crate::device::Device;
-use crate::driver::{Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::{Dtype, Operation};
 
 /// What is multiplied.
@@ -29,8 +29,7 @@ pub(crate) struct GradExtents {
 /// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct GradLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<GroupedGradParams>,
     extents: GradExtents,
     tiles: u32,
     grid: u32,
@@ -52,9 +51,7 @@ impl GradLaunch {
                 })
                 .collect(),
         })?;
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let vector = row.vector as usize;
         for (name, value) in [("A", extents.m), ("B", extents.n)] {
             if !value.is_multiple_of(vector) {
@@ -67,8 +64,7 @@ impl GradLaunch {
         let tiles = extents.experts.saturating_mul(down).saturating_mul(across);
         let tiles = within("tiles", tiles, i32::MAX as usize)?;
         Ok(GradLaunch {
-            row,
-            function,
+            kernel,
             extents,
             tiles,
             grid: tiles.min(device.machine().multiprocessors),
@@ -84,28 +80,26 @@ impl GradLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// Queues the gradient. `w`: rows of all matrices, one below the other.
-    ///
-    /// # Safety
-    /// The routes are those that the rows belong to; the operands have the planned extents and type, until the work is done.
-    pub(crate) unsafe fn run(
+    /// The routes are those that the rows belong to.
+    pub(crate) fn run(
         &self,
         routes: &DeviceRoutes,
         [a, b, w]: [DenseMatrix; 3],
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let GradExtents {
             top, m, n, tokens, ..
         } = self.extents;
         for (name, matrix) in [("A", a), ("B", b), ("W", w)] {
-            aligned(self.row, name, matrix.address, matrix.leading)?;
+            aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }
-        let element = self.row.dtype.bytes();
+        let element = self.kernel.row().dtype.bytes();
         let bytes = |what, leading: usize| small(what, leading.saturating_mul(element));
-        let [down, across] = Self::tiles(self.row, &self.extents);
+        let [down, across] = Self::tiles(self.kernel.row(), &self.extents);
         let flags = [(tokens[0], GRAD_A_TOKENS), (tokens[1], GRAD_B_TOKENS)];
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
         let params = GroupedGradParams {
@@ -126,13 +120,8 @@ impl GradLaunch {
             flags: flags.fold(FLAG_VECTORS, |all, flag| all | flag),
             reserved: 0,
         };
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it touches an operand.
-            overlap_previous: true,
-            ..config(self.row, [self.grid, 1, 1])
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of([self.grid, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 }

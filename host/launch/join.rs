@@ -6,21 +6,24 @@ use einsparse_kernels::abi::{
     CONVERT_THREADS, EntriesParams, JoinParams, Operation, STEP_JOIN_COUNT, STEP_JOIN_FILL,
     STEP_JOIN_STARTS,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::kernels;
 use rayon::prelude::*;
 
-use super::{MAX_GRID_X, Sort, SortOut, Steps, config, permute, refused, small, within};
+use super::{MAX_GRID_X, Sort, SortOut, Steps, permute, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::join::{Keys, MOST_ROWS, too_long};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// The kernels of the family.
 struct Join<'d> {
     device: &'d Arc<Device>,
-    kernels: Vec<(&'static Row, Function)>,
+    kernels: Vec<Kernel<JoinParams>>,
     sorts: Steps,
+    /// Arrays have the lengths that params say, and live past the next wait for all work.
+    queue: Queue<'d>,
 }
 
 /// Words on the device, the high ones only where one is not zero.
@@ -81,17 +84,14 @@ pub(crate) fn join(
 impl<'d> Join<'d> {
     fn new(device: &'d Arc<Device>) -> Result<Self> {
         let rows = kernels().iter().filter(|r| r.operation == Operation::Join);
-        let kernels = rows.map(|row| {
-            let modules = device.modules();
-            Ok((
-                row,
-                modules.function(row.family, row.name, row.shared_bytes)?,
-            ))
-        });
+        let kernels = rows.map(|row| Kernel::load(device, row));
         Ok(Join {
             device,
             kernels: kernels.collect::<Result<_>>()?,
             sorts: Steps::new(device, Dtype::F32)?,
+            // SAFETY: this module gives its launches arrays of the lengths that their counts say, and drops none before
+            // all work is waited for.
+            queue: unsafe { Queue::new(device.copies()) },
         })
     }
 
@@ -101,17 +101,16 @@ impl<'d> Join<'d> {
 
     /// Queues a step of a thread for each of `count`.
     fn launch(&self, step: u32, count: usize, params: &JoinParams) -> Result<()> {
-        let Some((row, function)) = self.kernels.iter().find(|(row, _)| row.step == step) else {
+        let own = |kernel: &&Kernel<_>| kernel.row().step == step;
+        let Some(kernel) = self.kernels.iter().find(own) else {
             return Err(refused("join", format!("no kernel for step {step}")));
         };
         let blocks = within(
             "thread blocks",
-            count.div_ceil(row.threads as usize),
+            count.div_ceil(kernel.row().threads as usize),
             MAX_GRID_X,
         )?;
-        self.device.context().set_current()?;
-        // SAFETY: the arrays of the params have the lengths that its counts say; they live past the next read, which waits.
-        unsafe { function.launch(&config(row, [blocks, 1, 1]), self.device.copies(), params) }
+        self.queue.launch(kernel, Grid::of([blocks, 1, 1]), params)
     }
 
     /// The sums of thread blocks to the pairs ahead of each; returns the number of all.
@@ -184,8 +183,7 @@ impl<'d> Join<'d> {
     ) -> Result<DeviceMemory> {
         let out = self.room(count)?;
         let arrays = [words.address(), places.address(), out.address()];
-        // SAFETY: `count` words each, and places below it; all is waited for.
-        unsafe { permute(&self.sorts, arrays, count, self.device.copies())? };
+        permute(&self.sorts, arrays, count, self.queue)?;
         self.device.context().synchronize()?;
         Ok(out)
     }
@@ -204,10 +202,8 @@ impl<'d> Join<'d> {
             capacity: count,
             ..SortOut::default()
         };
-        let stream = self.device.copies();
         self.device.context().set_current()?;
-        // SAFETY: `count` words each; all is waited for.
-        unsafe { sort.run(&self.sorts, params, out, true, stream)? };
+        sort.run(&self.sorts, params, out, true, self.queue)?;
         let Some(high) = &keys.high else {
             self.device.context().synchronize()?;
             return Ok(places);
@@ -225,8 +221,7 @@ impl<'d> Join<'d> {
             second: ordered.address(),
             ..out
         };
-        // SAFETY: `count` words each; all is waited for.
-        unsafe { sort.run(&self.sorts, params, out, true, stream)? };
+        sort.run(&self.sorts, params, out, true, self.queue)?;
         self.device.context().synchronize()?;
         Ok(ordered)
     }

@@ -4,12 +4,13 @@ use einsparse_kernels::abi::{
     Divisor, LIST_BUNDLES, LIST_CUT, LIST_FILL, LIST_KINDS, LIST_PIECES, LIST_PLACE, LIST_SURVEY,
     LIST_TILE, ListParams, Operation,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::kernels;
 
-use super::{MAX_GRID_X, config, refused, within};
+use super::{MAX_GRID_X, refused, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 
 /// From so many rows on a list is made on the GPU.
 pub(super) const DEVICE_ROWS: usize = 1 << 14;
@@ -28,7 +29,7 @@ pub(super) struct List {
 /// The kernels of the family.
 pub(super) struct Lists<'d> {
     device: &'d Device,
-    steps: Vec<(&'static Row, Function)>,
+    steps: Vec<Kernel<ListParams>>,
 }
 
 impl<'d> Lists<'d> {
@@ -39,12 +40,7 @@ impl<'d> Lists<'d> {
         let own = kernels()
             .iter()
             .filter(|row| row.operation == Operation::Lists);
-        let steps = own.map(|row| {
-            let function = device
-                .modules()
-                .function(row.family, row.name, row.shared_bytes)?;
-            Ok((row, function))
-        });
+        let steps = own.map(|row| Kernel::load(device, row));
         Ok(Lists {
             steps: steps.collect::<Result<_>>()?,
             device,
@@ -105,14 +101,12 @@ impl<'d> Lists<'d> {
     }
 
     fn launch(&self, step: u32, blocks: u32, params: &ListParams) -> Result<()> {
-        let Some((row, function)) = self.steps.iter().find(|(row, _)| row.step == step) else {
+        let own = |kernel: &&Kernel<_>| kernel.row().step == step;
+        let Some(kernel) = self.steps.iter().find(own) else {
             return Err(refused("lists", format!("no kernel for step {step}")));
         };
-        if blocks == 0 {
-            return Ok(());
-        }
-        function.context().set_current()?;
-        // SAFETY: the params are those of the family; `make` allocated what they say and waits for the end.
-        unsafe { function.launch(&config(row, [blocks, 1, 1]), self.device.copies(), params) }
+        // SAFETY: `make` allocated what the params say, and waits for the end.
+        let queue = unsafe { Queue::new(self.device.copies()) };
+        queue.launch(kernel, Grid::of([blocks, 1, 1]), params)
     }
 }

@@ -8,11 +8,12 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
-use super::{MAX_GRID_X, MAX_GRID_Y, config, refused, small, within};
+use super::{MAX_GRID_X, MAX_GRID_Y, refused, small, within};
 use crate::cost::live::clocks;
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::{Dtype, Operation};
 
 /// Rows in device memory, `leading` elements apart.
@@ -55,32 +56,11 @@ fn whole_vectors(name: &str, address: u64) -> Result<()> {
     Err(refused(name, reason))
 }
 
-/// Queues a kernel that waits for the one ahead itself.
-fn start<P: Copy>(
-    function: &Function,
-    row: &Row,
-    grid: [u32; 3],
-    params: &P,
-    stream: RawStream<'_>,
-) -> Result<()> {
-    if grid.contains(&0) {
-        return Ok(());
-    }
-    function.context().set_current()?;
-    let config = LaunchConfig {
-        cluster: (row.step == STEP_LIVE_PRODUCT && row.parts > 1).then_some([row.parts, 1, 1]),
-        overlap_previous: true,
-        ..config(row, grid)
-    };
-    // SAFETY: the callers are unsafe functions of this module, with the params of the family.
-    unsafe { function.launch(&config, stream, params) }
-}
-
 /// Packing, and what it says of the packed rows.
 #[derive(Debug)]
 pub(crate) struct PackLaunch {
-    pack: (&'static Row, Function),
-    norm: (&'static Row, Function),
+    pack: Kernel<LiveRowsParams>,
+    norm: Kernel<LiveRowsParams>,
     params: LiveRowsParams,
     /// Packed rows at the most, a multiple of 128.
     capacity: usize,
@@ -106,14 +86,7 @@ impl PackLaunch {
         let all = items.saturating_mul(distance);
         within("rows of all sequences", all, 1 << 30)?;
         let capacity = all.next_multiple_of(PACK_PAD as usize);
-        let kernel = |step, what: &str| {
-            let row = find(step, dtype, what)?;
-            let modules = device.modules();
-            Ok::<_, Error>((
-                row,
-                modules.function(row.family, row.name, row.shared_bytes)?,
-            ))
-        };
+        let kernel = |step, what: &str| Kernel::load(device, find(step, dtype, what)?);
         let ranges = device.zeros((capacity * 8).max(16))?;
         let sources = device.zeros((capacity * 4).max(16))?;
         let live = device.zeros(16)?;
@@ -172,17 +145,14 @@ impl PackLaunch {
     }
 
     /// Queues the packing of `x`. Matrices of so many bytes, `ahead`, are fetched into L2 for the launches behind.
-    ///
-    /// # Safety
-    /// All rows are there until the work is done: those of all sequences, lengths as many as sequences, and `out` with room for
-    /// the capacity; so are the matrices.
-    pub(crate) unsafe fn pack(
+    /// Rows are those of all sequences, lengths as many as sequences, and `out` has room for the capacity.
+    pub(crate) fn pack(
         &self,
         x: Rows,
         lengths: u64,
         out: Rows,
         ahead: [(u64, usize); PACK_AHEAD],
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let mut left = FETCHED;
         let bytes = ahead.map(|(address, bytes)| {
@@ -208,20 +178,19 @@ impl PackLaunch {
             ..self.params
         };
         let grid = [self.params.items, PACK_PARTS, 1];
-        start(&self.pack.1, self.pack.0, grid, &params, stream)
+        // It waits for the launch ahead itself, as the others here do.
+        queue.launch(&self.pack, Grid::of(grid).early(), &params)
     }
 
     /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from; `early`: all but `y` was written by launches
     /// that had ended when the launch ahead started.
-    ///
-    /// # Safety
-    /// As [`PackLaunch::pack`]; `affine` are a factor and a summand for each column.
-    pub(crate) unsafe fn norm(
+    /// `affine` are a factor and a summand for each column.
+    pub(crate) fn norm(
         &self,
         [x, y]: [Rows; 2],
         affine: [u64; 2],
         (out, scatter, early): (Rows, bool, bool),
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         for (name, address) in ["factor of the norm", "summand of the norm"]
             .into_iter()
@@ -243,17 +212,16 @@ impl PackLaunch {
             ..self.params
         };
         // Rows further down are taken by the same thread blocks.
-        let blocks = self.capacity.div_ceil(self.norm.0.items as usize);
+        let blocks = self.capacity.div_ceil(self.norm.row().items as usize);
         let grid = [blocks.min(self.norm_blocks) as u32, 1, 1];
-        start(&self.norm.1, self.norm.0, grid, &params, stream)
+        queue.launch(&self.norm, Grid::of(grid).early(), &params)
     }
 }
 
 /// A product of packed rows with a matrix.
 #[derive(Debug)]
 pub(crate) struct LiveProduct {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<DenseParams>,
     extents: [usize; 3],
     grid: [u32; 3],
     empty: DeviceMemory,
@@ -281,42 +249,37 @@ impl LiveProduct {
             Some(row) => row,
             None => find(STEP_LIVE_PRODUCT, dtype, "a product of packed rows")?,
         };
-        let modules = device.modules();
         let across = n.div_ceil(row.columns as usize) * row.parts as usize;
         // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread block
         // without work costs as much as a start.
         let all = m.div_ceil(row.block.0 as usize).max(1);
         let down = (some / across.max(1)).clamp(1, all);
         Ok(LiveProduct {
-            row,
             grid: [
                 within("tiles across", across, MAX_GRID_X)?,
                 within("tiles down", down, MAX_GRID_Y)?,
                 u32::from(m > 0),
             ],
-            function: modules.function(row.family, row.name, row.shared_bytes)?,
+            kernel: Kernel::load(device, row)?,
             extents: [m, k, n],
             empty: device.zeros(16)?,
         })
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// Queues `C = A * B + bias`, through a GELU if wanted, of the rows that `live` says there are. Rows up to a multiple of 128
     /// are written.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned extents until the work is done. B and biases are read before the launch ahead has
-    /// ended, whatever `early` is: they were written by launches that had ended when that one started. So was `live` where `early`;
-    /// otherwise the launch ahead may write it.
-    pub(crate) unsafe fn run(
+    /// B and biases are read before the launch ahead has ended, whatever `early` is: they were written by launches that
+    /// had ended when that one started. So was `live` where `early`; otherwise the launch ahead may write it.
+    pub(crate) fn run(
         &self,
         [a, b, c]: [Rows; 3],
         (bias, gelu): (u64, bool),
         (live, early): (u64, bool),
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let [m, k, n] = self.extents;
         let whole = |rows: Rows| rows.address.is_multiple_of(16) && rows.leading.is_multiple_of(8);
@@ -329,14 +292,15 @@ impl LiveProduct {
                 return Err(refused(name, reason));
             }
         }
-        let (high, deep) = (self.row.block.0 as usize, self.row.block.1 as usize);
+        let row = self.kernel.row();
+        let (high, deep) = (row.block.0 as usize, row.block.1 as usize);
         let map = |rows: Rows, extents, tile: [usize; 2]| {
             let matrix = Flat {
                 address: rows.address,
                 extents,
                 leading: rows.leading,
             };
-            tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.empty)
+            tensor_map(self.kernel.row().dtype, &matrix, tile, tile[0], &self.empty)
         };
         let gelu = if gelu { FLAG_GELU } else { 0 };
         let params = DenseParams {
@@ -353,7 +317,8 @@ impl LiveProduct {
             stages: small("stages", k.div_ceil(deep))?,
             early: u32::from(early),
         };
-        start(&self.function, self.row, self.grid, &params, stream)
+        let grid = Grid::of(self.grid).in_clusters(self.kernel.row().parts);
+        queue.launch(&self.kernel, grid.early(), &params)
     }
 }
 

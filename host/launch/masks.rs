@@ -7,10 +7,11 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use super::attention::AttentionLists;
-use super::{AttentionExtents, MAX_GRID_X, config, within};
+use super::{AttentionExtents, MAX_GRID_X, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::queries::causal_offset;
 use crate::registry::Operation;
 
@@ -35,8 +36,7 @@ pub(crate) struct RawFlags {
 /// A kernel with room for what it makes.
 #[derive(Debug)]
 pub(crate) struct MaskLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<MaskParams>,
     params: MaskParams,
     blocks: u32,
     /// Held for the addresses in the params.
@@ -150,12 +150,9 @@ impl MaskLaunch {
             count: masks as u32,
             ..MaskParams::default()
         };
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let launch = MaskLaunch {
-            row,
-            function,
+            kernel,
             params,
             blocks: within("groups of 128 queries of all masks", all, MAX_GRID_X)?,
             counts,
@@ -172,10 +169,8 @@ impl MaskLaunch {
     }
 
     /// Queues the kernel. Without any flags of entries all are there.
-    ///
-    /// # Safety
-    /// The addresses hold flags of the planned extents until the work is done, and runs follow one another.
-    pub(crate) unsafe fn run(&self, raw: &RawFlags, stream: RawStream<'_>) -> Result<()> {
+    /// Runs follow one another.
+    pub(crate) fn run(&self, raw: &RawFlags, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 || self.params.blocks_of_work == 0 {
             return Ok(());
         }
@@ -196,13 +191,7 @@ impl MaskLaunch {
             flags: full | beside,
             ..self.params
         };
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            overlap_previous: true,
-            ..config(self.row, [self.blocks, 1, 1])
-        };
-        // SAFETY: the params are those of the family, the rooms those that the extents ask for; the flags are the caller's
-        // promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of([self.blocks, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 }

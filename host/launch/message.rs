@@ -9,11 +9,12 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use super::turns::Turns;
-use super::{MAX_GRID_X, config, refused, small, within};
+use super::{MAX_GRID_X, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream, memset_d8_async};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::fibres::Fibres;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 use crate::tensor::VECTOR_ENTRIES;
 
@@ -43,7 +44,7 @@ pub(crate) struct MessageLaunch {
     /// Winners and parts of sums are one workspace: the next run waits for the last.
     turns: Turns,
     device: Arc<Device>,
-    kernels: [(&'static Row, Function); 3],
+    kernels: [Kernel<MessageParams>; 3],
     /// Target, source and slot of each entry.
     places: [DeviceMemory; 3],
     items: DeviceMemory,
@@ -122,16 +123,14 @@ fn places(by_source: &Fibres) -> [Vec<u32>; 3] {
     [targets, sources, slots]
 }
 
-fn kernel(device: &Device, dtype: Dtype, step: u32) -> Result<(&'static Row, Function)> {
+fn kernel(device: &Device, dtype: Dtype, step: u32) -> Result<Kernel<MessageParams>> {
     let fits =
         |row: &&Row| row.operation == Operation::Message && (row.step, row.dtype) == (step, dtype);
     let row = kernels().iter().find(fits).ok_or_else(|| {
         let reason = format!("the largest message has no gradient in {}", dtype.name());
         refused("A", reason)
     })?;
-    let modules = device.modules();
-    let function = modules.function(row.family, row.name, row.shared_bytes)?;
-    Ok((row, function))
+    Kernel::load(device, row)
 }
 
 impl MessageLaunch {
@@ -186,12 +185,9 @@ impl MessageLaunch {
     }
 
     /// Queues the run.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawMessage, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawMessage, queue: Queue<'_>) -> Result<()> {
         let counts = self.counts;
-        let element = self.kernels[0].0.dtype.bytes();
+        let element = self.kernels[0].row().dtype.bytes();
         let bytes = |(_, leading): (u64, usize)| {
             small(
                 "bytes of a row of features",
@@ -233,39 +229,32 @@ impl MessageLaunch {
             ..params
         };
         self.device.context().set_current()?;
-        self.turns.queue(true, stream, || {
-            // SAFETY: the range is an allocation of self, which the driver frees only after the work.
-            unsafe { memset_d8_async(self.first.address(), 0xff, self.first.bytes(), stream)? };
-            self.launch(0, &params, stream)?;
-            self.launch(1, &picked, stream)?;
-            self.launch(1, &cut, stream)?;
+        self.turns.queue(true, queue.stream(), || {
+            queue.fill(self.first.address(), 0xff, self.first.bytes())?;
+            self.launch(0, &params, queue)?;
+            self.launch(1, &picked, queue)?;
+            self.launch(1, &cut, queue)?;
             if raw.dvalues == 0 {
                 return Ok(());
             }
-            // SAFETY: one element for each slot, the caller's promise.
-            unsafe { memset_d8_async(raw.dvalues, 0, counts.slots * element, stream)? };
-            self.launch(2, &weights, stream)
+            queue.fill(raw.dvalues, 0, counts.slots * element)?;
+            self.launch(2, &weights, queue)
         })
     }
 
     /// Queues a step: a warp for four entries, or for an item and 32 features.
-    fn launch(&self, step: usize, params: &MessageParams, stream: RawStream<'_>) -> Result<()> {
-        let (row, function) = &self.kernels[step];
-        let chunks = match row.step {
+    fn launch(&self, step: usize, params: &MessageParams, queue: Queue<'_>) -> Result<()> {
+        let kernel = &self.kernels[step];
+        let chunks = match kernel.row().step {
             STEP_MESSAGE_PICK => params.features.div_ceil(MESSAGE_FEATURES),
             _ => 1,
         };
         let units = u64::from(params.count) * u64::from(chunks);
         let blocks = within(
             "thread blocks",
-            units.div_ceil(u64::from(row.items)) as usize,
+            units.div_ceil(u64::from(kernel.row().items)) as usize,
             MAX_GRID_X,
         )?;
-        if blocks == 0 {
-            return Ok(());
-        }
-        // SAFETY: the params are those of the family; the addresses are the promise of `run`, the rest is owned by self, whose
-        // memory the driver frees only after the work.
-        unsafe { function.launch(&config(row, [blocks, 1, 1]), stream, params) }
+        queue.launch(kernel, Grid::of([blocks, 1, 1]), params)
     }
 }

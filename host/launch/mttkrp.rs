@@ -9,12 +9,13 @@ use super::batched::Ordered;
 use super::entries::Steps;
 use super::gather::Words;
 use super::turns::Turns;
-use super::{MAX_GRID_X, MAX_GRID_Y, aligned, config, in_vectors, small, within};
+use super::{MAX_GRID_X, MAX_GRID_Y, aligned, in_vectors, small, within};
 use crate::cost::{rows_streamed, rows_weight};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::fibres::Fibres;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::tensor::VECTOR_ENTRIES;
 
 /// Entries of a piece of a long row at the least where the output goes past L2.
@@ -49,8 +50,7 @@ pub(crate) struct RowsLaunch {
     /// End of the last run: partial sums are one workspace. Goes before the context that its neighbours hold.
     turns: Turns,
     device: Arc<Device>,
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<MttkrpParams>,
     extents: RowsExtents,
     places: Vec<DeviceMemory>,
     rows: Option<DeviceMemory>,
@@ -73,8 +73,7 @@ impl RowsLaunch {
         fibres: &Fibres,
         extents: RowsExtents,
     ) -> Result<Self> {
-        let modules = device.modules();
-        let function = modules.function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let tiles = extents.n.div_ceil(row.columns as usize);
         within("column tiles", tiles, MAX_GRID_Y)?;
         let columns = tiles * row.columns as usize;
@@ -114,8 +113,7 @@ impl RowsLaunch {
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns: small("padded columns", columns)?,
             flags,
-            row,
-            function,
+            kernel,
             extents,
         })
     }
@@ -126,7 +124,7 @@ impl RowsLaunch {
     }
 
     pub(crate) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// Device bytes beside the operands.
@@ -153,61 +151,48 @@ impl RowsLaunch {
             self.cut_rows,
             self.grid[0],
             self.grid[1],
-            self.row.threads,
+            self.row().threads,
             self.bytes()
         )
     }
 
     /// Queues the kernel, behind the ordering of values where they do not lie so.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawRows, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawRows, queue: Queue<'_>) -> Result<()> {
         if self.item_count == 0 || self.grid[1] == 0 {
             return Ok(());
         }
         in_vectors("values", raw.values)?;
         let Some(ordered) = &self.ordered else {
-            // SAFETY: the caller's promise.
-            return unsafe { self.launch(raw, stream) };
+            return self.launch(raw, queue);
         };
-        ordered.turns.queue(true, stream, || {
-            // SAFETY: the caller's promise; the permutation names slots of the values.
-            unsafe { ordered.fill(raw.values, stream)? };
+        ordered.turns.queue(true, queue.stream(), || {
+            ordered.fill(raw.values, queue)?;
             let own = RawRows {
                 values: ordered.values.address(),
                 ..*raw
             };
-            // SAFETY: as above.
-            unsafe { self.launch(&own, stream) }
+            self.launch(&own, queue)
         })
     }
 
-    /// # Safety
-    /// As [`RowsLaunch::run`], of values in order.
-    unsafe fn launch(&self, raw: &RawRows, stream: RawStream<'_>) -> Result<()> {
+    /// Queues the kernel for values in order.
+    fn launch(&self, raw: &RawRows, queue: Queue<'_>) -> Result<()> {
         let params = self.params(raw)?;
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            overlap_previous: true,
-            ..config(self.row, self.grid)
-        };
-        self.turns.queue(self.cut_rows > 0, stream, || {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-            // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of(self.grid).early();
+        self.turns.queue(self.cut_rows > 0, queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
         })
     }
 
     fn params(&self, raw: &RawRows) -> Result<MttkrpParams> {
-        let element = self.row.dtype.bytes();
+        let element = self.row().dtype.bytes();
         let mut leading = [0; 3];
         for (f, &(address, own)) in raw.factors.iter().enumerate().take(self.places.len()) {
-            aligned(self.row, &format!("factor {f}"), address, own)?;
+            aligned(self.row(), &format!("factor {f}"), address, own)?;
             leading[f] = small("bytes of a row of a factor", own.saturating_mul(element))?;
         }
         let (c, ldc) = raw.out;
-        aligned(self.row, "the output", c, ldc)?;
+        aligned(self.row(), "the output", c, ldc)?;
         let place = |f: usize| self.places.get(f).map_or(0, DeviceMemory::address);
         Ok(MttkrpParams {
             product: SpmmParams {
@@ -260,14 +245,7 @@ fn ordered(device: &Arc<Device>, row: &Row, fibres: &Fibres) -> Result<Option<Or
     let steps = Steps::new(device, row.dtype)?;
     let counts = (fibres.slots, fibres.entries());
     let permutation = device.upload(permutation)?;
-    let stream = device.after_all()?;
-    Ordered::new(
-        device,
-        steps,
-        permutation,
-        counts,
-        row.dtype.bytes(),
-        stream,
-    )
-    .map(Some)
+    // SAFETY: the permutation names slots, and goes where what is made of it goes.
+    let queue = unsafe { Queue::new(device.after_all()?) };
+    Ordered::new(device, steps, permutation, counts, row.dtype.bytes(), queue).map(Some)
 }

@@ -9,11 +9,12 @@ use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
 use super::panel::out_flag;
-use super::{Extents, RawSpmm, aligned, config, flags, small, within};
+use super::{Extents, RawSpmm, aligned, flags, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::worklist::Runs;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -27,8 +28,7 @@ const PADDING: u32 = 0x4444_4444;
 /// A kernel chosen for one pattern.
 #[derive(Debug)]
 pub(crate) struct TwoOfFour {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<NmParams>,
     form: SpmmForm,
     out: Dtype,
     extents: Extents,
@@ -100,9 +100,7 @@ impl TwoOfFour {
         (runs, positions): (&Arc<Runs>, &[u32]),
         out: Dtype,
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let edge = row.block.0.max(row.columns) as usize;
         for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
@@ -114,8 +112,7 @@ impl TwoOfFour {
         let (rows, depth) = (row.block.0 as usize, row.block.1 as usize);
         let metadata = metadata(positions, (m, words), rows, depth);
         Ok(TwoOfFour {
-            row,
-            function,
+            kernel,
             form,
             out,
             extents,
@@ -130,7 +127,7 @@ impl TwoOfFour {
     }
 
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     pub(super) fn fits(&self, runs: &Arc<Runs>, positions: Option<&[u32]>) -> bool {
@@ -145,29 +142,24 @@ impl TwoOfFour {
         format!(
             "{} tiles of {} x {}, 0 rows cut, {} persistent thread blocks, {} threads, {} bytes of shared memory, {} bytes of workspace",
             self.tile_count,
-            self.row.block.0,
-            self.row.columns,
+            self.row().block.0,
+            self.row().columns,
             self.blocks,
-            self.row.threads,
-            self.row.shared_bytes,
+            self.row().threads,
+            self.row().shared_bytes,
             self.bytes()
         )
     }
 
-    /// # Safety
-    /// As [`super::Launch::run`].
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        let strides = raw.strides(self.form.order, self.extents, [self.row.dtype, self.out]);
+    pub(super) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let strides = raw.strides(self.form.order, self.extents, [self.row().dtype, self.out]);
         let mut launches = Vec::with_capacity(self.extents.items);
         for item in 0..self.extents.items {
             launches.push(self.params(&raw.item(strides, item))?);
         }
-        self.function.context().set_current()?;
-        let config = config(self.row, [self.blocks, 1, 1]);
+        let grid = Grid::of([self.blocks, 1, 1]);
         for params in &launches {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-            // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, params)? };
+            queue.launch(&self.kernel, grid, params)?;
         }
         Ok(())
     }
@@ -177,8 +169,8 @@ impl TwoOfFour {
         let element = self.out.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         let words = k.div_ceil(NM_WORD);
-        aligned(self.row, "B", raw.b, raw.ldb)?;
-        aligned(self.row, "values of A", raw.values, words * NM_WORD / 2)?;
+        aligned(self.row(), "B", raw.b, raw.ldb)?;
+        aligned(self.row(), "values of A", raw.values, words * NM_WORD / 2)?;
         // Without a gate both are 0.
         let whole = [raw.ldc, n, raw.ldg]
             .iter()
@@ -186,10 +178,10 @@ impl TwoOfFour {
         if whole && raw.c.is_multiple_of(16) && raw.gate.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
-        if self.row.operation == Operation::Narrow {
+        if self.row().operation == Operation::Narrow {
             flags |= out_flag(self.out);
         }
-        let (rows, depth) = (self.row.block.0 as usize, self.row.block.1 as usize);
+        let (rows, depth) = (self.row().block.0 as usize, self.row().block.1 as usize);
         let a_tile = [depth / 2, rows];
         let stored = words * NM_WORD / 2;
         let map = |address, extents, leading, tile: [usize; 2]| {
@@ -198,12 +190,12 @@ impl TwoOfFour {
                 extents,
                 leading,
             };
-            tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.tiles)
+            tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.tiles)
         };
-        let b_map = if self.row.order & B_COLUMNS == 0 {
+        let b_map = if self.row().order & B_COLUMNS == 0 {
             map(raw.b, [n, k], raw.ldb, [HALF, depth])?
         } else {
-            map(raw.b, [k, n], raw.ldb, [depth, self.row.columns as usize])?
+            map(raw.b, [k, n], raw.ldb, [depth, self.row().columns as usize])?
         };
         Ok(NmParams {
             a_map: map(raw.values, [stored, m], stored, a_tile)?,

@@ -14,11 +14,12 @@ use einsparse_kernels::table::Row;
 use super::maps::{Flat, tensor_map};
 use super::planned::Planned;
 use super::turns::Turns;
-use super::{Extents, RawSpmm, config, flags, refused, small, within};
+use super::{Extents, RawSpmm, flags, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 use crate::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::worklist::Runs;
@@ -57,13 +58,12 @@ struct Values {
 }
 
 #[derive(Debug)]
-pub(crate) struct Panels {
+pub(crate) struct Panels<P = WgmmaParams> {
     /// End of the last run: partial sums of cut strips are one workspace, so the next run waits for it.
     turns: Turns,
-    row: &'static Row,
     /// Type of C.
     out: Dtype,
-    function: Function,
+    kernel: Kernel<P>,
     form: SpmmForm,
     extents: Extents,
     /// Of the batch that one launch computes.
@@ -82,7 +82,7 @@ pub(crate) struct Panels {
     blocks: u32,
 }
 
-impl Panels {
+impl<P: Copy + 'static> Panels<P> {
     pub(super) fn new(
         device: &Device,
         row: &'static Row,
@@ -91,9 +91,7 @@ impl Panels {
         matrix: Matrix<'_>,
         out: Dtype,
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let pieces = Pieces::of(row);
         let folded = folded(&form, extents, pieces)?;
@@ -113,9 +111,8 @@ impl Panels {
         let schedule = Schedule::new(&records.spans, tiles, blocks as usize);
         let partial = schedule.slots as usize * STRIP * columns * 4;
         Ok(Panels {
-            row,
             out,
-            function,
+            kernel,
             form,
             extents,
             folded,
@@ -136,7 +133,7 @@ impl Panels {
     }
 
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     pub(super) fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
@@ -160,40 +157,20 @@ impl Panels {
             self.strip_count,
             self.cut,
             self.blocks,
-            self.row.threads,
-            self.row.shared_bytes,
+            self.row().threads,
+            self.row().shared_bytes,
             self.bytes()
         )
-    }
-
-    /// # Safety
-    /// As [`super::Launch::run`].
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
-        let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
-        for first in (0..self.extents.items).step_by(self.folded.max(1)) {
-            let strides = raw.strides(self.form.order, self.extents, [self.row.dtype, self.out]);
-            launches.push(self.params(&raw.item(strides, first))?);
-        }
-        self.function.context().set_current()?;
-        let config = config(self.row, [self.blocks, 1, 1]);
-        self.turns.queue(self.cut > 0, stream, || {
-            for params in &launches {
-                // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-                // owned by self, whose memory the driver frees only after the work.
-                unsafe { self.function.launch(&config, stream, params)? };
-            }
-            Ok(())
-        })
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
         let Extents { m, n, .. } = self.extents;
         let [_, c_item, gate_item] =
-            raw.strides(self.form.order, self.extents, [self.row.dtype, self.out]);
+            raw.strides(self.form.order, self.extents, [self.row().dtype, self.out]);
         let b_rows = b_rows(&self.form, self.extents);
         let element = self.out.bytes();
-        super::aligned(self.row, "B", raw.b, raw.ldb)?;
-        super::aligned(self.row, "values of A", raw.values, self.values.leading)?;
+        super::aligned(self.row(), "B", raw.b, raw.ldb)?;
+        super::aligned(self.row(), "values of A", raw.values, self.values.leading)?;
         let [a_map, b_map] = self.maps(raw)?;
         Ok(WgmmaParams {
             a_map,
@@ -229,7 +206,7 @@ impl Panels {
     fn flags(&self, raw: &RawSpmm) -> Result<u32> {
         let Extents { m, n, .. } = self.extents;
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
-        let width = if self.row.order & C_COLUMNS == 0 {
+        let width = if self.row().order & C_COLUMNS == 0 {
             n
         } else {
             m
@@ -243,7 +220,7 @@ impl Panels {
         if whole {
             flags |= FLAG_VECTORS;
         }
-        if self.row.family == "narrow" {
+        if self.row().family == "narrow" {
             flags |= out_flag(self.out);
         }
         Ok(flags)
@@ -252,7 +229,7 @@ impl Panels {
     /// Tensor maps of A's values and of all B that one launch reads.
     fn maps(&self, raw: &RawSpmm) -> Result<[[u64; 16]; 2]> {
         let Extents { k, n, .. } = self.extents;
-        let (pieces, order) = (Pieces::of(self.row), self.row.order);
+        let (pieces, order) = (Pieces::of(self.row()), self.row().order);
         // Rows of a piece as they lie in memory.
         let tile = if order & A_COLUMNS == 0 {
             [pieces.depth, pieces.rows]
@@ -270,17 +247,34 @@ impl Panels {
                 extents,
                 leading,
             };
-            tensor_map(self.row.dtype, &matrix, tile, swizzled, &self.zeros)
+            tensor_map(self.row().dtype, &matrix, tile, swizzled, &self.zeros)
         };
         let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;
         let b_map = if order & B_COLUMNS == 0 {
             let tile = [HALF, pieces.depth];
             map(raw.b, [n, k * self.folded], raw.ldb, tile, HALF)?
         } else {
-            let tile = [pieces.depth, self.row.columns as usize];
+            let tile = [pieces.depth, self.row().columns as usize];
             map(raw.b, [k, n * self.folded], raw.ldb, tile, pieces.depth)?
         };
         Ok([a_map, b_map])
+    }
+}
+
+impl Panels {
+    pub(super) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+        let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
+        for first in (0..self.extents.items).step_by(self.folded.max(1)) {
+            let strides = raw.strides(self.form.order, self.extents, [self.row().dtype, self.out]);
+            launches.push(self.params(&raw.item(strides, first))?);
+        }
+        let grid = Grid::of([self.blocks, 1, 1]);
+        self.turns.queue(self.cut > 0, queue.stream(), || {
+            for params in &launches {
+                queue.launch(&self.kernel, grid, params)?;
+            }
+            Ok(())
+        })
     }
 }
 

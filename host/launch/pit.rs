@@ -4,10 +4,11 @@ use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords, PIT_TF32_DEPTH, Pi
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Flat, tensor_map};
-use super::{DenseMatrix, DeviceLists, aligned, config, refused, small, within};
+use super::{DenseMatrix, DeviceLists, aligned, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
@@ -77,8 +78,7 @@ impl PitWork {
 /// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct PitLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<PitParams>,
     work: PitWork,
     panels: usize,
     stride: usize,
@@ -114,9 +114,7 @@ impl PitLaunch {
                     .collect(),
             });
         };
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let rows = items.saturating_mul(m);
         for (what, value) in [("rows of A", rows), ("rows of B", k), ("columns of B", n)] {
             within(what, value, i32::MAX as usize - row.columns as usize)?;
@@ -130,8 +128,7 @@ impl PitLaunch {
         let tiles = panels.saturating_mul(n.div_ceil(row.columns as usize));
         let tiles = within("tiles", tiles, i32::MAX as usize)?;
         Ok(PitLaunch {
-            row,
-            function,
+            kernel,
             work,
             panels,
             stride,
@@ -141,43 +138,32 @@ impl PitLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// Queues the product.
-    ///
-    /// # Safety
-    /// The lists are those of a detection of A, with packed values, or of a turned A with `a`, in the order of the stream; A, B and C are of
-    /// the planned extents and the row's type, until the work is done.
-    pub(crate) unsafe fn run(
+    /// The lists are those of a detection of A, with packed values, or of a turned A with `a`, in the order of the
+    /// stream.
+    pub(crate) fn run(
         &self,
         lists: &DeviceLists,
         a: Option<DenseMatrix>,
         b: DenseMatrix,
         c: DenseMatrix,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let params = self.params(lists, a, b, c)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.start(&params, stream) }
+        self.start(&params, queue)
     }
 
     /// Queues the product of these params.
-    ///
-    /// # Safety
-    /// As [`PitLaunch::run`], of what the params were made of.
-    pub(crate) unsafe fn start(&self, params: &PitParams, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn start(&self, params: &PitParams, queue: Queue<'_>) -> Result<()> {
         if self.grid == 0 {
             return Ok(());
         }
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it touches an operand.
-            overlap_previous: true,
-            ..config(self.row, [self.grid, 1, 1])
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, params) }
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of([self.grid, 1, 1]).early();
+        queue.launch(&self.kernel, grid, params)
     }
 
     /// The params of a run, or why the operands cannot be read.
@@ -193,9 +179,9 @@ impl PitLaunch {
             extents: [m, k, n],
             ..
         } = self.work;
-        let element = self.row.dtype.bytes();
+        let element = self.kernel.row().dtype.bytes();
         let name = self.work.names()[1];
-        aligned(self.row, name, b.address, b.leading)?;
+        aligned(self.kernel.row(), name, b.address, b.leading)?;
         // Rows that end within 16 bytes are copied with what lies behind them; a sum of that is stored only where C has as many columns.
         if !self.work.right && !n.is_multiple_of(16 / element) {
             let reason = format!(
@@ -220,7 +206,7 @@ impl PitLaunch {
             m: small("rows of A", if self.work.turned { m } else { items * m })?,
             n: small("columns of B", n)?,
             panels,
-            tiles: panels * n.div_ceil(self.row.columns as usize) as u32,
+            tiles: panels * n.div_ceil(self.kernel.row().columns as usize) as u32,
             stride: small("places of a list", self.stride)?,
             flags: if whole { FLAG_VECTORS } else { 0 },
             item: Divisor::new(panels.checked_div(items.max(1) as u32).unwrap_or(1)),
@@ -245,7 +231,7 @@ impl PitLaunch {
         let Some(packed) = &lists.packed else {
             return Err(refused("index", "holds no values".into()));
         };
-        let (dtype, height) = (self.row.dtype, self.work.height);
+        let (dtype, height) = (self.kernel.row().dtype, self.work.height);
         // Of elements of 4 bytes a row of A each, as `wgmma` wants them. The copy engine rounds them.
         let rows_of_a = dtype == Dtype::Tf32;
         let (extents, tile) = if rows_of_a {
@@ -267,8 +253,8 @@ impl PitLaunch {
     fn check_turned(&self, a: Option<&DenseMatrix>) -> Result<()> {
         let name = self.work.names()[0];
         let a = a.ok_or_else(|| refused(name, "is gathered and was not given".into()))?;
-        let (m, vector) = (self.work.extents[0], 16 / self.row.dtype.bytes());
-        aligned(self.row, name, a.address, a.leading)?;
+        let (m, vector) = (self.work.extents[0], 16 / self.kernel.row().dtype.bytes());
+        aligned(self.kernel.row(), name, a.address, a.leading)?;
         if !m.is_multiple_of(vector) {
             let reason = format!("has {m} columns; the kernel copies {vector} at once");
             return Err(refused(name, reason));

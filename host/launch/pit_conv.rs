@@ -4,12 +4,13 @@ use einsparse_kernels::abi::{Divisor, PIT_CONV_DEPTH, PitConvParams, STEP_CHANNE
 use einsparse_kernels::table::{Row, kernels};
 
 use super::maps::{Heads, Images, heads_map, images_map};
-use super::{DenseMatrix, DeviceLists, config, in_vectors, refused, small, within};
+use super::{DenseMatrix, DeviceLists, in_vectors, refused, small, within};
 use crate::cost::{ConvTiles, Cost, Machine};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream, memset_2d_async};
+use crate::driver::DeviceMemory;
 use crate::dynamic::ConvolutionShape;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// Positions of a tile along an axis, times their distance in A, at the most: what a tensor map takes.
@@ -20,8 +21,7 @@ const MOST_STRIDE: usize = 8;
 /// A kernel and its tiles, chosen for a shape.
 #[derive(Debug)]
 pub(crate) struct PitConvLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<PitConvParams>,
     shape: ConvolutionShape,
     filters: bool,
     /// Positions of a tile.
@@ -80,16 +80,13 @@ impl PitConvLaunch {
                     .collect(),
             });
         };
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let params = params(&shape, out, tile, stride)?;
         let across = shape.filters.div_ceil(row.columns as usize);
         let tiles = (params.positions as usize).saturating_mul(across);
         let tiles = within("tiles", tiles, i32::MAX as usize)?;
         Ok(PitConvLaunch {
-            row,
-            function,
+            kernel,
             filters,
             tile,
             params,
@@ -100,52 +97,48 @@ impl PitConvLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// What detection and product are predicted to cost if this share of the channels or filters holds something.
     pub(crate) fn cost(&self, share: f64, machine: &Machine) -> Cost {
         let out = self.params.out.map(|extent| extent as usize);
-        ConvTiles::of(self.row, self.tile, &self.shape, out).cost(self.filters, share, machine)
+        ConvTiles::of(self.kernel.row(), self.tile, &self.shape, out).cost(
+            self.filters,
+            share,
+            machine,
+        )
     }
 
     /// Queues the convolution of A, or of its packed channels, with B, or its packed filters.
-    ///
-    /// # Safety
-    /// The lists are those of a detection of A or B, with packed values, in the order of the stream; A, B and C are of the planned extents and
-    /// the row's type, until the work is done.
-    pub(crate) unsafe fn run(
+    /// The lists are those of a detection of A or B, with packed values, in the order of the stream.
+    pub(crate) fn run(
         &self,
         lists: &DeviceLists,
         all: [DenseMatrix; 3],
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let params = self.bound(lists, all)?;
         let c = &all[2];
-        self.function.context().set_current()?;
-        let element = self.row.dtype.bytes();
+        let element = self.kernel.row().dtype.bytes();
         if self.filters {
             let [x, y] = self.params.out.map(|extent| extent as usize);
             let rows = self.shape.images.saturating_mul(x).saturating_mul(y);
             let extents = [self.shape.filters * element, rows];
-            // SAFETY: the caller's promise.
-            unsafe { memset_2d_async(c.address, c.leading * element, 0, extents, stream)? };
+            self.kernel.set_current()?;
+            queue.fill_rows(c.address, c.leading * element, 0, extents)?;
         }
         if self.grid == 0 {
             return Ok(());
         }
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it touches an operand.
-            overlap_previous: true,
-            ..config(self.row, [self.grid, 1, 1])
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of([self.grid, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 
     /// Why these operands cannot be read, if so: before anything is queued.
     pub(crate) fn check(&self, [a, b, c]: [DenseMatrix; 3]) -> Result<()> {
-        let vector = self.row.vector as usize;
+        let vector = self.kernel.row().vector as usize;
         let whole = |name: &str, matrix: &DenseMatrix| {
             let there = matrix.address.is_multiple_of(16) && matrix.leading.is_multiple_of(vector);
             let reason = || {
@@ -180,7 +173,7 @@ impl PitConvLaunch {
             return Err(refused("index", "holds no values".into()));
         };
         in_vectors("index", packed.address())?;
-        let (shape, dtype) = (&self.shape, self.row.dtype);
+        let (shape, dtype) = (&self.shape, self.kernel.row().dtype);
         let stride = self.params.list_stride as usize;
         let (address, channels, leading) = if self.filters {
             (a.address, shape.channels, a.leading)

@@ -3,10 +3,10 @@
 use einsparse_kernels::abi::{FEW_PAIRS, FEW_PARTS, FEW_VECTORS, PitFewParams};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::{DenseMatrix, MAX_GRID_X, aligned, config, refused, small, within};
+use super::{DenseMatrix, MAX_GRID_X, aligned, refused, small, within};
 use crate::device::Device;
-use crate::driver::{Function, LaunchConfig, RawStream};
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// Columns of A that a part is worth having for, and what shares are a multiple of.
@@ -16,8 +16,7 @@ const SHARE_UNIT: usize = 64;
 /// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct PitFewLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<PitFewParams>,
     extents: [usize; 3],
     params: PitFewParams,
     grid: u32,
@@ -87,13 +86,10 @@ impl PitFewLaunch {
         );
         let [tiles, parts] = cut(row, extents, device.machine().multiprocessors);
         let share = k.div_ceil(parts).next_multiple_of(SHARE_UNIT);
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let tiles = if m == 0 { 0 } else { tiles };
         Ok(PitFewLaunch {
-            row,
-            function,
+            kernel,
             extents,
             params: PitFewParams {
                 m: m_there,
@@ -132,7 +128,7 @@ impl PitFewLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// Thread blocks of a tile.
@@ -141,36 +137,24 @@ impl PitFewLaunch {
     }
 
     /// Queues the product.
-    ///
-    /// # Safety
-    /// A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the row's type, until the work is done.
-    pub(crate) unsafe fn run(
-        &self,
-        [a, b, c]: [DenseMatrix; 3],
-        stream: RawStream<'_>,
-    ) -> Result<()> {
+    /// A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the row's type.
+    pub(crate) fn run(&self, [a, b, c]: [DenseMatrix; 3], queue: Queue<'_>) -> Result<()> {
         let params = self.params([a, b, c])?;
         if self.grid == 0 {
             return Ok(());
         }
-        self.function.context().set_current()?;
         let parts = params.parts;
-        let config = LaunchConfig {
-            cluster: (parts > 1).then_some([parts, 1, 1]),
-            // The kernel waits for the one ahead before it touches an operand.
-            overlap_previous: true,
-            ..config(self.row, [self.grid, 1, 1])
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        // The kernel waits for the one ahead before it touches an operand.
+        let grid = Grid::of([self.grid, 1, 1]).in_clusters(parts).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 
     /// The params of a run, or why the operands cannot be read.
     fn params(&self, [a, b, c]: [DenseMatrix; 3]) -> Result<PitFewParams> {
         let n = self.extents[2];
-        let vector = self.row.vector as usize;
-        let element = self.row.dtype.bytes();
-        aligned(self.row, "B", b.address, b.leading)?;
+        let vector = self.kernel.row().vector as usize;
+        let element = self.kernel.row().dtype.bytes();
+        aligned(self.kernel.row(), "B", b.address, b.leading)?;
         if !n.is_multiple_of(vector) {
             let reason = format!("has {n} columns; the kernel copies {vector} at once");
             return Err(refused("B", reason));

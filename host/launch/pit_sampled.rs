@@ -1,20 +1,20 @@
 //! A product at the micro-tiles of another matrix, which were found while running: their lists are read on the device.
 
 use einsparse_kernels::abi::{PitSampledParams, SAMPLED_GATE, SAMPLED_WIDTH};
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::kernels;
 
 use super::maps::{Flat, tensor_map};
-use super::{DenseMatrix, DeviceLists, aligned, config, list_stride, refused, small, within};
+use super::{DenseMatrix, DeviceLists, aligned, list_stride, refused, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream, memset_2d_async, memset_d8_async};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// A kernel chosen for `S[m,n] = X[m,k] * Y[n,k]`.
 #[derive(Debug)]
 pub(crate) struct PitSampledLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<PitSampledParams>,
     extents: [usize; 3],
     grid: u32,
     empty: DeviceMemory,
@@ -43,9 +43,7 @@ impl PitSampledLaunch {
                 })
                 .collect(),
         })?;
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let [m, n, k] = extents;
         let listed = row.items as usize;
         for (what, value) in [("rows of S", m), ("columns of S", n), ("terms", k)] {
@@ -64,8 +62,7 @@ impl PitSampledLaunch {
         within("places of all lists", places, i32::MAX as usize)?;
         let tiles = within("tiles", panels * m.div_ceil(listed), i32::MAX as usize)?;
         Ok(PitSampledLaunch {
-            row,
-            function,
+            kernel,
             extents,
             grid: tiles.min(device.machine().multiprocessors),
             empty: device.zeros(16)?,
@@ -73,7 +70,7 @@ impl PitSampledLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// The params of a run, or why the operands cannot be read.
@@ -92,10 +89,10 @@ impl PitSampledLaunch {
         ];
         for (name, matrix) in named {
             if let Some(matrix) = matrix {
-                aligned(self.row, name, matrix.address, matrix.leading)?;
+                aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
             }
         }
-        let dtype = self.row.dtype;
+        let dtype = self.kernel.row().dtype;
         let bytes =
             |what, matrix: DenseMatrix| small(what, matrix.leading.saturating_mul(dtype.bytes()));
         let rows_of_y = Flat {
@@ -123,40 +120,26 @@ impl PitSampledLaunch {
     }
 
     /// Queues zeros for all of S.
-    ///
-    /// # Safety
-    /// S has the planned extents and type, until the work is done.
-    pub(crate) unsafe fn clear(&self, s: DenseMatrix, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn clear(&self, s: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         let [m, n, _] = self.extents;
-        let element = self.row.dtype.bytes();
+        let element = self.kernel.row().dtype.bytes();
         let (width, pitch) = (n * element, s.leading * element);
-        // SAFETY: the caller's promise; what lies behind the columns is not touched.
-        unsafe {
-            if width == pitch {
-                memset_d8_async(s.address, 0, m * width, stream)
-            } else {
-                memset_2d_async(s.address, pitch, 0, [width, m], stream)
-            }
+        if width == pitch {
+            queue.fill(s.address, 0, m * width)
+        } else {
+            queue.fill_rows(s.address, pitch, 0, [width, m])
         }
     }
 
     /// Queues the product of these params; elsewhere S stays as it is.
-    ///
-    /// # Safety
-    /// The lists that the params name are those of micro-tiles of 1 x 64 of a matrix of S's shape, found ahead on the stream; the operands have
-    /// the planned extents and type; all that until the work is done.
-    pub(crate) unsafe fn start(
-        &self,
-        params: &PitSampledParams,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
+    /// The lists that the params name are those of micro-tiles of 1 x 64 of a matrix of S's shape, found ahead on the
+    /// stream.
+    pub(crate) fn start(&self, params: &PitSampledParams, queue: Queue<'_>) -> Result<()> {
         if self.grid == 0 {
             return Ok(());
         }
-        self.function.context().set_current()?;
         // Not ahead of the end of what is in front: that is what clears S, and no kernel.
-        let config = config(self.row, [self.grid, 1, 1]);
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, params) }
+        let grid = Grid::of([self.grid, 1, 1]);
+        queue.launch(&self.kernel, grid, params)
     }
 }

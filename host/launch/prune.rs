@@ -3,10 +3,11 @@
 use einsparse_kernels::abi::{Operation, PruneParams};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::{config, small, within};
+use super::{small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// Columns of a word of positions, and values that stay of them.
@@ -31,23 +32,19 @@ pub(crate) fn pruner(dtype: Dtype) -> Option<&'static Row> {
 
 /// Queues the pruning of `matrix` to 2:4, and returns the words of positions and the values, each with room for `room`
 /// elements behind, which are zero.
-///
-/// # Safety
-/// The matrix is there, with elements of the row's type, until the work is done.
-pub(crate) unsafe fn prune(
+/// Its elements are of the row's type.
+pub(crate) fn prune(
     device: &Device,
     row: &'static Row,
     matrix: DenseMatrix,
     room: usize,
-    stream: RawStream<'_>,
+    queue: Queue<'_>,
 ) -> Result<[DeviceMemory; 2]> {
     let element = row.dtype.bytes();
     let words = matrix.columns.div_ceil(WORD);
     let total = matrix.rows.saturating_mul(words);
     within("slots", total.saturating_mul(KEPT), u32::MAX as usize)?;
-    let function = device
-        .modules()
-        .function(row.family, row.name, row.shared_bytes)?;
+    let kernel = Kernel::load(device, row)?;
     let meta = device.zeros((total + room) * 4)?;
     let values = device.zeros((total * KEPT + room) * element)?;
     let bytes = matrix.leading.saturating_mul(element);
@@ -69,9 +66,7 @@ pub(crate) unsafe fn prune(
         vectors: u32::from(whole),
         reserved: 0,
     };
-    let config = config(row, [params.total.div_ceil(row.threads), 1, 1]);
-    // SAFETY: the params are those of the family; the matrix is the caller's promise, the outputs have the room that
-    // the extents ask for.
-    unsafe { function.launch(&config, stream, &params)? };
+    let grid = Grid::of([params.total.div_ceil(row.threads), 1, 1]);
+    queue.launch(&kernel, grid, &params)?;
     Ok([meta, values])
 }

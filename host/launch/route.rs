@@ -6,20 +6,20 @@ use einsparse_kernels::abi::{
     Divisor, ROUTE_BLOCKS, ROUTE_EXPERTS, ROUTE_PANEL, ROUTE_RECORD, ROUTE_SHARE, RouteParams,
     STEP_ROUTE_COUNT, STEP_ROUTE_GRADIENT, STEP_ROUTE_PLACE, STEP_ROUTE_SUM,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::kernels;
 
 use super::turns::Turns;
-use super::{DenseMatrix, aligned, config, small, within};
+use super::{DenseMatrix, aligned, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::{Dtype, Operation};
 
 /// A step's kernel.
 #[derive(Debug)]
 struct Step {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<RouteParams>,
 }
 
 impl Step {
@@ -38,23 +38,14 @@ impl Step {
                     .collect(),
             });
         };
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
-        Ok(Step { row, function })
+        let kernel = Kernel::load(device, row)?;
+        Ok(Step { kernel })
     }
 
-    /// # Safety
-    /// The params hold live addresses of what their fields say, until the work is done.
-    unsafe fn run(&self, blocks: u32, params: &RouteParams, stream: RawStream<'_>) -> Result<()> {
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it reads or writes.
-            overlap_previous: true,
-            ..config(self.row, [blocks, 1, 1])
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
-        unsafe { self.function.launch(&config, stream, params) }
+    fn run(&self, blocks: u32, params: &RouteParams, queue: Queue<'_>) -> Result<()> {
+        // The kernel waits for the one ahead before it reads or writes.
+        let grid = Grid::of([blocks, 1, 1]).early();
+        queue.launch(&self.kernel, grid, params)
     }
 }
 
@@ -132,15 +123,8 @@ impl RouteLaunch {
     }
 
     /// Queues the two kernels.
-    ///
-    /// # Safety
-    /// `choices` holds as many words as planned, which stay as they are until the work is done; so do the routes, of this launch.
-    pub(crate) unsafe fn run(
-        &self,
-        choices: u64,
-        routes: &DeviceRoutes,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
+    /// `choices` holds as many words as planned; the routes are of this launch.
+    pub(crate) fn run(&self, choices: u64, routes: &DeviceRoutes, queue: Queue<'_>) -> Result<()> {
         let params = RouteParams {
             choices,
             counts: routes.counts.address(),
@@ -150,8 +134,7 @@ impl RouteLaunch {
             ..self.params
         };
         for step in &self.steps {
-            // SAFETY: the routes have the room that the counts ask for, the rest is the caller's promise.
-            unsafe { step.run(self.params.blocks, &params, stream)? };
+            step.run(self.params.blocks, &params, queue)?;
         }
         Ok(())
     }
@@ -171,28 +154,20 @@ impl SumLaunch {
         let step = Step::new(device, STEP_ROUTE_SUM, dtype)?;
         let [tokens, top, width] = extents;
         within("rows", tokens.saturating_mul(top), i32::MAX as usize)?;
-        let vectors = width.div_ceil(step.row.vector as usize);
+        let vectors = width.div_ceil(step.kernel.row().vector as usize);
         let threads = tokens.saturating_mul(vectors);
         let threads = within("vectors", threads, (i32::MAX as usize) & !1023)?;
         Ok(SumLaunch {
-            blocks: threads.div_ceil(step.row.threads),
+            blocks: threads.div_ceil(step.kernel.row().threads),
             step,
             extents,
         })
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// Rows and sums have the planned extents and type, until the work is done.
-    pub(crate) unsafe fn run(
-        &self,
-        rows: DenseMatrix,
-        sums: DenseMatrix,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
+    pub(crate) fn run(&self, rows: DenseMatrix, sums: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         let [tokens, top, width] = self.extents;
-        let row = self.step.row;
+        let row = self.step.kernel.row();
         aligned(row, "rows", rows.address, rows.leading)?;
         aligned(row, "sums", sums.address, sums.leading)?;
         let bytes = |what, leading: usize| small(what, leading.saturating_mul(row.dtype.bytes()));
@@ -206,8 +181,7 @@ impl SumLaunch {
             sum_bytes: bytes("bytes of a sum", sums.leading)?,
             ..RouteParams::default()
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.step.run(self.blocks, &params, stream) }
+        self.step.run(self.blocks, &params, queue)
     }
 }
 
@@ -224,10 +198,13 @@ impl WeighLaunch {
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
         let step = Step::new(device, STEP_ROUTE_GRADIENT, dtype)?;
         let [slots, experts, width] = extents;
-        let warps = step.row.threads / 32;
+        let warps = step.kernel.row().threads / 32;
         let params = RouteParams {
             bins: Divisor::new(within("experts", experts, ROUTE_EXPERTS as usize)? + 1),
-            vectors: Divisor::new(small("columns", width.div_ceil(step.row.vector as usize))?),
+            vectors: Divisor::new(small(
+                "columns",
+                width.div_ceil(step.kernel.row().vector as usize),
+            )?),
             count: within("slots", slots, i32::MAX as usize / 64)?,
             ..RouteParams::default()
         };
@@ -239,17 +216,15 @@ impl WeighLaunch {
     }
 
     /// Queues the kernel. `words`: weights and their gradients, one of each choice.
-    ///
-    /// # Safety
-    /// The routes are those of the rows, which have the planned extents and type, until the work is done.
-    pub(crate) unsafe fn run(
+    /// The routes are those of the rows.
+    pub(crate) fn run(
         &self,
         routes: &DeviceRoutes,
         [hidden, gradients]: [DenseMatrix; 2],
         words: [u64; 2],
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
-        let row = self.step.row;
+        let row = self.step.kernel.row();
         aligned(row, "hidden rows", hidden.address, hidden.leading)?;
         aligned(
             row,
@@ -269,7 +244,6 @@ impl WeighLaunch {
             sum_bytes: bytes("bytes of a hidden gradient", gradients.leading)?,
             ..self.params
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.step.run(self.blocks, &params, stream) }
+        self.step.run(self.blocks, &params, queue)
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{DOT_ENTRIES, FLAG_ACCUMULATE, MttkrpParams, SpmmParams};
 use einsparse_kernels::table::Row;
 
-use super::{MAX_GRID_X, aligned, config, in_vectors, small, within};
+use super::{MAX_GRID_X, aligned, in_vectors, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::tensor::VECTOR_ENTRIES;
 
 /// Device addresses of one run. Leading dimensions in elements.
@@ -30,8 +31,7 @@ pub(crate) struct RawDots {
 #[derive(Debug)]
 pub(crate) struct DotsLaunch {
     device: Arc<Device>,
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<MttkrpParams>,
     places: Vec<DeviceMemory>,
     slots: u32,
     n: u32,
@@ -45,13 +45,11 @@ impl DotsLaunch {
         places: &[&[u32]],
         n: usize,
     ) -> Result<Self> {
-        let modules = device.modules();
         let upload = |words: &&[u32]| device.upload_padded(words, VECTOR_ENTRIES);
         let slots = places.first().map_or(0, |own| own.len());
         Ok(DotsLaunch {
             device: Arc::clone(device),
-            function: modules.function(row.family, row.name, row.shared_bytes)?,
-            row,
+            kernel: Kernel::load(device, row)?,
             places: places.iter().map(upload).collect::<Result<_>>()?,
             slots: small("entries", slots)?,
             n: small("columns", n)?,
@@ -64,7 +62,7 @@ impl DotsLaunch {
     }
 
     pub(crate) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// Device bytes beside the operands.
@@ -79,18 +77,15 @@ impl DotsLaunch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawDots, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawDots, queue: Queue<'_>) -> Result<()> {
         if self.slots == 0 {
             return Ok(());
         }
         in_vectors("values", raw.out)?;
-        let element = self.row.dtype.bytes();
+        let element = self.row().dtype.bytes();
         let mut leading = [0; 3];
         for (f, &(address, own)) in raw.factors.iter().enumerate().take(self.places.len()) {
-            aligned(self.row, &format!("factor {f}"), address, own)?;
+            aligned(self.row(), &format!("factor {f}"), address, own)?;
             leading[f] = small("bytes of a row of a factor", own.saturating_mul(element))?;
         }
         let place = |f: usize| self.places.get(f).map_or(0, DeviceMemory::address);
@@ -121,19 +116,13 @@ impl DotsLaunch {
             rows: 0,
             leading: [leading[1], leading[2]],
         };
-        let each = self.row.items as usize * DOT_ENTRIES as usize;
+        let each = self.row().items as usize * DOT_ENTRIES as usize;
         let blocks = within(
             "thread blocks",
             (self.slots as usize).div_ceil(each),
             MAX_GRID_X,
         )?;
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            overlap_previous: true,
-            ..config(self.row, [blocks, 1, 1])
-        };
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by self,
-        // whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of([blocks, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 }

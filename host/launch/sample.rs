@@ -5,17 +5,17 @@ use einsparse_kernels::abi::{
 };
 use einsparse_kernels::table::kernels;
 
-use super::{DenseMatrix, config, small, within};
+use super::{DenseMatrix, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, PinnedWord, RawStream};
+use crate::driver::{DeviceMemory, PinnedWord};
 use crate::error::{Error, Result};
-use crate::registry::{Dtype, Operation, Row};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::registry::{Dtype, Operation};
 
 /// The kernel, for matrices of one shape, and what it counts in.
 #[derive(Debug)]
 pub(crate) struct SampleLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<SampleParams>,
     params: SampleParams,
     blocks: u32,
     state: DeviceMemory,
@@ -36,16 +36,13 @@ impl SampleLaunch {
                 tried: Vec::new(),
             });
         };
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let across = columns.div_ceil(SAMPLE_COLUMNS as usize);
         let all = rows.div_ceil(SAMPLE_ROWS as usize).saturating_mul(across);
         let all = within("boxes", all, i32::MAX as usize)?;
         let stride = all.div_ceil(SAMPLE_BOXES).max(1);
         Ok(SampleLaunch {
-            row,
-            function,
+            kernel,
             params: SampleParams {
                 across: Divisor::new(small("boxes of a row", across)?),
                 rows: within("rows", rows, i32::MAX as usize)?,
@@ -70,10 +67,8 @@ impl SampleLaunch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// `source` has the planned shape, and is there until the work is done. Launches follow one another.
-    pub(crate) unsafe fn run(&self, source: DenseMatrix, stream: RawStream<'_>) -> Result<()> {
+    /// Launches follow one another.
+    pub(crate) fn run(&self, source: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }
@@ -87,13 +82,8 @@ impl SampleLaunch {
             flags: if whole { DETECT_VECTORS } else { 0 },
             ..self.params
         };
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it reads.
-            overlap_previous: true,
-            ..config(self.row, [self.blocks, 1, 1])
-        };
-        // SAFETY: the params are those of the family; the rest is the caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        // The kernel waits for the one ahead before it reads.
+        let grid = Grid::of([self.blocks, 1, 1]).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 }

@@ -14,11 +14,12 @@ use super::sddmm::Sddmm;
 use super::sddmm_staged::SddmmStaged;
 use super::sddmm_tiles::SddmmTiles;
 use super::turns::Turns;
-use super::{aligned, config, small, within};
+use super::{aligned, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 use crate::windows::{Blocks, Windows};
 use crate::worklist::Runs;
@@ -104,7 +105,7 @@ impl SampledLaunch {
 
     pub(crate) fn row(&self) -> &'static Row {
         match self {
-            SampledLaunch::Windows(launch) => launch.row,
+            SampledLaunch::Windows(launch) => launch.kernel.row(),
             SampledLaunch::Entries(launch) => launch.row(),
             SampledLaunch::Staged(launch) => launch.row(),
             SampledLaunch::Tiles(launch) => launch.row(),
@@ -142,18 +143,12 @@ impl SampledLaunch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                SampledLaunch::Windows(launch) => launch.run(raw, stream),
-                SampledLaunch::Entries(launch) => launch.run(raw, stream),
-                SampledLaunch::Staged(launch) => launch.run(raw, stream),
-                SampledLaunch::Tiles(launch) => launch.run(raw, stream),
-            }
+    pub(crate) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+        match self {
+            SampledLaunch::Windows(launch) => launch.run(raw, queue),
+            SampledLaunch::Entries(launch) => launch.run(raw, queue),
+            SampledLaunch::Staged(launch) => launch.run(raw, queue),
+            SampledLaunch::Tiles(launch) => launch.run(raw, queue),
         }
     }
 }
@@ -163,8 +158,7 @@ impl SampledLaunch {
 pub(crate) struct Sampler {
     /// End of the last run: partial sums are one workspace, so the next run waits for it.
     turns: Turns,
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<SampledParams>,
     extents: SampledExtents,
     mode: Mode,
     block_columns: usize,
@@ -204,9 +198,7 @@ impl Sampler {
             usize::try_from(elements / 16).unwrap_or(usize::MAX),
             u32::MAX as usize - 1,
         )?;
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let pattern = Blocks {
             runs,
             columns,
@@ -215,8 +207,7 @@ impl Sampler {
         let list = Windows::new(row, pattern, k, device.machine().multiprocessors as usize);
         let partial = list.slots as usize * STRIP * row.columns as usize * 4;
         Ok(Sampler {
-            row,
-            function,
+            kernel,
             extents,
             mode,
             block_columns: block.1,
@@ -250,7 +241,7 @@ impl Sampler {
             "{} windows of {} x {}, {} parts along k, {} persistent thread blocks, {} bytes of workspace",
             self.count,
             STRIP,
-            self.row.columns,
+            self.kernel.row().columns,
             self.parts,
             self.blocks,
             self.bytes()
@@ -258,28 +249,22 @@ impl Sampler {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+    fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }
         let params = self.params(raw)?;
-        self.function.context().set_current()?;
-        let config = config(self.row, [self.blocks, 1, 1]);
-        self.turns.queue(self.parts > 1, stream, || {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-            // owned by self, whose memory the driver frees only after the work.
-            unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of([self.blocks, 1, 1]);
+        self.turns.queue(self.parts > 1, queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
         })
     }
 
     fn params(&self, raw: &RawSampled) -> Result<SampledParams> {
         let SampledExtents { m, n, k } = self.extents;
-        aligned(self.row, "X", raw.x, raw.ldx)?;
-        aligned(self.row, "Y", raw.y, raw.ldy)?;
-        let (order, piece) = (self.row.order, self.row.block.1 as usize);
+        aligned(self.kernel.row(), "X", raw.x, raw.ldx)?;
+        aligned(self.kernel.row(), "Y", raw.y, raw.ldy)?;
+        let (order, piece) = (self.kernel.row().order, self.kernel.row().block.1 as usize);
         let x_map = if order & A_COLUMNS == 0 {
             self.map(raw.x, [k, m], raw.ldx, [HALF, HALF], HALF)?
         } else {
@@ -312,7 +297,7 @@ impl Sampler {
             flags,
             row_bytes: small(
                 "bytes of a row of a block",
-                self.block_columns * self.row.dtype.bytes(),
+                self.block_columns * self.kernel.row().dtype.bytes(),
             )?,
             reserved: 0,
         })
@@ -331,7 +316,13 @@ impl Sampler {
             extents,
             leading,
         };
-        tensor_map(self.row.dtype, &matrix, tile, swizzled, &self.zeros)
+        tensor_map(
+            self.kernel.row().dtype,
+            &matrix,
+            tile,
+            swizzled,
+            &self.zeros,
+        )
     }
 }
 

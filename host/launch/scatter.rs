@@ -3,17 +3,17 @@
 use einsparse_kernels::abi::{Operation, ScatterParams};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::{MAX_GRID_X, config, within};
+use super::{MAX_GRID_X, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// Places on the device, and the kernel for one width of element.
 #[derive(Debug)]
 pub(crate) struct Scatter {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<ScatterParams>,
     places: DeviceMemory,
     count: u32,
 }
@@ -29,10 +29,7 @@ impl Scatter {
         })?;
         let most = (MAX_GRID_X * row.items as usize).min(u32::MAX as usize);
         Ok(Scatter {
-            row,
-            function: device
-                .modules()
-                .function(row.family, row.name, row.shared_bytes)?,
+            kernel: Kernel::load(device, row)?,
             places: device.upload(places)?,
             count: within("values", places.len(), most)?,
         })
@@ -43,10 +40,8 @@ impl Scatter {
     }
 
     /// Queues `out[places[i]] = values[i]`.
-    ///
-    /// # Safety
-    /// `values` holds an element for each place, `out` one at each, in device memory until the work is done.
-    pub(crate) unsafe fn run(&self, values: u64, out: u64, stream: RawStream<'_>) -> Result<()> {
+    /// `values` holds an element for each place, `out` one at each.
+    pub(crate) fn run(&self, values: u64, out: u64, queue: Queue<'_>) -> Result<()> {
         if self.count == 0 {
             return Ok(());
         }
@@ -57,10 +52,7 @@ impl Scatter {
             count: self.count,
             reserved: 0,
         };
-        self.function.context().set_current()?;
-        let config = config(self.row, [self.count.div_ceil(self.row.items), 1, 1]);
-        // SAFETY: the params are those of the family; values and output are the caller's promise, the places are owned
-        // by self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of([self.count.div_ceil(self.kernel.row().items), 1, 1]);
+        queue.launch(&self.kernel, grid, &params)
     }
 }

@@ -8,19 +8,19 @@ use einsparse_kernels::table::Row;
 use super::gather::Words;
 use super::panel::out_flag;
 use super::planned::Planned;
-use super::{MAX_GRID_X, RawSampled, SampledExtents, aligned, config, refused, small, within};
+use super::{MAX_GRID_X, RawSampled, SampledExtents, aligned, refused, small, within};
 use crate::cost::sample_limit;
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 use crate::worklist::{Runs, pieces};
 
 #[derive(Debug)]
-pub(crate) struct Sddmm {
-    row: &'static Row,
-    function: Function,
+pub(crate) struct Sddmm<P = SddmmParams> {
+    pub(super) kernel: Kernel<P>,
     extents: SampledExtents,
     mode: Mode,
     out: Dtype,
@@ -29,7 +29,7 @@ pub(crate) struct Sddmm {
     planned: Planned,
 }
 
-impl Sddmm {
+impl<P: Copy + 'static> Sddmm<P> {
     pub(super) fn new(
         device: &Device,
         row: &'static Row,
@@ -56,13 +56,10 @@ impl Sddmm {
         }
         // The last step along k reaches past its end.
         within("terms", extents.k, i32::MAX as usize)?;
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let item_count = within("work items", list.len(), MAX_GRID_X)?;
         Ok(Sddmm {
-            row,
-            function,
+            kernel,
             extents,
             mode,
             out,
@@ -73,7 +70,7 @@ impl Sddmm {
     }
 
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// Whether a pattern is the planned one.
@@ -89,32 +86,16 @@ impl Sddmm {
         format!(
             "{} items, grid {}, {} threads, {} bytes of workspace",
             self.item_count,
-            self.item_count.div_ceil(self.row.items),
-            self.row.threads,
+            self.item_count.div_ceil(self.row().items),
+            self.row().threads,
             self.bytes()
         )
     }
 
-    /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(super) unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
-        if self.item_count == 0 {
-            return Ok(());
-        }
-        let params = self.params(raw)?;
-        self.function.context().set_current()?;
-        let config = config(self.row, [self.item_count.div_ceil(self.row.items), 1, 1]);
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the list is owned by
-        // self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
-    }
-
     pub(super) fn params(&self, raw: &RawSampled) -> Result<SddmmParams> {
-        let (k, element) = (self.extents.k, self.row.dtype.bytes());
+        let (k, element) = (self.extents.k, self.row().dtype.bytes());
         for (name, address, leading) in [("X", raw.x, raw.ldx), ("Y", raw.y, raw.ldy)] {
-            aligned(self.row, name, address, leading)?;
+            aligned(self.row(), name, address, leading)?;
             if leading < k {
                 let reason = format!("leading dimension {leading} is below its {k} columns");
                 return Err(refused(name, reason));
@@ -122,7 +103,7 @@ impl Sddmm {
         }
         let accumulate = u32::from(self.mode == Mode::Accumulate) * FLAG_ACCUMULATE;
         let masked = u32::from(raw.mask != 0) * FLAG_MASK_VALUES;
-        let own = match self.row.operation {
+        let own = match self.row().operation {
             Operation::SampledNarrow => out_flag(self.out),
             _ => 0,
         };
@@ -142,5 +123,17 @@ impl Sddmm {
             flags: accumulate | masked | own,
             reserved: 0,
         })
+    }
+}
+
+impl Sddmm {
+    /// Queues the kernel.
+    pub(super) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
+        if self.item_count == 0 {
+            return Ok(());
+        }
+        let params = self.params(raw)?;
+        let grid = Grid::of([self.item_count.div_ceil(self.row().items), 1, 1]);
+        queue.launch(&self.kernel, grid, &params)
     }
 }

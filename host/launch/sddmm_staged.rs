@@ -7,19 +7,19 @@ use einsparse_kernels::table::Row;
 
 use super::gather::Words;
 use super::sddmm::Sddmm;
-use super::{RawSampled, SampledExtents, config, within};
+use super::{RawSampled, SampledExtents, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::kernel::{Grid, Queue};
 use crate::shelves::Shelves;
 use crate::worklist::Runs;
 
 #[derive(Debug)]
 pub(crate) struct SddmmStaged {
     /// The entries as items, and what the family `sddmm` knows of them.
-    entries: Sddmm,
-    function: Function,
+    entries: Sddmm<SddmmStagedParams>,
     shelves: DeviceMemory,
     blocks: u32,
     width: usize,
@@ -33,9 +33,6 @@ impl SddmmStaged {
         mode: Mode,
         (runs, columns): (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
         let most = STAGED_BYTES / (extents.k * row.dtype.bytes()).max(1);
         let multiprocessors = device.machine().multiprocessors as usize;
         let list = Shelves::new((runs, columns), extents.n, most, multiprocessors);
@@ -49,7 +46,6 @@ impl SddmmStaged {
                 (runs, columns),
                 &list.items,
             )?,
-            function,
             shelves: device.upload(Shelf::words(&list.shelves))?,
             blocks,
             width: list.width,
@@ -79,10 +75,7 @@ impl SddmmStaged {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(super) unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+    pub(super) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }
@@ -90,11 +83,8 @@ impl SddmmStaged {
             sddmm: self.entries.params(raw)?,
             shelves: self.shelves.address(),
         };
-        self.function.context().set_current()?;
-        let config = config(self.row(), [self.blocks, 1, 1]);
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the lists are owned by
-        // self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of([self.blocks, 1, 1]);
+        queue.launch(&self.entries.kernel, grid, &params)
     }
 }
 

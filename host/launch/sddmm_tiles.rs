@@ -10,18 +10,18 @@ use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
 use super::planned::Planned;
-use super::{RawSampled, SampledExtents, aligned, config, refused, within};
+use super::{RawSampled, SampledExtents, aligned, refused, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::panes::Panes;
 use crate::worklist::Runs;
 
 #[derive(Debug)]
 pub(crate) struct SddmmTiles {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<SddmmTilesParams>,
     extents: SampledExtents,
     mode: Mode,
     panes: DeviceMemory,
@@ -47,14 +47,11 @@ impl SddmmTiles {
         for (what, value) in [("rows", m), ("columns", n), ("terms", k)] {
             within(what, value, i32::MAX as usize - STRIP)?;
         }
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let multiprocessors = device.machine().multiprocessors as usize;
         let list = Panes::new(row, (runs, columns), k, multiprocessors)?;
         Ok(SddmmTiles {
-            row,
-            function,
+            kernel,
             extents,
             mode,
             panes: device.upload(pane_words(&list.panes))?,
@@ -70,7 +67,7 @@ impl SddmmTiles {
     }
 
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// Whether a pattern is the planned one.
@@ -88,36 +85,30 @@ impl SddmmTiles {
             "{} tiles of {} x {}, {} persistent thread blocks, {} bytes of workspace",
             self.count,
             STRIP,
-            self.row.columns,
+            self.row().columns,
             self.blocks,
             self.bytes()
         )
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern until the work is done.
-    pub(super) unsafe fn run(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+    pub(super) fn run(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
         }
         let params = self.params(raw)?;
-        self.function.context().set_current()?;
-        let config = config(self.row, [self.blocks, 1, 1]);
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the lists are owned by
-        // self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of([self.blocks, 1, 1]);
+        queue.launch(&self.kernel, grid, &params)
     }
 
     fn params(&self, raw: &RawSampled) -> Result<SddmmTilesParams> {
         let SampledExtents { m, n, k } = self.extents;
-        let order = self.row.order;
+        let order = self.row().order;
         let x = (raw.x, raw.ldx, m, order & A_COLUMNS != 0);
         let y = (raw.y, raw.ldy, n, order & B_COLUMNS == 0);
         let accumulate = u32::from(self.mode == Mode::Accumulate) * FLAG_ACCUMULATE;
         let masked = u32::from(raw.mask != 0) * FLAG_MASK_VALUES;
-        let pair = 2 * self.row.dtype.bytes() as u64;
+        let pair = 2 * self.row().dtype.bytes() as u64;
         let pairs = u32::from(raw.values.is_multiple_of(pair)) * FLAG_VECTORS;
         Ok(SddmmTilesParams {
             x_map: self.map("X", x)?,
@@ -130,7 +121,7 @@ impl SddmmTiles {
             mask: raw.mask,
             alpha: raw.alpha,
             rounds: self.rounds,
-            stages: k.div_ceil(PANEL_BYTES / self.row.dtype.bytes()) as u32,
+            stages: k.div_ceil(PANEL_BYTES / self.row().dtype.bytes()) as u32,
             flags: accumulate | masked | pairs,
             reserved: 0,
         })
@@ -144,7 +135,7 @@ impl SddmmTiles {
     ) -> Result<MapWords> {
         let k = self.extents.k;
         let extents = if columns { [rows, k] } else { [k, rows] };
-        aligned(self.row, name, address, leading)?;
+        aligned(self.row(), name, address, leading)?;
         if leading < extents[0] {
             let reason = format!(
                 "leading dimension {leading} is below its {} columns",
@@ -152,14 +143,14 @@ impl SddmmTiles {
             );
             return Err(refused(name, reason));
         }
-        let deep = PANEL_BYTES / self.row.dtype.bytes();
+        let deep = PANEL_BYTES / self.row().dtype.bytes();
         let tile = if columns { [HALF, deep] } else { [deep, HALF] };
         let matrix = Flat {
             address,
             extents,
             leading,
         };
-        tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.zeros)
+        tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.zeros)
     }
 }
 

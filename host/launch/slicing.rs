@@ -8,10 +8,11 @@ use einsparse_kernels::abi::{
 };
 use einsparse_kernels::table::{Row, kernels};
 
-use super::{MAX_GRID_X, config, within};
+use super::{MAX_GRID_X, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 
 /// The kernel of a step, for elements of this many bytes.
 fn step(step: u32, bytes: usize) -> Result<&'static Row> {
@@ -26,14 +27,11 @@ fn step(step: u32, bytes: usize) -> Result<&'static Row> {
 }
 
 /// Queues one step.
-///
-/// # Safety
-/// The addresses that the step reads and writes hold what [`SlicingParams`] says until the work is done.
-unsafe fn queue(
+fn launch(
     device: &Device,
     row: &'static Row,
     params: &SlicingParams,
-    stream: RawStream<'_>,
+    queue: Queue<'_>,
 ) -> Result<()> {
     let of_block = row.items as usize;
     let items = match row.step {
@@ -44,42 +42,30 @@ unsafe fn queue(
     if blocks == 0 {
         return Ok(());
     }
-    let function = device
-        .modules()
-        .function(row.family, row.name, row.shared_bytes)?;
-    function.context().set_current()?;
-    // SAFETY: the params are those of the family; the caller's promise.
-    unsafe { function.launch(&config(row, [blocks, 1, 1]), stream, params) }
+    let kernel = Kernel::load(device, row)?;
+    queue.launch(&kernel, Grid::of([blocks, 1, 1]), params)
 }
 
 /// Queues the order of the rows and the chunks of each slice.
-///
-/// # Safety
-/// The CSR arrays are there until the work is done, `order` has a word for every lane and `counts` for every slice.
-pub(crate) unsafe fn survey_slices(
+/// `order` has a word for every lane and `counts` for every slice.
+pub(crate) fn survey_slices(
     device: &Device,
     params: &SlicingParams,
-    stream: RawStream<'_>,
+    queue: Queue<'_>,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        queue(device, step(SLICING_ORDER, 0)?, params, stream)?;
-        queue(device, step(SLICING_COUNT, 0)?, params, stream)
-    }
+    launch(device, step(SLICING_ORDER, 0)?, params, queue)?;
+    launch(device, step(SLICING_COUNT, 0)?, params, queue)
 }
 
 /// Queues windows, columns and values, of elements of `bytes` bytes.
-///
-/// # Safety
-/// As [`survey_slices`], which ran with the same order; the outputs have room for the chunks that `starts` ends with.
-pub(crate) unsafe fn fill_slices(
+/// [`survey_slices`] ran with the same order; the outputs have room for the chunks that `starts` ends with.
+pub(crate) fn fill_slices(
     device: &Device,
     params: &SlicingParams,
     bytes: usize,
-    stream: RawStream<'_>,
+    queue: Queue<'_>,
 ) -> Result<()> {
-    // SAFETY: the caller's promise.
-    unsafe { queue(device, step(SLICING_FILL, bytes)?, params, stream) }
+    launch(device, step(SLICING_FILL, bytes)?, params, queue)
 }
 
 /// Where the values of each run of chunks begin: 128 bytes for up to 16 chunks, in place of one number for each value.
@@ -128,14 +114,12 @@ impl SliceValues {
     }
 
     /// Queues the copying of `values` to the slots at `out` that `columns` has entries at.
-    ///
-    /// # Safety
-    /// The addresses are those of the planned pattern's arrays, in device memory until the work is done.
-    pub(crate) unsafe fn run(
+    /// The addresses are those of the planned pattern's arrays.
+    pub(crate) fn run(
         &self,
         device: &Device,
         [values, columns, out]: [u64; 3],
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let params = SlicingParams {
             offsets: 0,
@@ -150,7 +134,6 @@ impl SliceValues {
             rows: 0,
             slices: self.runs,
         };
-        // SAFETY: the caller's promise; what is read besides is owned by self, whose memory the driver frees only after the work.
-        unsafe { queue(device, self.row, &params, stream) }
+        launch(device, self.row, &params, queue)
     }
 }

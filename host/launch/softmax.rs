@@ -9,10 +9,11 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use super::turns::Turns;
-use super::{MAX_GRID_Y, config, refused, within};
+use super::{MAX_GRID_Y, refused, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::{Dtype, Operation};
 use crate::worklist::Runs;
 use deal::Deal;
@@ -34,8 +35,8 @@ pub struct RawSoftmax {
 /// The kernels for one pattern, with the rows dealt.
 #[derive(Debug)]
 pub(crate) struct SoftmaxLaunch {
-    forward: (&'static Row, Function),
-    gradient: (&'static Row, Function),
+    forward: Kernel<SoftmaxParams>,
+    gradient: Kernel<SoftmaxParams>,
     items: DeviceMemory,
     live: Option<DeviceMemory>,
     bounds: DeviceMemory,
@@ -73,18 +74,11 @@ impl SoftmaxLaunch {
         live: Option<&[u32]>,
         heads: usize,
     ) -> Result<Self> {
-        let kernel = |step| -> Result<(&'static Row, Function)> {
-            let row = find(dtype, step)?;
-            let modules = device.modules();
-            Ok((
-                row,
-                modules.function(row.family, row.name, row.shared_bytes)?,
-            ))
-        };
+        let kernel = |step| Kernel::load(device, find(dtype, step)?);
         let forward = kernel(STEP_SOFTMAX)?;
         let heads = within("heads", heads, MAX_GRID_Y)?;
-        let resident = device.machine().multiprocessors * forward.0.min_blocks;
-        let deal = Deal::new(runs, live, forward.0, resident.div_ceil(heads.max(1)))?;
+        let resident = device.machine().multiprocessors * forward.row().min_blocks;
+        let deal = Deal::new(runs, live, forward.row(), resident.div_ceil(heads.max(1)))?;
         let sums = deal.pieces.len() * heads as usize * 8;
         Ok(SoftmaxLaunch {
             forward,
@@ -107,7 +101,7 @@ impl SoftmaxLaunch {
 
     /// Names of the kernels: softmax and gradient.
     pub(crate) fn variants(&self) -> [&'static str; 2] {
-        [self.forward.0.name, self.gradient.0.name]
+        [self.forward.row().name, self.gradient.row().name]
     }
 
     /// Device bytes beside the operands.
@@ -135,20 +129,17 @@ impl SoftmaxLaunch {
     }
 
     /// Queues the softmax, or with `upstream` its gradient.
-    ///
-    /// # Safety
-    /// The addresses hold values of the planned pattern and element type until the work is done.
-    pub(crate) unsafe fn run(
+    pub(crate) fn run(
         &self,
         raw: &RawSoftmax,
         (scale, log): (f64, bool),
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
-        let (row, function) = match raw.upstream {
+        let kernel = match raw.upstream {
             0 => &self.forward,
             _ => &self.gradient,
         };
-        self.check(row, raw)?;
+        self.check(kernel.row(), raw)?;
         let mut of_class = self.deal.blocks;
         if raw.upstream != 0 {
             of_class[SOFTMAX_CLASSES] = self.deal.gradient_blocks;
@@ -172,22 +163,18 @@ impl SoftmaxLaunch {
             blocks: of_class,
             firsts: self.deal.firsts,
         };
-        function.context().set_current()?;
         // Thread blocks of pieces come first.
         let cut = self.deal.blocks[1];
-        self.turns.queue(cut > 0, stream, || {
-            let mut all = config(row, [blocks, self.heads, 1]);
+        self.turns.queue(cut > 0, queue.stream(), || {
+            let mut all = Grid::of([blocks, self.heads, 1]);
             if cut > 0 {
                 params.flags |= SOFTMAX_SUMS;
-                let ahead = config(row, [cut, self.heads, 1]);
-                // SAFETY: as below.
-                unsafe { function.launch(&ahead, stream, &params)? };
+                let ahead = Grid::of([cut, self.heads, 1]);
+                queue.launch(kernel, ahead, &params)?;
                 params.flags &= !SOFTMAX_SUMS;
-                all.overlap_previous = true;
+                all = all.early();
             }
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by
-            // self, whose memory the driver frees only after the work.
-            unsafe { function.launch(&all, stream, &params) }
+            queue.launch(kernel, all, &params)
         })
     }
 }

@@ -11,19 +11,19 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::Row;
 
 use super::maps::{Flat, tensor_map};
-use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, small, within};
+use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::worklist::Runs;
 use shares::Shares;
 
 /// A kernel chosen for one pattern.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<StagedParams>,
     form: SpmmForm,
     extents: Extents,
     runs: Arc<Runs>,
@@ -102,9 +102,7 @@ impl Staged {
         extents: Extents,
         (runs, pattern): (&Arc<Runs>, &Arc<SlicedEllPattern>),
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         within("rows of A", m, MAX_GRID_X)?;
         for (what, value) in [("rows of B", k), ("columns of B", n)] {
@@ -128,8 +126,7 @@ impl Staged {
             };
         }
         Ok(Staged {
-            row,
-            function,
+            kernel,
             form,
             extents,
             offsets: device.upload(pattern.offsets())?,
@@ -145,7 +142,7 @@ impl Staged {
     }
 
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// The same rows in the same slots, and the same windows: local columns come with a run.
@@ -169,36 +166,29 @@ impl Staged {
             self.grid[0],
             self.grid[1],
             self.cluster,
-            self.row.threads,
-            self.row.shared_bytes,
+            self.row().threads,
+            self.row().shared_bytes,
             self.bytes()
         )
     }
 
-    /// # Safety
-    /// As [`super::Launch::run`].
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    pub(super) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let params = self.params(raw)?;
         if self.grid[0] == 0 || self.grid[1] == 0 {
             return Ok(());
         }
-        self.function.context().set_current()?;
-        let mut config = config(self.row, self.grid);
-        config.cluster = (self.cluster > 1).then_some([self.cluster, 1, 1]);
-        config.overlap_previous = true;
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is
-        // owned by self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of(self.grid).in_clusters(self.cluster).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<StagedParams> {
         let Extents { k, n, .. } = self.extents;
-        let element = self.row.dtype.bytes();
+        let element = self.row().dtype.bytes();
         let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
         for (name, address) in [("columns of A", raw.columns), ("values of A", raw.values)] {
             super::in_vectors(name, address)?;
         }
-        aligned(self.row, "B", raw.b, raw.ldb)?;
+        aligned(self.row(), "B", raw.b, raw.ldb)?;
         let whole = [raw.ldc, n].iter().all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
@@ -213,9 +203,9 @@ impl Staged {
             .as_ref()
             .map(|lists| lists.all().map(|m| m.address()));
         let [pieces, others, spans, joins] = lists.unwrap_or_default();
-        let tile = [self.row.columns as usize, K_TILE];
+        let tile = [self.row().columns as usize, K_TILE];
         Ok(StagedParams {
-            b_map: tensor_map(self.row.dtype, &b, tile, 0, &self.offsets)?,
+            b_map: tensor_map(self.row().dtype, &b, tile, 0, &self.offsets)?,
             offsets: self.offsets.address(),
             windows: self.windows.address(),
             rows: self.rows.address(),

@@ -13,11 +13,12 @@ use einsparse_kernels::table::{Row, kernels};
 pub(crate) use lists::{Lists, Term};
 
 use super::turns::Turns;
-use super::{MAX_GRID_X, MAX_GRID_Y, config, within};
+use super::{MAX_GRID_X, MAX_GRID_Y, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::TensorProductKind;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::registry::Dtype;
 
 /// Extents of a tensor product.
@@ -48,8 +49,7 @@ pub(crate) struct RawCouplings {
 /// A kernel with its lists on the device.
 #[derive(Debug)]
 pub(crate) struct CouplingLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<TensorProductParams>,
     lists: DeviceMemory,
     /// Of sums over all items, and who has arrived.
     sums: Option<DeviceMemory>,
@@ -225,8 +225,7 @@ impl CouplingLaunch {
             _ => (None, None),
         };
         Ok(CouplingLaunch {
-            row,
-            function: device.modules().function(row.family, row.name, shared)?,
+            kernel: Kernel::with_shared(device, row, shared)?,
             lists: device.upload(&lists.words)?,
             sums,
             counters,
@@ -239,7 +238,7 @@ impl CouplingLaunch {
     }
 
     pub(crate) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -258,7 +257,8 @@ impl CouplingLaunch {
         let [x, y, z] = self.grid;
         format!(
             "{segments} segments, {pairs} pairs, {entries} entries; {x} x {y} x {z} thread blocks of {} threads, {} bytes shared",
-            self.row.threads, self.shared
+            self.row().threads,
+            self.shared
         )
     }
 
@@ -273,13 +273,13 @@ impl CouplingLaunch {
             |memory: &Option<DeviceMemory>| memory.as_ref().map_or(0, DeviceMemory::address);
         (p.sums, p.counters) = (address(&self.sums), address(&self.counters));
         // Whether rows of D are channels of the output, or of F.
-        let traces = [STEP_TENSOR_TRACES, STEP_TENSOR_OWN_TRACES].contains(&self.row.step);
+        let traces = [STEP_TENSOR_TRACES, STEP_TENSOR_OWN_TRACES].contains(&self.row().step);
         let turned = traces != (p.flags & FLAG_TRANSPOSED != 0);
         let (width, out_width) = (u64::from(p.width), u64::from(p.out_width));
         let stride = |of: usize| {
             let (leading, rows) = (raw.operands[of].1 as u64, u64::from(p.rows[of]));
             let matrix = leading * if turned { out_width } else { width };
-            match (self.row.step, of) {
+            match (self.row().step, of) {
                 (STEP_TENSOR_ITEMS, _) | (_, 1) => leading,
                 (STEP_TENSOR_SUMS | STEP_TENSOR_TRACES | STEP_TENSOR_OWN_TRACES, 4) => leading,
                 // Matrices lie one behind the other, all of them or those of an item.
@@ -297,7 +297,7 @@ impl CouplingLaunch {
         };
         let widths = p.width.is_multiple_of(4) && p.out_width.is_multiple_of(4);
         // What is read or written by vectors; widths count where lanes hold four channels each.
-        let (operands, fours) = match self.row.step {
+        let (operands, fours) = match self.row().step {
             STEP_TENSOR_CONNECTED => ([d, d, out], true),
             STEP_TENSOR_TRACES | STEP_TENSOR_WEIGHTS => ([a, d, f], true),
             STEP_TENSOR_OWN_CONNECTED | STEP_TENSOR_OWN_TRACES | STEP_TENSOR_OWN_WEIGHTS => {
@@ -312,21 +312,14 @@ impl CouplingLaunch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// The addresses hold operands of the planned extents and element type until the work is done.
-    pub(crate) unsafe fn run(&self, raw: &RawCouplings, stream: RawStream<'_>) -> Result<()> {
+    pub(crate) fn run(&self, raw: &RawCouplings, queue: Queue<'_>) -> Result<()> {
         if self.grid.contains(&0) {
             return Ok(());
         }
         let params = self.bound(raw);
-        self.function.context().set_current()?;
-        let mut config = config(self.row, self.grid);
-        config.smem_bytes = self.shared;
-        // SAFETY: the params are those of the family; the operands are the caller's promise, the lists are owned by self,
-        // whose memory the driver frees only after the work.
-        self.turns.queue(self.sums.is_some(), stream, || unsafe {
-            self.function.launch(&config, stream, &params)
+        let grid = Grid::of(self.grid);
+        self.turns.queue(self.sums.is_some(), queue.stream(), || {
+            queue.launch(&self.kernel, grid, &params)
         })
     }
 }

@@ -5,17 +5,17 @@ use einsparse_kernels::abi::{
 };
 use einsparse_kernels::table::kernels;
 
-use super::{DenseMatrix, MAX_GRID_X, MAX_GRID_Y, config, small, within};
+use super::{DenseMatrix, MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::registry::{Dtype, Operation, Row};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::registry::{Dtype, Operation};
 
 /// The kernel, for matrices of one shape, and the place of their transposes.
 #[derive(Debug)]
 pub(crate) struct TransposeLaunch {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<TransposeParams>,
     params: TransposeParams,
     grid: [u32; 2],
     /// Elements from one row of a transpose to the next.
@@ -40,9 +40,7 @@ impl TransposeLaunch {
                 tried: Vec::new(),
             });
         };
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let across = columns.div_ceil(TRANSPOSE_COLUMNS as usize);
         let down = rows.div_ceil(TRANSPOSE_ROWS as usize);
         let leading = rows.next_multiple_of(8);
@@ -57,8 +55,7 @@ impl TransposeLaunch {
         }
         let blocks = within("thread blocks", across.saturating_mul(down), MAX_GRID_X)?;
         Ok(TransposeLaunch {
-            row,
-            function,
+            kernel,
             params: TransposeParams {
                 out_row_bytes: (leading * dtype.bytes()) as u64,
                 across: Divisor::new(small("thread blocks across", across)?),
@@ -73,7 +70,7 @@ impl TransposeLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.row.name
+        self.kernel.row().name
     }
 
     /// Device bytes.
@@ -92,15 +89,12 @@ impl TransposeLaunch {
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// `source` are matrices of the planned shape, there until the work is done. Runs follow one another, and whoever reads
-    /// [`TransposeLaunch::out`].
-    pub(crate) unsafe fn run(&self, source: DenseMatrix, stream: RawStream<'_>) -> Result<()> {
+    /// Runs follow one another, and whoever reads [`TransposeLaunch::out`].
+    pub(crate) fn run(&self, source: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         if self.grid.contains(&0) {
             return Ok(());
         }
-        let row_bytes = source.leading * self.row.dtype.bytes();
+        let row_bytes = source.leading * self.kernel.row().dtype.bytes();
         let whole = row_bytes.is_multiple_of(16) && source.address.is_multiple_of(16);
         let params = TransposeParams {
             source: source.address,
@@ -109,13 +103,8 @@ impl TransposeLaunch {
             flags: if whole { TRANSPOSE_VECTORS } else { 0 },
             ..self.params
         };
-        self.function.context().set_current()?;
-        let config = LaunchConfig {
-            // The kernel waits for the one ahead before it reads.
-            overlap_previous: true,
-            ..config(self.row, [self.grid[0], self.grid[1], 1])
-        };
-        // SAFETY: the params are those of the family, and the transposes have room; the rest is the caller's promise.
-        unsafe { self.function.launch(&config, stream, &params) }
+        // The kernel waits for the one ahead before it reads.
+        let grid = Grid::of([self.grid[0], self.grid[1], 1]).early();
+        queue.launch(&self.kernel, grid, &params)
     }
 }

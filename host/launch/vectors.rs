@@ -10,11 +10,12 @@ use einsparse_kernels::table::Row;
 
 use super::panel::out_flag;
 use super::planned::Planned;
-use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, config, flags, small, within};
+use super::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, aligned, flags, small, within};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::kernel::{Grid, Kernel, Queue};
 use crate::worklist::Runs;
 use rayon::prelude::*;
 
@@ -24,8 +25,7 @@ const NARROW: usize = 1 << 16;
 /// A kernel chosen for one pattern, with what it needs beside the operands.
 #[derive(Debug)]
 pub(crate) struct VectorProduct {
-    row: &'static Row,
-    function: Function,
+    kernel: Kernel<VectorsParams>,
     form: SpmmForm,
     out: Dtype,
     extents: Extents,
@@ -93,9 +93,7 @@ impl VectorProduct {
         (runs, columns): (&Arc<Runs>, &[u32]),
         out: Dtype,
     ) -> Result<Self> {
-        let function = device
-            .modules()
-            .function(row.family, row.name, row.shared_bytes)?;
+        let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         within("rows of A", m, MAX_GRID_X)?;
         small("rows of B", k)?;
@@ -106,8 +104,7 @@ impl VectorProduct {
         let list = windows(&pattern);
         let window_count = within("windows of eight rows", list.len(), MAX_GRID_X)?;
         Ok(VectorProduct {
-            row,
-            function,
+            kernel,
             form,
             out,
             extents,
@@ -123,7 +120,7 @@ impl VectorProduct {
 
     /// The row of the table.
     pub(super) fn row(&self) -> &'static Row {
-        self.row
+        self.kernel.row()
     }
 
     /// Is this the pattern that the vectors were made of?
@@ -145,40 +142,34 @@ impl VectorProduct {
             self.planned.runs().total,
             self.grid[0],
             self.grid[1],
-            self.row.threads,
-            self.row.shared_bytes,
+            self.row().threads,
+            self.row().shared_bytes,
             self.bytes()
         )
     }
 
     /// Queues the kernel.
-    ///
-    /// # Safety
-    /// As [`super::Launch::run`].
-    pub(super) unsafe fn run(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    pub(super) fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let params = self.params(raw)?;
-        self.function.context().set_current()?;
-        let config = config(self.row, self.grid);
-        // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by
-        // self, whose memory the driver frees only after the work.
-        unsafe { self.function.launch(&config, stream, &params) }
+        let grid = Grid::of(self.grid);
+        queue.launch(&self.kernel, grid, &params)
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<VectorsParams> {
         let Extents { m, n, .. } = self.extents;
-        let (element, out_element) = (self.row.dtype.bytes(), self.out.bytes());
+        let (element, out_element) = (self.row().dtype.bytes(), self.out.bytes());
         let (mut flags, column_bias) = flags(&self.form, self.extents, raw)?;
-        aligned(self.row, "values of A", raw.values, 0)?;
-        aligned(self.row, "B", raw.b, raw.ldb)?;
-        if self.row.operation == Operation::Narrow {
+        aligned(self.row(), "values of A", raw.values, 0)?;
+        aligned(self.row(), "B", raw.b, raw.ldb)?;
+        if self.row().operation == Operation::Narrow {
             flags |= out_flag(self.out);
             let pairs = n.is_multiple_of(2) && raw.ldc.is_multiple_of(2);
             if pairs && raw.c.is_multiple_of(2 * out_element as u64) {
                 flags |= FLAG_VECTORS;
             }
         } else {
-            aligned(self.row, "C", raw.c, raw.ldc)?;
-            aligned(self.row, "bias", column_bias, 0)?;
+            aligned(self.row(), "C", raw.c, raw.ldc)?;
+            aligned(self.row(), "bias", column_bias, 0)?;
         }
         Ok(VectorsParams {
             windows: self.windows.address(),

@@ -10,6 +10,7 @@ use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{AttentionExtents, AttentionLaunch, AttentionLists, RawAttention, RawHeads};
 use crate::queries::{Flags, Mask, Seen, Tiles, Work};
 use crate::registry::Scalar;
@@ -236,7 +237,7 @@ impl<T: Scalar> SparseAttention<T> {
         self.context.expect_device()?;
         match &self.launch {
             // SAFETY: the caller's promise.
-            Some(launch) => unsafe { launch.run(raw, stream) },
+            Some(launch) => launch.run(raw, unsafe { Queue::new(stream) }),
             None => Ok(()),
         }
     }

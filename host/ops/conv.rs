@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use crate::cpu::{HostConv, weight_gradient};
 use crate::device::{Device, Stream};
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::Queue;
 use crate::kernel_map::{Arrays, KernelMap};
 use crate::launch::{
     ConvFinish, ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows, turns,
@@ -252,7 +253,8 @@ impl<T: Scalar> SparseConv3d<T> {
                     alpha: 1.0,
                 };
                 // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
-                unsafe { products[which].run(map, arrays, &raw, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                products[which].run(map, arrays, &raw, queue)
             }
             (Arrays::Host(arrays), _) => {
                 let conv = HostConv {
@@ -315,7 +317,8 @@ impl<T: Scalar> SparseConv3d<T> {
                     }
                 };
                 // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
-                unsafe { kernels.run(map, arrays, &raw, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                kernels.run(map, arrays, &raw, queue)
             }
         }
     }

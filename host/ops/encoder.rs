@@ -7,6 +7,7 @@ mod norm;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{LiveProduct, Rows};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -194,18 +195,17 @@ impl<T: Scalar> EncoderLayer<T> {
             return Err(refused("stream", "belongs to another context".into()));
         }
         let lengths = lengths.address().unwrap_or(0);
+        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+        // only after the work queued on the context. Runs take turns.
+        let queue = unsafe { Queue::new(stream.raw()) };
         own.turns.queue(true, stream.raw(), || {
-            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only after
-            // the work queued on the context. Runs take turns.
-            unsafe {
-                own.run(
-                    (&self.options, steps),
-                    [rows(x), rows(out)],
-                    lengths,
-                    weights,
-                    stream.raw(),
-                )
-            }
+            own.run(
+                (&self.options, steps),
+                [rows(x), rows(out)],
+                lengths,
+                weights,
+                queue,
+            )
         })
     }
 

@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Expected, ReluMatmul, can_mark, dynamic};
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{DenseMatrix, PitLaunch, PitWork, Turns, in_turn, list_stride, shared_turns};
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::{Scalar, find};
@@ -137,7 +138,8 @@ impl<T: Scalar> Marked<T> {
         self.first.queue_list(hidden, stream)?;
         // SAFETY: operands of the planned shapes, type and context, lists made ahead on the stream; all are the caller's to keep
         // until the stream is done.
-        unsafe { self.second.start(&params, stream.raw()) }
+        let queue = unsafe { Queue::new(stream.raw()) };
+        self.second.start(&params, queue)
     }
 }
 

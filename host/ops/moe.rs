@@ -8,6 +8,7 @@ use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routing};
 use crate::dynamic::{check_shape, elsewhere, operand};
 use crate::einsum::Activation;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{SumLaunch, in_turn};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
@@ -285,7 +286,8 @@ impl<T: Scalar> MoeLayer<T> {
             let rows = operand(&self.context, parts, stream)?;
             let sums = operand(&self.context, out, stream)?;
             // SAFETY: both have the planned extents and type; `out` is the caller's to keep until the stream is done.
-            return unsafe { sum.run(rows, sums, stream.raw()) };
+            let queue = unsafe { Queue::new(stream.raw()) };
+            return sum.run(rows, sums, queue);
         }
         let of = (self.options.tokens, top_k, model);
         with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts, &mut out.any))

@@ -6,6 +6,7 @@ use einsparse_formats::{NmPattern, convert};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{DenseMatrix, prune, pruner};
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
@@ -49,9 +50,9 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
         columns,
         leading: dense.leading(),
     };
-    let stream = device.after_all()?;
     // SAFETY: the tensor has these extents and element type, and is borrowed until the wait in `read`.
-    let [meta, values] = unsafe { prune(device, row, matrix, VECTOR_ENTRIES, stream)? };
+    let queue = unsafe { Queue::new(device.after_all()?) };
+    let [meta, values] = prune(device, row, matrix, VECTOR_ENTRIES, queue)?;
     let words = rows * columns.div_ceil(32);
     let mut positions = vec![0u32; words];
     device.read(&meta, &mut positions)?;

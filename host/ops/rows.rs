@@ -11,6 +11,7 @@ use crate::cpu;
 use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::{Fibres, RowsOf};
+use crate::kernel::Queue;
 use crate::launch::{RawRows, RowsExtents, RowsLaunch};
 use crate::plan::{PlannedPattern, rows_of};
 use crate::tensor::{AnySparseTensor, AnyTensor};
@@ -149,7 +150,8 @@ impl RowsRun {
                 let raw = self.addresses(launch, tensor, factors, out, stream)?;
                 // SAFETY: pattern, shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
                 // only after the work queued on the context.
-                unsafe { launch.run(&raw, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(&raw, queue)
             }
         }
     }

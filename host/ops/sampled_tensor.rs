@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::coordinates;
+use crate::kernel::Queue;
 use crate::launch::{DotsLaunch, RawDots};
 use crate::parallel;
 use crate::plan::{PlannedPattern, dots_row, mark_padding};
@@ -133,7 +134,8 @@ impl<T: Scalar> SampledTensor<T> {
                 let raw = addresses(launch, mask, &factors, &out.any, stream)?;
                 // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
                 // only after the work queued on the context.
-                unsafe { launch.run(&raw, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(&raw, queue)
             }
         }
     }

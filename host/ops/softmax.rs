@@ -11,6 +11,7 @@ use crate::cpu::softmax::{SoftmaxRows, gradient, softmax};
 use crate::device::{Device, Stream};
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{RawSoftmax, SoftmaxLaunch};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, columns_of};
@@ -244,10 +245,11 @@ impl<T: Scalar> SparseSoftmax<T> {
     pub unsafe fn run_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
         match &self.launch {
-            // SAFETY: the caller's promise.
-            Some(launch) => unsafe {
-                launch.run(raw, (self.options.scale, self.options.log), stream)
-            },
+            Some(launch) => {
+                // SAFETY: the caller's promise.
+                let queue = unsafe { Queue::new(stream) };
+                launch.run(raw, (self.options.scale, self.options.log), queue)
+            }
             None => Ok(()),
         }
     }

@@ -16,10 +16,10 @@ use super::options::Options;
 use super::window::{Sums, Windowed};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::driver::RawStream;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
+use crate::kernel::Queue;
 use crate::launch::{Launch, RawSpmm};
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -236,19 +236,17 @@ impl AnyPlan {
         match &self.exec {
             Exec::Cpu(arrays) => self.run_cpu(arrays, operands, out),
             Exec::Spmm(launch, form) => {
-                self.check_places(operands, out, stream)?;
+                let queue = self.check_places(operands, out, stream)?;
                 let raw = self.bind(launch, form, operands, out)?;
-                // SAFETY: shapes, pattern and places were checked; the tensors are borrowed for the call, and
-                // device memory is freed only after the work queued on the context.
-                unsafe { launch.run(&raw, stream.raw()) }
+                launch.run(&raw, queue)
             }
             Exec::Kept(kept) => kept.run(operands, out, stream),
             Exec::Joined(joined) => joined.run(operands, out, stream),
             Exec::Adaptive(adaptive) => adaptive.run(operands, out, stream),
             Exec::Windowed(windowed) => windowed.run(self, operands, out, stream),
             Exec::Family(made) => {
-                self.check_places(operands, out, stream)?;
-                made.run(operands, out, stream)
+                let queue = self.check_places(operands, out, stream)?;
+                made.run(operands, out, stream, queue)
             }
         }
     }
@@ -260,23 +258,20 @@ impl AnyPlan {
     ) -> Result<()> {
         match &self.exec {
             Exec::Kept(kept) => {
-                self.check_stream(operands, stream)?;
-                kept.refresh(kept.values_of(operands)?, stream.raw())
+                let queue = self.check_stream(operands, stream)?;
+                kept.refresh(kept.values_of(operands)?, queue)
             }
             _ => Ok(()),
         }
     }
 
-    /// # Safety
-    /// As [`Plan::run_raw`](super::Plan::run_raw).
-    pub(crate) unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    /// [`Plan::run_raw`](super::Plan::run_raw) behind its promise.
+    pub(crate) fn run_raw(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         self.context.expect_device()?;
         into::whole_factor(self.types.out, raw.alpha)?;
         match &self.exec {
-            // SAFETY: the caller's promise.
-            Exec::Spmm(launch, _) => unsafe { launch.run(raw, stream) },
-            // SAFETY: the caller's promise.
-            Exec::Kept(kept) => unsafe { kept.run_raw(raw, stream) },
+            Exec::Spmm(launch, _) => launch.run(raw, queue),
+            Exec::Kept(kept) => kept.run_raw(raw, queue),
             Exec::Cpu(_) => Ok(()),
             _ => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),

@@ -10,6 +10,7 @@ use crate::dynamic::Expected;
 use crate::einsum::Scalar as Factor;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
+use crate::kernel::Queue;
 use crate::launch::{Launch, RawSpmm};
 use crate::tensor::{AnyOperand, AnyTensor, row_major, told_by};
 
@@ -111,27 +112,28 @@ impl AnyPlan {
         shape(&self.einsum.out.tensor, &self.out_shape, out.shape())
     }
 
-    /// Everything a kernel touches lies on the plan's GPU, and the stream is one of it.
-    pub(super) fn check_places(
+    /// Everything a kernel touches lies on the plan's GPU, and the stream is one of it: what is bound of these operands
+    /// may be launched. Shapes were looked at; the binding looks at patterns.
+    pub(super) fn check_places<'s>(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
+        stream: &'s Stream,
+    ) -> Result<Queue<'s>> {
         let device = self.context.expect_device()?;
-        self.check_stream(operands, stream)?;
+        let queue = self.check_stream(operands, stream)?;
         match out.device() {
-            Some(on) if on.is_same(device) => Ok(()),
+            Some(on) if on.is_same(device) => Ok(queue),
             _ => Err(elsewhere(&self.einsum.out.tensor)),
         }
     }
 
     /// The same without an output.
-    pub(super) fn check_stream(
+    pub(super) fn check_stream<'s>(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
-        stream: &Stream,
-    ) -> Result<()> {
+        stream: &'s Stream,
+    ) -> Result<Queue<'s>> {
         let device = self.context.expect_device()?;
         if !stream.belongs_to(device) {
             return Err(elsewhere("stream"));
@@ -147,7 +149,9 @@ impl AnyPlan {
                 _ => {}
             }
         }
-        Ok(())
+        // SAFETY: the operands are where the stream works, and of planned shapes; the tensors are borrowed for the
+        // call, and device memory is freed only after the work queued on the context.
+        Ok(unsafe { Queue::new(stream.raw()) })
     }
 
     pub(super) fn bind(

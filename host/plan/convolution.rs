@@ -16,6 +16,7 @@ use crate::device::{Device, Stream};
 use crate::einsum::Mode;
 use crate::error::{Refusal, Result};
 use crate::indirect::ConvolutionForm;
+use crate::kernel::Queue;
 use crate::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::launch::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
 use crate::registry::Dtype;
@@ -224,7 +225,8 @@ impl Compiled for Made {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        _: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let form = &self.found.form;
         let Arrays::Device(arrays, _) = self.map.arrays() else {
@@ -246,9 +248,7 @@ impl Compiled for Made {
             ld_out: out.leading(),
             alpha: alpha as f32,
         };
-        // SAFETY: shapes and places were checked by the plan, the lists by its gate; the tensors are borrowed for the call, and device
-        // memory is freed only after the work queued on the context.
-        unsafe { self.product.run(&self.map, arrays, &raw, stream.raw()) }
+        self.product.run(&self.map, arrays, &raw, queue)
     }
 }
 

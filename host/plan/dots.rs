@@ -20,6 +20,7 @@ use crate::device::{Device, Stream};
 use crate::einsum::Mode;
 use crate::error::{Refusal, Result};
 use crate::indirect::DotsForm;
+use crate::kernel::Queue;
 use crate::launch::{DotsLaunch, RawDots};
 use crate::registry::Dtype;
 use crate::tensor::AnyOperand;
@@ -178,7 +179,8 @@ impl Compiled for Dots {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        _: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let mut factors = [(0, 0); 3];
         for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
@@ -197,8 +199,6 @@ impl Compiled for Dots {
             alpha,
             accumulate: self.form.mode == Mode::Accumulate,
         };
-        // SAFETY: shapes and places were checked by the plan, the arrays by its gate; the tensors are borrowed for the call, and device memory
-        // is freed only after the work queued on the context.
-        unsafe { self.launch.run(&raw, stream.raw()) }
+        self.launch.run(&raw, queue)
     }
 }

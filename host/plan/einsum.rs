@@ -16,6 +16,7 @@ use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::device::{Device, Stream};
 use crate::einsum::{Mode, Scalar as Factor};
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::Queue;
 use crate::launch::{EinsumLaunch, RawEinsum};
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major};
 use crate::values::Slice;
@@ -268,7 +269,8 @@ impl Compiled for General {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        _: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let (values, columns) = self.sparse(operands)?;
         let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
@@ -293,9 +295,7 @@ impl Compiled for General {
             gate: gate.transpose()?.unwrap_or(0),
             alpha,
         };
-        // SAFETY: shapes, places, strides and pattern were checked; the tensors are borrowed for the call, and device memory
-        // is freed only after the work queued on the context.
-        unsafe { self.launch.run(&raw, stream.raw()) }
+        self.launch.run(&raw, queue)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::dynamic::Expected;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::IndirectEinsum;
+use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -71,13 +72,14 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     /// Device bytes held beside the operands.
     fn bytes(&self) -> usize;
 
-    /// Queues the work. Shapes and places of all operands have been checked by the plan; allocates nothing and waits for
-    /// nothing.
+    /// Queues the work, of launches by `queue`, which is of the stream. Shapes and places of all operands have been
+    /// checked by the plan; allocates nothing and waits for nothing.
     fn run(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
         stream: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()>;
 }
 

@@ -14,9 +14,9 @@ use super::problem::Problem;
 use super::{Options, ValuesRule};
 use crate::cost::{Machine, Work};
 use crate::device::Stream;
-use crate::driver::RawStream;
 use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
+use crate::kernel::Queue;
 use crate::launch::{Planned, RawSpmm, Scatter, Turns};
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
@@ -188,9 +188,11 @@ impl Kept {
             copy,
         };
         // Behind whatever is queued that writes the values.
-        let stream = device.after_all()?;
-        kept.refresh(a.values_address().ok_or_else(|| elsewhere(name))?, stream)?;
-        stream.synchronize()?;
+        let values = a.values_address().ok_or_else(|| elsewhere(name))?;
+        // SAFETY: the values are of the pattern that the plan was just made for, and borrowed until the wait.
+        let queue = unsafe { Queue::new(device.after_all()?) };
+        kept.refresh(values, queue)?;
+        queue.stream().synchronize()?;
         Ok(kept)
     }
 
@@ -247,18 +249,15 @@ impl Kept {
     }
 
     /// Queues the copying of A's values.
-    pub(super) fn refresh(&self, values: u64, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: the values are those of a tensor of the planned pattern, which the caller keeps until the work is
-        // done, or promised so; the copy has room for all places.
-        self.turns.queue(true, stream, || unsafe {
-            match &self.refill {
-                Refill::Places(scatter) => scatter.run(values, self.copy.address()?, stream),
+    pub(super) fn refresh(&self, values: u64, queue: Queue<'_>) -> Result<()> {
+        self.turns
+            .queue(true, queue.stream(), || match &self.refill {
+                Refill::Places(scatter) => scatter.run(values, self.copy.address()?, queue),
                 Refill::Slices(slices, device) => {
                     let all = [values, self.copy.columns(), self.copy.address()?];
-                    slices.run(device, all, stream)
+                    slices.run(device, all, queue)
                 }
-            }
-        })
+            })
     }
 
     pub(super) fn run(
@@ -273,13 +272,11 @@ impl Kept {
         self.turns.queue(true, stream.raw(), run)
     }
 
-    /// # Safety
-    /// As [`Plan::run_raw`](super::Plan::run_raw).
-    pub(super) unsafe fn run_raw(&self, raw: &RawSpmm, stream: RawStream<'_>) -> Result<()> {
+    /// [`Plan::run_raw`](super::Plan::run_raw) behind its promise.
+    pub(super) fn run_raw(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let own = self.raw(raw)?;
-        // SAFETY: the caller's promise; the copy is owned by the plan.
-        let run = || unsafe { self.plan.run_raw(&own, stream) };
-        self.turns.queue(true, stream, run)
+        let run = || self.plan.run_raw(&own, queue);
+        self.turns.queue(true, queue.stream(), run)
     }
 
     /// Addresses for the plan over the copy.

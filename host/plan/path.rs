@@ -22,6 +22,7 @@ use crate::cost::Machine;
 use crate::device::{Device, Stream};
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::Queue;
 use crate::launch::Turns;
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnyTensor, Operand, erase};
@@ -286,6 +287,7 @@ impl Compiled for Chain {
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
         stream: &Stream,
+        _: Queue<'_>,
     ) -> Result<()> {
         match &self.turns {
             Some(turns) => turns.queue(true, stream.raw(), || self.queue(operands, out, stream)),
@@ -337,7 +339,7 @@ mod tests {
         let start = integers(m, n);
         let [mut one, mut other] = [(); 2].map(|()| ctx.upload_dense(&start).unwrap());
         whole.run(&operands, &mut one, &stream).unwrap();
-        chain.run(&erased, &mut other.any, &stream).unwrap();
+        chain.queue(&erased, &mut other.any, &stream).unwrap();
         assert_eq!(
             one.to_dense().unwrap(),
             other.to_dense().unwrap(),

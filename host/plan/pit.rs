@@ -19,6 +19,7 @@ use crate::dynamic::{Expected, kernels_as};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
+use crate::kernel::Queue;
 use crate::launch::{DetectLaunch, DeviceLists, PitLaunch, PitWork, Turns};
 use crate::plan::{ZerosRule, multiplied_as};
 use crate::registry::Dtype;
@@ -279,18 +280,15 @@ impl Compiled for Made {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        _: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let [a, b, c] = self.bound.matrices(operands, out)?;
         // What is refused is refused before anything is queued.
         let product = self.product.params(&self.lists, Some(a), b, c)?;
-        self.turns.queue(true, stream.raw(), || {
-            // SAFETY: the plan has checked shapes and places; the lists are of this launch, and runs follow one another.
-            unsafe {
-                self.detect
-                    .run_ahead_of(Some(b), a, &self.lists, stream.raw())?;
-                self.product.start(&product, stream.raw())
-            }
+        self.turns.queue(true, queue.stream(), || {
+            self.detect.run_ahead_of(Some(b), a, &self.lists, queue)?;
+            self.product.start(&product, queue)
         })
     }
 }

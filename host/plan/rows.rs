@@ -18,6 +18,7 @@ use crate::einsum::Mode;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::{Fibres, RowsOf};
 use crate::indirect::{IndirectEinsum, RowsForm};
+use crate::kernel::Queue;
 use crate::launch::{RawRows, RowsExtents, RowsLaunch};
 use crate::registry::{Dtype, Operation};
 use crate::tensor::AnyOperand;
@@ -219,7 +220,8 @@ impl Compiled for RowsPlan {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        _: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let arrays = self.pattern.arrays(operands)?;
         let mut factors = [(0, 0); 3];
@@ -239,8 +241,6 @@ impl Compiled for RowsPlan {
             ),
             alpha,
         };
-        // SAFETY: shapes and places were checked by the plan, the pattern above; the tensors are borrowed for the call, and device
-        // memory is freed only after the work queued on the context.
-        unsafe { self.launch.run(&raw, stream.raw()) }
+        self.launch.run(&raw, queue)
     }
 }

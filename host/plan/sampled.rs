@@ -21,6 +21,7 @@ use crate::driver::RawStream;
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::IndirectEinsum;
+use crate::kernel::Queue;
 use crate::launch::{RawSampled, SampledLaunch};
 use crate::registry::{Scalar, block_of};
 use crate::tensor::{AnyOperand, AnySparseTensor, Operand, SparseTensor, erase};
@@ -106,7 +107,8 @@ impl<T: Scalar, Out: Scalar> SampledPlan<T, Out> {
     /// [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.any.run_raw(raw, stream) }
+        let queue = unsafe { Queue::new(stream) };
+        self.any.run_raw(raw, queue)
     }
 }
 
@@ -264,14 +266,14 @@ impl AnySampledPlan {
                 let raw = self.bind((product, launch), operands, out, alpha)?;
                 // SAFETY: shapes, pattern and places were checked; the tensors are borrowed for the call, and
                 // device memory is freed only after the work queued on the context.
-                unsafe { launch.run(&raw, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(&raw, queue)
             }
         }
     }
 
-    /// # Safety
-    /// As [`SampledPlan::run_raw`].
-    unsafe fn run_raw(&self, raw: &RawSampled, stream: RawStream<'_>) -> Result<()> {
+    /// [`SampledPlan::run_raw`] behind its promise.
+    fn run_raw(&self, raw: &RawSampled, queue: Queue<'_>) -> Result<()> {
         self.context.expect_device()?;
         whole_factor(self.types.out, raw.alpha)?;
         match &self.exec {
@@ -283,8 +285,7 @@ impl AnySampledPlan {
                     reason: "is part of the plan or of the addresses, not of both".into(),
                 })
             }
-            // SAFETY: the caller's promise.
-            Exec::Gpu(_, launch) => unsafe { launch.run(raw, stream) },
+            Exec::Gpu(_, launch) => launch.run(raw, queue),
             Exec::Cpu(_) => Ok(()),
             Exec::Joined(_) => Err(Error::NoKernel {
                 indirect: self.indirect.to_string(),

@@ -192,9 +192,9 @@ impl Windowed {
         stream: &Stream,
     ) -> Result<()> {
         if let Some(skipping) = &self.skipping {
-            whole.check_places(operands, out, stream)?;
+            let queue = whole.check_places(operands, out, stream)?;
             if skipping.fits(operands, Some(&*out))? {
-                return skipping.run(operands, out, stream);
+                return skipping.run(operands, out, queue);
             }
         }
         self.plan.run(operands, out, stream)

@@ -2,6 +2,7 @@
 
 extern crate std;
 
+use core::any::TypeId;
 use std::vec::Vec;
 
 /// One row of the table, as values.
@@ -45,6 +46,8 @@ pub struct Row {
     pub arch: &'static str,
     /// Bytes of the params struct.
     pub params_bytes: usize,
+    /// The params struct.
+    pub params: TypeId,
     /// Elements per access to B and C.
     pub vector: u32,
     /// Dynamic shared memory, bytes.
@@ -98,6 +101,7 @@ macro_rules! rows {
                 depth: <$tile as Tile>::DEPTH,
                 arch: stringify!($arch),
                 params_bytes: size_of::<$params>(),
+                params: TypeId::of::<$params>(),
                 vector: 0,
                 shared_bytes: 0,
             }, <$tile as Tile>::vector, <$tile as Tile>::shared_bytes),)+)+];

@@ -2,22 +2,15 @@
 
 use einsparse_formats::convert::BlockChoice;
 use einsparse_kernels::abi::{
-    STEP_FILL_CSR, STEP_FILL_DENSE, STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
+    ConvertParams, STEP_FILL_CSR, STEP_FILL_DENSE, STEP_MARK, STEP_SCORE, STEP_SELECT, STEP_TALLY,
 };
 use einsparse_kernels::table::{Row, kernels};
 
 use super::Request;
 use crate::device::Device;
-use crate::driver::Function;
 use crate::error::Result;
+use crate::kernel::Kernel;
 use crate::registry::{Dtype, Operation};
-
-/// A kernel of the family, resolved.
-#[derive(Debug)]
-pub(super) struct Kernel {
-    pub(super) row: &'static Row,
-    pub(super) function: Function,
-}
 
 fn accumulator(dtype: Dtype) -> Dtype {
     match dtype {
@@ -27,18 +20,11 @@ fn accumulator(dtype: Dtype) -> Dtype {
 }
 
 /// The kernels that a conversion is made of.
-pub(super) fn steps(device: &Device, request: &Request) -> Result<Vec<Kernel>> {
+pub(super) fn steps(device: &Device, request: &Request) -> Result<Vec<Kernel<ConvertParams>>> {
     let needed = kernels()
         .iter()
         .filter(|row| row.operation == Operation::Convert && needs(row, request));
-    needed
-        .map(|row| {
-            let function = device
-                .modules()
-                .function(row.family, row.name, row.shared_bytes)?;
-            Ok(Kernel { row, function })
-        })
-        .collect()
+    needed.map(|row| Kernel::load(device, row)).collect()
 }
 
 /// Whether a row of the table is a step of this conversion. Copies know the size of an element, sums its accumulator.

@@ -7,8 +7,9 @@ use einsparse_kernels::abi::{
 use super::sort::{Sort, SortOut};
 use super::steps::Steps;
 use crate::cost::tile_of;
-use crate::driver::{DeviceMemory, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::small;
 use crate::tensor::VECTOR_ENTRIES;
 
@@ -32,7 +33,7 @@ impl Reorder {
         permutation: u64,
         count: usize,
         element: usize,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<Option<Self>> {
         let Some(log) = tile_of(count, element) else {
             return Ok(None);
@@ -72,15 +73,12 @@ impl Reorder {
             starts: own.starts.address(),
             ..own.params()?
         };
-        // SAFETY: the caller's permutation; the other arrays have these sizes and live past the wait.
-        unsafe {
-            // By the tile that they come from, those of a tile in the order in which they are wanted.
-            sort.above(log).run(steps, keys, out, true, stream)?;
-            let blocks = count.div_ceil(REORDER_THREADS as usize);
-            let step = (STEP_REORDER_PLACES, own.tile);
-            steps.launch_tiles(step, false, blocks, stream, &places)?;
-        }
-        stream.synchronize()?;
+        // By the tile that they come from, those of a tile in the order in which they are wanted.
+        sort.above(log).run(steps, keys, out, true, queue)?;
+        let blocks = count.div_ceil(REORDER_THREADS as usize);
+        let step = (STEP_REORDER_PLACES, own.tile);
+        steps.launch_tiles(step, false, blocks, queue, &places)?;
+        queue.stream().synchronize()?;
         Ok(Some(own))
     }
 
@@ -98,15 +96,13 @@ impl Reorder {
     }
 
     /// Queues both passes.
-    ///
-    /// # Safety
-    /// `values` and `to` hold as many values as the permutation, and are readable and writable for
-    /// [`VECTOR_ENTRIES`] more, until the work is done. Runs must not overlap.
-    pub(crate) unsafe fn run(
+    /// `values` and `to` hold as many values as the permutation, and room for [`VECTOR_ENTRIES`] more. Runs do not
+    /// overlap.
+    pub(crate) fn run(
         &self,
         steps: &Steps,
         [values, to]: [u64; 2],
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         steps.device.context().set_current()?;
         let params = self.params()?;
@@ -124,10 +120,7 @@ impl Reorder {
             ..params
         };
         let blocks = self.tiles as usize;
-        // SAFETY: the caller's promise; what is between has the size of the values.
-        unsafe {
-            steps.launch_tiles((STEP_SPLIT, self.tile), false, blocks, stream, &split)?;
-            steps.launch_tiles((STEP_JOIN, self.tile), false, blocks, stream, &join)
-        }
+        steps.launch_tiles((STEP_SPLIT, self.tile), false, blocks, queue, &split)?;
+        steps.launch_tiles((STEP_JOIN, self.tile), false, blocks, queue, &join)
     }
 }

@@ -10,8 +10,9 @@ use einsparse_kernels::abi::{
 
 use super::{Steps, copies, tiles};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::{small, within};
 use crate::registry::Dtype;
 
@@ -114,16 +115,14 @@ impl Sort {
 
     /// Queues the sort of what `params` says the keys are, and `params.second` beside them; `alone`: no step ahead wrote
     /// them.
-    ///
-    /// # Safety
-    /// The addresses are valid for as many words as the sort has keys, and as `out` says, until the work is done.
-    pub(crate) unsafe fn run(
+    /// The arrays have as many words as the sort has keys, or as `out` says.
+    pub(crate) fn run(
         &self,
         steps: &Steps,
         params: EntriesParams,
         out: SortOut,
         alone: bool,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let blocks = self.count.div_ceil(SORT_TILE as usize);
         let mut source = params;
@@ -158,13 +157,10 @@ impl Sort {
                 ..source
             };
             let digits = if blocks == 0 { 0 } else { 1 << bits };
-            // SAFETY: the caller's promise; the workspace has the sizes of the params.
-            unsafe {
-                let first = alone && pass == 0;
-                steps.launch(STEP_SORT_COUNT, (false, first), blocks, stream, &params)?;
-                steps.launch(STEP_SORT_PLACE, (false, false), digits, stream, &params)?;
-                steps.launch(STEP_SORT_MOVE, (false, false), blocks, stream, &params)?;
-            }
+            let first = alone && pass == 0;
+            steps.launch(STEP_SORT_COUNT, (false, first), blocks, queue, &params)?;
+            steps.launch(STEP_SORT_PLACE, (false, false), digits, queue, &params)?;
+            steps.launch(STEP_SORT_MOVE, (false, false), blocks, queue, &params)?;
             source = EntriesParams {
                 keys: to.keys,
                 first: to.first,
@@ -178,16 +174,14 @@ impl Sort {
     }
 
     /// Queues the order of rows by length.
-    ///
-    /// # Safety
-    /// `offsets` holds one word more than the sort has keys and `out` as many, until the work is done.
-    pub(crate) unsafe fn rows(
+    /// `offsets` holds one word more than the sort has keys, `out` as many.
+    pub(crate) fn rows(
         &self,
         steps: &Steps,
         order: Order,
         k: usize,
         [offsets, out]: [u64; 2],
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         steps.device.context().set_current()?;
         let params = EntriesParams {
@@ -204,8 +198,7 @@ impl Sort {
             capacity: self.count,
             ..SortOut::default()
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.run(steps, params, out, true, stream) }
+        self.run(steps, params, out, true, queue)
     }
 }
 
@@ -268,16 +261,14 @@ impl Transpose {
 
     /// Queues the transposition: `[offsets, columns]` of the slots, to the offsets of the transpose, and to what `out` says
     /// of rows (carried) and positions.
-    ///
-    /// # Safety
     /// `offsets` holds m + 1 words that ascend to the number of slots, `columns` a word for each slot, `to` k + 1 words,
-    /// and `out` as many as its capacity, until the work is done. Runs must not overlap.
-    pub(crate) unsafe fn run(
+    /// and `out` as many as its capacity. Runs do not overlap.
+    pub(crate) fn run(
         &self,
         [offsets, columns]: [u64; 2],
         to: u64,
         out: SortOut,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         self.steps.device.context().set_current()?;
         let params = EntriesParams {
@@ -301,17 +292,14 @@ impl Transpose {
             count: small("entries", out.capacity)?,
             ..EntriesParams::default()
         };
-        // SAFETY: the caller's promise; the workspace has the sizes of the params.
-        unsafe {
-            let blocks = if self.m == 0 { 0 } else { tiles(self.slots) };
-            self.steps
-                .launch(STEP_ENTRY_ROWS, (false, true), blocks, stream, &params)?;
-            self.sort.run(&self.steps, params, out, false, stream)?;
-            let blocks = tiles(out.capacity + 1);
-            let none = self.slots == 0;
-            self.steps
-                .launch(STEP_ENTRY_OFFSETS, (false, none), blocks, stream, &columns)
-        }
+        let blocks = if self.m == 0 { 0 } else { tiles(self.slots) };
+        self.steps
+            .launch(STEP_ENTRY_ROWS, (false, true), blocks, queue, &params)?;
+        self.sort.run(&self.steps, params, out, false, queue)?;
+        let blocks = tiles(out.capacity + 1);
+        let none = self.slots == 0;
+        self.steps
+            .launch(STEP_ENTRY_OFFSETS, (false, none), blocks, queue, &columns)
     }
 
     /// The kernels, for other steps.
@@ -320,29 +308,18 @@ impl Transpose {
     }
 
     /// As [`permute`].
-    ///
-    /// # Safety
-    /// As [`permute`].
-    pub(crate) unsafe fn gather(
-        &self,
-        arrays: [u64; 3],
-        count: usize,
-        stream: RawStream<'_>,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { permute(&self.steps, arrays, count, stream) }
+    pub(crate) fn gather(&self, arrays: [u64; 3], count: usize, queue: Queue<'_>) -> Result<()> {
+        permute(&self.steps, arrays, count, queue)
     }
 }
 
 /// Queues values through a permutation of `count` positions.
-///
-/// # Safety
-/// `permutation` holds `count` positions of `values`, and `to` has room for as many values, until the work is done.
-pub(crate) unsafe fn permute(
+/// `permutation` holds `count` positions of `values`, and `to` has room for as many values.
+pub(crate) fn permute(
     steps: &Steps,
     [values, permutation, to]: [u64; 3],
     count: usize,
-    stream: RawStream<'_>,
+    queue: Queue<'_>,
 ) -> Result<()> {
     steps.device.context().set_current()?;
     let params = EntriesParams {
@@ -353,14 +330,11 @@ pub(crate) unsafe fn permute(
         ..EntriesParams::default()
     };
     // Values may come from a kernel that let this one start early, and are not read past L1: no overlap.
-    // SAFETY: the caller's promise.
-    unsafe {
-        steps.launch(
-            STEP_PERMUTE_VALUES,
-            (false, true),
-            copies(count),
-            stream,
-            &params,
-        )
-    }
+    steps.launch(
+        STEP_PERMUTE_VALUES,
+        (false, true),
+        copies(count),
+        queue,
+        &params,
+    )
 }

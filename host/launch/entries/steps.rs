@@ -9,22 +9,17 @@ use einsparse_kernels::abi::{
 use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Function, LaunchConfig, RawStream, memset_d32_async};
+use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::launch::{MAX_GRID_X, config, refused, small, within};
+use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::{MAX_GRID_X, refused, small, within};
 use crate::registry::{Dtype, Operation};
-
-#[derive(Debug)]
-struct Kernel {
-    row: &'static Row,
-    function: Function,
-}
 
 /// The kernels of the family for one element type.
 #[derive(Debug)]
 pub(crate) struct Steps {
     pub(super) device: Arc<Device>,
-    kernels: Vec<Kernel>,
+    kernels: Vec<Kernel<EntriesParams>>,
 }
 
 /// Whether a row of the table is a step of operations on this element. Copies know the size of an element alone.
@@ -43,12 +38,7 @@ impl Steps {
         let rows = kernels()
             .iter()
             .filter(|row| row.operation == Operation::Entries && needs(row, dtype));
-        let kernels = rows.map(|row| {
-            let function = device
-                .modules()
-                .function(row.family, row.name, row.shared_bytes)?;
-            Ok(Kernel { row, function })
-        });
+        let kernels = rows.map(|row| Kernel::load(device, row));
         Ok(Steps {
             kernels: kernels.collect::<Result<_>>()?,
             device: Arc::clone(device),
@@ -61,61 +51,44 @@ impl Steps {
     }
 
     /// Queues a step of `blocks` thread blocks; `first`: it reads nothing that a step ahead of it wrote.
-    ///
-    /// # Safety
-    /// The addresses of the params are valid for what the kernel does until it is done.
-    pub(super) unsafe fn launch(
+    pub(super) fn launch(
         &self,
         step: u32,
         (aligned, first): (bool, bool),
         blocks: usize,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
         params: &EntriesParams,
     ) -> Result<()> {
         let fits = |row: &Row| row.step == step && (row.vector > 1) == aligned;
-        // SAFETY: the caller's promise.
-        unsafe { self.queue(step, fits, (first, blocks), stream, params) }
+        self.queue(step, fits, (first, blocks), queue, params)
     }
 
     /// Queues a step of tiles of this size.
-    ///
-    /// # Safety
-    /// As [`Steps::launch`].
-    pub(super) unsafe fn launch_tiles(
+    pub(super) fn launch_tiles(
         &self,
         (step, tile): (u32, u32),
         first: bool,
         blocks: usize,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
         params: &EntriesParams,
     ) -> Result<()> {
         let fits = |row: &Row| row.step == step && row.columns == tile;
-        // SAFETY: the caller's promise.
-        unsafe { self.queue(step, fits, (first, blocks), stream, params) }
+        self.queue(step, fits, (first, blocks), queue, params)
     }
 
-    /// # Safety
-    /// As [`Steps::launch`].
-    unsafe fn queue(
+    fn queue(
         &self,
         step: u32,
         fits: impl Fn(&Row) -> bool,
         (first, blocks): (bool, usize),
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
         params: &EntriesParams,
     ) -> Result<()> {
-        let Some(kernel) = self.kernels.iter().find(|kernel| fits(kernel.row)) else {
+        let Some(kernel) = self.kernels.iter().find(|kernel| fits(kernel.row())) else {
             return Err(refused("entries", format!("no kernel for step {step}")));
         };
-        let config = LaunchConfig {
-            overlap_previous: !first,
-            ..config(
-                kernel.row,
-                [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1],
-            )
-        };
-        // SAFETY: the params are those of the family; the rest is the caller's promise.
-        unsafe { kernel.function.launch(&config, stream, params) }
+        let grid = Grid::of([within("thread blocks", blocks, MAX_GRID_X)?, 1, 1]).early_if(!first);
+        queue.launch(kernel, grid, params)
     }
 }
 
@@ -130,14 +103,12 @@ pub(super) fn copies(count: usize) -> usize {
 }
 
 /// Queues the check of CSR arrays into a report that starts as all ones.
-///
-/// # Safety
-/// `offsets` holds m + 1 words, `columns` as many as `entries`, `report` two, until the work is done.
-pub(crate) unsafe fn check(
+/// `offsets` holds m + 1 words, `columns` as many as `entries`, `report` two.
+pub(crate) fn check(
     steps: &Steps,
     (m, k, entries): (usize, usize, usize),
     [offsets, columns, report]: [u64; 3],
-    stream: RawStream<'_>,
+    queue: Queue<'_>,
 ) -> Result<()> {
     steps.device.context().set_current()?;
     let params = EntriesParams {
@@ -149,10 +120,7 @@ pub(crate) unsafe fn check(
         count: small("entries", entries)?,
         ..EntriesParams::default()
     };
-    // SAFETY: the caller's promise.
-    unsafe {
-        memset_d32_async(report, u32::MAX, 2, stream)?;
-        let blocks = tiles(entries.max(m + 1));
-        steps.launch(STEP_CHECK_ENTRIES, (false, true), blocks, stream, &params)
-    }
+    queue.fill_words(report, u32::MAX, 2)?;
+    let blocks = tiles(entries.max(m + 1));
+    steps.launch(STEP_CHECK_ENTRIES, (false, true), blocks, queue, &params)
 }

@@ -3,19 +3,19 @@
 use einsparse_kernels::abi::{FLAG_VECTORS, MarkedParams, mark_words};
 use einsparse_kernels::table::kernels;
 
-use super::super::{DenseMatrix, Extents, RawSpmm, config, refused, small};
+use super::super::{DenseMatrix, Extents, RawSpmm, refused, small};
 use super::{Matrix, Panels};
 use crate::device::Device;
-use crate::driver::RawStream;
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{Orientation, SpmmForm};
+use crate::kernel::{Grid, Queue};
 use crate::registry::{Dtype, Operation};
 
 /// `C[m,n] = relu(A[m,k] * B[k,n])`, and a bit for each column of every `height` rows of C.
 #[derive(Debug)]
 pub(crate) struct MarkedLaunch {
-    panels: Panels,
+    panels: Panels<MarkedParams>,
     height: u32,
 }
 
@@ -76,19 +76,17 @@ impl MarkedLaunch {
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.panels.row.name
+        self.panels.row().name
     }
 
     /// Queues the product. Bits are set from `marks` on, none is cleared.
-    ///
-    /// # Safety
-    /// A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the planned type, and there is room for the bits of all panels, until the
-    /// work is done.
-    pub(crate) unsafe fn run(
+    /// A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the planned type, and there is room for the bits of all
+    /// panels.
+    pub(crate) fn run(
         &self,
         [a, b, c]: [DenseMatrix; 3],
         marks: u64,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let own = &self.panels;
         let Extents { m, n, .. } = own.extents;
@@ -121,11 +119,9 @@ impl MarkedLaunch {
             words: small("words of bits of a panel", mark_words(n))?,
             height: self.height,
         };
-        own.function.context().set_current()?;
-        let config = config(own.row, [own.blocks, 1, 1]);
-        own.turns.queue(own.cut > 0, stream, || {
-            // SAFETY: the params are those of the family; the addresses are the caller's promise, the rest is owned by self.
-            unsafe { own.function.launch(&config, stream, &params) }
+        let grid = Grid::of([own.blocks, 1, 1]);
+        own.turns.queue(own.cut > 0, queue.stream(), || {
+            queue.launch(&own.kernel, grid, &params)
         })
     }
 }

@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::cpu::attention::{HostAttention, HostHeads};
 use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags};
 use crate::queries::{Bits, Flags, Seen};
 use crate::registry::Scalar;
@@ -185,9 +186,8 @@ impl<T: Scalar> DynamicAttention<T> {
         };
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only
         // after the work queued on the context. Runs take turns.
-        unsafe {
-            attention.run_behind(&raw, stream.raw(), true, || tiles.run(&flags, stream.raw()))
-        }
+        let queue = unsafe { Queue::new(stream.raw()) };
+        attention.run_behind(&raw, queue, true, || tiles.run(&flags, queue))
     }
 
     /// The shapes of the flags that are given, and where they lie.

@@ -2,8 +2,9 @@
 
 use super::{EncoderOptions, EncoderWeights, rows};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RawStream};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{
     AttentionExtents, AttentionLaunch, LiveProduct, MaskLaunch, PackLaunch, RawAttention, RawFlags,
     RawHeads, Rows, Turns,
@@ -77,15 +78,14 @@ impl Launches {
         })
     }
 
-    /// # Safety
-    /// Tensors of the planned extents, until the work is done; runs follow one another.
-    pub(super) unsafe fn run<T: Scalar>(
+    /// Queues the layer. Tensors are of the planned extents, and runs follow one another.
+    pub(super) fn run<T: Scalar>(
         &self,
         (options, steps): (&EncoderOptions, usize),
         [x, out]: [Rows; 2],
         lengths: u64,
         weights: &EncoderWeights<'_, T>,
-        stream: RawStream<'_>,
+        queue: Queue<'_>,
     ) -> Result<()> {
         if self.pack.capacity() == 0 || options.width == 0 {
             return Ok(());
@@ -105,37 +105,29 @@ impl Launches {
             let operands = [from, rows(matrix), to];
             // Packing says how many rows there are, and is the launch ahead of the first product.
             let live = (flags.live, which > 0);
-            // SAFETY: the caller's promise; rows in between have room for the capacity. Nothing in here writes weights. Packing and
-            // products let the next launch start behind their own wait: at the start of a launch behind one of them, all ahead of
-            // that one has ended. So whoever wrote weights ahead of the layer has ended before the first product starts, and packing,
-            // which writes `live`, before the others do: the projection, behind attention and work list, which let it start before
-            // their own wait, has only packing to go by, and needs no more.
-            unsafe { self.products[which].run(operands, (at(bias), which == 2), live, stream) }
+            // Nothing in here writes weights. Packing and products let the next launch start behind their own wait: at
+            // the start of a launch behind one of them, all ahead of that one has ended. So whoever wrote weights ahead
+            // of the layer has ended before the first product starts, and packing, which writes `live`, before the
+            // others do: the projection, behind attention and work list, which let it start before their own wait, has
+            // only packing to go by, and needs no more.
+            self.products[which].run(operands, (at(bias), which == 2), live, queue)
         };
         let norm = |own: [&Tensor<T>; 2], operands: [Rows; 2], to: Rows, scatter: bool| {
-            // SAFETY: as above. A norm stands behind a product, and all that it reads but the product's result was written ahead of
-            // that.
-            unsafe {
-                self.pack
-                    .norm(operands, own.map(at), (to, scatter, true), stream)
-            }
+            // A norm stands behind a product, and all that it reads but the product's result was written ahead of that.
+            self.pack
+                .norm(operands, own.map(at), (to, scatter, true), queue)
         };
         for step in 0..steps {
-            // SAFETY: the caller's promise, and the order of the stream.
-            unsafe {
-                match step {
-                    0 => self.pack.pack(x, lengths, packed, ahead, stream)?,
-                    1 => product(0, packed, qkv)?,
-                    2 => self.masks.run(&flags, stream)?,
-                    3 => self
-                        .attention
-                        .run_behind(&heads, stream, false, || Ok(()))?,
-                    4 => product(1, normed, sums)?,
-                    5 => norm(weights.first_norm, [packed, sums], normed, false)?,
-                    6 => product(2, normed, hidden)?,
-                    7 => product(3, hidden, sums)?,
-                    _ => norm(weights.second_norm, [normed, sums], out, true)?,
-                }
+            match step {
+                0 => self.pack.pack(x, lengths, packed, ahead, queue)?,
+                1 => product(0, packed, qkv)?,
+                2 => self.masks.run(&flags, queue)?,
+                3 => self.attention.run_behind(&heads, queue, false, || Ok(()))?,
+                4 => product(1, normed, sums)?,
+                5 => norm(weights.first_norm, [packed, sums], normed, false)?,
+                6 => product(2, normed, hidden)?,
+                7 => product(3, hidden, sums)?,
+                _ => norm(weights.second_norm, [normed, sums], out, true)?,
             }
         }
         Ok(())

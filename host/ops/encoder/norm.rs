@@ -5,6 +5,7 @@ use super::refused;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::Result;
+use crate::kernel::Queue;
 use crate::launch::PackLaunch;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -99,6 +100,7 @@ impl<T: Scalar> ResidualNorm<T> {
         let affine = affine.map(|tensor| tensor.address().unwrap_or(0));
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only after the
         // work queued on the context.
-        unsafe { own.norm([x, y].map(super::rows), affine, to, stream.raw()) }
+        let queue = unsafe { Queue::new(stream.raw()) };
+        own.norm([x, y].map(super::rows), affine, to, queue)
     }
 }

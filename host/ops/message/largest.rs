@@ -8,6 +8,7 @@ use crate::cpu::{Largest, Matrix};
 use crate::device::{Device, Stream};
 use crate::error::Result;
 use crate::fibres::{Fibres, RowsOf};
+use crate::kernel::Queue;
 use crate::launch::{MessageLaunch, RawMessage};
 use crate::tensor::{AnySparseTensor, AnyTensor};
 
@@ -119,7 +120,8 @@ impl LargestGradient {
                 };
                 // SAFETY: shapes and places were checked, the graph is the one planned; the tensors are borrowed for the call, and
                 // device memory is freed only after the work queued on the context.
-                unsafe { launch.run(&raw, stream.raw()) }
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(&raw, queue)
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::dynamic::{GroupedGradient, GroupedGradientOptions, elsewhere, operand
 use crate::dynamic::{GroupedMatmul, GroupedOptions, GroupedRun, Routes, Routing, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::{WeighLaunch, in_turn};
 use crate::parallel;
 use crate::registry::Scalar;
@@ -189,10 +190,9 @@ fn weigh<T: Scalar>(
             let gradient = without_gaps(context, "gradient of weights", gradient, stream)?;
             // SAFETY: hidden rows of the planned extents, a weight and a gradient of each choice; the caller's to keep until the
             // stream is done.
-            unsafe {
-                let words = [weights.address, gradient.address];
-                launch.run(&on.routes, rows, words, stream.raw())
-            }
+            let queue = unsafe { Queue::new(stream.raw()) };
+            let words = [weights.address, gradient.address];
+            launch.run(&on.routes, rows, words, queue)
         }
         (Routes::Host { order, offsets }, _) => {
             let routed = offsets[routing.experts()] as usize;

@@ -10,6 +10,7 @@ use super::bound::Bound;
 use crate::device::{Device, Stream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
+use crate::kernel::Queue;
 use crate::launch::{PitFewLaunch, few_row};
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -65,11 +66,11 @@ impl Compiled for Made {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        _: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let all = self.bound.matrices(operands, out)?;
-        // SAFETY: the plan has checked shapes and places.
-        unsafe { self.launch.run(all, stream.raw()) }
+        self.launch.run(all, queue)
     }
 }
 

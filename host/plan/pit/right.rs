@@ -16,6 +16,7 @@ use crate::device::{Device, Stream};
 use crate::dynamic::{RightKernels, WIDTH};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
+use crate::kernel::Queue;
 use crate::launch::{DeviceLists, Turns};
 use crate::plan::Determinism;
 use crate::tensor::{AnyOperand, AnyTensor};
@@ -189,16 +190,13 @@ impl Compiled for Made {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        _: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let all = self.bound.matrices(operands, out)?;
-        let raw = stream.raw();
-        // SAFETY: the plan has checked shapes and places; the lists are of these kernels, and runs follow one another.
-        unsafe {
-            self.kernels.run(&self.lists, all, raw, |launch| {
-                self.turns.queue(true, raw, launch)
-            })
-        }
+        self.kernels.run(&self.lists, all, queue, |launch| {
+            self.turns.queue(true, queue.stream(), launch)
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use einsparse_formats::AnyPattern;
 use super::Bound;
 use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::kernel::Queue;
 use crate::launch::tensor_product::{CouplingLaunch, RawCouplings};
 use crate::plan::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use crate::plan::family::{Compiled, write_kernel};
@@ -33,7 +34,8 @@ impl Compiled for Made {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        _: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let mut raw = RawCouplings {
             values: 0,
@@ -67,9 +69,7 @@ impl Compiled for Made {
         for factor in &self.found.scalars {
             raw.alpha *= scalar_value(operands, factor)?;
         }
-        // SAFETY: shapes and places were checked by the plan, the pattern here; the tensors are borrowed for the call, and
-        // device memory is freed only after the work queued on the context.
-        unsafe { self.launch.run(&raw, stream.raw()) }
+        self.launch.run(&raw, queue)
     }
 }
 

@@ -8,12 +8,12 @@ use super::super::family::Types;
 use super::super::{Options, ZerosRule};
 use super::Windows;
 use crate::context::Context;
-use crate::device::Stream;
 use crate::dynamic::{
     ConvolutionAxis, ConvolutionOptions, ConvolutionShape, DynamicConvolution, Expected,
 };
 use crate::einsum::{Einsum, Epilogue, Mode};
 use crate::error::{Error, Refusal, Result};
+use crate::kernel::Queue;
 use crate::launch::{DenseMatrix, Turns};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
@@ -209,12 +209,10 @@ impl Skipping {
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        stream: &Stream,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let all = self.matrices(operands, Some(out))?;
-        self.turns.queue(true, stream.raw(), || {
-            // SAFETY: the plan has checked shapes and places; the lists are the convolution's own, and runs follow one another.
-            unsafe { self.convolution.queue(all, stream.raw()) }
-        })
+        self.turns
+            .queue(true, queue.stream(), || self.convolution.queue(all, queue))
     }
 }
