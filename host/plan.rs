@@ -7,6 +7,7 @@ mod arrays;
 mod bind;
 mod choose;
 mod convolution;
+mod cpu;
 mod dots;
 mod einsum;
 mod family;
@@ -22,6 +23,7 @@ mod problem;
 mod refuse;
 mod rows;
 mod sampled;
+mod spmm;
 mod tensor_product;
 mod window;
 
@@ -40,7 +42,6 @@ use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor, erase};
 
 pub(crate) use any::AnyPlan;
-use any::Exec;
 pub(crate) use arrays::without_arrays;
 pub use choose::{Candidate, Choice};
 pub(crate) use convolution::multiplied_as;

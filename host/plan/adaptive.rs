@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::any::AnyPlan;
 use super::bind::{as_dense, find, wrong};
-use super::family::Types;
+use super::family::{Compiled, Types};
 use super::{Determinism, Options, pit};
 use crate::context::Context;
 use crate::device::Stream;
@@ -75,15 +75,15 @@ impl Adaptive {
         let Some((dense, _)) = as_dense(operands) else {
             return Ok(Err(None));
         };
-        let (times, text) = (context.tile_times(), einsum.text.as_str());
-        let plan = AnyPlan::new((context, types), text, &dense, options)?;
+        let times = context.tile_times();
+        let plan = AnyPlan::of((context, types), einsum.clone(), &dense, options)?;
         let predicted = plan.choice().candidates.first().map_or(0.0, |c| c.cost.us);
         let mut alternatives = vec![Alternative {
             plan,
             height: None,
             us: predicted * times.dense,
         }];
-        alternatives.extend(Self::skipping((context, types), text, operands, options)?);
+        alternatives.extend(Self::skipping((context, types), einsum, operands, options)?);
         if alternatives.len() < 2 {
             return refused("has no kernel to choose from that skips micro-tiles");
         }
@@ -104,7 +104,7 @@ impl Adaptive {
     /// The kernels that skip micro-tiles and can run this.
     fn skipping(
         (context, types): (&Context, Types),
-        text: &str,
+        einsum: &Einsum,
         operands: &[(&str, AnyOperand<'_>)],
         options: &Options,
     ) -> Result<Vec<Alternative>> {
@@ -119,7 +119,7 @@ impl Adaptive {
                 variant: Some(row.name.into()),
                 ..options.clone()
             };
-            match AnyPlan::new((context, types), text, &skipping, &own) {
+            match AnyPlan::of((context, types), einsum.clone(), &skipping, &own) {
                 Ok(plan) => alternatives.push(Alternative {
                     plan,
                     height: Some(row.block.0 as usize),
@@ -158,20 +158,26 @@ impl Adaptive {
         &self.alternatives[self.taken.load(Ordering::Relaxed)].plan
     }
 
-    /// Device bytes of all alternatives.
-    pub(super) fn bytes(&self) -> usize {
-        let each = self.alternatives.iter();
-        each.map(|a| a.plan.workspace_bytes()).sum()
-    }
-
     /// The alternatives' names, dense first.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.alternatives.iter().map(|a| a.plan.variant())
     }
+}
+
+impl Compiled for Adaptive {
+    fn variant(&self) -> &'static str {
+        self.plan().variant()
+    }
+
+    fn bytes(&self) -> usize {
+        let each = self.alternatives.iter();
+        each.map(|a| a.plan.workspace_bytes()).sum()
+    }
 
     /// Runs what is best by the steps before, and looks at a sample of this one's operand for the steps to come.
-    pub(super) fn run(
+    fn run(
         &self,
+        _: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
         stream: &Stream,

@@ -4,35 +4,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::adaptive::Adaptive;
-use super::arrays::{PlannedArrays, none_given};
+use super::arrays::none_given;
 use super::bind;
 use super::choose::{self, Choice};
-use super::family::{Compiled, Types, write_kernel};
+use super::family::{Compiled, Types};
 use super::gate::once_each;
 use super::into;
 use super::joined::{Asked, Joined, sparse_among, sparse_factors};
-use super::kept::{Kept, KeptForm};
+use super::kept::KeptForm;
 use super::options::Options;
-use super::window::{Sums, Windowed};
+use super::window::Sums;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Einsum, Extents};
-use crate::error::{Error, Refusal, Result};
-use crate::indirect::{IndirectEinsum, SpmmForm, rewrite, rewrite_dense};
+use crate::error::Result;
+use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::kernel::Queue;
-use crate::launch::{Launch, RawSpmm};
+use crate::launch::RawSpmm;
 use crate::tensor::{AnyOperand, AnyTensor};
-
-#[derive(Debug)]
-pub(super) enum Exec {
-    Cpu(PlannedArrays),
-    Spmm(Launch, Box<SpmmForm>),
-    Kept(Box<Kept>),
-    Joined(Box<Joined>),
-    Adaptive(Box<Adaptive>),
-    Windowed(Box<Windowed>),
-    Family(Box<dyn Compiled>),
-}
 
 /// A [`Plan`](super::Plan) of any element types.
 #[derive(Debug)]
@@ -43,7 +32,7 @@ pub(crate) struct AnyPlan {
     pub(super) indirect: IndirectEinsum,
     pub(super) out_shape: Vec<usize>,
     pub(super) shapes: BTreeMap<String, Vec<usize>>,
-    pub(super) exec: Exec,
+    pub(super) made: Box<dyn Compiled>,
     pub(super) choice: Choice,
 }
 
@@ -124,7 +113,7 @@ impl AnyPlan {
             einsum,
             out_shape: extents.out().to_vec(),
             shapes,
-            exec: Exec::Adaptive(Box::new(adaptive)),
+            made: Box::new(adaptive),
         })
     }
 
@@ -151,7 +140,7 @@ impl AnyPlan {
             einsum,
             out_shape: extents.out().to_vec(),
             shapes,
-            exec: Exec::Joined(Box::new(joined)),
+            made: Box::new(joined),
         })
     }
 
@@ -165,7 +154,7 @@ impl AnyPlan {
     ) -> Result<Self> {
         let out_shape = extents.out().to_vec();
         let asked = (options, types);
-        let choose::Picked { exec, choice } =
+        let choose::Picked { made, choice } =
             choose::choose(context, (&einsum, &indirect), operands, &extents, asked)?;
         Ok(AnyPlan {
             types,
@@ -174,7 +163,7 @@ impl AnyPlan {
             indirect,
             out_shape,
             shapes,
-            exec,
+            made,
             choice,
         })
     }
@@ -192,34 +181,15 @@ impl AnyPlan {
     }
 
     pub(crate) fn variant(&self) -> &'static str {
-        match &self.exec {
-            Exec::Cpu(_) => "cpu",
-            Exec::Spmm(launch, _) => launch.row().name,
-            Exec::Kept(kept) => kept.plan().variant(),
-            Exec::Joined(joined) => joined.plan().variant(),
-            Exec::Adaptive(adaptive) => adaptive.plan().variant(),
-            Exec::Windowed(windowed) => windowed.variant(),
-            Exec::Family(made) => made.variant(),
-        }
+        self.made.variant()
     }
 
     pub(crate) fn kept(&self) -> Option<KeptForm> {
-        match &self.exec {
-            Exec::Kept(kept) => Some(kept.form()),
-            _ => None,
-        }
+        self.made.kept()
     }
 
     pub(crate) fn workspace_bytes(&self) -> usize {
-        match &self.exec {
-            Exec::Cpu(_) => 0,
-            Exec::Spmm(launch, _) => launch.bytes(),
-            Exec::Kept(kept) => kept.bytes(),
-            Exec::Joined(joined) => joined.plan().workspace_bytes(),
-            Exec::Adaptive(adaptive) => adaptive.bytes(),
-            Exec::Windowed(windowed) => windowed.bytes(),
-            Exec::Family(made) => made.bytes(),
-        }
+        self.made.bytes()
     }
 
     pub(crate) fn run(
@@ -233,22 +203,7 @@ impl AnyPlan {
         if let Some((dense, _)) = bind::as_dense(operands) {
             return self.run(&dense, out, stream);
         }
-        match &self.exec {
-            Exec::Cpu(arrays) => self.run_cpu(arrays, operands, out),
-            Exec::Spmm(launch, form) => {
-                let queue = self.check_places(operands, out, stream)?;
-                let raw = self.bind(launch, form, operands, out)?;
-                launch.run(&raw, queue)
-            }
-            Exec::Kept(kept) => kept.run(operands, out, stream),
-            Exec::Joined(joined) => joined.run(operands, out, stream),
-            Exec::Adaptive(adaptive) => adaptive.run(operands, out, stream),
-            Exec::Windowed(windowed) => windowed.run(self, operands, out, stream),
-            Exec::Family(made) => {
-                let queue = self.check_places(operands, out, stream)?;
-                made.run(operands, out, stream, queue)
-            }
-        }
+        self.made.run(self, operands, out, stream)
     }
 
     pub(super) fn refresh(
@@ -256,46 +211,19 @@ impl AnyPlan {
         operands: &[(&str, AnyOperand<'_>)],
         stream: &Stream,
     ) -> Result<()> {
-        match &self.exec {
-            Exec::Kept(kept) => {
-                let queue = self.check_stream(operands, stream)?;
-                kept.refresh(kept.values_of(operands)?, queue)
-            }
-            _ => Ok(()),
-        }
+        self.made.refresh(self, operands, stream)
     }
 
     /// [`Plan::run_raw`](super::Plan::run_raw) behind its promise.
     pub(crate) fn run_raw(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         self.context.expect_device()?;
         into::whole_factor(self.types.out, raw.alpha)?;
-        match &self.exec {
-            Exec::Spmm(launch, _) => launch.run(raw, queue),
-            Exec::Kept(kept) => kept.run_raw(raw, queue),
-            Exec::Cpu(_) => Ok(()),
-            _ => Err(Error::NoKernel {
-                indirect: self.indirect.to_string(),
-                tried: vec![Refusal {
-                    name: self.variant().into(),
-                    reason:
-                        "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
-                            .into(),
-                }],
-            }),
-        }
+        self.made.run_raw(self, raw, queue)
     }
 }
 
 impl fmt::Display for AnyPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.exec {
-            Exec::Cpu(_) => write!(f, "cpu: parallel executor on {}", self.context),
-            Exec::Spmm(launch, _) => write_kernel(f, launch.row(), launch.describe()),
-            Exec::Kept(kept) => write!(f, "{}, A kept as {}", kept.plan(), kept.form()),
-            Exec::Joined(joined) => joined.fmt(f),
-            Exec::Adaptive(adaptive) => adaptive.fmt(f),
-            Exec::Windowed(windowed) => windowed.fmt(f),
-            Exec::Family(made) => made.fmt(f),
-        }
+        fmt::Display::fmt(&self.made, f)
     }
 }

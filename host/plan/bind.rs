@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use super::any::AnyPlan;
-use super::arrays::PlannedArrays;
-use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::device::{Device, Stream};
 use crate::dynamic::Expected;
 use crate::einsum::Scalar as Factor;
 use crate::error::{Error, Result};
-use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
-use crate::launch::{Launch, RawSpmm};
-use crate::tensor::{AnyOperand, AnyTensor, row_major, told_by};
+use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Operands as kernels take them, and what is expected of those that are dynamic.
 pub(super) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, Expected)]);
@@ -152,100 +148,5 @@ impl AnyPlan {
         // SAFETY: the operands are where the stream works, and of planned shapes; the tensors are borrowed for the
         // call, and device memory is freed only after the work queued on the context.
         Ok(unsafe { Queue::new(stream.raw()) })
-    }
-
-    pub(super) fn bind(
-        &self,
-        launch: &Launch,
-        form: &SpmmForm,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &AnyTensor,
-    ) -> Result<RawSpmm> {
-        let (columns, values) = match find(operands, &form.sparse)? {
-            AnyOperand::Sparse(a) => {
-                let same = Some(a.format()) == form.format
-                    && a.product_runs()
-                        .is_some_and(|r| launch.fits(r, told_by(a.pattern())));
-                let (true, Some(arrays)) = (same, a.device()) else {
-                    return Err(Error::Operand {
-                        name: form.sparse.clone(),
-                        reason: "has not the pattern, the format or the context that was planned"
-                            .into(),
-                    });
-                };
-                (arrays.columns.address(), arrays.values.address())
-            }
-            AnyOperand::Dense(a) if form.format.is_none() => {
-                launch.check_leading(&form.sparse, a.leading())?;
-                (0, a.address().ok_or_else(|| elsewhere(&form.sparse))?)
-            }
-            other => return Err(wrong(&form.sparse, "an uploaded sparse tensor", other)),
-        };
-        let (b, ldb) = device_tensor(operands, &form.dense)?;
-        let bias = match &form.bias {
-            Some((name, _)) => device_tensor(operands, name)?.0,
-            None => 0,
-        };
-        let (gate, ldg) = match &form.gate {
-            Some(name) => device_tensor(operands, name)?,
-            None => (0, 0),
-        };
-        let c = out
-            .address()
-            .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
-        Ok(RawSpmm {
-            columns,
-            values,
-            b,
-            ldb,
-            c,
-            ldc: out.leading(),
-            bias,
-            gate,
-            ldg,
-            value_stride: 0,
-            alpha: self.factor(operands)?,
-        })
-    }
-
-    pub(super) fn run_cpu(
-        &self,
-        arrays: &PlannedArrays,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-    ) -> Result<()> {
-        self.factor(operands)?;
-        let mut bound = AnyOperands::default();
-        arrays.bind(&mut bound)?;
-        for (name, operand) in operands
-            .iter()
-            .filter(|(n, _)| *n != self.einsum.out.tensor)
-        {
-            match operand {
-                AnyOperand::Sparse(a) => {
-                    let values = a.host().ok_or_else(|| elsewhere(name))?;
-                    bound.sparse(&self.indirect, a.pattern(), values)?;
-                }
-                AnyOperand::HostSparse(pattern, values) => {
-                    bound.sparse(&self.indirect, *pattern, *values)?;
-                }
-                AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
-                    let values = d.host().ok_or_else(|| elsewhere(name))?;
-                    bound.strided(name, d.shape(), &d.strides(), values)?;
-                }
-                AnyOperand::HostDense(shape, values) => {
-                    bound.dense(name, shape, row_major(shape), *values);
-                }
-                // Those of the plan are bound.
-                AnyOperand::Index(..) => {}
-                AnyOperand::Scalar(x) => bound.scalar(name, *x),
-            }
-        }
-        let (shape, leading) = (out.shape().to_vec(), out.leading());
-        let values = out
-            .host_mut()
-            .ok_or_else(|| elsewhere(&self.einsum.out.tensor))?;
-        let output = AnyOutput::new(&shape, leading, values)?;
-        cpu::run_any(self.types.operands, &self.indirect, &bound, output)
     }
 }

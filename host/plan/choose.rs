@@ -4,29 +4,26 @@
 use std::fmt;
 use std::sync::Arc;
 
-use einsparse_formats::{AnyPattern, Format};
-use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
+use einsparse_kernels::abi::{Dtype, Operation, Zeros};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::arrays::PlannedArrays;
-use super::bind::{Given, find};
-use super::family::{Offers, Question, Types};
+use super::bind::Given;
+use super::cpu::OnCpu;
+use super::family::{Compiled, Offers, Question, Types};
 use super::gate;
-use super::into::sums_fit;
 use super::kept::{self, Kept, KeptForm};
 use super::path;
-use super::problem::{Problem, problem, stored_block};
+use super::problem::{Problem, problem};
 use super::refuse::refusal;
-use super::{Determinism, Exec, Options};
+use super::spmm::Spmm;
+use super::{Determinism, Options};
 use crate::context::Context;
-use crate::cost::{Cost, Machine, Work, predict, turned_us};
+use crate::cost::{Cost, Machine, predict, turned_us};
 use crate::device::Device;
 use crate::einsum;
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SpmmForm};
-use crate::launch::{Extents, Launch, Matrix};
-use crate::tensor::{AnyOperand, columns_of};
 
 /// A kernel that can run this, and what it is predicted to cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +115,7 @@ const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A spa
 
 /// What runs, and what it was chosen from.
 pub(super) struct Picked {
-    pub(super) exec: Exec,
+    pub(super) made: Box<dyn Compiled>,
     pub(super) choice: Choice,
 }
 
@@ -166,7 +163,7 @@ pub(super) fn choose(
         Some(device) => first_that_runs(&question, device, (offers, choice), found.as_ref()),
         // The choice is still worked out, so that `explain` can show it without a GPU.
         None => Ok(Picked {
-            exec: Exec::Cpu(PlannedArrays::of(operands)),
+            made: Box::new(OnCpu::new(context, operands)),
             choice,
         }),
     }
@@ -190,12 +187,12 @@ fn first_that_runs<'q>(
             return Err(refuse(choice.refused));
         };
         let made = match (offers.of(best.name), found) {
-            (Some(offer), _) => (offer.make)(device).map(Exec::Family),
+            (Some(offer), _) => (offer.make)(device),
             (None, Some(found)) => product(question, device, best, found),
             (None, None) => return Err(refuse(choice.refused)),
         };
         match made {
-            Ok(exec) => return Ok(Picked { exec, choice }),
+            Ok(made) => return Ok(Picked { made, choice }),
             // What only the pattern tells: the next one's turn.
             Err(Error::NoKernel { tried, .. }) => {
                 let name = choice.candidates.remove(0).name;
@@ -213,11 +210,11 @@ fn product(
     device: &Arc<Device>,
     best: &Candidate,
     (problem, form): &(Problem, SpmmForm),
-) -> Result<Exec> {
+) -> Result<Box<dyn Compiled>> {
     if let Some(kept) = best.kept {
         let taken = (form.sparse.as_str(), best, kept);
         let kept = Kept::new(asked, taken)?;
-        return Ok(Exec::Kept(Box::new(kept)));
+        return Ok(Box::new(kept));
     }
     let Some(row) = crate::registry::find(best.name) else {
         return Err(Error::NoKernel {
@@ -225,51 +222,8 @@ fn product(
             tried: Vec::new(),
         });
     };
-    let launch = launch(device, row, (problem, form), asked.operands())?;
-    Ok(Exec::Spmm(launch, Box::new(form.clone())))
-}
-
-/// The launch of a kernel over the operand as it is.
-fn launch(
-    device: &Arc<Device>,
-    row: &'static Row,
-    (problem, form): (&Problem, &SpmmForm),
-    operands: &[(&str, AnyOperand<'_>)],
-) -> Result<Launch> {
-    let no_rows = |format: Format| Error::Operand {
-        name: form.sparse.clone(),
-        reason: format!("is {format}, which has no rows to walk"),
-    };
-    let matrix = match find(operands, &form.sparse)? {
-        AnyOperand::Sparse(a) if row.walk == WalkKind::SlicedEll => match (a.runs(), a.pattern()) {
-            (Some(runs), AnyPattern::SlicedEll(pattern)) => Matrix::Sliced { runs, pattern },
-            _ => return Err(no_rows(a.format())),
-        },
-        AnyOperand::Sparse(a) => Matrix::Sparse {
-            runs: a.product_runs().ok_or_else(|| no_rows(a.format()))?,
-            spans: a.spans(),
-            columns: columns_of(a.pattern()).unwrap_or(&[]),
-            block: stored_block(problem),
-            stored: problem.work.index_slots as usize,
-            address: a.columns_address().unwrap_or(0),
-        },
-        AnyOperand::Dense(a) => Matrix::Dense {
-            leading: a.leading(),
-        },
-        _ => {
-            return Err(Error::Operand {
-                name: form.sparse.clone(),
-                reason: "upload it to the context before planning".into(),
-            });
-        }
-    };
-    let Work { m, k, n, items, .. } = problem.work;
-    sums_fit(
-        row.dtype,
-        problem.work.longest * problem.work.block.1 as u64,
-    )?;
-    let extents = Extents { m, k, n, items };
-    Launch::new(device, row, form.clone(), extents, matrix, problem.out)
+    let product = Spmm::new(device, row, (problem, form), asked.operands())?;
+    Ok(Box::new(product))
 }
 
 /// A variant that the plan asks for has to exist.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
+use super::any::AnyPlan;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question};
@@ -16,7 +17,6 @@ use crate::device::{Device, Stream};
 use crate::einsum::Mode;
 use crate::error::{Refusal, Result};
 use crate::indirect::ConvolutionForm;
-use crate::kernel::Queue;
 use crate::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::launch::{ConvFinish, ConvProduct, RawConv, conv_rows, turns};
 use crate::registry::Dtype;
@@ -223,11 +223,12 @@ impl Compiled for Made {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        _: &Stream,
-        queue: Queue<'_>,
+        stream: &Stream,
     ) -> Result<()> {
+        let queue = plan.check_places(operands, out, stream)?;
         let form = &self.found.form;
         let Arrays::Device(arrays, _) = self.map.arrays() else {
             return Err(elsewhere(&form.output));

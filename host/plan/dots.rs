@@ -10,6 +10,7 @@ use einsparse_kernels::abi::{REDUCE_COLUMNS, Zeros};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
+use super::any::AnyPlan;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
@@ -20,7 +21,6 @@ use crate::device::{Device, Stream};
 use crate::einsum::Mode;
 use crate::error::{Refusal, Result};
 use crate::indirect::DotsForm;
-use crate::kernel::Queue;
 use crate::launch::{DotsLaunch, RawDots};
 use crate::registry::Dtype;
 use crate::tensor::AnyOperand;
@@ -177,11 +177,12 @@ impl Compiled for Dots {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        _: &Stream,
-        queue: Queue<'_>,
+        stream: &Stream,
     ) -> Result<()> {
+        let queue = plan.check_places(operands, out, stream)?;
         let mut factors = [(0, 0); 3];
         for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {
             *own = device_tensor(operands, factor)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use einsparse_kernels::abi::{Dtype, EINSUM_FACTORS, Operation};
 use einsparse_kernels::table::{Row, kernels};
 
+use super::any::AnyPlan;
 use super::bind::{device_tensor, elsewhere, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
@@ -16,7 +17,6 @@ use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::device::{Device, Stream};
 use crate::einsum::{Mode, Scalar as Factor};
 use crate::error::{Error, Refusal, Result};
-use crate::kernel::Queue;
 use crate::launch::{EinsumLaunch, RawEinsum};
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major};
 use crate::values::Slice;
@@ -267,11 +267,12 @@ impl Compiled for General {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        _: &Stream,
-        queue: Queue<'_>,
+        stream: &Stream,
     ) -> Result<()> {
+        let queue = plan.check_places(operands, out, stream)?;
         let (values, columns) = self.sparse(operands)?;
         let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
             Some(name) => Self::dense(operands, name, strides),

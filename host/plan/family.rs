@@ -7,8 +7,10 @@ use std::sync::Arc;
 use einsparse_kernels::table::Row;
 
 use super::Options;
+use super::any::AnyPlan;
 use super::choose::{Candidate, Choice};
 use super::gate::Checked;
+use super::kept::KeptForm;
 use crate::context::Context;
 use crate::cost::Machine;
 use crate::device::{Device, Stream};
@@ -17,6 +19,7 @@ use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::IndirectEinsum;
 use crate::kernel::Queue;
+use crate::launch::RawSpmm;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -64,7 +67,8 @@ impl<'q, 'a> Question<'q, 'a> {
     }
 }
 
-/// A kernel, or a chain of kernels, made for one expression: pattern, extents and formats are fixed, values are not.
+/// What a plan runs: a kernel, other plans, or the executor of the CPU, made for one expression. Pattern, extents and
+/// formats are fixed, values are not.
 pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     /// Name of the row of the table; of a chain its own name.
     fn variant(&self) -> &'static str;
@@ -72,15 +76,37 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
     /// Device bytes held beside the operands.
     fn bytes(&self) -> usize;
 
-    /// Queues the work, of launches by `queue`, which is of the stream. Shapes and places of all operands have been
-    /// checked by the plan; allocates nothing and waits for nothing.
+    /// Queues the work of a run of `plan`, which has looked at shapes; what launches kernels asks it for a queue
+    /// ([`AnyPlan::check_places`]). Allocates nothing and waits for nothing, but on the CPU.
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
         stream: &Stream,
-        queue: Queue<'_>,
     ) -> Result<()>;
+
+    /// Queues a run over addresses.
+    fn run_raw(&self, plan: &AnyPlan, _: &RawSpmm, _: Queue<'_>) -> Result<()> {
+        Err(Error::NoKernel {
+            indirect: plan.indirect.to_string(),
+            tried: vec![Refusal {
+                name: self.variant().into(),
+                reason: "takes tensors (`Plan::run`): raw addresses are for products of a matrix"
+                    .into(),
+            }],
+        })
+    }
+
+    /// The form in which it keeps the sparse factor, if it does.
+    fn kept(&self) -> Option<KeptForm> {
+        None
+    }
+
+    /// Queues the copying of values that it keeps.
+    fn refresh(&self, _: &AnyPlan, _: &[(&str, AnyOperand<'_>)], _: &Stream) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The error of a kernel that does not run this after all, which passes the turn to the next candidate.

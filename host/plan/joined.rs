@@ -12,7 +12,7 @@ use einsparse_formats::{AnyPattern, SharedPattern};
 use super::Options;
 use super::any::AnyPlan;
 use super::bind::{elsewhere, find, wrong};
-use super::family::Types;
+use super::family::{Compiled, Types};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::einsum::{Access, Einsum, Epilogue};
@@ -163,7 +163,7 @@ impl Joined {
     }
 
     /// Queues a run. `out` is the dense output, or the values of the sparse one.
-    pub(super) fn run(
+    pub(super) fn queue(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
@@ -263,11 +263,31 @@ pub(super) fn run_into(
     }
     let mut values = AnyTensor::of_values(out)?;
     match values.device() {
-        Some(_) => joined.run(operands, &mut values, stream),
+        Some(_) => joined.queue(operands, &mut values, stream),
         None => {
-            joined.run(operands, &mut values, stream)?;
+            joined.queue(operands, &mut values, stream)?;
             out.set_values(values.host().ok_or_else(|| elsewhere(name))?)
         }
+    }
+}
+
+impl Compiled for Joined {
+    fn variant(&self) -> &'static str {
+        self.plan.variant()
+    }
+
+    fn bytes(&self) -> usize {
+        self.plan.workspace_bytes()
+    }
+
+    fn run(
+        &self,
+        _: &AnyPlan,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.queue(operands, out, stream)
     }
 }
 

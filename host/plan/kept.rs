@@ -9,7 +9,7 @@ use einsparse_formats::Format;
 use super::any::AnyPlan;
 use super::bind::{elsewhere, find, wrong};
 use super::choose::{Candidate, Choice};
-use super::family::Question;
+use super::family::{Compiled, Question};
 use super::problem::Problem;
 use super::{Options, ValuesRule};
 use crate::cost::{Machine, Work};
@@ -137,7 +137,7 @@ pub(super) struct Kept {
     refill: Refill,
     plan: Box<AnyPlan>,
     planned: Planned,
-    /// Runs read the copy that `refresh` writes.
+    /// Runs read the copy that [`Self::refill`] writes.
     turns: Turns,
 }
 
@@ -176,8 +176,8 @@ impl Kept {
             ..asked.options.clone()
         };
         let swapped = swap(operands, name, copy.operand());
-        let text = asked.einsum.to_string();
-        let plan = Box::new(AnyPlan::new((context, asked.types), &text, &swapped, &own)?);
+        let einsum = asked.einsum.clone();
+        let plan = Box::new(AnyPlan::of((context, asked.types), einsum, &swapped, &own)?);
         let kept = Kept {
             name: name.to_owned(),
             form,
@@ -191,32 +191,9 @@ impl Kept {
         let values = a.values_address().ok_or_else(|| elsewhere(name))?;
         // SAFETY: the values are of the pattern that the plan was just made for, and borrowed until the wait.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        kept.refresh(values, queue)?;
+        kept.refill(values, queue)?;
         queue.stream().synchronize()?;
         Ok(kept)
-    }
-
-    pub(super) fn form(&self) -> KeptForm {
-        self.form
-    }
-
-    pub(super) fn plan(&self) -> &AnyPlan {
-        &self.plan
-    }
-
-    /// Device bytes of the copy, of the places of its values, and of the plan.
-    pub(super) fn bytes(&self) -> usize {
-        let copy = match &self.copy {
-            Copy::Dense(tensor) => tensor.shape()[0] * tensor.leading() * tensor.dtype().bytes(),
-            Copy::Sparse(tensor) => tensor
-                .device()
-                .map_or(0, |d| d.columns.bytes() + d.values.bytes()),
-        };
-        let refill = match &self.refill {
-            Refill::Places(scatter) => scatter.bytes(),
-            Refill::Slices(slices, _) => slices.bytes(),
-        };
-        copy + refill + self.plan.workspace_bytes()
     }
 
     /// Whether a tensor has the planned pattern.
@@ -226,7 +203,7 @@ impl Kept {
     }
 
     /// The operands of the plan over the copy; A must have the planned pattern.
-    pub(super) fn operands<'o>(
+    fn operands<'o>(
         &'o self,
         operands: &[(&'o str, AnyOperand<'o>)],
     ) -> Result<Vec<(&'o str, AnyOperand<'o>)>> {
@@ -235,7 +212,7 @@ impl Kept {
     }
 
     /// Where A's values are.
-    pub(super) fn values_of(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<u64> {
+    fn values_of(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<u64> {
         match find(operands, &self.name)? {
             AnyOperand::Sparse(a) if self.fits(a) => {
                 a.values_address().ok_or_else(|| elsewhere(&self.name))
@@ -249,7 +226,7 @@ impl Kept {
     }
 
     /// Queues the copying of A's values.
-    pub(super) fn refresh(&self, values: u64, queue: Queue<'_>) -> Result<()> {
+    fn refill(&self, values: u64, queue: Queue<'_>) -> Result<()> {
         self.turns
             .queue(true, queue.stream(), || match &self.refill {
                 Refill::Places(scatter) => scatter.run(values, self.copy.address()?, queue),
@@ -260,8 +237,39 @@ impl Kept {
             })
     }
 
-    pub(super) fn run(
+    /// Addresses for the plan over the copy.
+    fn raw(&self, raw: &RawSpmm) -> Result<RawSpmm> {
+        Ok(RawSpmm {
+            columns: self.copy.columns(),
+            values: self.copy.address()?,
+            ..*raw
+        })
+    }
+}
+
+impl Compiled for Kept {
+    fn variant(&self) -> &'static str {
+        self.plan.variant()
+    }
+
+    /// Device bytes of the copy, of the places of its values, and of the plan.
+    fn bytes(&self) -> usize {
+        let copy = match &self.copy {
+            Copy::Dense(tensor) => tensor.shape()[0] * tensor.leading() * tensor.dtype().bytes(),
+            Copy::Sparse(tensor) => tensor
+                .device()
+                .map_or(0, |d| d.columns.bytes() + d.values.bytes()),
+        };
+        let refill = match &self.refill {
+            Refill::Places(scatter) => scatter.bytes(),
+            Refill::Slices(slices, _) => slices.bytes(),
+        };
+        copy + refill + self.plan.workspace_bytes()
+    }
+
+    fn run(
         &self,
+        _: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
         stream: &Stream,
@@ -272,20 +280,30 @@ impl Kept {
         self.turns.queue(true, stream.raw(), run)
     }
 
-    /// [`Plan::run_raw`](super::Plan::run_raw) behind its promise.
-    pub(super) fn run_raw(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+    fn run_raw(&self, _: &AnyPlan, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let own = self.raw(raw)?;
         let run = || self.plan.run_raw(&own, queue);
         self.turns.queue(true, queue.stream(), run)
     }
 
-    /// Addresses for the plan over the copy.
-    fn raw(&self, raw: &RawSpmm) -> Result<RawSpmm> {
-        Ok(RawSpmm {
-            columns: self.copy.columns(),
-            values: self.copy.address()?,
-            ..*raw
-        })
+    fn kept(&self) -> Option<KeptForm> {
+        Some(self.form)
+    }
+
+    fn refresh(
+        &self,
+        plan: &AnyPlan,
+        operands: &[(&str, AnyOperand<'_>)],
+        stream: &Stream,
+    ) -> Result<()> {
+        let queue = plan.check_stream(operands, stream)?;
+        self.refill(self.values_of(operands)?, queue)
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, A kept as {}", self.plan, self.form)
     }
 }
 

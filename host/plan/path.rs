@@ -22,7 +22,6 @@ use crate::cost::Machine;
 use crate::device::{Device, Stream};
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
-use crate::kernel::Queue;
 use crate::launch::Turns;
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnyTensor, Operand, erase};
@@ -178,7 +177,7 @@ impl Chain {
         };
         for step in before {
             let bound = bound(step, operands, &temporaries)?;
-            let plan = AnyPlan::new((context, types), &step.einsum.to_string(), &bound, &options)?;
+            let plan = AnyPlan::of((context, types), step.einsum.clone(), &bound, &options)?;
             let shape = plan.out_shape();
             let leading = shape.last().copied().unwrap_or(1);
             let own = AnyTensor::zeros(context.device(), types.out, shape, leading)?;
@@ -187,7 +186,7 @@ impl Chain {
             temporaries.push(own);
         }
         let bound = bound(last, operands, &temporaries)?;
-        let last = AnyPlan::new((context, types), &last.einsum.to_string(), &bound, &options)?;
+        let last = AnyPlan::of((context, types), last.einsum.clone(), &bound, &options)?;
         drop(bound);
         Ok(Chain {
             turns: context
@@ -284,11 +283,12 @@ impl Compiled for Chain {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
         stream: &Stream,
-        _: Queue<'_>,
     ) -> Result<()> {
+        plan.check_places(operands, out, stream)?;
         match &self.turns {
             Some(turns) => turns.queue(true, stream.raw(), || self.queue(operands, out, stream)),
             None => self.queue(operands, out, stream),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::{Row, kernels};
 
+use super::any::AnyPlan;
 use super::bind::{find, wrong};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
@@ -19,7 +20,6 @@ use crate::dynamic::{Expected, kernels_as};
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
-use crate::kernel::Queue;
 use crate::launch::{DetectLaunch, DeviceLists, PitLaunch, PitWork, Turns};
 use crate::plan::{ZerosRule, multiplied_as};
 use crate::registry::Dtype;
@@ -278,11 +278,12 @@ impl Compiled for Made {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        _: &Stream,
-        queue: Queue<'_>,
+        stream: &Stream,
     ) -> Result<()> {
+        let queue = plan.check_places(operands, out, stream)?;
         let [a, b, c] = self.bound.matrices(operands, out)?;
         // What is refused is refused before anything is queued.
         let product = self.product.params(&self.lists, Some(a), b, c)?;

@@ -7,6 +7,7 @@ use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{REDUCE_SUM, Zeros, rows_step};
 use einsparse_kernels::table::{Row, kernels};
 
+use super::any::AnyPlan;
 use super::bind::{device_tensor, elsewhere, find, scalar_value};
 use super::choose::Candidate;
 use super::family::{Answer, Compiled, Offer, Question, write_kernel};
@@ -18,7 +19,6 @@ use crate::einsum::Mode;
 use crate::error::{Error, Refusal, Result};
 use crate::fibres::{Fibres, RowsOf};
 use crate::indirect::{IndirectEinsum, RowsForm};
-use crate::kernel::Queue;
 use crate::launch::{RawRows, RowsExtents, RowsLaunch};
 use crate::registry::{Dtype, Operation};
 use crate::tensor::AnyOperand;
@@ -218,11 +218,12 @@ impl Compiled for RowsPlan {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        _: &Stream,
-        queue: Queue<'_>,
+        stream: &Stream,
     ) -> Result<()> {
+        let queue = plan.check_places(operands, out, stream)?;
         let arrays = self.pattern.arrays(operands)?;
         let mut factors = [(0, 0); 3];
         for (own, (factor, _)) in factors.iter_mut().zip(&self.form.factors) {

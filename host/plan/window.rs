@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Options;
-use super::any::{AnyPlan, Exec};
-use super::family::Types;
+use super::any::AnyPlan;
+use super::family::{Compiled, Types};
 use super::joined::sparse_factors;
 use crate::context::Context;
 use crate::device::Stream;
@@ -172,19 +172,17 @@ pub(super) struct Windowed {
     skipping: Option<Skipping>,
 }
 
-impl Windowed {
-    /// Name of the kernel.
-    pub(super) fn variant(&self) -> &'static str {
+impl Compiled for Windowed {
+    fn variant(&self) -> &'static str {
         let skipping = self.skipping.as_ref().map(Skipping::variant);
         skipping.unwrap_or_else(|| self.plan.variant())
     }
 
-    /// Device bytes beside the operands.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.plan.workspace_bytes() + self.skipping.as_ref().map_or(0, Skipping::bytes)
     }
 
-    pub(super) fn run(
+    fn run(
         &self,
         whole: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
@@ -252,11 +250,11 @@ impl AnyPlan {
             einsum,
             out_shape: extents.out().to_vec(),
             shapes,
-            exec: Exec::Windowed(Box::new(Windowed {
+            made: Box::new(Windowed {
                 sums,
                 plan: Box::new(plan),
                 skipping,
-            })),
+            }),
         })
     }
 }

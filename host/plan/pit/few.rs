@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
+use super::super::any::AnyPlan;
 use super::super::family::{Compiled, write_kernel};
 use super::bound::Bound;
 use crate::device::{Device, Stream};
 use crate::error::Result;
 use crate::indirect::SpmmForm;
-use crate::kernel::Queue;
 use crate::launch::{PitFewLaunch, few_row};
 use crate::tensor::{AnyOperand, AnyTensor};
 
@@ -64,11 +64,12 @@ impl Compiled for Made {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        _: &Stream,
-        queue: Queue<'_>,
+        stream: &Stream,
     ) -> Result<()> {
+        let queue = plan.check_places(operands, out, stream)?;
         let all = self.bound.matrices(operands, out)?;
         self.launch.run(all, queue)
     }

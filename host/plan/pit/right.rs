@@ -6,6 +6,7 @@ use std::sync::Arc;
 use einsparse_kernels::table::{Row, kernels};
 
 use super::super::ZerosRule;
+use super::super::any::AnyPlan;
 use super::super::bind::{find, wrong};
 use super::super::choose::Candidate;
 use super::super::family::{Answer, Compiled, Offer, Question, turned_down, write_kernel};
@@ -16,7 +17,6 @@ use crate::device::{Device, Stream};
 use crate::dynamic::{RightKernels, WIDTH};
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
-use crate::kernel::Queue;
 use crate::launch::{DeviceLists, Turns};
 use crate::plan::Determinism;
 use crate::tensor::{AnyOperand, AnyTensor};
@@ -188,11 +188,12 @@ impl Compiled for Made {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        _: &Stream,
-        queue: Queue<'_>,
+        stream: &Stream,
     ) -> Result<()> {
+        let queue = plan.check_places(operands, out, stream)?;
         let all = self.bound.matrices(operands, out)?;
         self.kernels.run(&self.lists, all, queue, |launch| {
             self.turns.queue(true, queue.stream(), launch)

@@ -8,8 +8,8 @@ use einsparse_formats::AnyPattern;
 use super::Bound;
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::kernel::Queue;
 use crate::launch::tensor_product::{CouplingLaunch, RawCouplings};
+use crate::plan::any::AnyPlan;
 use crate::plan::bind::{device_tensor, elsewhere, find, scalar_value, wrong};
 use crate::plan::family::{Compiled, write_kernel};
 use crate::tensor::{AnyOperand, AnyTensor};
@@ -32,11 +32,12 @@ impl Compiled for Made {
 
     fn run(
         &self,
+        plan: &AnyPlan,
         operands: &[(&str, AnyOperand<'_>)],
         out: &mut AnyTensor,
-        _: &Stream,
-        queue: Queue<'_>,
+        stream: &Stream,
     ) -> Result<()> {
+        let queue = plan.check_places(operands, out, stream)?;
         let mut raw = RawCouplings {
             values: 0,
             operands: [(0, 0); 5],

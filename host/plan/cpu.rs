@@ -1,0 +1,86 @@
+//! Plans that the executor of the CPU runs.
+
+use std::fmt;
+
+use super::any::AnyPlan;
+use super::arrays::PlannedArrays;
+use super::bind::elsewhere;
+use super::family::Compiled;
+use crate::context::Context;
+use crate::cpu::{self, AnyOperands, AnyOutput};
+use crate::device::Stream;
+use crate::error::Result;
+use crate::tensor::{AnyOperand, AnyTensor, row_major};
+
+#[derive(Debug)]
+pub(super) struct OnCpu {
+    arrays: PlannedArrays,
+    context: Context,
+}
+
+impl OnCpu {
+    pub(super) fn new(context: &Context, operands: &[(&str, AnyOperand<'_>)]) -> Self {
+        OnCpu {
+            arrays: PlannedArrays::of(operands),
+            context: context.clone(),
+        }
+    }
+}
+
+impl Compiled for OnCpu {
+    fn variant(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn run(
+        &self,
+        plan: &AnyPlan,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
+        _: &Stream,
+    ) -> Result<()> {
+        plan.factor(operands)?;
+        let mut bound = AnyOperands::default();
+        self.arrays.bind(&mut bound)?;
+        for (name, operand) in operands
+            .iter()
+            .filter(|(n, _)| *n != plan.einsum.out.tensor)
+        {
+            match operand {
+                AnyOperand::Sparse(a) => {
+                    let values = a.host().ok_or_else(|| elsewhere(name))?;
+                    bound.sparse(&plan.indirect, a.pattern(), values)?;
+                }
+                AnyOperand::HostSparse(pattern, values) => {
+                    bound.sparse(&plan.indirect, *pattern, *values)?;
+                }
+                AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
+                    let values = d.host().ok_or_else(|| elsewhere(name))?;
+                    bound.strided(name, d.shape(), &d.strides(), values)?;
+                }
+                AnyOperand::HostDense(shape, values) => {
+                    bound.dense(name, shape, row_major(shape), *values);
+                }
+                // Those of the plan are bound.
+                AnyOperand::Index(..) => {}
+                AnyOperand::Scalar(x) => bound.scalar(name, *x),
+            }
+        }
+        let (shape, leading) = (out.shape().to_vec(), out.leading());
+        let values = out
+            .host_mut()
+            .ok_or_else(|| elsewhere(&plan.einsum.out.tensor))?;
+        let output = AnyOutput::new(&shape, leading, values)?;
+        cpu::run_any(plan.types.operands, &plan.indirect, &bound, output)
+    }
+}
+
+impl fmt::Display for OnCpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu: parallel executor on {}", self.context)
+    }
+}
