@@ -178,66 +178,26 @@ impl<'s> Queue<'s> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use einsparse_kernels::abi::*;
     use einsparse_kernels::table::kernels;
 
     use super::*;
 
-    /// The params among all that there are that a row takes.
-    macro_rules! taken {
-        ($row:expr, $($params:ident)+) => {
-            [$((stringify!($params), takes::<$params>($row).is_ok())),+]
+    /// Names of params, and whether a row takes them: those of every family of the table.
+    type Params = (&'static str, fn(&Row) -> bool);
+
+    macro_rules! params {
+        ($($family:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($rows:tt)+ })+) => {
+            const ALL: &[Params] = &[$((stringify!($params), |row| takes::<$params>(row).is_ok())),+];
         };
     }
 
-    fn taken(row: &Row) -> Vec<&'static str> {
-        let all = taken!(
-            row,
-            AttentionParams
-            BatchedParams
-            BitmapParams
-            ChannelsParams
-            ConvParams
-            ConvStepParams
-            ConvWordsParams
-            ConvertParams
-            DenseParams
-            DetectParams
-            EinsumParams
-            EntriesParams
-            GroupedGradParams
-            GroupedParams
-            JoinParams
-            LevelsParams
-            ListParams
-            LiveRowsParams
-            MarkedParams
-            MaskParams
-            MessageParams
-            MttkrpParams
-            NmParams
-            PitConvParams
-            PitFewParams
-            PitParams
-            PitSampledParams
-            PruneParams
-            RouteParams
-            SampleParams
-            SampledParams
-            ScatterParams
-            SddmmParams
-            SddmmStagedParams
-            SddmmTilesParams
-            SlicingParams
-            SoftmaxParams
-            SpmmParams
-            StagedParams
-            TensorProductParams
-            TransposeParams
-            VectorsParams
-            WgmmaParams
-        );
-        let own = all.iter().filter(|(_, fits)| *fits);
+    einsparse_kernels::for_each_kernel!(params);
+
+    fn taken(row: &Row) -> BTreeSet<&'static str> {
+        let own = ALL.iter().filter(|(_, fits)| fits(row));
         own.map(|(name, _)| *name).collect()
     }
 
@@ -245,7 +205,7 @@ mod tests {
     fn a_row_takes_the_params_of_its_family_and_no_others() {
         for row in kernels() {
             let named = row.source.split_whitespace().next();
-            assert_eq!(taken(row), named.as_slice(), "{}", row.name);
+            assert_eq!(taken(row), named.into_iter().collect(), "{}", row.name);
         }
     }
 
